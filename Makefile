@@ -1,0 +1,63 @@
+# `make help` lists the targets. Set-up is automatic, in .venv of this clone, and instant when nothing changed.
+
+PYTHON ?=
+TEST_WORKERS ?= 2
+BENCH_JSON ?= build/bench-engine.json
+
+export PYTHON
+BIN := .venv/bin
+# A test worker is one process with one thread: more only fight over the cores.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+# pyright's wheel holds pyright itself; where the machine has no node, its own lands in .venv.
+PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDIR)/.venv/pyright
+NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')
+
+.DEFAULT_GOAL := help
+.PHONY: help demo setup setup-run test lint format types contracts check bench gpu-check clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup-run ## show within about a minute what Tandem is for
+	@$(BIN)/tandem demo
+
+setup-run:
+	@scripts/setup_env.sh run
+
+setup: setup-run ## set up .venv for tests and tools
+	@scripts/setup_env.sh dev
+
+test: setup ## run all tests
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+lint: setup ## ruff and clang-format, without changing anything
+	@$(BIN)/python -m ruff check
+	@$(BIN)/python -m ruff format --check
+	@$(if $(NATIVE_SOURCES),$(BIN)/clang-format --dry-run --Werror $(NATIVE_SOURCES),true)
+
+format: setup ## format the sources and apply safe lint fixes
+	@$(BIN)/python -m ruff check --fix --exit-zero --quiet
+	@$(BIN)/python -m ruff format
+	@$(if $(NATIVE_SOURCES),$(BIN)/clang-format -i $(NATIVE_SOURCES),true)
+
+types: setup ## pyright: strict for the pure rooms, basic elsewhere
+	@$(PYRIGHT_ENV) $(BIN)/python -m pyright
+
+contracts: setup ## import-linter: a row imports only rows below it
+	@$(BIN)/lint-imports --no-logo
+
+check: lint types contracts ## lint, types, contracts
+
+bench: setup-run ## measure the engine on this machine (BENCH_JSON=path)
+	@mkdir -p $(dir $(BENCH_JSON))
+	@$(BIN)/tandem bench engine --json $(BENCH_JSON)
+
+gpu-check: ## smoke tests on a GPU machine, with its own Python and torch, offline
+	@PYTHONPATH=src HF_HUB_OFFLINE=1 $(or $(PYTHON),python3) scripts/gpu_check.py
+
+clean: ## remove caches and build outputs
+	@rm -rf build dist .pytest_cache .hypothesis .ruff_cache .import_linter_cache
+	@find src tests scripts -type d -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv too
+	@rm -rf .venv

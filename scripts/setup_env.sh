@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Sets up .venv in the clone: `setup_env.sh run` to use Tandem, `setup_env.sh dev` for tests and tools too.
+# Does nothing when dependencies, place and stage are as they were. pip's own configuration is respected.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+stage=${1:-run}
+case "$stage" in
+  run) target=. ;;
+  dev) target='.[dev]' ;;
+  *) echo "usage: setup_env.sh run|dev" >&2; exit 2 ;;
+esac
+
+venv=.venv
+log=build/setup.log
+stamp=$venv/stamp-$stage
+here=$(pwd -P)
+# The place counts: an editable installation and a virtual environment's scripts hold absolute paths.
+fingerprint="$here $(cat pyproject.toml constraints.txt scripts/setup_env.sh | cksum)"
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$fingerprint" ]; then exit 0; fi
+
+usable() {
+  "$1" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+find_python() {
+  local name
+  for name in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    if usable "$name"; then echo "$name"; return 0; fi
+  done
+  echo "No Python 3.11 or later with venv found: install one, or name it (make PYTHON=/path/to/python3)" >&2
+  return 1
+}
+
+# step MESSAGE COMMAND...: one progress line; output goes to the log, whose end is shown on failure.
+step() {
+  local message=$1 began=$SECONDS
+  shift
+  printf '%s ... ' "$message"
+  if "$@" >>"$log" 2>&1; then
+    echo "done in $((SECONDS - began)) s"
+  else
+    printf 'failed; the end of %s:\n' "$log"
+    tail -n 30 "$log"
+    exit 1
+  fi
+}
+
+pip_install() {
+  "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
+    -c constraints.txt "$@"
+}
+
+mkdir -p build
+: >"$log"
+if ! usable "$venv/bin/python" || ! grep -qsF "$here/$venv/bin/" "$venv/bin/pip"; then
+  python=$(find_python)
+  step "Creating .venv with $("$python" -V)" "$python" -m venv --clear "$venv"
+fi
+rm -f "$stamp"
+# torch first and alone: what depends on it must not choose another build.
+torch=$(grep -E '^torch==' constraints.txt)
+step "Installing $torch" pip_install "$torch"
+step "Installing Tandem and its dependencies ($stage)" pip_install -e "$target"
+echo "$fingerprint" >"$stamp"

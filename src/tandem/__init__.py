@@ -1,0 +1,24 @@
+"""Tandem: an LLM inference engine that lets CPU, DRAM and disks work beside the GPU."""
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tandem.engine.llm import LLM as LLM
+    from tandem.spec.sampling import SamplingParams as SamplingParams
+
+__all__ = ["LLM", "SamplingParams", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the public API lazily, so that `import tandem` stays free of torch."""
+    if name == "LLM":
+        from tandem.engine.llm import LLM
+
+        return LLM
+    if name == "SamplingParams":
+        from tandem.spec.sampling import SamplingParams
+
+        return SamplingParams
+    raise AttributeError(f"module 'tandem' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""The `tandem` command. Modules import what is heavy only when their command runs."""

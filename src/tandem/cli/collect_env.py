@@ -1,0 +1,101 @@
+"""`tandem collect-env`: what a bug report needs."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import tandem
+from tandem.spec.units import format_size
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "fastapi", "uvicorn")
+_VARIABLES = ("TANDEM_", "CUDA_", "HF_", "OMP_", "MKL_", "NCCL_")
+_SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+
+
+def collect_env(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Print versions, processor, memory and accelerators, for bug reports."""
+    facts = environment()
+    if as_json:
+        print(json.dumps(facts))
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def environment() -> dict[str, str]:
+    """Facts about this machine and installation, by name; secrets are left out."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return {
+        "tandem": tandem.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "usable cores": str(len(os.sched_getaffinity(0))),
+        "physical cores": str(psutil.cpu_count(logical=False)),
+        "memory": f"{format_size(memory.total)}, {format_size(memory.available)} available",
+        "memory limit": _memory_limit(),
+        "accelerators": _accelerators(),
+        **{name: _version(name) for name in _PACKAGES},
+        **_variables(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _memory_limit() -> str:
+    """The control group's limit, which containers hide from other counters."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        # Version 1 writes "no limit" as a huge number.
+        unlimited = not text.isdigit() or int(text) >= 1 << 60
+        return "none" if unlimited else format_size(int(text))
+    return "unknown"
+
+
+def _accelerators() -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return "none found (no nvidia-smi)"
+    query = "--query-gpu=name,memory.total,driver_version,compute_cap"
+    result = subprocess.run(
+        [tool, query, "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return "; ".join(result.stdout.splitlines()) or "none found (nvidia-smi lists none)"
+
+
+def _variables() -> dict[str, str]:
+    shown = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_VARIABLES) and not any(part in name for part in _SECRET_PARTS)
+    }
+    return {f"${name}": value for name, value in shown.items()}

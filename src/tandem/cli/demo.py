@@ -1,0 +1,13 @@
+"""`tandem demo`."""
+
+import typer
+
+
+def demo() -> None:
+    """Show in a minute what Tandem is for, on an emulated accelerator with too little memory."""
+    from rich.console import Console
+
+    from tandem.demo.show import run_demo
+
+    if not run_demo(Console()):
+        raise typer.Exit(1)

@@ -1,0 +1,38 @@
+"""Flags that every command with an engine has; their names are `EngineConfig`'s."""
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from tandem.cli.flags import Flag
+from tandem.spec.config import EngineConfig
+
+_DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}
+
+# Builds the configuration once the model is known.
+EngineOptions = Callable[[str], EngineConfig]
+
+
+def _flag(name: str, kind: object, help: str, metavar: str | None = None) -> Flag:
+    return Flag(name, kind, _DEFAULTS[name], help, metavar)
+
+
+ENGINE_FLAGS = (
+    _flag("accelerator", str, "auto, cuda[:N], emulated[:SPEC] or none.", "NAME"),
+    _flag("gpu_memory", str, "Memory to use on the accelerator, e.g. 12GiB, or auto.", "SIZE"),
+    _flag("gpu_margin", str, "Accelerator memory to leave free under auto.", "SIZE"),
+    _flag("cpu_memory", str, "DRAM to use, e.g. 64GiB, or auto.", "SIZE"),
+    _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
+    _flag("max_model_len", int | None, "Most tokens of prompt and output together.", "TOKENS"),
+    _flag("seed", int, "From which requests without a seed derive theirs."),
+    _flag("load_format", str, "auto, safetensors, or dummy for random weights.", "NAME"),
+    _flag("max_num_seqs", int, "Most sequences that run at once."),
+    _flag("max_num_batched_tokens", int, "Most tokens computed in one step.", "TOKENS"),
+    _flag("block_size", int, "Tokens per KV block: 16, 32, 64, 128 or 256.", "TOKENS"),
+    _flag("strategy", str, "Scheduling strategy, or auto.", "NAME"),
+    _flag("kv_placement", str, "Where KV lies: auto, device, host or split.", "NAME"),
+    _flag("preemption_mode", str, "What becomes of preempted KV: recompute or swap.", "NAME"),
+    _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),
+    _flag("max_num_queued_reqs", int | None, "Most requests that wait; others are refused."),
+    _flag("overlap", bool, "Prepare steps while others run; without, one after the other."),
+    _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),
+)

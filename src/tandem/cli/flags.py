@@ -1,0 +1,76 @@
+"""Command-line flags that fill a dataclass, declared once and used by several commands."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One option of the command line.
+
+    Attributes:
+        name: the dataclass's field and, with dashes, the option; TANDEM_<NAME> is its twin.
+        kind: type to read it as.
+        default: value if neither the option nor its twin is given.
+        help: one line.
+        metavar: what stands for the value in the help.
+        convert: applied to the value before it reaches the dataclass.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+    metavar: str | None = None
+    convert: Callable[[Any], Any] | None = None
+
+    def parameter(self) -> inspect.Parameter:
+        """This flag as a parameter that typer understands."""
+        option = "--" + self.name.replace("_", "-")
+        names = f"{option}/--no-{self.name.replace('_', '-')}" if self.kind is bool else option
+        info = typer.Option(names, envvar=env_twin(self.name), help=self.help, metavar=self.metavar)
+        return inspect.Parameter(
+            self.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=self.default,
+            annotation=Annotated[self.kind, info],
+        )
+
+    def value(self, given: Any) -> Any:
+        """What the dataclass gets for what was given."""
+        return given if self.convert is None else self.convert(given)
+
+
+def env_twin(name: str) -> str:
+    """The environment variable that stands for an option."""
+    return "TANDEM_" + name.upper()
+
+
+def fill(parameter: str, build: Callable[..., object], flags: Sequence[Flag]) -> Any:
+    """A decorator: the command's argument `parameter` is `build(**flags)`.
+
+    The command line shows the flags in the parameter's place.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            values = {flag.name: flag.value(given.pop(flag.name)) for flag in flags}
+            command(**given, **{parameter: functools.partial(build, **values)})
+
+        signature = inspect.signature(command, eval_str=True)
+        kept = [p for p in signature.parameters.values() if p.name != parameter]
+        parameters = [
+            p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for p in [*kept, *(flag.parameter() for flag in flags)]
+        ]
+        run.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate

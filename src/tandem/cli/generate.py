@@ -1,0 +1,114 @@
+"""`tandem generate`."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tandem.cli.arguments import ModelArgument
+from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
+from tandem.cli.flags import env_twin, fill
+from tandem.cli.prompts import PromptInput, read_prompts
+from tandem.cli.sampling_flags import SAMPLING_FLAGS, SamplingOptions
+from tandem.cli.terminal import load_progress, note, write
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.sampling import SamplingParams
+
+
+@fill("sampling", SamplingParams, SAMPLING_FLAGS)
+@fill("engine", EngineConfig, ENGINE_FLAGS)
+def generate(
+    engine: EngineOptions,
+    sampling: SamplingOptions,
+    model: ModelArgument = "demo",
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="A prompt; repeatable.", metavar="TEXT")
+    ] = None,
+    prompt_ids: Annotated[
+        str | None, typer.Option(help="Prompts as token ids: '[[1,2],[3]]'.", metavar="JSON")
+    ] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option(help="A file that is one prompt; - is standard input.")
+    ] = None,
+    n: Annotated[int, typer.Option(help="Samples per prompt.", envvar=env_twin("n"))] = 1,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Log-probabilities of this many alternatives; with --json.",
+            envvar=env_twin("logprobs"),
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object when all is done.")
+    ] = False,
+) -> None:
+    """Continue prompts. One prompt is printed as it comes."""
+    from dataclasses import replace
+
+    if logprobs is not None and not as_json:
+        raise ConfigError("--logprobs has no place in plain text; add --json", param="logprobs")
+    params = replace(sampling(), logprobs=logprobs)
+    prompts = read_prompts(prompt, prompt_ids, prompt_file)
+    config = engine(model)
+    from tandem.engine.llm import LLM
+
+    with load_progress() as progress:
+        llm = LLM.load(config, progress=progress)
+    with llm:
+        if as_json:
+            _print_json(llm, prompts, params, n)
+        elif len(prompts) == 1 and n == 1:
+            _print_stream(llm, prompts[0], params)
+        else:
+            _print_all(llm, prompts, params, n)
+
+
+def _print_json(llm: Any, prompts: list[PromptInput], params: SamplingParams, n: int) -> None:
+    results = llm.generate(prompts, params, n)
+    outputs = [
+        {
+            "prompt_token_ids": result.prompt_token_ids,
+            "token_ids": sample.token_ids,
+            "text": sample.text,
+            "finish_reason": sample.finish_reason,
+            **({} if params.logprobs is None else {"logprobs": _logprobs(sample)}),
+        }
+        for result in results
+        for sample in result.outputs
+    ]
+    print(json.dumps({"outputs": outputs, "stats": llm.stats()}))
+
+
+def _logprobs(sample: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "token_id": token_id,
+            "logprob": entry.logprob,
+            "top_token_ids": entry.top_token_ids,
+            "top_logprobs": entry.top_logprobs,
+        }
+        for token_id, entry in zip(sample.token_ids, sample.logprobs, strict=True)
+    ]
+
+
+def _print_stream(llm: Any, prompt: PromptInput, params: SamplingParams) -> None:
+    num_tokens, first_at, reason = 0, None, None
+    for delta in llm.stream(prompt, params):
+        first_at = first_at or time.perf_counter()
+        num_tokens += len(delta.token_ids)
+        reason = delta.finish_reason
+        write(delta.text)
+    write("\n")
+    elapsed_s = time.perf_counter() - (first_at or 0)
+    rate = f", {(num_tokens - 1) / elapsed_s:.1f} tokens/s" if num_tokens > 1 else ""
+    note(f"[{num_tokens} tokens{rate}, ended by {reason}]")
+
+
+def _print_all(llm: Any, prompts: list[PromptInput], params: SamplingParams, n: int) -> None:
+    for number, result in enumerate(llm.generate(prompts, params, n), start=1):
+        for sample in result.outputs:
+            which = f"prompt {number}" + (f", sample {sample.index + 1}" if n > 1 else "")
+            write(f"=== {which} ({sample.finish_reason})\n{sample.text}\n")

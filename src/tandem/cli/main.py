@@ -1,0 +1,87 @@
+"""Entry point of the `tandem` command: which commands there are, and how errors look."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import tandem
+from tandem.cli.chat import chat
+from tandem.cli.collect_env import collect_env
+from tandem.cli.demo import demo
+from tandem.cli.generate import generate
+from tandem.cli.serve import serve
+from tandem.spec.errors import TandemError
+
+USAGE_STATUS = 2
+INTERRUPTED_STATUS = 130
+
+# Typer's base of usage errors, whether it brings its own copy of click or not.
+_UsageError: type[Exception] = next(
+    c
+    for c in typer.BadParameter.__mro__
+    if c.__name__ == "ClickException" and issubclass(c, Exception)
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. Errors of the user's are one line."""
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        status = build_app()(args or ["--help"], prog_name="tandem", standalone_mode=False)
+    except TandemError as error:
+        return _fail(error.message)
+    except _UsageError as error:
+        return _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        # The reader has seen enough; nor must the interpreter try to flush at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status or 0
+
+
+def build_app() -> typer.Typer:
+    """The command line."""
+    app = typer.Typer(
+        help="LLM inference for models and contexts that do not fit the GPU.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_root)
+    app.command()(generate)
+    app.command()(chat)
+    app.command()(serve)
+    app.command()(demo)
+    app.command()(collect_env)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tandem {tandem.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _fail(message: str) -> int:
+    line = " ".join(message.split())
+    print(f"tandem: error: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+    return USAGE_STATUS
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,83 @@
+"""Turns names and flags into objects. The only place that knows which class does what."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tandem.engine.client import EngineClient
+from tandem.engine.driver import Core
+from tandem.engine.frontend.frontend import Frontend
+from tandem.engine.frontend.tokenizer_files import load_tokenizer
+from tandem.engine.inprocess import InProcessClient
+from tandem.engine.process_client import ProcessClient
+from tandem.models.config import read_model_spec
+from tandem.models.resolve import resolve_model
+from tandem.spec.config import EngineConfig
+from tandem.spec.progress import Progress, no_progress
+
+ENGINE_FACTORY = "tandem.compose:build_engine"
+"""Where an engine process finds `build_engine`."""
+
+OpenClient = Callable[[EngineConfig, Progress], EngineClient]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A loaded engine with its text side.
+
+    Attributes:
+        frontend: takes prompts; its `client` is the engine and is closed by `close`.
+        model_name: what the user called the model.
+        max_model_len: most tokens of prompt and output together.
+    """
+
+    frontend: Frontend
+    model_name: str
+    max_model_len: int
+
+    def close(self) -> None:
+        """Stop the engine; unfinished requests fail."""
+        self.frontend.client.close()
+
+
+def build_engine(config: EngineConfig, progress: Progress = no_progress) -> Core:
+    """Load the model and build the engine core around it.
+
+    Raises:
+        TandemError: the model cannot be loaded, or does not fit.
+    """
+    from tandem.engine.build import build_engine_core
+
+    return build_engine_core(config, progress)
+
+
+def open_in_process(config: EngineConfig, progress: Progress = no_progress) -> EngineClient:
+    """An engine on a thread of this process."""
+    return InProcessClient(lambda: build_engine(config, progress))
+
+
+def open_in_child(config: EngineConfig, progress: Progress = no_progress) -> EngineClient:
+    """An engine in a process of its own, whose end leaves this one alive."""
+    return ProcessClient(ENGINE_FACTORY, config, progress)
+
+
+def open_service(
+    config: EngineConfig,
+    open_client: OpenClient = open_in_process,
+    progress: Progress = no_progress,
+    chat_template: Path | None = None,
+) -> Service:
+    """Load tokenizer and engine. What is cheap to check is checked before the weights are read.
+
+    Raises:
+        TandemError: the model, its tokenizer or its chat template cannot be loaded.
+    """
+    directory = resolve_model(config.model)
+    spec = read_model_spec(directory)
+    tokenizer = load_tokenizer(directory, chat_template)
+    client = open_client(config, progress)
+    return Service(
+        frontend=Frontend(client, tokenizer, spec.vocab_size),
+        model_name=config.model,
+        max_model_len=min(spec.max_positions, config.max_model_len or spec.max_positions),
+    )

@@ -1,0 +1,1 @@
+"""`tandem demo`: what Tandem is for, in a minute, on any machine."""

@@ -1,0 +1,1 @@
+"""Memory, queues and signals of the machines that programs run on."""

@@ -1,0 +1,172 @@
+"""CUDA: streams as queues, events as their timelines. The only place that knows `torch.cuda`."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+import torch
+
+from tandem.devices.signal import Signal
+from tandem.plan.program import Queue
+from tandem.spec.errors import ConfigError
+
+_LIVENESS_CHECK_S = 1.0
+RunningT = TypeVar("RunningT")
+_STREAMS = (Queue.ACCEL, Queue.H2D, Queue.D2H)
+
+
+def cuda_available() -> bool:
+    """True if torch sees a CUDA device."""
+    return torch.cuda.is_available()
+
+
+def open_cuda(index: int) -> torch.device:
+    """The CUDA device of that number.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= count:
+        raise ConfigError(
+            f"there is no CUDA device {index} ({count} found); use --accelerator none, or emulated",
+            param="accelerator",
+        )
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that the driver would still give out."""
+    return torch.cuda.mem_get_info(device)[0]
+
+
+def start_peak(device: torch.device) -> int:
+    """Forget the allocator's peak; returns the bytes allocated now."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def end_peak(device: torch.device) -> int:
+    """Most bytes allocated since `start_peak`; unused memory goes back to the driver."""
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    torch.cuda.empty_cache()
+    return peak
+
+
+class CudaMeasures:
+    """The driver's and the allocator's word on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    @property
+    def description(self) -> str:
+        """Name, compute capability and memory."""
+        properties = torch.cuda.get_device_properties(self._device)
+        gib = properties.total_memory / (1 << 30)
+        return f"{properties.name} (sm_{properties.major}{properties.minor}, {gib:.1f} GiB)"
+
+    def peak_bytes(self) -> int:
+        """Most memory ever reserved from the driver by this process's allocator."""
+        return torch.cuda.max_memory_reserved(self._device)
+
+
+class CudaDriver(Generic[RunningT]):
+    """Launches on one stream per queue; the CPU queue runs on its thread.
+
+    A queue waits for another's stream on the device, through an event; only the CPU queue, and the
+    thread that reports completions, block a host thread. Stream value waits, which let the native
+    pool signal without Python, replace the host's part later.
+
+    Args:
+        completed: called with every operation that has completed, in order per queue.
+    """
+
+    def __init__(self, device: torch.device, completed: Callable[[RunningT], None]) -> None:
+        self._device = device
+        self._completed = completed
+        # the default stream orders the step's metadata uploads before the operations that read them
+        self._streams = {
+            Queue.ACCEL: torch.cuda.default_stream(device),
+            Queue.H2D: torch.cuda.Stream(device),
+            Queue.D2H: torch.cuda.Stream(device),
+        }
+        self._launched = {queue: Signal() for queue in Queue}
+        self._finished = {queue: Signal() for queue in Queue}
+        self._events: dict[Queue, dict[int, torch.cuda.Event]] = {queue: {} for queue in _STREAMS}
+        self._lock = threading.Lock()
+        self._reapers = {queue: SimpleQueue[tuple[int, RunningT] | None]() for queue in _STREAMS}
+        self._threads = [
+            threading.Thread(
+                target=self._reap, args=(queue,), name=f"tandem-reap-{queue}", daemon=True
+            )
+            for queue in _STREAMS
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def upload(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy to the device on the current stream; the compute stream will read it."""
+        moved = tensor.to(self._device, non_blocking=True)
+        moved.record_stream(self._streams[Queue.ACCEL])
+        return moved
+
+    def enter(self, queue: Queue) -> None:
+        """Make the queue's stream current on this thread."""
+        torch.cuda.set_device(self._device)
+        if queue in self._streams:
+            torch.cuda.set_stream(self._streams[queue])
+
+    def wait(self, queue: Queue, on: Queue, value: int) -> bool:
+        """Order `queue` after `on` has reached `value`; blocks only until it has been launched."""
+        if self._finished[on].reached(value):
+            return True
+        if on not in self._streams:
+            return self._finished[on].wait(value, _LIVENESS_CHECK_S)
+        if not self._launched[on].wait(value, _LIVENESS_CHECK_S):
+            return False
+        with self._lock:
+            event = self._events[on].get(value)
+        if event is None:  # it has completed meanwhile
+            return True
+        if queue in self._streams:
+            self._streams[queue].wait_event(event)
+        else:
+            event.synchronize()
+        return True
+
+    def done(self, queue: Queue, value: int, running: RunningT) -> None:
+        """Record the operation's end on its stream, or raise the CPU queue's timeline at once."""
+        if queue not in self._streams:
+            self._finished[queue].set(value)
+            self._completed(running)
+            return
+        event = torch.cuda.Event()
+        event.record(self._streams[queue])
+        with self._lock:
+            self._events[queue][value] = event
+        self._launched[queue].set(value)
+        self._reapers[queue].put((value, running))
+
+    def _reap(self, queue: Queue) -> None:
+        torch.cuda.set_device(self._device)
+        while (entry := self._reapers[queue].get()) is not None:
+            value, running = entry
+            self._events[queue][value].synchronize()
+            self._finished[queue].set(value)
+            with self._lock:
+                del self._events[queue][value]
+            self._completed(running)
+
+    def close(self) -> None:
+        """Wait for all streams, then end the reporting threads."""
+        for inbox in self._reapers.values():
+            inbox.put(None)
+        for thread in self._threads:
+            thread.join()
+        torch.cuda.synchronize(self._device)

@@ -1,0 +1,143 @@
+"""The engine loop: schedule, submit, observe. Synchronous, on one thread, in token ids."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tandem.engine.stats import EngineStats
+from tandem.engine.stats_collector import StatsCollector
+from tandem.plan.program import StepProgram
+from tandem.runtime.executor import Executor
+from tandem.scheduler.scheduler import Scheduler
+from tandem.spec.errors import EngineDeadError
+from tandem.spec.request import EngineRequest, RequestOutput
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """Where the KV blocks of one running request lie.
+
+    Attributes:
+        device_blocks_first: leading blocks on the device before the first one on the host.
+    """
+
+    device_blocks: int
+    host_blocks: int
+    device_blocks_first: int
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in both tiers."""
+        return self.device_blocks + self.host_blocks
+
+
+class EngineCore:
+    """Requests in, tokens out, over a scheduler and an executor.
+
+    Two loops give equal outputs. The plain one submits a step and waits until everything of it has
+    been observed. The overlapped one submits the next step before the last one's tokens are on the
+    host; a row's input is then taken from the device's slot table, and a token computed past a
+    sequence's end is discarded.
+
+    Args:
+        collector: what the engine counts.
+        clock: seconds; injected, used for statistics only.
+        check: verify conservation after every event (tests).
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        collector: StatsCollector,
+        *,
+        overlap: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+        check: bool = False,
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._collector = collector
+        self._overlap = overlap
+        self._clock = clock
+        self._check = check
+
+    def add_request(self, request: EngineRequest) -> None:
+        """Accept a request.
+
+        Raises:
+            RequestError: it can never be served here; nothing is kept of it.
+            OverloadError: the queue is full.
+        """
+        self._scheduler.add(request)
+        self._collector.prompt_tokens += len(request.prompt_token_ids)
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request; unknown ids are ignored. Its memory is free once nothing names it."""
+        self._scheduler.abort(request_id)
+
+    def has_work(self) -> bool:
+        """True while any request is unfinished or anything is in flight."""
+        return self._scheduler.has_work
+
+    def step(self) -> list[RequestOutput]:
+        """One iteration: at most one sweep is submitted, and what has happened is taken in.
+
+        Raises:
+            EngineDeadError: the executor failed; the engine cannot go on.
+        """
+        begin = self._clock()
+        programs = self._scheduler.schedule()
+        self._collector.scheduler_time_s += self._clock() - begin
+        self._submit(programs)
+        if not (programs or self._scheduler.flight.busy) and self._scheduler.has_work:
+            raise EngineDeadError("nothing can run although requests wait: a scheduling fault")
+        if not self._overlap:
+            return self._drain()
+        return self._observe(wait=not programs and self._scheduler.flight.busy)
+
+    def _drain(self) -> list[RequestOutput]:
+        outputs: list[RequestOutput] = []
+        while self._scheduler.flight.busy:
+            outputs += self._observe(wait=True)
+        return outputs
+
+    def _observe(self, *, wait: bool) -> list[RequestOutput]:
+        events = self._executor.poll(wait=wait)
+        begin = self._clock()
+        outputs = self._scheduler.observe(events)
+        for cohort_id in self._scheduler.finished_cohorts():
+            self._executor.release_cohort(cohort_id)
+        late = self._scheduler.late_sampling()
+        self._collector.observe(events, outputs)
+        self._collector.scheduler_time_s += self._clock() - begin
+        self._submit(late)
+        if self._check:
+            self._scheduler.check()
+        return outputs
+
+    def _submit(self, programs: list[StepProgram]) -> None:
+        for program in programs:
+            self._collector.submitted(program)
+            self._executor.submit(program)
+
+    def kv_layout(self) -> dict[str, KVLayout]:
+        """Where running requests' KV lies now, by request id."""
+        rows, running = self._scheduler.rows, self._scheduler.running
+        layouts: dict[str, KVLayout] = {}
+        for row in rows.owned().tolist():
+            count, host = int(rows.num_blocks[row]), int(rows.num_host_blocks[row])
+            tiers = rows.block_tiers[row, :count]
+            first = int(tiers.argmax()) if host else count
+            layouts[running.sequence_of(row).request_id] = KVLayout(count - host, host, first)
+        return layouts
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges."""
+        return self._collector.stats()
+
+    def close(self) -> None:
+        """Drop all requests, let operations in flight end, free everything."""
+        for request_id in self._scheduler.running.ids():
+            self._scheduler.abort(request_id)
+        self._executor.close()

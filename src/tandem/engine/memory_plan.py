@@ -1,0 +1,178 @@
+"""From configuration and capacities to an `OnlinePlan`: how large everything is. Pure."""
+
+from dataclasses import dataclass
+
+from tandem.memory.budget import MemoryBudget
+from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
+from tandem.memory.sizing import PoolSizes, size_pools
+from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, workspace_bytes
+from tandem.plan.online import OnlinePlan, WeightPlacement
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.units import format_size
+
+STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous")
+
+
+@dataclass(frozen=True, slots=True)
+class Capacities:
+    """Memory that Tandem may use.
+
+    Attributes:
+        device_bytes: on the accelerator; with no accelerator, of host DRAM for everything.
+        host_bytes: of host DRAM for the host tier's KV; 0 with no accelerator.
+        real: kernels take scratch memory from the device (not so on the emulated one).
+    """
+
+    device_bytes: int
+    host_bytes: int
+    device_location: str = "device"
+    real: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The plan and the predictions behind it."""
+
+    plan: OnlinePlan
+    page: KVPageSpec
+    ledger: MemoryLedger
+    workspace_bytes: int
+
+
+def plan_memory(
+    config: EngineConfig,
+    spec: ModelSpec,
+    dtype: DType,
+    weight_bytes: int,
+    capacities: Capacities,
+    notes: tuple[str, ...] = (),
+    measured_workspace_bytes: int | None = None,
+) -> MemoryPlan:
+    """Weights first, then workspace, and KV blocks in what is left; see `OnlinePlan`.
+
+    Args:
+        measured_workspace_bytes: from a warm-up at maximum shape; takes the prediction's place.
+
+    Raises:
+        ConfigError: the weights do not fit, or no request of the wanted length ever could.
+    """
+    _check(config, capacities)
+    page = KVPageSpec.of_model(spec, dtype=dtype, block_size=config.block_size)
+    workspace = workspace_bytes(spec, dtype, config.max_num_batched_tokens, config.max_num_seqs)
+    used = {"weights": weight_bytes, "workspace": workspace}
+    if measured_workspace_bytes is not None:
+        used["workspace"] = measured_workspace_bytes
+    elif capacities.real:
+        used["kernel scratch"] = KERNEL_SCRATCH_BYTES
+    device = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
+    host = MemoryBudget("host", capacities.host_bytes)
+    wanted = min(config.max_model_len or spec.max_positions, spec.max_positions)
+    if config.max_model_len is not None and config.max_model_len > spec.max_positions:
+        raise ConfigError(
+            f"max_model_len {config.max_model_len} is beyond the model's {spec.max_positions} positions",
+            param="max_model_len",
+        )
+    cap = config.max_num_seqs * page.blocks_for_tokens(wanted)
+    sizes = size_pools(page, device, host, max_tokens=1, max_blocks=cap)
+    max_len, length_notes = _max_len(config, page, sizes, wanted, device, host)
+    plan = OnlinePlan(
+        strategy=_strategy(config),
+        weights=(WeightPlacement(0, spec.num_layers - 1),),
+        device_blocks=sizes.device_blocks,
+        host_blocks=sizes.host_blocks,
+        block_size=config.block_size,
+        max_model_len=max_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        launch_ahead_steps=2 if config.overlap else 1,
+        notes=notes + length_notes,
+    )
+    return MemoryPlan(plan, page, _ledger(plan, page, used, capacities), workspace)
+
+
+def _check(config: EngineConfig, capacities: Capacities) -> None:
+    if config.strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise ConfigError(
+            f"unknown strategy '{config.strategy}'; use one of: {known}", param="strategy"
+        )
+    if config.max_num_batched_tokens < config.max_num_seqs:
+        raise ConfigError(
+            f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least max_num_seqs "
+            f"({config.max_num_seqs}), so that every running sequence can get a token in a step",
+            param="max_num_batched_tokens",
+        )
+    needs_host = config.kv_placement in ("host", "split") or config.strategy == "rendezvous"
+    if needs_host and capacities.host_bytes == 0:
+        raise ConfigError(
+            f"--kv-placement {config.kv_placement} --strategy {config.strategy} needs a host KV tier "
+            "beside an accelerator; use --accelerator cuda or emulated, and --cpu-memory above 0",
+            param="kv_placement",
+        )
+    if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):
+        raise ConfigError(
+            f"--strategy gpu-only cannot attend KV on the host, but --kv-placement is "
+            f"{config.kv_placement}; use --strategy ride-along",
+            param="kv_placement",
+        )
+
+
+def _strategy(config: EngineConfig) -> str:
+    """`auto` is device first, with what does not fit riding along on the host."""
+    return "ride-along" if config.strategy == "auto" else config.strategy
+
+
+def _usable(config: EngineConfig, sizes: PoolSizes) -> int:
+    """Blocks that one request may use, alone in the engine."""
+    if config.strategy == "gpu-only" or config.kv_placement == "device":
+        return sizes.device_blocks
+    return sizes.host_blocks if config.kv_placement == "host" else sizes.total_blocks
+
+
+def _max_len(
+    config: EngineConfig,
+    page: KVPageSpec,
+    sizes: PoolSizes,
+    wanted: int,
+    device: MemoryBudget,
+    host: MemoryBudget,
+) -> tuple[int, tuple[str, ...]]:
+    """The longest request to accept: what was asked for, or what fits, and then a note."""
+    # the last token of a sequence needs no KV
+    fitting = _usable(config, sizes) * page.block_size + 1
+    if fitting >= wanted:
+        return wanted, ()
+    if config.max_model_len is None and fitting > page.block_size:
+        note = (
+            f"context limited to {fitting} of {wanted} tokens by memory for the KV cache "
+            f"({sizes.device_blocks} device and {sizes.host_blocks} host blocks of {page.block_size})"
+        )
+        return fitting, (note,)
+    left = format_size(max(0, device.left_bytes) + max(0, host.left_bytes))
+    raise ConfigError(
+        f"memory too small: one request of {wanted} tokens needs "
+        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {format_size(page.bytes_per_block)}, but "
+        f"only {_usable(config, sizes)} fit in the {left} left beside {device.describe_used()}; raise "
+        "--gpu-memory or --cpu-memory, or lower --max-model-len",
+        param="max_model_len",
+    )
+
+
+def _ledger(
+    plan: OnlinePlan, page: KVPageSpec, used: dict[str, int], capacities: Capacities
+) -> MemoryLedger:
+    place = capacities.device_location
+    limits = {place: capacities.device_bytes}
+    if capacities.host_bytes:
+        limits["host"] = capacities.host_bytes
+    ledger = MemoryLedger(limits)
+    for label, size in used.items():
+        ledger.reserve(place, label, size)
+    ledger.reserve(place, "kv pool", plan.device_blocks * page.bytes_per_block)
+    if capacities.host_bytes:
+        ledger.reserve("host", "kv pool", plan.host_blocks * page.bytes_per_block)
+    return ledger

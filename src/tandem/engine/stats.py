@@ -1,0 +1,64 @@
+"""What an engine tells about itself."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TierStats:
+    """KV blocks of one tier now, and the most ever held."""
+
+    tier: str
+    total_blocks: int
+    free_blocks: int
+    held_blocks: int
+    leased_blocks: int
+    in_transfer_blocks: int
+    cached_blocks: int
+    peak_held_blocks: int
+    block_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """One line of the memory ledger."""
+
+    location: str
+    label: str
+    predicted_bytes: int
+    actual_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since start, gauges of now; plain values only.
+
+    Attributes:
+        accelerator: what the programs run on, in words.
+        host_attention_tokens: query tokens whose attention ran (in part) on the host.
+        cohort_joins, cohort_waits: joins that happened, and that found the cohort not ready.
+        scheduler_time_s: time spent choosing and compiling steps, and taking in their events.
+        notes: decisions made for the user, one line each.
+    """
+
+    accelerator: str
+    strategy: str
+    dtype: str
+    max_model_len: int
+    num_running: int
+    num_waiting: int
+    num_steps: int
+    prompt_tokens: int
+    generated_tokens: int
+    cached_prompt_tokens: int
+    preemptions: int
+    transfers: int
+    device_attention_tokens: int
+    host_attention_tokens: int
+    cohort_joins: int
+    cohort_waits: int
+    scheduler_time_s: float
+    tiers: tuple[TierStats, ...]
+    memory: tuple[MemoryRow, ...]
+    peak_device_bytes: int
+    peak_host_bytes: int
+    notes: tuple[str, ...]

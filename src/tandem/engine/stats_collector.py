@@ -1,0 +1,117 @@
+"""Counts what an engine does."""
+
+from tandem.engine.stats import EngineStats, MemoryRow, TierStats
+from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
+from tandem.memory.peaks import read_host_memory
+from tandem.plan.events import Event, LaneAdvanced
+from tandem.plan.online import OnlinePlan
+from tandem.plan.program import StepProgram
+from tandem.runtime.measures import DeviceMeasures
+from tandem.scheduler.scheduler import Scheduler
+from tandem.spec.request import RequestOutput
+from tandem.spec.tier import TIERS, Tier
+
+
+class StatsCollector:
+    """Sees every program, event and output of one engine.
+
+    Args:
+        measures: asks the accelerator what it has used at most.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        plan: OnlinePlan,
+        page: KVPageSpec,
+        ledger: MemoryLedger,
+        measures: DeviceMeasures,
+        dtype: str,
+    ) -> None:
+        self._scheduler = scheduler
+        self._plan = plan
+        self._page = page
+        self._ledger = ledger
+        self._measures = measures
+        self._dtype = dtype
+        self.prompt_tokens = 0
+        self.scheduler_time_s = 0.0
+        self._generated = self._cached = self._steps = self._transfers = 0
+        self._attended = {Tier.DEVICE: 0, Tier.HOST: 0}
+        self._joins = self._waits = 0
+        self._peak_held = {Tier.DEVICE: 0, Tier.HOST: 0}
+        self._seen: set[str] = set()
+
+    def submitted(self, program: StepProgram) -> None:
+        """A program goes to the executor."""
+        self._transfers += len(program.transfers)
+        if not program.lanes:
+            return
+        self._steps += 1
+        for slot, shape in zip(program.lanes, program.template.lanes, strict=True):
+            if shape.cursor is None:
+                for tier, part in slot.binding.attention.items():
+                    self._attended[tier] += len(part.positions)
+        for tier in TIERS:
+            held = self._scheduler.kv.pools[tier].counts().held
+            self._peak_held[tier] = max(self._peak_held[tier], held)
+
+    def observe(self, events: list[Event], outputs: list[RequestOutput]) -> None:
+        """Events were taken in and gave these outputs."""
+        for event in events:
+            if isinstance(event, LaneAdvanced):
+                self._joins += event.joined
+                self._waits += not event.joined
+        for output in outputs:
+            self._generated += len(output.token_ids)
+            if output.request_id not in self._seen:
+                self._seen.add(output.request_id)
+                self._cached += output.cached_tokens
+            if output.finish_reason is not None:
+                self._seen.discard(output.request_id)
+
+    def stats(self) -> EngineStats:
+        """Counters since start, gauges of now."""
+        scheduler, host = self._scheduler, read_host_memory()
+        return EngineStats(
+            accelerator=self._measures.description,
+            strategy=self._plan.strategy,
+            dtype=self._dtype,
+            max_model_len=self._plan.max_model_len,
+            num_running=scheduler.running.count - len(scheduler.waiting),
+            num_waiting=len(scheduler.waiting),
+            num_steps=self._steps,
+            prompt_tokens=self.prompt_tokens,
+            generated_tokens=self._generated,
+            cached_prompt_tokens=self._cached,
+            preemptions=scheduler.running.num_preemptions,
+            transfers=self._transfers,
+            device_attention_tokens=self._attended[Tier.DEVICE],
+            host_attention_tokens=self._attended[Tier.HOST],
+            cohort_joins=self._joins,
+            cohort_waits=self._waits,
+            scheduler_time_s=self.scheduler_time_s,
+            tiers=tuple(self._tier(tier) for tier in TIERS),
+            memory=tuple(
+                MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)
+                for e in self._ledger.as_rows()
+            ),
+            peak_device_bytes=self._measures.peak_bytes(),
+            peak_host_bytes=host.peak_rss_bytes,
+            notes=self._plan.notes,
+        )
+
+    def _tier(self, tier: Tier) -> TierStats:
+        counts = self._scheduler.kv.pools[tier].counts()
+        return TierStats(
+            tier=tier.label,
+            total_blocks=counts.total,
+            free_blocks=counts.free,
+            held_blocks=counts.held,
+            leased_blocks=counts.leased,
+            in_transfer_blocks=counts.in_transfer,
+            cached_blocks=counts.cached_free,
+            peak_held_blocks=self._peak_held[tier],
+            block_bytes=self._page.bytes_per_block,
+        )

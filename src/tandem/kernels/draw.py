@@ -1,0 +1,77 @@
+"""Filters on integer token weights and the draw itself.
+
+A filter is a threshold: tokens as likely as the last one kept are kept too. So the kept set does
+not depend on how ties are sorted, and no sort of the vocabulary is needed.
+"""
+
+import torch
+from torch import Tensor
+
+from tandem.kernels.weights import ONE
+
+_FIRST_CANDIDATES = 1024  # tokens that nearly always hold the mass that top-p asks for
+
+
+def filter_top_k(
+    weights: Tensor,  # int64 [n, vocab]; in place
+    logits: Tensor,  # [n, vocab] float32
+    top_k: Tensor,  # int64 [n]; 0: off for this row
+    max_k: int,  # largest of top_k
+) -> None:
+    """Clear the weights of tokens less likely than the k-th."""
+    best = torch.topk(logits, min(max_k, logits.shape[1]), dim=-1).values
+    last = best.gather(1, (top_k - 1).clamp(0, best.shape[1] - 1)[:, None])
+    last.masked_fill_((top_k <= 0)[:, None], -torch.inf)
+    weights.masked_fill_(logits < last, 0)
+
+
+def filter_top_p(weights: Tensor, top_p: Tensor) -> None:
+    """Keep the smallest set of likeliest tokens that holds the share `top_p` of the whole.
+
+    Args:
+        weights: int64 [n, vocab]; in place.
+        top_p: float32 [n]; 1: off for this row.
+    """
+    needed = (weights.sum(-1).double() * top_p.double()).ceil_().long()[:, None]
+    vocab = weights.shape[1]
+    # Sums are exact, so how many candidates are looked at does not change the result.
+    count = min(_FIRST_CANDIDATES, vocab) if weights.device.type == "cpu" else vocab
+    while True:
+        best = torch.topk(weights, count, dim=-1).values
+        total = best.cumsum(-1)
+        if count == vocab or bool((total[:, -1:] >= needed).all()):
+            break
+        count = min(count * 8, vocab)
+    before = total - best
+    kept = (before < needed).sum(-1, keepdim=True)
+    last = best.gather(1, (kept - 1).clamp_(min=0))
+    weights.masked_fill_(weights < last, 0)
+
+
+def filter_min_p(weights: Tensor, min_p: Tensor) -> None:
+    """Keep tokens at least `min_p` times as likely as the likeliest.
+
+    Args:
+        weights: int64 [n, vocab]; in place.
+        min_p: float32 [n]; 0: off for this row.
+    """
+    least = (min_p.double() * ONE).ceil_().long()[:, None]
+    weights.masked_fill_(weights < least, 0)
+
+
+def draw_tokens(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Inverse of the cumulative distribution, tokens in the order of their ids.
+
+    Args:
+        weights: int64 [n, vocab].
+        uniform: float64 [n] in [0, 1).
+
+    Returns:
+        int64 [n]; the first token whose cumulative weight exceeds `uniform` of the total.
+    """
+    cumulative = weights.cumsum(-1)
+    total = cumulative[:, -1]
+    # A total above 2**53 rounds as float64, perhaps up to itself.
+    target = torch.minimum((uniform * total.double()).long(), total - 1)
+    token_ids = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
+    return token_ids.clamp_(max=weights.shape[1] - 1)

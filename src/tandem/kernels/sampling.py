@@ -1,0 +1,107 @@
+"""From logits to tokens: the same token for the same row, alone or in any batch, on any device.
+
+Order of operations per row: log-probabilities are of the logits as they come; then bans,
+penalties, bias, temperature, top-k, top-p, min-p, and a draw over the remaining tokens in the
+order of their ids. Row results are combined from elementwise operations, maxima and sums of
+integers only (see `weights`), none of which depends on the other rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.kernels.draw import draw_tokens, filter_min_p, filter_top_k, filter_top_p
+from tandem.kernels.logits import adjust_logits, needs_adjustment
+from tandem.kernels.logprobs import RowLogprobs, row_logprobs
+from tandem.kernels.upload import upload
+from tandem.kernels.weights import token_weights
+from tandem.plan.binding import LongArray, SamplingRows
+
+_CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 128 << 20}  # of int64 weights at a time
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """Tokens chosen for n rows, on the logits' device.
+
+    Attributes:
+        token_ids: int64 [n]; always inside the vocabulary.
+        valid: bool [n]; False where the row's logits had nan, +inf or nothing above -inf, so that
+            its token means nothing.
+        logprobs: float32 [n] of the sampled tokens, or None if not asked for.
+        top_token_ids, top_logprobs: [n, k] int64 and float32, likeliest first, equal ones by id;
+            None if no alternatives were asked for.
+    """
+
+    token_ids: Tensor
+    valid: Tensor
+    logprobs: Tensor | None
+    top_token_ids: Tensor | None
+    top_logprobs: Tensor | None
+
+
+def sample(
+    logits: Tensor,  # [n_logits, vocab]; any floating type, not changed
+    rows: SamplingRows,
+) -> SampledTokens:
+    """Choose one token per row of `rows`. Equal logits of greedy rows: the lowest id."""
+    raw = _select_rows(logits, rows.logits_index)
+    adjusted = raw
+    if needs_adjustment(rows):
+        adjusted = raw.clone()
+        adjust_logits(adjusted, rows)
+    peak, token_ids = adjusted.max(-1)
+    for chunk in _random_chunks(rows, logits):
+        token_ids[upload(chunk, logits.device)] = _draw_rows(adjusted, peak, rows, chunk)
+    valid = torch.isfinite(peak)
+    if rows.logprobs is None:
+        return SampledTokens(token_ids, valid, None, None, None)
+    found = _logprobs(raw, token_ids, rows.logprobs)
+    if rows.logprobs == 0:
+        return SampledTokens(token_ids, valid, found.sampled, None, None)
+    return SampledTokens(token_ids, valid, found.sampled, found.top_token_ids, found.top)
+
+
+def _select_rows(logits: Tensor, index: LongArray) -> Tensor:
+    if len(index) == logits.shape[0] and np.array_equal(index, np.arange(len(index))):
+        return logits.float()
+    return logits.index_select(0, upload(index, logits.device)).float()
+
+
+def _random_chunks(rows: SamplingRows, logits: Tensor) -> list[LongArray]:
+    """Rows with a temperature, a bounded number at a time."""
+    if rows.greedy:
+        return []
+    random = np.flatnonzero(rows.temperature > 0)
+    step = _chunk_rows(logits)
+    return [random[i : i + step] for i in range(0, len(random), step)]
+
+
+def _chunk_rows(logits: Tensor) -> int:
+    return max(1, _CHUNK_BYTES[logits.device.type] // (8 * logits.shape[1]))
+
+
+def _draw_rows(adjusted: Tensor, peak: Tensor, rows: SamplingRows, chunk: LongArray) -> Tensor:
+    whole = len(chunk) == len(adjusted)
+    index = upload(chunk, adjusted.device)
+    logits = adjusted if whole else adjusted.index_select(0, index)
+    peaks = peak if whole else peak.index_select(0, index)
+    top_k, top_p, min_p = rows.top_k[chunk].astype(np.int64), rows.top_p[chunk], rows.min_p[chunk]
+    weights = token_weights(logits, peaks, upload(rows.temperature[chunk], logits.device))
+    if (top_k > 0).any():
+        filter_top_k(weights, logits, upload(top_k, logits.device), int(top_k.max()))
+    if (top_p < 1).any():
+        filter_top_p(weights, upload(top_p, logits.device))
+    if (min_p > 0).any():
+        filter_min_p(weights, upload(min_p, logits.device))
+    return draw_tokens(weights, upload(rows.uniform[chunk], logits.device))
+
+
+def _logprobs(logits: Tensor, token_ids: Tensor, count: int) -> RowLogprobs:
+    """A bounded number of rows at a time: they take 64-bit temporaries."""
+    step = _chunk_rows(logits)
+    chunks = zip(logits.split(step), token_ids.split(step), strict=True)
+    parts = [row_logprobs(part, ids, count) for part, ids in chunks]
+    return RowLogprobs(*(torch.cat(column) for column in zip(*parts, strict=True)))

@@ -1,0 +1,1 @@
+"""Block and byte accounting as pure integers: pages, pools, prefix cache, ledger, sizing."""

@@ -1,0 +1,52 @@
+"""Chained hashes of full blocks of tokens."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+DIGEST_BYTES = 16
+TokenIds = Sequence[int] | NDArray[np.int32] | NDArray[np.int64]
+
+
+class BlockHasher:
+    """Digest of block i = blake2b-128(digest of block i-1, the block's token ids as int32).
+
+    Equal digests therefore mean equal tokens *and* equal everything before them, which is what
+    makes KV entries equal. The first block's parent is a digest of the salt: sequences under
+    different salts share nothing.
+    """
+
+    __slots__ = ("_block_size", "_root")
+
+    def __init__(self, block_size: int, *, salt: bytes = b"") -> None:
+        if block_size < 1:
+            raise ValueError(f"block size must be at least 1, not {block_size}")
+        self._block_size = block_size
+        self._root = blake2b(salt, digest_size=DIGEST_BYTES).digest()
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self._block_size
+
+    def extend(self, digests: list[bytes], tokens: TokenIds) -> None:
+        """Append to `digests` those of the full blocks of `tokens` that it does not cover yet.
+
+        Args:
+            digests: of the first `len(digests)` blocks of the same sequence; extended in place.
+            tokens: the whole sequence so far; only the new full blocks of it are read.
+        """
+        size = self._block_size
+        parent = digests[-1] if digests else self._root
+        for start in range(len(digests) * size, len(tokens) - size + 1, size):
+            block = np.asarray(tokens[start : start + size], dtype="<i4")
+            parent = blake2b(parent + block.tobytes(), digest_size=DIGEST_BYTES).digest()
+            digests.append(parent)
+
+    def digests(self, tokens: TokenIds) -> list[bytes]:
+        """Digests of all full blocks of a sequence, in order."""
+        digests: list[bytes] = []
+        self.extend(digests, tokens)
+        return digests

@@ -1,0 +1,117 @@
+"""The canonical KV page: its shape and its bytes (contracts 7 and 14)."""
+
+from dataclasses import dataclass
+
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+
+MIN_BLOCK_SIZE, MAX_BLOCK_SIZE, BLOCK_SIZE_STEP = 16, 256, 16
+DEFAULT_BLOCK_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class KVPageSpec:
+    """Layout of one rank's KV memory, the same bytes on every tier.
+
+    A pool is `[layer][block][K|V][kv_head][token][head_dim]`; a *page* is one block of one layer
+    and contiguous. KV heads are split evenly over the ranks; with more ranks than heads each
+    head is kept by `world_size / num_kv_heads` of them.
+
+    Attributes:
+        block_size: tokens per block; a multiple of 16 from 16 to 256.
+        num_kv_heads: of the whole model, not of this rank.
+
+    Raises:
+        ConfigError: a block size outside the range, or heads that cannot be split over the ranks.
+    """
+
+    num_layers: int
+    block_size: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: DType
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        _check_block_size(self.block_size)
+        for name in ("num_layers", "num_kv_heads", "head_dim", "world_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name} must be at least 1, not {getattr(self, name)}", param=name
+                )
+        if not 0 <= self.rank < self.world_size:
+            raise ConfigError(
+                f"rank must be between 0 and {self.world_size - 1}, not {self.rank}", param="rank"
+            )
+        if self.num_kv_heads % self.world_size and self.world_size % self.num_kv_heads:
+            raise ConfigError(
+                f"{self.num_kv_heads} KV heads cannot be split over {self.world_size} ranks; "
+                f"use a number of ranks that divides {self.num_kv_heads} or is a multiple of it",
+                param="world_size",
+            )
+
+    @classmethod
+    def of_model(
+        cls,
+        model: ModelSpec,
+        *,
+        dtype: DType,
+        block_size: int = DEFAULT_BLOCK_SIZE,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> "KVPageSpec":
+        """The page of a model whose KV cache is kept in `dtype`."""
+        return cls(
+            num_layers=model.num_layers,
+            block_size=block_size,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            dtype=dtype,
+            rank=rank,
+            world_size=world_size,
+        )
+
+    @property
+    def local_kv_heads(self) -> int:
+        """KV heads that this rank keeps."""
+        return max(1, self.num_kv_heads // self.world_size)
+
+    @property
+    def first_kv_head(self) -> int:
+        """Number, in the whole model, of the first KV head that this rank keeps."""
+        return self.rank * self.num_kv_heads // self.world_size
+
+    @property
+    def page_shape(self) -> tuple[int, int, int, int]:
+        """(K|V = 2, kv heads of this rank, tokens, head_dim) of one block of one layer."""
+        return (2, self.local_kv_heads, self.block_size, self.head_dim)
+
+    def pool_shape(self, num_blocks: int) -> tuple[int, int, int, int, int, int]:
+        """(layers, blocks, 2, kv heads of this rank, tokens, head_dim) of a pool."""
+        return (self.num_layers, num_blocks, *self.page_shape)
+
+    @property
+    def bytes_per_block_layer(self) -> int:
+        """Bytes of one page: one block of one layer on this rank."""
+        return 2 * self.local_kv_heads * self.block_size * self.head_dim * self.dtype.size_bytes
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block over all layers on this rank."""
+        return self.num_layers * self.bytes_per_block_layer
+
+    def blocks_for_tokens(self, num_tokens: int) -> int:
+        """Blocks that hold `num_tokens` tokens (the last one perhaps in part)."""
+        return -(-num_tokens // self.block_size)
+
+
+def _check_block_size(block_size: int) -> None:
+    in_range = MIN_BLOCK_SIZE <= block_size <= MAX_BLOCK_SIZE
+    if not in_range or block_size % BLOCK_SIZE_STEP:
+        raise ConfigError(
+            f"block size must be a multiple of {BLOCK_SIZE_STEP} from {MIN_BLOCK_SIZE} to "
+            f"{MAX_BLOCK_SIZE}, not {block_size}; {DEFAULT_BLOCK_SIZE} is the default",
+            param="block_size",
+        )

@@ -1,0 +1,1 @@
+"""Decoder models: architectures as data, weights, and execution of stages of a layer."""

@@ -1,0 +1,69 @@
+"""What an architecture adds to the shared model: a reading of its config, and its tensor names."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+from tandem.models.config_reader import ConfigReader
+from tandem.spec.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """An architecture as data.
+
+    Attributes:
+        name: registry key, `ModelSpec.architecture`.
+        read_spec: turns a `config.json` into facts; raises ModelError on what is unsupported.
+        prefix: what all checkpoint names but the head's start with, e.g. `model.`.
+        layer_prefix: checkpoint prefix of a layer with `{layer}`, e.g. `model.layers.{layer}.`.
+        layer_modules: canonical module name within a layer -> checkpoint's, e.g. `q` ->
+            `self_attn.q_proj`.
+        outer_modules: the same outside the layers (`embedding` -> `model.embed_tokens`).
+    """
+
+    name: str
+    read_spec: Callable[[ConfigReader], ModelSpec]
+    prefix: str
+    layer_prefix: str
+    layer_modules: Mapping[str, str]
+    outer_modules: Mapping[str, str]
+
+    def layer_tensor(self, layer: int, name: str) -> str:
+        """Checkpoint name of a layer's canonical weight such as `q.weight`."""
+        module, _, part = name.rpartition(".")
+        return f"{self.layer_prefix.format(layer=layer)}{self.layer_modules[module]}.{part}"
+
+    def outer_tensor(self, name: str) -> str:
+        """Checkpoint name of a canonical weight outside the layers such as `embedding.weight`."""
+        module, _, part = name.rpartition(".")
+        return f"{self.outer_modules[module]}.{part}"
+
+
+# Entry of `architectures` in config.json -> file in `models/architectures/`, imported when needed.
+REGISTRY: Mapping[str, str] = {
+    "LlamaForCausalLM": "llama",
+    "Qwen3ForCausalLM": "qwen3",
+    "OPTForCausalLM": "opt",
+}
+
+
+def load_architecture(name: str) -> Architecture:
+    """The architecture with registry key `name` (`llama`, `qwen3`, ...)."""
+    return import_module(f"tandem.models.architectures.{name}").ARCHITECTURE
+
+
+def find_architecture(config: ConfigReader) -> Architecture:
+    """The architecture that a `config.json` names in its `architectures`.
+
+    Raises:
+        ModelError: none is named, or it is not supported.
+    """
+    named = config.get("architectures")
+    supported = ", ".join(REGISTRY)
+    if not isinstance(named, list) or not named:
+        raise config.error(f"'architectures' is missing; it must name one of: {supported}")
+    for entry in named:
+        if isinstance(entry, str) and entry in REGISTRY:
+            return load_architecture(REGISTRY[entry])
+    raise config.error(f"architecture '{named[0]}' is not supported; supported are: {supported}")

@@ -1,0 +1,138 @@
+"""What a checkpoint holds: its safetensors files and the tensors in them, without reading data."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from tandem.models.config_reader import read_json_object
+from tandem.spec.errors import ModelError
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+_FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a checkpoint file.
+
+    Attributes:
+        name: its name in the file.
+        dtype: safetensors' name of its element type, one of F64, F32, F16, BF16.
+    """
+
+    name: str
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the file."""
+        count = _FLOAT_BYTES[self.dtype]
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All tensors of a checkpoint, by name, in the order of its files."""
+
+    directory: Path
+    tensors: Mapping[str, StoredTensor]
+
+
+@contextmanager
+def open_shard(file: Path) -> Iterator[Any]:
+    """Open one safetensors file for reading to the CPU; closed, and unmapped, on exit.
+
+    Raises:
+        ModelError: missing, truncated, or with a corrupt header.
+    """
+    try:
+        shard = safe_open(file, framework="pt", device="cpu")
+    except SafetensorError as error:
+        raise ModelError(
+            f"{file} is truncated or corrupt ({error}); download the file again"
+        ) from error
+    except OSError as error:
+        reason = error.strerror or "not found"
+        raise ModelError(f"cannot read {file} ({reason}); download the file again") from error
+    with shard as handle:
+        yield handle
+
+
+def read_checkpoint(directory: Path) -> Checkpoint:
+    """List the tensors of the single-file or sharded checkpoint in `directory`.
+
+    Raises:
+        ModelError: no safetensors, a missing or damaged file, an index that disagrees with its
+            files.
+    """
+    single, index = directory / SINGLE_FILE, directory / INDEX_FILE
+    if single.is_file():
+        return Checkpoint(directory, _read_shard(single))
+    if not index.is_file():
+        raise _no_weights(directory)
+    weight_map = _read_weight_map(index)
+    tensors: dict[str, StoredTensor] = {}
+    for file_name in sorted(set(weight_map.values())):
+        found = _read_shard(directory / file_name)
+        # A tensor that lies in two files is taken from the one that the index names.
+        tensors |= {n: t for n, t in found.items() if weight_map.get(n, file_name) == file_name}
+    for name, file_name in weight_map.items():
+        if name not in tensors:
+            raise ModelError(
+                f"{directory / file_name} lacks tensor '{name}', which {INDEX_FILE} places there; "
+                "download the file again"
+            )
+    return Checkpoint(directory, tensors)
+
+
+def _no_weights(directory: Path) -> ModelError:
+    if any(directory.glob("*.safetensors")):
+        return ModelError(
+            f"{directory} holds neither {SINGLE_FILE} nor {INDEX_FILE}; download the missing file"
+        )
+    if any(directory.glob("*.bin")) or any(directory.glob("*.pt*")):
+        return ModelError(
+            f"{directory} holds pickled weights only; convert them to safetensors "
+            "(transformers: model.save_pretrained(directory))"
+        )
+    return ModelError(
+        f"{directory} holds no {SINGLE_FILE}; download the weights, or use --load-format dummy"
+    )
+
+
+def _read_weight_map(index: Path) -> dict[str, str]:
+    reader = read_json_object(index)
+    weight_map = reader.section("weight_map").values
+    if not weight_map:
+        raise reader.error("'weight_map' is missing or empty; download the file again")
+    for name, file_name in weight_map.items():
+        # Only names of files beside the index: a path could lead anywhere.
+        if not isinstance(file_name, str) or Path(file_name).name != file_name:
+            raise reader.error(f"tensor '{name}' must lie in a file of the same directory")
+    return dict(weight_map)
+
+
+def _read_shard(file: Path) -> dict[str, StoredTensor]:
+    with open_shard(file) as handle:
+        headers = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118
+        found = {
+            name: StoredTensor(name, file, tuple(header.get_shape()), header.get_dtype())
+            for name, header in headers.items()
+        }
+    for tensor in found.values():
+        if tensor.dtype not in _FLOAT_BYTES:
+            raise ModelError(
+                f"tensor '{tensor.name}' in {file} has type {tensor.dtype}; only unquantized "
+                f"checkpoints ({', '.join(_FLOAT_BYTES)}) are supported"
+            )
+    return found

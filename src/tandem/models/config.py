@@ -1,0 +1,62 @@
+"""Reads a model directory's `config.json` and `generation_config.json` into a `ModelSpec`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tandem.models.architecture import find_architecture
+from tandem.models.config_reader import ConfigReader, read_json_object
+from tandem.spec.errors import ModelError
+from tandem.spec.model import ModelSpec
+
+# Features that would change the result; any model that asks for one is refused.
+_REFUSED = {
+    "quantization_config": "quantized checkpoints are not supported; use the unquantized model",
+    "num_local_experts": "mixture-of-experts models are not supported; use a dense model",
+    "num_experts": "mixture-of-experts models are not supported; use a dense model",
+    "attn_logit_softcapping": "soft-capped attention is not supported; use another model",
+    "final_logit_softcapping": "soft-capped logits are not supported; use another model",
+    "is_encoder_decoder": "encoder-decoder models are not supported; use a decoder-only model",
+}
+
+
+def read_model_spec(directory: Path) -> ModelSpec:
+    """Facts about the model in `directory`, without touching its weights.
+
+    End-of-sequence ids are those of both files; a file `generation_config.json` may be absent.
+
+    Raises:
+        ModelError: no such directory, no or a damaged `config.json`, an unsupported architecture
+            or feature.
+    """
+    config = read_config(directory)
+    for key, reason in _REFUSED.items():
+        if config.get(key):
+            raise config.error(f"'{key}' is set: {reason}")
+    spec = find_architecture(config).read_spec(config)
+    eos = config.token_ids("eos_token_id")
+    generation = directory / "generation_config.json"
+    if generation.is_file():
+        eos += read_json_object(generation).token_ids("eos_token_id")
+    bos = config.token_ids("bos_token_id")
+    return replace(
+        spec, eos_token_ids=tuple(dict.fromkeys(eos)), bos_token_id=bos[0] if bos else None
+    )
+
+
+def read_config(directory: Path) -> ConfigReader:
+    """The parsed `config.json` of a model directory.
+
+    Raises:
+        ModelError: not a directory, or no readable `config.json` in it.
+    """
+    if not directory.is_dir():
+        kind = "is a file, not a model directory" if directory.exists() else "does not exist"
+        raise ModelError(
+            f"{directory} {kind}; give a directory with config.json and *.safetensors files"
+        )
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ModelError(
+            f"{directory} holds no config.json; give a model directory in Hugging Face layout"
+        )
+    return read_json_object(path)

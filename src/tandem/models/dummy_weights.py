@@ -1,0 +1,73 @@
+"""Reproducible random weights at any real shape, for measuring without a checkpoint.
+
+A tensor's values depend on its name, its shape and the seed alone. Large tensors repeat one tile
+of random numbers, which fills them at the speed of memory; its length is prime, so that rows of
+up to that many differ.
+"""
+
+import hashlib
+import math
+
+import torch
+from torch import Tensor
+
+from tandem.models.checkpoint_loader import Progress
+from tandem.models.weights import Parameter, Weights
+from tandem.spec.model import ModelSpec
+
+_TILE_ELEMENTS = 262_139
+
+
+def fill_dummy_weights(
+    weights: Weights, spec: ModelSpec, seed: int = 0, progress: Progress | None = None
+) -> None:
+    """Fill `weights` so that activations keep a sane scale through all layers.
+
+    Norms are the identity, biases small; a linear map has deviation 1 / sqrt(inputs), and those
+    that add to the residual are damped by the number of such additions.
+    """
+    parameters = list(weights.parameters())
+    total_bytes, done_bytes = weights.size_bytes, 0
+    for parameter in parameters:
+        _fill(parameter, spec, seed)
+        done_bytes += parameter.tensor.numel() * parameter.tensor.element_size()
+        if progress is not None:
+            progress(done_bytes, total_bytes, _full_name(parameter))
+
+
+def _fill(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
+    module, _, part = parameter.name.rpartition(".")
+    if module.endswith("norm"):
+        parameter.tensor.fill_(1.0 if part == "weight" else 0.0)
+        return
+    tile = _tile(_full_name(parameter), seed, parameter.tensor.numel())
+    tile *= _deviation(module, part, parameter.tensor, spec)
+    _repeat_into(parameter.tensor.view(-1), tile.to(parameter.tensor))
+
+
+def _deviation(module: str, part: str, tensor: Tensor, spec: ModelSpec) -> float:
+    if part == "bias":
+        return 0.02
+    if module in ("output", "down", "fc1"):
+        return 1.0 / math.sqrt(tensor.shape[-1] * 2 * spec.num_layers)
+    return 1.0 / math.sqrt(tensor.shape[-1])
+
+
+def _tile(name: str, seed: int, elements: int) -> Tensor:
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    # 63 bits: what torch's generator takes without complaint.
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return torch.randn(min(elements, _TILE_ELEMENTS), generator=generator)
+
+
+def _repeat_into(flat: Tensor, tile: Tensor) -> None:
+    repeats, rest = divmod(flat.numel(), tile.numel())
+    whole = repeats * tile.numel()
+    flat[:whole].view(repeats, -1).copy_(tile.expand(repeats, -1))
+    flat[whole:].copy_(tile[:rest])
+
+
+def _full_name(parameter: Parameter) -> str:
+    if parameter.layer is None:
+        return parameter.name
+    return f"layers.{parameter.layer}.{parameter.name}"

@@ -1,0 +1,119 @@
+"""What a layer holds for a set of tokens between two operations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class LayerState:
+    """Activations of T tokens inside a layer; those that no later operation needs are None.
+
+    `q`, `k`, `v` may be views of one buffer: their last dimension is contiguous, tokens may be
+    strided. `residual` is updated in place. All but `positions` are in the model's dtype.
+
+    Attributes:
+        positions: [T] int; absolute positions.
+        residual: [T, hidden].
+        x: [T, hidden]; output of the last norm.
+        q: [T, heads, head_dim]; k, v: [T, kv_heads, head_dim].
+        attention: [T, heads, head_dim]; set by whoever executes the attention stage, here or
+            through `finish_attention`.
+        gate, up, mlp: [T, intermediate].
+        rotation: cos and signed sin of the positions, derived from them and kept between layers.
+    """
+
+    positions: Tensor
+    residual: Tensor
+    x: Tensor | None = None
+    q: Tensor | None = None
+    k: Tensor | None = None
+    v: Tensor | None = None
+    attention: Tensor | None = None
+    gate: Tensor | None = None
+    up: Tensor | None = None
+    mlp: Tensor | None = None
+    rotation: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return self.positions.shape[0]
+
+    def finish_attention(self, attention: Tensor) -> None:
+        """Move past attention: keep its result [T, heads, head_dim], let go of q, k and v."""
+        self.attention = attention
+        self.q = self.k = self.v = None
+
+    def buffers(self) -> dict[str, Tensor]:
+        """The live activations by name: what suspending here has to keep, besides `positions`."""
+        found = {name: getattr(self, name) for name in _BUFFERS}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    @staticmethod
+    def cat(states: Sequence["LayerState"]) -> "LayerState":
+        """One state over the tokens of all, in order; all must be suspended at the same cut.
+
+        A single state is returned as it is; otherwise the result owns its memory.
+
+        Raises:
+            ValueError: no states, or their live buffers differ.
+        """
+        if len(states) == 1:
+            return states[0]
+        if len({frozenset(state.buffers()) for state in states}) != 1:
+            raise ValueError("only states that are suspended at the same cut can be joined")
+        joined = LayerState(
+            positions=torch.cat([state.positions for state in states]),
+            residual=torch.cat([state.residual for state in states]),
+        )
+        for name in states[0].buffers():
+            if name != "residual":
+                setattr(joined, name, torch.cat([getattr(state, name) for state in states]))
+        rotations = [state.rotation for state in states if state.rotation is not None]
+        if len(rotations) == len(states):
+            cos, sin = zip(*rotations, strict=True)
+            joined.rotation = (torch.cat(cos), torch.cat(sin))
+        return joined
+
+    def split(self, sizes: Sequence[int]) -> "tuple[LayerState, ...]":
+        """Consecutive parts of `sizes` tokens each, as views of this state's memory.
+
+        Raises:
+            ValueError: the sizes do not add up to the number of tokens.
+        """
+        if sum(sizes) != self.num_tokens:
+            raise ValueError(f"sizes {list(sizes)} do not add up to {self.num_tokens} tokens")
+        starts = [sum(sizes[:index]) for index in range(len(sizes))]
+        return tuple(self._narrow(start, size) for start, size in zip(starts, sizes, strict=True))
+
+    def _narrow(self, start: int, size: int) -> "LayerState":
+        part = LayerState(
+            positions=self.positions.narrow(0, start, size),
+            residual=self.residual.narrow(0, start, size),
+        )
+        for name, tensor in self.buffers().items():
+            if name != "residual":
+                setattr(part, name, tensor.narrow(0, start, size))
+        if self.rotation is not None:
+            cos, sin = self.rotation
+            part.rotation = (cos.narrow(0, start, size), sin.narrow(0, start, size))
+        return part
+
+
+_BUFFERS = tuple(
+    field.name for field in fields(LayerState) if field.name not in ("positions", "rotation")
+)
+
+
+def taken(tensor: Tensor | None, name: str) -> Tensor:
+    """The buffer an operation needs.
+
+    Raises:
+        ValueError: the state does not hold it; it is not at the cut the caller takes it to be.
+    """
+    if tensor is None:
+        raise ValueError(f"the layer state holds no '{name}'; it is suspended at another cut")
+    return tensor

@@ -1,0 +1,172 @@
+"""The maths of a layer's operations, fused where a slice permits it.
+
+A *step* executes one or several adjacent operations on a `LayerState`: it reads the buffers those
+operations read, writes what they write, and drops what nothing after them needs. Thus a state is
+complete at every cut.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from tandem.models.layer_state import LayerState, taken
+from tandem.models.linear import add_linear, linear
+from tandem.models.rotary import rotate, rotation_of
+from tandem.models.weights import Affine, Modules
+from tandem.spec.model import ModelSpec
+from tandem.spec.operations import Operation, Stage
+
+Step = Callable[[Modules, LayerState], None]
+
+
+class LayerSteps:
+    """Builds the steps of any slice of a layer without attention operations.
+
+    Args:
+        spec: the model's facts.
+        frequencies: [head_dim / 2] float32 on the model's device, None without rotary embedding.
+    """
+
+    def __init__(self, spec: ModelSpec, frequencies: Tensor | None) -> None:
+        self._spec = spec
+        self._frequencies = frequencies
+        self._singles: Mapping[str, Step] = {
+            "LN.0": self._attention_norm,
+            "Q": self._q,
+            "K": self._k,
+            "V": self._v,
+            "QNorm": self._q_norm,
+            "KNorm": self._k_norm,
+            "Rope": self._rope,
+            "Output": self._output,
+            "LN.1": self._mlp_norm,
+            "FC.gate": self._gate,
+            "FC.up": self._up,
+            "FC.act": self._gated_activation if spec.gated else self._activation_only,
+            "FC.down": self._down,
+            "FC.0": self._fc0,
+            "FC.1": self._fc1,
+        }
+        self._fused: Mapping[tuple[str, ...], Step] = {
+            ("Q", "K", "V"): self._qkv,
+            ("FC.gate", "FC.up"): self._gate_up,
+        }
+
+    def of(self, operations: tuple[Operation, ...], stage: Stage) -> tuple[Step, ...]:
+        """Steps that execute `stage` of a layer with these `operations`.
+
+        Raises:
+            ValueError: the stage contains attention or exceeds the layer.
+        """
+        names = tuple(op.name for op in stage.of(operations))
+        if stage.end > len(operations) or any(op.is_attention for op in stage.of(operations)):
+            raise ValueError(f"{stage} is not a slice of operations outside attention")
+        steps: list[Step] = []
+        index = 0
+        while index < len(names):
+            fused = self._fused_at(names[index:])
+            steps.append(self._fused[fused] if fused else self._singles[names[index]])
+            index += len(fused) or 1
+        return tuple(steps)
+
+    def _fused_at(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return next((group for group in self._fused if names[: len(group)] == group), ())
+
+    def _attention_norm(self, weights: Modules, state: LayerState) -> None:
+        state.x = norm(self._spec, weights["attention_norm"], state.residual)
+
+    def _mlp_norm(self, weights: Modules, state: LayerState) -> None:
+        state.x = norm(self._spec, weights["mlp_norm"], state.residual)
+
+    def _qkv(self, weights: Modules, state: LayerState) -> None:
+        spec, whole = self._spec, linear(weights["qkv"], taken(state.x, "x"))
+        heads = whole.view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
+        state.q, state.k, state.v = heads.split(
+            [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads], dim=1
+        )
+        state.x = None
+
+    def _q(self, weights: Modules, state: LayerState) -> None:
+        state.q = self._heads(weights["q"], state)
+
+    def _k(self, weights: Modules, state: LayerState) -> None:
+        state.k = self._heads(weights["k"], state)
+
+    def _v(self, weights: Modules, state: LayerState) -> None:
+        state.v = self._heads(weights["v"], state)
+        state.x = None
+
+    def _heads(self, affine: Affine, state: LayerState) -> Tensor:
+        return linear(affine, taken(state.x, "x")).unflatten(-1, (-1, self._spec.head_dim))
+
+    def _q_norm(self, weights: Modules, state: LayerState) -> None:
+        state.q = _rms_norm(weights["q_norm"].weight, taken(state.q, "q"), self._spec.norm_eps)
+
+    def _k_norm(self, weights: Modules, state: LayerState) -> None:
+        state.k = _rms_norm(weights["k_norm"].weight, taken(state.k, "k"), self._spec.norm_eps)
+
+    def _rope(self, weights: Modules, state: LayerState) -> None:
+        del weights
+        if state.rotation is None:
+            state.rotation = rotation_of(state.positions, taken(self._frequencies, "frequencies"))
+        state.q = rotate(taken(state.q, "q"), state.rotation)
+        state.k = rotate(taken(state.k, "k"), state.rotation)
+
+    def _output(self, weights: Modules, state: LayerState) -> None:
+        add_linear(
+            weights["output"], taken(state.attention, "attention").flatten(1), state.residual
+        )
+        state.q = state.k = state.v = state.attention = None
+
+    def _gate_up(self, weights: Modules, state: LayerState) -> None:
+        state.gate, state.up = linear(weights["gate_up"], taken(state.x, "x")).chunk(2, dim=-1)
+        state.x = None
+
+    def _gate(self, weights: Modules, state: LayerState) -> None:
+        state.gate = linear(weights["gate"], taken(state.x, "x"))
+
+    def _up(self, weights: Modules, state: LayerState) -> None:
+        state.up = linear(weights["up"], taken(state.x, "x"))
+        state.x = None
+
+    def _gated_activation(self, weights: Modules, state: LayerState) -> None:
+        del weights
+        activated = _activate(self._spec.activation, taken(state.gate, "gate"))
+        state.mlp = activated.mul_(taken(state.up, "up"))
+        state.gate = state.up = None
+
+    def _activation_only(self, weights: Modules, state: LayerState) -> None:
+        del weights
+        state.mlp = _activate(self._spec.activation, taken(state.mlp, "mlp"))
+
+    def _fc0(self, weights: Modules, state: LayerState) -> None:
+        state.mlp = linear(weights["fc0"], taken(state.x, "x"))
+        state.x = None
+
+    def _down(self, weights: Modules, state: LayerState) -> None:
+        add_linear(weights["down"], taken(state.mlp, "mlp"), state.residual)
+        state.mlp = None
+
+    def _fc1(self, weights: Modules, state: LayerState) -> None:
+        add_linear(weights["fc1"], taken(state.mlp, "mlp"), state.residual)
+        state.mlp = None
+
+
+def norm(spec: ModelSpec, affine: Affine, x: Tensor) -> Tensor:
+    """The model's norm over the last dimension of `x` [T, hidden]."""
+    if spec.norm == "rms":
+        return _rms_norm(affine.weight, x, spec.norm_eps)
+    return F.layer_norm(x, (x.shape[-1],), affine.weight, affine.bias, spec.norm_eps)
+
+
+def _rms_norm(weight: Tensor, x: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def _activate(name: str, x: Tensor) -> Tensor:
+    if name == "silu":
+        return F.silu(x)
+    if name == "relu":
+        return F.relu(x)
+    return F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")

@@ -1,0 +1,49 @@
+"""From a model directory to a `Model` ready to run."""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from tandem.models.architecture import load_architecture
+from tandem.models.checkpoint import read_checkpoint
+from tandem.models.checkpoint_loader import Progress, load_checkpoint
+from tandem.models.config import read_model_spec
+from tandem.models.dummy_weights import fill_dummy_weights
+from tandem.models.model import Model
+from tandem.models.weights import allocate_weights, torch_dtype
+from tandem.spec.dtype import DType
+
+LoadFormat = Literal["auto", "dummy"]
+
+
+def load_model(
+    directory: Path,
+    dtype: DType | None = None,
+    device: torch.device | str = "cpu",
+    load_format: LoadFormat = "auto",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Model:
+    """Load the model in `directory`.
+
+    Args:
+        directory: holds `config.json` and, unless `load_format` is dummy, safetensors files.
+        dtype: of weights and activations; None for the checkpoint's own.
+        device: where the weights will lie.
+        load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
+        seed: of dummy weights.
+        progress: called after each tensor.
+
+    Raises:
+        ModelError: a missing, damaged or unsupported model.
+    """
+    spec = read_model_spec(directory)
+    # The files are looked at before any large allocation, so that mistakes show at once.
+    checkpoint = read_checkpoint(directory) if load_format == "auto" else None
+    weights = allocate_weights(spec, torch_dtype(dtype or spec.dtype), torch.device(device))
+    if checkpoint is None:
+        fill_dummy_weights(weights, spec, seed, progress)
+    else:
+        load_checkpoint(weights, load_architecture(spec.architecture), checkpoint, progress)
+    return Model(spec, weights)

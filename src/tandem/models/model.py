@@ -1,0 +1,80 @@
+"""A decoder model: embedding, any stage of any layer, logits. Attention is the caller's."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tandem.models.layer_state import LayerState
+from tandem.models.layer_steps import LayerSteps, Step, norm
+from tandem.models.linear import linear
+from tandem.models.rotary import inverse_frequencies
+from tandem.models.weights import Weights
+from tandem.spec.model import ModelSpec
+from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, layer_operations
+
+
+class Model:
+    """Weights with the maths of their architecture.
+
+    Attributes:
+        spec: the model's facts.
+        weights: all weights, on one device in one dtype.
+        dtype, device: of weights and activations.
+        operations: of every layer, in order.
+        stages: the default cuts `pre, attend, post`.
+    """
+
+    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+        embedding = weights.outer["embedding"].weight
+        self.spec: ModelSpec = spec
+        self.weights: Weights = weights
+        self.dtype: torch.dtype = embedding.dtype
+        self.device: torch.device = embedding.device
+        self.operations: tuple[Operation, ...] = layer_operations(spec)
+        self.stages: DefaultStages = default_stages(self.operations)
+        frequencies = None
+        if spec.rope is not None:
+            frequencies = inverse_frequencies(spec.rope, spec.head_dim).to(self.device)
+        self._layer_steps = LayerSteps(spec, frequencies)
+        self._steps: dict[Stage, tuple[Step, ...]] = {}
+
+    def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        """Residual stream before the first layer: [T, hidden], new memory.
+
+        Args:
+            token_ids: [T] int64, each below the vocabulary's size.
+            positions: [T] int; used by learned position embeddings only.
+        """
+        hidden = F.embedding(token_ids, self.weights.outer["embedding"].weight)
+        if self.spec.position_offset is not None:
+            learned = self.weights.outer["position_embedding"].weight
+            hidden += F.embedding(positions.long() + self.spec.position_offset, learned)
+        return hidden
+
+    def run(self, stage: Stage, layer: int, state: LayerState) -> None:
+        """Execute operations `[stage.start, stage.end)` of `layer`, updating `state` in place.
+
+        The state must be at the cut `stage.start`; afterwards it is at `stage.end`. After `pre`
+        it holds q, k and v, normed and rotated; the caller then sets `attention`.
+
+        Raises:
+            ValueError: the stage contains attention operations, or the state is at another cut.
+        """
+        steps = self._steps.get(stage)
+        if steps is None:
+            steps = self._steps[stage] = self._layer_steps.of(self.operations, stage)
+        weights = self.weights.layers[layer]
+        for step in steps:
+            step(weights, state)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final norm and output head.
+
+        Args:
+            hidden: [n, hidden]; residual stream after the last layer.
+
+        Returns:
+            [n, vocab] float32.
+        """
+        normed = norm(self.spec, self.weights.outer["final_norm"], hidden)
+        return linear(self.weights.outer["head"], normed).float()

@@ -1,0 +1,1 @@
+"""Frozen decisions: programs, events, placements, and the validator. No torch."""

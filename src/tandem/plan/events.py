@@ -1,0 +1,69 @@
+"""What an executor reports (contract 3): facts, in the order they became true."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDone:
+    """A lane has passed the last layer: the KV of its tokens is complete in every layer."""
+
+    step_id: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAdvanced:
+    """A cohort's join was decided: `joined` False means that it was not ready and stays where it is."""
+
+    step_id: int
+    lane: int
+    joined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransferDone:
+    """A two-phase copy has arrived; its source may be released and its target used."""
+
+    step_id: int
+    transfer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokensSampled:
+    """Sampled ids of one sampling program's lane, in the order of its rows.
+
+    Attributes:
+        token_ids: int64 [n].
+        valid: bool [n]; False where the model gave no usable logits (nan, or all banned).
+        logprobs: float32 [n] of the sampled tokens, if wanted by any row.
+        top_token_ids, top_logprobs: [n, k], likeliest first, if wanted.
+    """
+
+    step_id: int
+    lane: int
+    token_ids: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    logprobs: NDArray[np.float32] | None = None
+    top_token_ids: NDArray[np.int64] | None = None
+    top_logprobs: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRetired:
+    """Every operation of a program has signalled; blocks that only it named may be reused."""
+
+    step_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An operation raised. The executor is unusable; every running request fails with `message`."""
+
+    step_id: int
+    message: str
+
+
+Event = LaneDone | LaneAdvanced | TransferDone | TokensSampled | StepRetired | Failed

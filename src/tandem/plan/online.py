@@ -1,0 +1,77 @@
+"""The frozen decisions of an online engine (contract 13): what it executes, nothing more."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tandem.spec.errors import ConfigError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPlacement:
+    """Where a run of layers keeps the weights of a run of operations.
+
+    Attributes:
+        first_layer, last_layer: inclusive.
+        operations: operation names, or `*` for all.
+        place: only `resident` so far; streamed, computed on the CPU and on disk come with placement.
+    """
+
+    first_layer: int
+    last_layer: int
+    operations: str = "*"
+    place: Literal["resident"] = "resident"
+
+
+@dataclass(frozen=True, slots=True)
+class OnlinePlan:
+    """Sizes and bounds of one engine, resolved once.
+
+    Attributes:
+        device_blocks, host_blocks: KV blocks per tier.
+        launch_ahead_steps: sweeps that may be in flight, the one being computed included.
+        launch_ahead_stages: stages in flight beyond the device in a hybrid sweep.
+        max_cohorts, max_cohort_rows: host-attention cohorts under way, and their size.
+        interposition_budget: passes per sweep that may be interposed for cohorts (0: none).
+        max_join_wait_s: how long the accelerator may wait for a cohort that is due.
+        notes: what was decided for the user and why, one line each.
+    """
+
+    strategy: str
+    weights: tuple[WeightPlacement, ...]
+    device_blocks: int
+    host_blocks: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    launch_ahead_steps: int = 2
+    launch_ahead_stages: int = 2
+    max_cohorts: int = 1
+    max_cohort_rows: int = 256
+    interposition_budget: int = 0
+    max_join_wait_s: float = 0.002
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The plan as JSON, with its format's number."""
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @staticmethod
+    def from_json(text: str) -> "OnlinePlan":
+        """Inverse of `to_json`.
+
+        Raises:
+            ConfigError: not JSON, another format, or fields that do not fit.
+        """
+        try:
+            values: dict[str, Any] = json.loads(text)
+            if values.pop("format", None) != FORMAT:
+                raise ConfigError(f"this plan is not of format {FORMAT}; make it anew")
+            weights = tuple(WeightPlacement(**entry) for entry in values.pop("weights"))
+            notes = tuple(values.pop("notes", ()))
+            return OnlinePlan(weights=weights, notes=notes, **values)
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"not a valid plan ({error}); make it anew") from None

@@ -1,0 +1,193 @@
+"""Step programs: typed operations on named queues, ordered by signals (contracts 2-4).
+
+A `ProgramTemplate` is the shape of a step and is built once per shape; a `StepProgram` is a template
+plus this step's arrays. Each queue runs its operations in order, like a CUDA stream, and owns a
+timeline signal that an operation raises to its ordinal when it is done. Other orderings are waits on
+such a timeline, so a dependency costs no object per step.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from tandem.plan.binding import IntArray, LaneBinding, SamplingRows
+from tandem.spec.tier import Tier
+
+
+class Queue(StrEnum):
+    """Where an operation runs. Disk queues come with weight placement."""
+
+    ACCEL = "accel"
+    H2D = "h2d"
+    D2H = "d2h"
+    CPU = "cpu"
+
+
+class OpKind(StrEnum):
+    """What an operation does; the list is closed, interpreters handle every kind they are given."""
+
+    STAGE = "stage"
+    APPEND = "append"
+    ATTEND = "attend"
+    COPY = "copy"
+    MERGE = "merge"
+    SAMPLE = "sample"
+
+
+class Part(StrEnum):
+    """The variant of an operation: which stage, or what is copied."""
+
+    EMBED = "embed"
+    PRE = "pre"
+    POST = "post"
+    HEAD = "head"
+    QKV = "qkv"
+    PARTIAL = "partial"
+    PAGES = "pages"
+    TOKENS = "tokens"
+    NONE = "none"
+
+
+class EventKind(StrEnum):
+    """What an operation tells the scheduler when it is done."""
+
+    LANE_DONE = "lane_done"
+    LANE_ADVANCED = "lane_advanced"
+    TRANSFER_DONE = "transfer_done"
+    TOKENS = "tokens"
+
+
+class BufferRef(NamedTuple):
+    """A buffer as the validator sees it. `lane` is an index into the template's lanes (-1: shared);
+    `layer` is -1 for buffers that all layers reuse.
+    """
+
+    name: str
+    lane: int = -1
+    layer: int = -1
+
+
+class SignalRef(NamedTuple):
+    """`queue`'s timeline has reached the program's base plus `ordinal`.
+
+    Ordinal 0 means: everything submitted to that queue before this program.
+    """
+
+    queue: Queue
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOp:
+    """One operation of a template.
+
+    Attributes:
+        lanes: lanes it works on, in order; a lane whose guard failed is left out at run time, and an
+            operation left without lanes only raises its signal.
+        tier: for APPEND and ATTEND, where the KV lies.
+        ordinal: its place (from 1) on its queue within this template.
+        waits: timeline values that must be reached before it starts.
+        joins: lane whose cohort signal it waits for; where that lane is guarded it decides the guard.
+        reads, writes: buffers, for the validator and for poisoning.
+        event: what completing it means to the scheduler, if anything.
+    """
+
+    kind: OpKind
+    queue: Queue
+    part: Part
+    lanes: tuple[int, ...]
+    layer: int
+    ordinal: int
+    waits: tuple[SignalRef, ...]
+    reads: tuple[BufferRef, ...]
+    writes: tuple[BufferRef, ...]
+    tier: Tier | None = None
+    joins: int | None = None
+    event: EventKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneShape:
+    """What a lane does in a sweep.
+
+    A lane with `cursor is None` enters at the embedding; otherwise its cohort has attention of layer
+    `cursor` under way and joins at that layer's POST. A lane with `suspends` leaves after the next
+    layer's PRE, its host attention running on (a cohort); the others run to the end of the sweep.
+
+    Attributes:
+        device, host: whether rows of the lane have keys in that tier.
+        guarded: the join may fail if the cohort is not ready within `max_join_wait_s`; the lane is
+            then left out of this sweep.
+        head: whether logits are produced when the lane reaches the last layer.
+    """
+
+    cursor: int | None = None
+    suspends: bool = False
+    device: bool = True
+    host: bool = False
+    guarded: bool = False
+    head: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTemplate:
+    """A validated list of operations in an order that is a topological one.
+
+    Attributes:
+        counts: operations per queue: how far the program moves each timeline.
+    """
+
+    name: str
+    lanes: tuple[LaneShape, ...]
+    ops: tuple[ProgramOp, ...]
+    counts: tuple[tuple[Queue, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSlot:
+    """This step's filling of one lane.
+
+    Attributes:
+        cohort_id: 0 for the main lane (buffers reused every step), else the cohort whose residual
+            and staging buffers it uses.
+        cohort_signal: value of the cohort's signal that a join waits for (attentions completed).
+    """
+
+    binding: LaneBinding
+    cohort_id: int = 0
+    cohort_signal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PageTransfer:
+    """Copy whole KV blocks (all layers) between tiers; phase one of a two-phase move."""
+
+    transfer_id: int
+    source: Tier
+    target: Tier
+    source_blocks: IntArray
+    target_blocks: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgram:
+    """A template with its slots filled.
+
+    Attributes:
+        step_id: monotonic over everything submitted; leases are counted in it.
+        lanes: one filling per template lane.
+        transfers: payloads of PAGES copies, in the order of those operations.
+        sampling: payload of SAMPLE operations, one per template lane (sampling programs only).
+        sampling_lanes: for each of those, the lane of the forward program that has the logits.
+        forward_step: for sampling programs, the step whose logits and guards they use.
+        max_join_wait_s: bound on a guarded join's wait; None waits until it is ready.
+    """
+
+    step_id: int
+    template: ProgramTemplate
+    lanes: tuple[LaneSlot, ...] = ()
+    transfers: tuple[PageTransfer, ...] = ()
+    sampling: tuple[SamplingRows, ...] = ()
+    sampling_lanes: tuple[int, ...] = ()
+    forward_step: int = 0
+    max_join_wait_s: float | None = None

@@ -1,0 +1,169 @@
+"""Check that programs are complete: nothing is left to the interpreter's luck (invariant 3).
+
+Happens-before is computed with a vector clock per operation (one entry per queue). Two accesses to
+one buffer, at least one a write, must be ordered by it. Exempt are KV pages against page copies: the
+block pool keeps their blocks apart (a copy's target is IN_TRANSFER, its source row is quiescent).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tandem.plan.program import BufferRef, OpKind, Part, ProgramOp, ProgramTemplate, Queue
+from tandem.plan.templates import LOGITS, SAMPLED, SLOTS, TOKENS
+
+Clock = dict[Queue, int]
+_Key = tuple[object, ...]
+_PROGRAM_LOCAL = {SAMPLED, TOKENS}
+_ALWAYS_DEFINED = {SLOTS}
+
+
+class ProgramError(AssertionError):
+    """A program that could read too early, overwrite too early, or never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A template in a sequence, with the identity of the buffers behind its lanes.
+
+    Attributes:
+        lane_keys: per lane, what tells its buffers from others' (0: the main lane's, else a cohort).
+    """
+
+    template: ProgramTemplate
+    lane_keys: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Access:
+    queue: Queue
+    position: int
+    clock: Clock
+    what: str
+
+
+@dataclass(slots=True)
+class _State:
+    base: Clock = field(default_factory=dict[Queue, int])
+    tail: dict[Queue, Clock] = field(default_factory=dict[Queue, Clock])
+    writers: dict[_Key, _Access] = field(default_factory=dict[_Key, _Access])
+    readers: dict[_Key, list[_Access]] = field(default_factory=dict[_Key, list[_Access]])
+    at: dict[tuple[Queue, int], Clock] = field(default_factory=dict[tuple[Queue, int], Clock])
+    cohort_attend: dict[int, Clock] = field(default_factory=dict[int, Clock])
+
+
+def validate(template: ProgramTemplate) -> None:
+    """Check one template on its own, its cohorts' attention assumed to be under way.
+
+    Raises:
+        ProgramError: names the operations and the buffer.
+    """
+    validate_sequence([Placed(template, tuple(range(len(template.lanes))))])
+
+
+def validate_sequence(programs: Sequence[Placed]) -> None:
+    """Check programs submitted one after another, including hazards between them.
+
+    Raises:
+        ProgramError: as `validate`.
+    """
+    state = _State()
+    for index, placed in enumerate(programs):
+        _check_structure(placed.template)
+        for op in placed.template.ops:
+            _check_op(state, placed, op, index)
+        for queue, count in placed.template.counts:
+            state.base[queue] = state.base.get(queue, 0) + count
+
+
+def _check_structure(template: ProgramTemplate) -> None:
+    seen: dict[Queue, int] = {}
+    for op in template.ops:
+        expected = seen.get(op.queue, 0) + 1
+        if op.ordinal != expected:
+            raise ProgramError(f"{_name(op)}: ordinal {op.ordinal}, expected {expected}")
+        for wait in op.waits:
+            if wait.ordinal > seen.get(wait.queue, 0):
+                raise ProgramError(f"{_name(op)} waits for {wait}, which nothing before it raises")
+        if any(lane >= len(template.lanes) for lane in op.lanes):
+            raise ProgramError(f"{_name(op)} names a lane that the template lacks")
+        seen[op.queue] = expected
+    if dict(template.counts) != seen:
+        raise ProgramError(f"{template.name}: counts {dict(template.counts)} but operations {seen}")
+
+
+def _check_op(state: _State, placed: Placed, op: ProgramOp, index: int) -> None:
+    position = state.base.get(op.queue, 0) + op.ordinal
+    clock = dict(state.tail.get(op.queue, {}))
+    for wait in op.waits:
+        _join(clock, state.at.get((wait.queue, state.base.get(wait.queue, 0) + wait.ordinal), {}))
+    if op.joins is not None:
+        _join(clock, state.cohort_attend.get(placed.lane_keys[op.joins], {}))
+    access = _Access(op.queue, position, clock, _name(op))
+    for ref in op.reads:
+        _check_read(state, placed, op, _key(placed, ref, index), access)
+    for ref in op.writes:
+        _check_write(state, op, _key(placed, ref, index), access)
+    done = {**clock, op.queue: position}
+    state.tail[op.queue] = done
+    state.at[(op.queue, position)] = done
+    if op.kind is OpKind.ATTEND and op.queue is Queue.CPU:
+        state.cohort_attend[placed.lane_keys[op.lanes[0]]] = done
+
+
+def _check_read(state: _State, placed: Placed, op: ProgramOp, key: _Key, access: _Access) -> None:
+    writer = state.writers.get(key)
+    if writer is None and not _is_input(placed, op, key):
+        raise ProgramError(f"{access.what} reads {key}, which nothing wrote")
+    if writer is not None and not _before(writer, access):
+        raise ProgramError(f"{access.what} may read {key} before {writer.what} wrote it")
+    state.readers.setdefault(key, []).append(access)
+
+
+def _check_write(state: _State, op: ProgramOp, key: _Key, access: _Access) -> None:
+    if op.part is Part.PAGES:
+        return
+    earlier = list(state.readers.get(key, ()))
+    if key in state.writers:
+        earlier.append(state.writers[key])
+    for other in earlier:
+        if other is not access and not _before(other, access):
+            raise ProgramError(f"{access.what} may overwrite {key} while {other.what} uses it")
+    state.writers[key] = access
+    state.readers[key] = []
+
+
+def _is_input(placed: Placed, op: ProgramOp, key: _Key) -> bool:
+    """Buffers that may hold something from before the sequence."""
+    name = str(key[0])
+    if name in _ALWAYS_DEFINED or name.startswith("pages."):
+        return True
+    if name == LOGITS and op.kind is OpKind.SAMPLE:
+        return True
+    lane = op.lanes[0] if len(op.lanes) == 1 else None
+    # a joining cohort's residual and partial results stem from an earlier sweep
+    return any(
+        placed.template.lanes[i].cursor is not None for i in (op.lanes if lane is None else (lane,))
+    )
+
+
+def _key(placed: Placed, ref: BufferRef, index: int) -> _Key:
+    owner = -1 if ref.lane < 0 else placed.lane_keys[ref.lane]
+    scope = index if ref.name in _PROGRAM_LOCAL else -1
+    return (ref.name, owner, ref.layer, scope)
+
+
+def _before(earlier: _Access, later: _Access) -> bool:
+    same_queue = earlier.queue is later.queue and earlier.position < later.position
+    return same_queue or later.clock.get(earlier.queue, 0) >= earlier.position
+
+
+def _join(clock: Clock, other: Clock) -> None:
+    for queue, value in other.items():
+        clock[queue] = max(clock.get(queue, 0), value)
+
+
+def _name(op: ProgramOp) -> str:
+    part = "" if op.part is Part.NONE else f".{op.part.value}"
+    return (
+        f"{op.kind.value}{part}@{op.queue.value}#{op.ordinal}(layer {op.layer}, lanes {op.lanes})"
+    )

@@ -1,0 +1,1 @@
+"""Interpreters of step programs: on devices, on the emulated accelerator. They choose nothing."""

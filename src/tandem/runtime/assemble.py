@@ -1,0 +1,140 @@
+"""Put an executor together: memory, maths, and an order of execution."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tandem.devices.cuda import CudaDriver, CudaMeasures
+from tandem.kernels.pages import PageShape
+from tandem.memory.page import KVPageSpec
+from tandem.memory.peaks import read_host_memory
+from tandem.models.model import Model
+from tandem.models.weights import torch_dtype
+from tandem.runtime.arena import Arena
+from tandem.runtime.buffers import BufferSpace
+from tandem.runtime.exact import ExactExecutor
+from tandem.runtime.executor import Executor
+from tandem.runtime.inline import InlineExecutor
+from tandem.runtime.kv_store import KVStore
+from tandem.runtime.machine import Machine
+from tandem.runtime.measures import DeviceMeasures
+from tandem.runtime.op_runner import OpRunner, Running
+from tandem.runtime.program_context import ContextCache
+from tandem.runtime.threaded import HostDriver, ThreadedExecutor
+from tandem.spec.tier import Tier
+from tandem.spec.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSizes:
+    """How much of everything to allocate.
+
+    Attributes:
+        workspace_bytes: bound on device activations; None counts without refusing.
+    """
+
+    page: KVPageSpec
+    device_blocks: int
+    host_blocks: int
+    max_rows: int
+    workspace_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """An executor and what it can tell about its device."""
+
+    executor: Executor
+    machine: Machine
+    measures: DeviceMeasures
+    weights_bytes: int
+
+
+def build_machine(
+    model: Model, sizes: MachineSizes, upload: Callable[[torch.Tensor], torch.Tensor]
+) -> Machine:
+    """Allocate pages, buffers and the slot table on the model's device."""
+    device, page = model.device, sizes.page
+    kv = KVStore(
+        page,
+        {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
+        {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
+        torch_dtype(page.dtype),
+        pin_host=device.type == "cuda",
+    )
+    arena = Arena(sizes.workspace_bytes)
+    buffers = BufferSpace(arena)
+    slots = torch.zeros(sizes.max_rows, dtype=torch.int64, device=device)
+    runner = OpRunner(model, kv, buffers, slots, upload)
+    _, heads, size, dim = page.page_shape
+    contexts = ContextCache(device, PageShape(heads, size, dim))
+    return Machine(device, runner, kv, buffers, arena, slots, contexts)
+
+
+def on_host(model: Model, sizes: MachineSizes, *, threads: bool = False) -> Assembled:
+    """No accelerator: programs run on the caller's thread, or on a thread per queue (tests)."""
+    machine = build_machine(model, sizes, _stay)
+    measures = HostMeasures()
+    if not threads:
+        return Assembled(InlineExecutor(machine), machine, measures, model.weights.size_bytes)
+    executor = ThreadedExecutor(machine)
+    executor.start(HostDriver(executor))
+    return Assembled(executor, machine, measures, model.weights.size_bytes)
+
+
+def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled:
+    """The emulated accelerator in exact mode."""
+    machine = build_machine(model, sizes, _stay)
+    measures = EmulatedMeasures(machine, model, f"emulated accelerator (exact, seed {seed})")
+    return Assembled(ExactExecutor(machine, seed), machine, measures, model.weights.size_bytes)
+
+
+def on_cuda(model: Model, sizes: MachineSizes) -> Assembled:
+    """A CUDA device: streams and events, one launching thread per queue."""
+    uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
+    machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor))
+    executor = ThreadedExecutor(machine)
+    driver: CudaDriver[Running] = CudaDriver(model.device, executor.completed)
+    uploads.append(driver.upload)
+    executor.start(driver)
+    return Assembled(executor, machine, CudaMeasures(model.device), model.weights.size_bytes)
+
+
+class HostMeasures:
+    """The operating system's word on this process."""
+
+    def __init__(self) -> None:
+        self._threads = torch.get_num_threads()
+
+    @property
+    def description(self) -> str:
+        """Threads in use."""
+        return f"none (host, {self._threads} threads)"
+
+    def peak_bytes(self) -> int:
+        """Highest resident set."""
+        return read_host_memory().peak_rss_bytes
+
+
+class EmulatedMeasures:
+    """The emulated accelerator's own count: weights, pages, slot table, and the arena's peak."""
+
+    def __init__(self, machine: Machine, model: Model, name: str) -> None:
+        self._machine = machine
+        self._fixed = model.weights.size_bytes + machine.kv.size_bytes(Tier.DEVICE)
+        self._fixed += machine.slots.numel() * machine.slots.element_size()
+        self._name = name
+
+    @property
+    def description(self) -> str:
+        """Mode and memory in use."""
+        return f"{self._name}, {format_size(self._fixed)} of weights and KV pages"
+
+    def peak_bytes(self) -> int:
+        """Fixed allocations and the most that activations took at once."""
+        return self._fixed + self._machine.arena.peak_bytes
+
+
+def _stay(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor

@@ -1,0 +1,167 @@
+"""The emulated accelerator in exact mode: all maths, in the most awkward legal order.
+
+Every queue runs in order, but which queue moves next is drawn by seed among all that their waits
+permit, and each operation has a start, at which its destinations are poisoned, and a later end, at
+which they are written. A missing wait, copy or reservation therefore fails a test instead of
+happening to work. Guarded joins that are not ready may be refused.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass
+
+from tandem.plan.events import Event, Failed
+from tandem.plan.program import OpKind, Part, Queue, StepProgram
+from tandem.plan.templates import QKV, SLOTS, TOKENS
+from tandem.runtime.executor import Rank
+from tandem.runtime.kv_store import PAGE_POISON
+from tandem.runtime.machine import Machine
+from tandem.runtime.op_runner import Running
+from tandem.spec.tier import Tier
+
+_REFUSE_JOIN = 0.3
+_MAX_STEPS_PER_POLL = 12
+
+
+class DeadlockError(RuntimeError):
+    """No operation can start: the programs wait for each other."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    running: Running
+    base: dict[Queue, int]
+
+
+class ExactExecutor:
+    """Deterministic in (programs, calls, seed).
+
+    Args:
+        seed: of the adversarial order.
+    """
+
+    def __init__(self, machine: Machine, seed: int = 0) -> None:
+        self._machine = machine
+        self._random = random.Random(seed)
+        self._queues: dict[Queue, deque[_Entry]] = {queue: deque() for queue in Queue}
+        self._started: dict[Queue, _Entry] = {}
+        self._submitted = dict.fromkeys(Queue, 0)
+        self._done = dict.fromkeys(Queue, 0)
+        self._events: list[Event] = []
+        self._failed = False
+
+    @property
+    def rank(self) -> Rank:
+        """Alone."""
+        return Rank()
+
+    def submit(self, program: StepProgram) -> None:
+        """Queue all operations; none runs before the next `poll`."""
+        context = self._machine.prepare(program)
+        base = dict(self._submitted)
+        for op in program.template.ops:
+            self._queues[op.queue].append(_Entry(Running(op, context), base))
+        for queue, count in program.template.counts:
+            self._submitted[queue] += count
+
+    def poll(self, *, wait: bool) -> list[Event]:
+        """Advance queues: until something happens if `wait`, else by a few drawn operations."""
+        if wait:
+            while not self._events and not self._failed:
+                self._advance(must=True)
+        else:
+            for _ in range(self._random.randrange(_MAX_STEPS_PER_POLL)):
+                if not self._advance(must=False):
+                    break
+        events, self._events = self._events, []
+        return events
+
+    def release_cohort(self, cohort_id: int) -> None:
+        """Free a finished cohort's buffers."""
+        self._machine.release_cohort(cohort_id)
+
+    def close(self) -> None:
+        """Run what is in flight to its end."""
+        while not self._failed and (self._started or any(self._queues.values())):
+            self._advance(must=True)
+
+    # --- the adversary ----------------------------------------------------------------------------
+
+    def _advance(self, *, must: bool) -> bool:
+        """Start or end one drawn operation; False if none can move."""
+        choices = [queue for queue in Queue if queue in self._started or self._can_start(queue)]
+        if self._failed or not choices:
+            if must and not self._failed:
+                heads = [str(q[0].running) for q in self._queues.values() if q]
+                raise DeadlockError(f"nothing can run; queue heads: {heads}")
+            return False
+        queue = self._random.choice(choices)
+        try:
+            if queue in self._started:
+                self._end(queue)
+            else:
+                self._start(queue)
+        except Exception as error:
+            self._failed = True
+            step = self._current(queue).running.context.program.step_id
+            self._events.append(Failed(step, f"{type(error).__name__}: {error}"))
+        return True
+
+    def _current(self, queue: Queue) -> _Entry:
+        return self._started[queue] if queue in self._started else self._queues[queue][0]
+
+    def _can_start(self, queue: Queue) -> bool:
+        if not self._queues[queue]:
+            return False
+        entry = self._queues[queue][0]
+        for wait in entry.running.op.waits:
+            if self._done[wait.queue] < entry.base[wait.queue] + wait.ordinal:
+                return False
+        if entry.running.op.joins is None or self._machine.cohort_ready(entry.running):
+            return True
+        if self._machine.is_guarded(entry.running) and self._random.random() < _REFUSE_JOIN:
+            entry.running.context.guards[entry.running.op.joins] = False
+            return True
+        return entry.running.op.joins in entry.running.context.guards
+
+    def _start(self, queue: Queue) -> None:
+        entry = self._queues[queue].popleft()
+        self._started[queue] = entry
+        self._poison(entry.running)
+
+    def _end(self, queue: Queue) -> None:
+        running = self._started[queue].running
+        self._machine.runner.run(running)
+        del self._started[queue]
+        self._done[queue] += 1
+        self._events += self._machine.finish(running)
+
+    # --- poison -----------------------------------------------------------------------------------
+
+    def _poison(self, running: Running) -> None:
+        op, context, machine = running.op, running.context, self._machine
+        active = context.active(op)
+        for ref in op.writes:
+            if ref.name in (QKV, TOKENS, SLOTS) or ref.lane not in active:
+                continue
+            if context.lanes:
+                machine.buffers.poison((ref.name, context.lanes[ref.lane].key), running)
+        if op.kind is OpKind.APPEND:
+            self._poison_slots(running, active)
+        elif op.kind is OpKind.SAMPLE:
+            rows = context.program.sampling[op.lanes[0]].rows
+            machine.slots[rows.tolist()] = -1
+        elif op.part is Part.PAGES:
+            transfer = context.pages[(op.queue, op.ordinal)]
+            target = machine.kv.all_layers(transfer.target, op.queue)
+            target[:, transfer.target_blocks.tolist()] = PAGE_POISON
+
+    def _poison_slots(self, running: Running, active: tuple[int, ...]) -> None:
+        op = running.op
+        tier = op.tier if op.tier is not None else Tier.DEVICE
+        pages = self._machine.kv.layer(tier, op.layer, op.queue)
+        block_size = pages.shape[-2]
+        for index in active:
+            slots = running.context.lanes[index].tiers[tier].slots
+            if slots is not None:
+                pages[slots // block_size, :, :, slots % block_size] = PAGE_POISON

@@ -1,0 +1,51 @@
+"""The host interpreter: operations run in program order, on the caller's thread."""
+
+from tandem.plan.events import Event, Failed
+from tandem.plan.program import StepProgram
+from tandem.runtime.executor import Rank
+from tandem.runtime.machine import Machine
+from tandem.runtime.op_runner import Running
+
+
+class InlineExecutor:
+    """Runs each program to its end inside `submit`.
+
+    With `--accelerator none` everything happens on the same cores, so that queues of their own would
+    only compete; a template's order is a topological one, so no signal needs waiting for.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._events: list[Event] = []
+
+    @property
+    def rank(self) -> Rank:
+        """Alone."""
+        return Rank()
+
+    def submit(self, program: StepProgram) -> None:
+        """Run the program; its events are there at the next `poll`."""
+        machine = self._machine
+        context = machine.prepare(program)
+        try:
+            for op in program.template.ops:
+                running = Running(op, context)
+                if op.joins is not None and not machine.cohort_ready(running):
+                    raise RuntimeError(f"{running}: a cohort's attention never ran")
+                machine.runner.run(running)
+                self._events += machine.finish(running)
+        except Exception as error:
+            self._events.append(Failed(program.step_id, f"{type(error).__name__}: {error}"))
+
+    def poll(self, *, wait: bool) -> list[Event]:
+        """Events of everything submitted since the last call."""
+        del wait  # nothing is ever in flight
+        events, self._events = self._events, []
+        return events
+
+    def release_cohort(self, cohort_id: int) -> None:
+        """Free a finished cohort's buffers."""
+        self._machine.release_cohort(cohort_id)
+
+    def close(self) -> None:
+        """Nothing is in flight; memory goes with the object."""

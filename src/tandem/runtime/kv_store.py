@@ -1,0 +1,73 @@
+"""The tensors behind the block pools: canonical pages per tier (contract 7)."""
+
+import math
+
+import numpy as np
+import torch
+
+from tandem.memory.page import KVPageSpec
+from tandem.plan.program import Queue
+from tandem.runtime.buffers import DeviceAccessError
+from tandem.spec.tier import Tier
+
+_REACH = {
+    Tier.DEVICE: frozenset({Queue.ACCEL, Queue.H2D, Queue.D2H}),
+    Tier.HOST: frozenset({Queue.CPU, Queue.H2D, Queue.D2H}),
+}
+# Finite in every dtype: it spoils any result that uses it, while masked reads stay harmless.
+PAGE_POISON = 3.0e4
+
+
+class KVStore:
+    """Pages `[layers, blocks, 2, kv_heads, block_size, head_dim]` of each tier.
+
+    Args:
+        blocks: pool size per tier; zero-size pools get an empty tensor.
+        devices: where each tier's tensor lives.
+        dtype: element type of the pages.
+    """
+
+    def __init__(
+        self,
+        page: KVPageSpec,
+        blocks: dict[Tier, int],
+        devices: dict[Tier, torch.device],
+        dtype: torch.dtype,
+        *,
+        pin_host: bool = False,
+    ) -> None:
+        self._pages: dict[Tier, torch.Tensor] = {}
+        for tier, count in blocks.items():
+            shape = (page.num_layers, count, *page.page_shape)
+            pin = pin_host and tier is Tier.HOST and count > 0
+            self._pages[tier] = _zero_pages(shape, dtype, devices[tier], pin=pin)
+
+    def size_bytes(self, tier: Tier) -> int:
+        """Bytes of a tier's pages."""
+        pages = self._pages[tier]
+        return pages.numel() * pages.element_size()
+
+    def layer(self, tier: Tier, layer: int, queue: Queue) -> torch.Tensor:
+        """Pages of one layer: `[blocks, 2, kv_heads, block_size, head_dim]`."""
+        return self.all_layers(tier, queue)[layer]
+
+    def all_layers(self, tier: Tier, queue: Queue) -> torch.Tensor:
+        """Pages of all layers.
+
+        Raises:
+            DeviceAccessError: `queue` cannot reach the tier's memory.
+        """
+        if queue not in _REACH[tier]:
+            raise DeviceAccessError(f"queue {queue} cannot reach the {tier.label} tier's pages")
+        return self._pages[tier]
+
+
+def _zero_pages(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, *, pin: bool
+) -> torch.Tensor:
+    """Zeroed pages; in pageable host memory the system provides them on first touch, so that a
+    large pool costs no start-up time and no memory before it is used."""
+    if device.type != "cpu" or pin or 0 in shape:
+        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin)
+    lazy = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(lazy).view(dtype).view(shape)

@@ -1,0 +1,96 @@
+"""A lane's arrays as tensors where its operations need them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tandem.kernels.attention import AttentionBatch
+from tandem.kernels.pages import PageShape
+from tandem.plan.binding import LaneBinding
+from tandem.plan.program import LaneSlot
+from tandem.spec.tier import Tier
+
+Selection = torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class TierContext:
+    """One tier's share of a lane. `attend` and `append` select the lane's tokens (None: all).
+
+    Attributes:
+        attend: int64 [t] on the accelerator. append: int64 [u] on the accelerator.
+        slots: int64 [u] where the tier's pages are. batch: for queries already selected.
+    """
+
+    attend: Selection
+    append: Selection
+    slots: torch.Tensor | None
+    batch: AttentionBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneContext:
+    """Tensors of one lane in one step (for a cohort: in all sweeps of its token)."""
+
+    slot: LaneSlot
+    token_ids: torch.Tensor
+    token_rows: torch.Tensor
+    positions: torch.Tensor
+    logits_index: torch.Tensor
+    tiers: dict[Tier, TierContext]
+
+    @property
+    def key(self) -> int:
+        """Tells this lane's buffers from others'."""
+        return self.slot.cohort_id
+
+    @property
+    def num_tokens(self) -> int:
+        """Query tokens."""
+        return self.token_ids.shape[0]
+
+
+def make_context(slot: LaneSlot, device: torch.device, shape: PageShape) -> LaneContext:
+    """Move a lane's arrays to where they are read: selections to `device`, host batches to DRAM."""
+    binding = slot.binding
+    return LaneContext(
+        slot=slot,
+        token_ids=to_device(binding.token_ids, device),
+        token_rows=to_device(binding.token_rows, device),
+        positions=to_device(binding.positions.astype(np.int64), device),
+        logits_index=to_device(binding.logits_index, device),
+        tiers={tier: _tier_context(binding, tier, device, shape) for tier in Tier},
+    )
+
+
+def _tier_context(
+    binding: LaneBinding, tier: Tier, device: torch.device, shape: PageShape
+) -> TierContext:
+    home = device if tier is Tier.DEVICE else torch.device("cpu")
+    attention, append = binding.attention.get(tier), binding.append.get(tier)
+    batch = None
+    if attention is not None:
+        batch = AttentionBatch.from_binding(replace(attention, token_index=None), home, shape)
+    return TierContext(
+        attend=None if attention is None else _selection(attention.token_index, device),
+        append=None if append is None else _selection(append.token_index, device),
+        slots=None if append is None else to_device(append.slots, home),
+        batch=batch,
+    )
+
+
+def _selection(index: NDArray[np.int64] | None, device: torch.device) -> Selection:
+    return None if index is None else to_device(index, device)
+
+
+def to_device(array: NDArray[np.generic], device: torch.device) -> torch.Tensor:
+    """A tensor over the array's memory on the CPU, an asynchronous copy elsewhere."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
+
+
+def select(tensor: torch.Tensor, index: Selection) -> torch.Tensor:
+    """`tensor[index]`, or all of it."""
+    return tensor if index is None else tensor.index_select(0, index)

@@ -1,0 +1,86 @@
+"""The memory and maths behind an executor, without any order of execution."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from tandem.devices.signal import Signal
+from tandem.plan.events import Event, StepRetired
+from tandem.plan.program import LaneSlot, OpKind, Queue, StepProgram
+from tandem.runtime.arena import Arena
+from tandem.runtime.buffers import BufferSpace
+from tandem.runtime.kv_store import KVStore
+from tandem.runtime.op_runner import OpRunner, Running
+from tandem.runtime.program_context import ContextCache, ProgramContext
+
+
+@dataclass(slots=True)
+class Machine:
+    """What all interpreters share: buffers, pages, the maths, and cohorts' signals.
+
+    Attributes:
+        cohort_signals: per cohort, the number of its host attentions that have completed.
+    """
+
+    device: torch.device
+    runner: OpRunner
+    kv: KVStore
+    buffers: BufferSpace
+    arena: Arena
+    slots: torch.Tensor
+    contexts: ContextCache
+    cohort_signals: dict[int, Signal] = field(default_factory=dict)
+
+    def prepare(self, program: StepProgram) -> ProgramContext:
+        """Make a program's context and the signals of its cohorts."""
+        context = self.contexts.make(program)
+        context.remaining = len(program.template.ops)
+        for slot in program.lanes:
+            if slot.cohort_id and slot.cohort_id not in self.cohort_signals:
+                self.cohort_signals[slot.cohort_id] = Signal()
+        return context
+
+    def finish(self, running: Running) -> list[Event]:
+        """After an operation's maths: raise its cohort's signal, collect what it reports."""
+        op, context = running.op, running.context
+        if op.kind is OpKind.ATTEND and op.queue is Queue.CPU:
+            self._signal_cohort(running)
+        events = self.runner.events(running)
+        context.remaining -= 1
+        if context.remaining == 0:
+            events.append(StepRetired(context.program.step_id))
+        return events
+
+    def _signal_cohort(self, running: Running) -> None:
+        shapes = running.context.program.template.lanes
+        for index in running.context.active(running.op):
+            slot = running.context.program.lanes[index]
+            if shapes[index].suspends:
+                self.cohort_signals[slot.cohort_id].set(slot.cohort_signal + 1)
+
+    def cohort_ready(self, running: Running) -> bool:
+        """True if the lane that this operation joins has its host attention done."""
+        slot = self._joined(running)
+        return self.cohort_signals[slot.cohort_id].reached(slot.cohort_signal)
+
+    def cohort_wait(self, running: Running, timeout_s: float | None) -> bool:
+        """Wait for the lane that this operation joins; False if `timeout_s` passed first."""
+        slot = self._joined(running)
+        return self.cohort_signals[slot.cohort_id].wait(slot.cohort_signal, timeout_s)
+
+    @staticmethod
+    def _joined(running: Running) -> LaneSlot:
+        assert running.op.joins is not None
+        return running.context.program.lanes[running.op.joins]
+
+    @staticmethod
+    def is_guarded(running: Running) -> bool:
+        """True if the operation's join may fail."""
+        joins = running.op.joins
+        return joins is not None and running.context.program.template.lanes[joins].guarded
+
+    def release_cohort(self, cohort_id: int) -> None:
+        """Free a finished cohort's residual, staging buffers and signal."""
+        self.buffers.drop(cohort_id)
+        self.contexts.forget_cohort(cohort_id)
+        self.cohort_signals.pop(cohort_id, None)

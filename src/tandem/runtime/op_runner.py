@@ -1,0 +1,341 @@
+"""The maths of every operation, the same for all interpreters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tandem.kernels.attention import paged_attention
+from tandem.kernels.pages import append_kv, copy_blocks
+from tandem.kernels.sampling import SampledTokens, sample
+from tandem.kernels.state import merge_states
+from tandem.models.layer_state import LayerState
+from tandem.models.model import Model
+from tandem.plan.events import Event, LaneAdvanced, LaneDone, TokensSampled, TransferDone
+from tandem.plan.program import EventKind, OpKind, Part, ProgramOp
+from tandem.plan.templates import (
+    DEVICE_PARTIAL,
+    HOST_PARTIAL,
+    HOST_QKV,
+    LOGITS,
+    SAMPLED,
+    STAGED_PARTIAL,
+    STATE,
+)
+from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.kv_store import KVStore
+from tandem.runtime.lane_context import LaneContext, select
+from tandem.runtime.program_context import ProgramContext
+from tandem.spec.tier import Tier
+
+Partial = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An operation being executed: what `run` and the buffers need to know of it."""
+
+    op: ProgramOp
+    context: ProgramContext
+
+    def __str__(self) -> str:
+        return f"step {self.context.program.step_id}: {self.op.kind} {self.op.part} layer {self.op.layer}"
+
+
+class OpRunner:
+    """Executes single operations against an executor's memory.
+
+    Args:
+        slots: int64 [rows] on the accelerator: the last sampled id of each row (contract 6).
+        upload: brings a host tensor to the accelerator on the current queue.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        kv: KVStore,
+        buffers: BufferSpace,
+        slots: torch.Tensor,
+        upload: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        self._model = model
+        self._kv = kv
+        self._buffers = buffers
+        self._slots = slots
+        self._upload = upload
+        self._scale = model.spec.attention_scale
+        self._pre, _, self._post = model.stages
+        self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
+            (OpKind.STAGE, Part.EMBED): self._embed,
+            (OpKind.STAGE, Part.PRE): self._run_pre,
+            (OpKind.STAGE, Part.POST): self._run_post,
+            (OpKind.STAGE, Part.HEAD): self._head,
+            (OpKind.APPEND, Part.NONE): self._append,
+            (OpKind.ATTEND, Part.NONE): self._attend,
+            (OpKind.COPY, Part.QKV): self._stage_qkv,
+            (OpKind.COPY, Part.PARTIAL): self._stage_partial,
+            (OpKind.COPY, Part.PAGES): self._copy_pages,
+            (OpKind.COPY, Part.TOKENS): self._fetch_tokens,
+            (OpKind.MERGE, Part.NONE): self._merge,
+            (OpKind.SAMPLE, Part.NONE): self._sample,
+        }
+        self._tokens: dict[tuple[int, int], TokensSampled] = {}
+
+    @torch.inference_mode()
+    def run(self, running: Running) -> None:
+        """Execute one operation; lanes whose guard failed are left out."""
+        self._table[(running.op.kind, running.op.part)](running)
+
+    def events(self, running: Running) -> list[Event]:
+        """What the end of this operation tells the scheduler."""
+        op, context = running.op, running.context
+        step = context.program.step_id
+        if op.event is EventKind.LANE_DONE:
+            return [LaneDone(step, lane) for lane in context.active(op)]
+        if op.event is EventKind.LANE_ADVANCED:
+            lane = op.lanes[0]
+            return [LaneAdvanced(step, lane, context.guards.get(lane, True))]
+        if op.event is EventKind.TRANSFER_DONE:
+            return [TransferDone(step, context.pages[(op.queue, op.ordinal)].transfer_id)]
+        if op.event is EventKind.TOKENS:
+            event = self._tokens.pop((step, op.lanes[0]), None)
+            return [] if event is None else [event]
+        return []
+
+    # --- stages ---------------------------------------------------------------------------------
+
+    def _lanes(self, running: Running) -> list[LaneContext]:
+        return [running.context.lanes[i] for i in running.context.active(running.op)]
+
+    def _embed(self, running: Running) -> None:
+        for lane in self._lanes(running):
+            ids = lane.token_ids
+            sampled = self._slots.index_select(0, lane.token_rows)
+            ids = torch.where(ids < 0, sampled, ids)
+            hidden = self._model.embed(ids, lane.positions)
+            self._put(running, STATE, lane, LayerState(positions=lane.positions, residual=hidden))
+
+    def _run_pre(self, running: Running) -> None:
+        self._stage(running, lambda state: self._model.run(self._pre, running.op.layer, state))
+
+    def _run_post(self, running: Running) -> None:
+        self._stage(running, lambda state: self._model.run(self._post, running.op.layer, state))
+
+    def _stage(self, running: Running, run: Callable[[LayerState], None]) -> None:
+        lanes = self._lanes(running)
+        if not lanes:
+            return
+        states = [self._state(running, lane) for lane in lanes]
+        joint = states[0] if len(states) == 1 else LayerState.cat(states)
+        run(joint)
+        parts = [joint] if len(states) == 1 else joint.split([lane.num_tokens for lane in lanes])
+        for lane, state in zip(lanes, parts, strict=True):
+            self._put(running, STATE, lane, state)
+
+    def _head(self, running: Running) -> None:
+        for lane in self._lanes(running):
+            hidden = self._state(running, lane).residual.index_select(0, lane.logits_index)
+            self._put(running, LOGITS, lane, self._model.logits(hidden))
+
+    # --- attention ------------------------------------------------------------------------------
+
+    def _stage_qkv(self, running: Running) -> None:
+        for lane in self._lanes(running):
+            tier, state = lane.tiers[Tier.HOST], self._state(running, lane)
+            query, key, value = _qkv(state)
+            staged: list[torch.Tensor] = [select(query, tier.attend).to("cpu")]
+            if tier.slots is not None:
+                staged += [select(key, tier.append).to("cpu"), select(value, tier.append).to("cpu")]
+            self._put(running, HOST_QKV, lane, tuple(staged), Place.HOST)
+
+    def _append(self, running: Running) -> None:
+        tier_name = _tier(running.op)
+        pages = self._kv.layer(tier_name, running.op.layer, running.op.queue)
+        for lane in self._lanes(running):
+            tier = lane.tiers[tier_name]
+            if tier.slots is None:
+                continue
+            if tier_name is Tier.HOST:
+                _, key, value = self._get(running, HOST_QKV, lane)
+            else:
+                _, key, value = _qkv(self._state(running, lane))
+                key, value = select(key, tier.append), select(value, tier.append)
+            append_kv(pages, key, value, tier.slots)
+
+    def _attend(self, running: Running) -> None:
+        tier_name = _tier(running.op)
+        pages = self._kv.layer(tier_name, running.op.layer, running.op.queue)
+        on_host = tier_name is Tier.HOST
+        for lane in self._lanes(running):
+            tier = lane.tiers[tier_name]
+            if tier.batch is None:
+                continue
+            if on_host:
+                query = self._get(running, HOST_QKV, lane)[0]
+            else:
+                query = select(_qkv(self._state(running, lane))[0], tier.attend)
+            result = paged_attention(query, pages, tier.batch, self._scale)
+            name, place = (HOST_PARTIAL, Place.HOST) if on_host else (DEVICE_PARTIAL, Place.DEVICE)
+            self._put(running, name, lane, (result.out, result.lse), place)
+
+    def _stage_partial(self, running: Running) -> None:
+        for lane in self._lanes(running):
+            if lane.tiers[Tier.HOST].batch is None:
+                continue
+            out, lse = self._get(running, HOST_PARTIAL, lane)
+            self._put(running, STAGED_PARTIAL, lane, (self._upload(out), self._upload(lse)))
+
+    def _merge(self, running: Running) -> None:
+        shape = running.context.program.template.lanes
+        for index in running.context.active(running.op):
+            lane, state = (
+                running.context.lanes[index],
+                self._state(running, running.context.lanes[index]),
+            )
+            parts: list[tuple[torch.Tensor | None, Partial]] = []
+            for tier, name, used in (
+                (Tier.DEVICE, DEVICE_PARTIAL, shape[index].device),
+                (Tier.HOST, STAGED_PARTIAL, shape[index].host),
+            ):
+                if used and lane.tiers[tier].batch is not None:
+                    out, lse = self._get(running, name, lane)
+                    parts.append((lane.tiers[tier].attend, (out, lse)))
+            query = _qkv(state)[0]
+            state.finish_attention(_merge_parts(query, parts).to(query.dtype))
+            self._put(running, STATE, lane, state)
+
+    # --- copies and sampling --------------------------------------------------------------------
+
+    def _copy_pages(self, running: Running) -> None:
+        transfer = running.context.pages[(running.op.queue, running.op.ordinal)]
+        source = self._kv.all_layers(transfer.source, running.op.queue)
+        target = self._kv.all_layers(transfer.target, running.op.queue)
+        source_ids = torch.from_numpy(transfer.source_blocks).long().to(source.device)
+        target_ids = torch.from_numpy(transfer.target_blocks).long().to(target.device)
+        copy_blocks(source, source_ids, target, target_ids)
+
+    def _sample(self, running: Running) -> None:
+        context = running.context
+        assert context.forward is not None
+        for index in running.op.lanes:
+            if not context.forward.guards.get(self._forward_lane(context, index), True):
+                continue
+            rows = context.program.sampling[index]
+            lane = context.forward.lanes[self._forward_lane(context, index)]
+            logits = self._buffers.get((LOGITS, lane.key), running.op.queue)
+            assert isinstance(logits, torch.Tensor)
+            chosen = sample(logits, rows)
+            rows_index = torch.from_numpy(rows.rows.astype(np.int64)).to(self._slots.device)
+            self._slots.index_copy_(0, rows_index, chosen.token_ids)
+            self._buffers.put(
+                (SAMPLED, self._local(context, index)),
+                Place.DEVICE,
+                _Sampled(chosen),
+                running.op.queue,
+            )
+
+    def _fetch_tokens(self, running: Running) -> None:
+        context = running.context
+        for index in running.op.lanes:
+            key = (SAMPLED, self._local(context, index))
+            if not self._buffers.contains(key):
+                continue
+            held = self._buffers.get(key, running.op.queue)
+            assert isinstance(held, _Sampled)
+            step = context.program.step_id
+            self._tokens[(step, index)] = held.to_event(step, index)
+            self._buffers.drop(key[1])
+
+    @staticmethod
+    def _forward_lane(context: ProgramContext, index: int) -> int:
+        return context.program.sampling_lanes[index]
+
+    @staticmethod
+    def _local(context: ProgramContext, index: int) -> int:
+        """A buffer key of this program alone: negative, so that it is no cohort's."""
+        return -(context.program.step_id * 64 + index + 1)
+
+    def sampled_key(self, running: Running) -> tuple[str, int]:
+        """Where a sampling operation keeps its result until it is fetched."""
+        return (SAMPLED, self._local(running.context, running.op.lanes[0]))
+
+    # --- buffers --------------------------------------------------------------------------------
+
+    def _state(self, running: Running, lane: LaneContext) -> LayerState:
+        state = self._buffers.get((STATE, lane.key), running.op.queue, running)
+        assert isinstance(state, LayerState)
+        return state
+
+    def _get(self, running: Running, name: str, lane: LaneContext) -> tuple[torch.Tensor, ...]:
+        value = self._buffers.get((name, lane.key), running.op.queue, running)
+        assert isinstance(value, tuple)
+        return value  # pyright: ignore[reportUnknownVariableType]
+
+    def _put(
+        self,
+        running: Running,
+        name: str,
+        lane: LaneContext,
+        value: object,
+        place: Place = Place.DEVICE,
+    ) -> None:
+        self._buffers.put((name, lane.key), place, value, running.op.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """Sampled ids and log-probabilities on the accelerator."""
+
+    tokens: SampledTokens
+
+    @property
+    def size_bytes(self) -> int:
+        return self.tokens.token_ids.numel() * 8
+
+    def to_event(self, step: int, lane: int) -> TokensSampled:
+        t = self.tokens
+        return TokensSampled(
+            step, lane, _numpy(t.token_ids), _numpy(t.valid),
+            None if t.logprobs is None else _numpy(t.logprobs),
+            None if t.top_token_ids is None else _numpy(t.top_token_ids),
+            None if t.top_logprobs is None else _numpy(t.top_logprobs),
+        )  # fmt: skip
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.cpu().numpy()
+
+
+def _tier(op: ProgramOp) -> Tier:
+    assert op.tier is not None
+    return op.tier
+
+
+def _qkv(state: LayerState) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    assert state.q is not None and state.k is not None and state.v is not None
+    return state.q, state.k, state.v
+
+
+def _merge_parts(
+    query: torch.Tensor, parts: list[tuple[torch.Tensor | None, Partial]]
+) -> torch.Tensor:
+    """Attention over disjoint parts of the KV: `[tokens, heads, head_dim]` in fp32.
+
+    Args:
+        query: [tokens, heads, head_dim]; gives shape and device only.
+        parts: each (tokens it covers, or None for all; (out, lse) of those tokens).
+    """
+    if len(parts) == 1 and parts[0][0] is None:
+        return parts[0][1][0]
+    tokens, heads, dim = query.shape
+    out = torch.zeros(tokens, heads, dim, device=query.device)
+    lse = torch.full((tokens, heads), float("-inf"), device=query.device)
+    for index, (part_out, part_lse) in parts:
+        if index is None:
+            out, lse = merge_states(out, lse, part_out, part_lse)
+            continue
+        merged = merge_states(out[index], lse[index], part_out, part_lse)
+        out.index_copy_(0, index, merged[0])
+        lse.index_copy_(0, index, merged[1])
+    return out

@@ -1,0 +1,91 @@
+"""What is known about a submitted program while its operations run."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from tandem.kernels.pages import PageShape
+from tandem.plan.program import PageTransfer, ProgramOp, StepProgram
+from tandem.runtime.lane_context import LaneContext, make_context
+
+
+@dataclass(slots=True)
+class ProgramContext:
+    """A program in flight.
+
+    Attributes:
+        lanes: contexts of the template's lanes (empty for transfers).
+        guards: decided joins: lane index -> joined. A lane that is not in it takes part.
+        forward: for sampling programs, the context whose guards apply.
+        pages: payload of each PAGES copy, by (queue, ordinal).
+    """
+
+    program: StepProgram
+    lanes: list[LaneContext]
+    guards: dict[int, bool] = field(default_factory=dict)
+    forward: "ProgramContext | None" = None
+    pages: dict[tuple[str, int], PageTransfer] = field(default_factory=dict)
+    remaining: int = 0
+
+    def active(self, op: ProgramOp) -> tuple[int, ...]:
+        """Lanes of an operation whose guards did not fail."""
+        guards = self.guards
+        if not guards:
+            return op.lanes
+        return tuple(lane for lane in op.lanes if guards.get(lane, True))
+
+
+class ContextCache:
+    """Makes contexts; a cohort's is made once per token and shared by its sweeps."""
+
+    def __init__(self, device: torch.device, shape: PageShape) -> None:
+        self._device = device
+        self._shape = shape
+        self._cohorts: dict[int, LaneContext] = {}
+        self._last_forward: ProgramContext | None = None
+
+    def make(self, program: StepProgram) -> ProgramContext:
+        """Context of a program that is being submitted."""
+        if program.sampling:
+            return self._sampling(program)
+        context = ProgramContext(
+            program, [self._lane(program, i) for i in range(len(program.lanes))]
+        )
+        copies = [op for op in program.template.ops if op.part.value == "pages"]
+        context.pages = {
+            (op.queue, op.ordinal): transfer
+            for op, transfer in zip(copies, program.transfers, strict=True)
+        }
+        if program.lanes:
+            self._last_forward = context
+        return context
+
+    def _lane(self, program: StepProgram, index: int) -> LaneContext:
+        slot = program.lanes[index]
+        if slot.cohort_id == 0:
+            return make_context(slot, self._device, self._shape)
+        known = self._cohorts.get(slot.cohort_id)
+        if known is not None and known.slot.binding is slot.binding:
+            return LaneContext(
+                slot,
+                known.token_ids,
+                known.token_rows,
+                known.positions,
+                known.logits_index,
+                known.tiers,
+            )
+        made = make_context(slot, self._device, self._shape)
+        self._cohorts[slot.cohort_id] = made
+        return made
+
+    def _sampling(self, program: StepProgram) -> ProgramContext:
+        forward = self._last_forward
+        if forward is None or forward.program.step_id != program.forward_step:
+            raise ValueError(
+                f"logits of step {program.forward_step} are gone: sample before the next step"
+            )
+        return ProgramContext(program, [], forward=forward)
+
+    def forget_cohort(self, cohort_id: int) -> None:
+        """Drop a finished cohort's arrays."""
+        self._cohorts.pop(cohort_id, None)

@@ -1,0 +1,184 @@
+"""The device interpreter: one thread launches each queue's operations as their waits permit."""
+
+import threading
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol
+
+from tandem.devices.signal import Signal
+from tandem.plan.events import Event, Failed
+from tandem.plan.program import Queue, StepProgram
+from tandem.runtime.executor import Rank
+from tandem.runtime.machine import Machine
+from tandem.runtime.op_runner import Running
+
+_LIVENESS_CHECK_S = 1.0
+
+
+class QueueDriver(Protocol):
+    """How a device's queues launch work, wait for each other, and tell that they are done."""
+
+    def enter(self, queue: Queue) -> None:
+        """Called once on the queue's thread before anything runs on it."""
+        ...
+
+    def wait(self, queue: Queue, on: Queue, value: int) -> bool:
+        """Order what `queue` launches next after `on`'s timeline has reached `value`.
+
+        May only order it on the device, without blocking. False if the driver gave up waiting for
+        now (the caller asks again, so that a dead peer is noticed).
+        """
+        ...
+
+    def done(self, queue: Queue, value: int, running: Running) -> None:
+        """`running` has been launched as number `value` of its queue; when it has completed, raise
+        the timeline and call back the executor's `completed`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Wait until all launched work has completed and stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    running: Running
+    base: dict[Queue, int]
+    value: int
+
+
+class ThreadedExecutor:
+    """Queues as threads over a driver; programs overlap as far as their signals allow."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._driver: QueueDriver | None = None
+        self._inboxes: dict[Queue, SimpleQueue[_Entry | None]] = {q: SimpleQueue() for q in Queue}
+        self._threads: list[threading.Thread] = []
+        self._submitted = dict.fromkeys(Queue, 0)
+        self._events: list[Event] = []
+        self._arrived = threading.Condition()
+        self._failed = threading.Event()
+        self._finish_lock = threading.Lock()
+
+    def start(self, driver: QueueDriver) -> None:
+        """Begin to run queues on `driver`, which reports to `completed`."""
+        self._driver = driver
+        for queue in Queue:
+            thread = threading.Thread(
+                target=self._serve, args=(queue, driver), name=f"tandem-{queue}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    @property
+    def rank(self) -> Rank:
+        """Alone."""
+        return Rank()
+
+    def submit(self, program: StepProgram) -> None:
+        """Hand all operations to their queues."""
+        context = self._machine.prepare(program)
+        base = dict(self._submitted)
+        for op in program.template.ops:
+            self._inboxes[op.queue].put(
+                _Entry(Running(op, context), base, base[op.queue] + op.ordinal)
+            )
+        for queue, count in program.template.counts:
+            self._submitted[queue] += count
+
+    def poll(self, *, wait: bool) -> list[Event]:
+        """Events so far; with `wait`, at least one."""
+        with self._arrived:
+            if wait:
+                self._arrived.wait_for(lambda: bool(self._events))
+            events, self._events = self._events, []
+        return events
+
+    def release_cohort(self, cohort_id: int) -> None:
+        """Free a finished cohort's buffers."""
+        self._machine.release_cohort(cohort_id)
+
+    def close(self) -> None:
+        """Let every queue run empty, then end its thread."""
+        for inbox in self._inboxes.values():
+            inbox.put(None)
+        for thread in self._threads:
+            thread.join()
+        if self._driver is not None:
+            self._driver.close()
+
+    def completed(self, running: Running) -> None:
+        """A driver's call: the operation has completed; from any thread."""
+        with self._finish_lock:
+            events = self._machine.finish(running)
+        self._post(events)
+
+    def failed(self, running: Running, error: BaseException) -> None:
+        """The operation raised: no queue goes on."""
+        self._failed.set()
+        step = running.context.program.step_id
+        self._post([Failed(step, f"{type(error).__name__}: {error}")])
+
+    def _post(self, events: list[Event]) -> None:
+        if events:
+            with self._arrived:
+                self._events += events
+                self._arrived.notify_all()
+
+    def _serve(self, queue: Queue, driver: QueueDriver) -> None:
+        driver.enter(queue)
+        while (entry := self._inboxes[queue].get()) is not None:
+            if self._failed.is_set():
+                continue
+            try:
+                if self._await(queue, entry, driver):
+                    self._machine.runner.run(entry.running)
+                    driver.done(queue, entry.value, entry.running)
+            except Exception as error:
+                self.failed(entry.running, error)
+
+    def _await(self, queue: Queue, entry: _Entry, driver: QueueDriver) -> bool:
+        for wait in entry.running.op.waits:
+            while not driver.wait(queue, wait.queue, entry.base[wait.queue] + wait.ordinal):
+                if self._failed.is_set():
+                    return False
+        if entry.running.op.joins is not None:
+            return self._await_cohort(entry.running)
+        return True
+
+    def _await_cohort(self, running: Running) -> bool:
+        joins = running.op.joins
+        assert joins is not None
+        if self._machine.is_guarded(running):
+            bound = running.context.program.max_join_wait_s
+            running.context.guards[joins] = self._machine.cohort_wait(running, bound)
+            return True
+        while not self._machine.cohort_wait(running, _LIVENESS_CHECK_S):
+            if self._failed.is_set():
+                return False
+        return True
+
+
+class HostDriver:
+    """Queues that are plain threads on the host: launched means completed."""
+
+    def __init__(self, executor: ThreadedExecutor) -> None:
+        self._executor = executor
+        self._signals = {queue: Signal() for queue in Queue}
+
+    def enter(self, queue: Queue) -> None:
+        """Nothing to set up."""
+
+    def wait(self, queue: Queue, on: Queue, value: int) -> bool:
+        """Block until the other queue has come so far, for a second at most."""
+        return self._signals[on].wait(value, _LIVENESS_CHECK_S)
+
+    def done(self, queue: Queue, value: int, running: Running) -> None:
+        """Raise the timeline and report."""
+        self._signals[queue].set(value)
+        self._executor.completed(running)
+
+    def close(self) -> None:
+        """Nothing to free."""

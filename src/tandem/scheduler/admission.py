@@ -1,0 +1,93 @@
+"""Accept or refuse a request, with the numbers."""
+
+from array import array
+
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.kv_manager import BlockNeed
+from tandem.scheduler.placement import device_limit
+from tandem.scheduler.sequence import Sequence
+from tandem.spec.errors import ContextLengthError, RequestError
+from tandem.spec.random import derive_seed
+from tandem.spec.request import EngineRequest
+
+
+def make_sequence(
+    request: EngineRequest,
+    arrival: int,
+    config: SchedulerConfig,
+    eos_ids: tuple[int, ...],
+    vocab_size: int,
+) -> Sequence:
+    """Check a request against the model and turn it into a sequence.
+
+    Raises:
+        RequestError: empty prompt, a token id outside the vocabulary.
+        ContextLengthError: prompt and output exceed the model's length.
+    """
+    prompt, params = request.prompt_token_ids, request.sampling
+    if not prompt:
+        raise RequestError("the prompt is empty; give at least one token", param="prompt")
+    if min(prompt) < 0 or max(prompt) >= vocab_size:
+        bad = next(t for t in prompt if not 0 <= t < vocab_size)
+        raise RequestError(
+            f"prompt token id {bad} is outside the vocabulary of {vocab_size}", param="prompt"
+        )
+    biased = next((t for t, _ in params.logit_bias if not 0 <= t < vocab_size), None)
+    if biased is not None:
+        raise RequestError(
+            f"logit_bias token id {biased} is outside the vocabulary of {vocab_size}",
+            param="logit_bias",
+        )
+    limit = config.max_model_len
+    wanted = len(prompt) + (params.max_tokens if params.max_tokens is not None else 1)
+    if wanted > limit:
+        raise ContextLengthError(
+            _too_long(len(prompt), wanted - len(prompt), limit), param="prompt"
+        )
+    if len(prompt) + params.min_tokens > limit:
+        raise ContextLengthError(
+            _too_long(len(prompt), params.min_tokens, limit), param="min_tokens"
+        )
+    stops = frozenset(params.stop_token_ids)
+    if not params.ignore_eos:
+        stops |= frozenset(eos_ids)
+    seed = params.seed if params.seed is not None else derive_seed(config.seed, arrival, 0)
+    return Sequence(
+        request=request,
+        arrival=arrival,
+        seed=seed & 0xFFFFFFFFFFFFFFFF,
+        limit=wanted if params.max_tokens is not None else limit,
+        stop_ids=stops,
+        tokens=array("q", prompt),
+    )
+
+
+def check_fits(
+    sequence: Sequence, config: SchedulerConfig, total: BlockNeed, *, uses_host: bool
+) -> None:
+    """Refuse what could never run, however long it waited.
+
+    Raises:
+        ContextLengthError: the pools that it may use cannot hold it even alone.
+    """
+    longest = -(-(sequence.limit - 1) // config.block_size)
+    if not uses_host:
+        device, host = longest, 0
+    else:
+        device = min(longest, device_limit(sequence, config, total))
+        host = longest - device
+    if BlockNeed(device, host).fits(total):
+        return
+    raise ContextLengthError(
+        f"{sequence.limit} tokens of prompt and output need {longest} KV blocks "
+        f"({device} device, {host} host), but there are {total.device} device and {total.host} host; "
+        "shorten the prompt, lower max_tokens, or give the engine more memory",
+        param="prompt",
+    )
+
+
+def _too_long(prompt: int, output: int, limit: int) -> str:
+    return (
+        f"this model's maximum context length is {limit} tokens, but {prompt} prompt tokens and "
+        f"{output} output tokens make {prompt + output}; shorten the prompt or lower max_tokens"
+    )

@@ -1,0 +1,29 @@
+"""Cohorts: rows that cross sweeps together, their attention on the host (contract 5)."""
+
+from dataclasses import dataclass
+
+from tandem.plan.binding import IntArray
+from tandem.plan.program import LaneSlot
+
+
+@dataclass(slots=True)
+class Cohort:
+    """Rows computing one token each, one layer per sweep.
+
+    Attributes:
+        rows, epochs: members as of the token's start; a member that has died stays in place.
+        cursor: layer whose host attention is under way.
+        slot: the lane's arrays, the same in every sweep of the token.
+        attended: host attentions submitted so far, the value that a join waits for.
+        joining: step whose join is undecided, None if the cursor is certain.
+        has_device: members have keys on the device too.
+    """
+
+    cohort_id: int
+    rows: IntArray
+    epochs: IntArray
+    slot: LaneSlot
+    has_device: bool
+    cursor: int = 0
+    attended: int = 1
+    joining: int | None = None

@@ -1,0 +1,32 @@
+"""What a scheduler is told once."""
+
+from dataclasses import dataclass
+
+from tandem.spec.config import KVPlacement, PreemptionMode
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits and choices of one scheduler; pool sizes come with the pools.
+
+    Attributes:
+        num_layers: layers of the model; cohorts count their cursor in them.
+        max_cohorts, max_cohort_rows: how many host-attention cohorts may be under way, how large.
+        max_join_wait_s: how long the accelerator may wait for a cohort that is due to join.
+        split_share: most of the device pool that one split request may hold.
+    """
+
+    num_layers: int
+    max_model_len: int
+    block_size: int = 64
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    max_num_queued_reqs: int | None = None
+    kv_placement: KVPlacement = "auto"
+    preemption_mode: PreemptionMode = "recompute"
+    launch_ahead_steps: int = 2
+    max_cohorts: int = 1
+    max_cohort_rows: int = 256
+    max_join_wait_s: float = 0.002
+    split_share: float = 0.5
+    seed: int = 0

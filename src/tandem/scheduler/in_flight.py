@@ -1,0 +1,128 @@
+"""Records of submitted steps, by which late events find their rows."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.plan.binding import IntArray, LongArray
+from tandem.scheduler.rows import RowTable
+
+
+@dataclass(frozen=True, slots=True)
+class RowsInFlight:
+    """Rows as they were when a step was submitted.
+
+    Attributes:
+        after: tokens with complete KV once the lane is done (empty for sampling).
+    """
+
+    rows: IntArray
+    epochs: IntArray
+    after: IntArray
+
+    def alive(self, table: RowTable) -> NDArray[np.bool_]:
+        """Which of them still have the same owner."""
+        return table.epoch[self.rows] == self.epochs
+
+
+@dataclass(slots=True)
+class StepInFlight:
+    """A forward step: what has been submitted and which events are still due.
+
+    Attributes:
+        lanes: by lane, rows whose KV the step completes.
+        cohorts: by lane, the cohort that joins.
+        due: events that must arrive before another step may take this one's place.
+    """
+
+    step_id: int
+    lanes: dict[int, RowsInFlight] = field(default_factory=dict[int, RowsInFlight])
+    cohorts: dict[int, int] = field(default_factory=dict[int, int])
+    due: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingInFlight:
+    """One lane of a sampling program."""
+
+    forward_step: int
+    lane: int
+    rows: RowsInFlight
+
+
+@dataclass(frozen=True, slots=True)
+class LateRows:
+    """Rows whose logits are there but whose sampling waits for tokens to reach the host."""
+
+    forward_step: int
+    lane: int
+    rows: IntArray
+    epochs: IntArray
+    logits_index: LongArray
+
+
+@dataclass(frozen=True, slots=True)
+class MoveInFlight:
+    """A row's blocks on their way to the other tier."""
+
+    row: int
+    epoch: int
+    to_host: bool
+    source: IntArray
+    target: IntArray
+    step_id: int
+
+
+@dataclass(slots=True)
+class Flight:
+    """Everything in flight, and how far the executor has come.
+
+    Attributes:
+        retired: all steps up to this one have signalled completely.
+    """
+
+    steps: dict[int, StepInFlight] = field(default_factory=dict[int, StepInFlight])
+    sampling: dict[tuple[int, int], SamplingInFlight] = field(
+        default_factory=dict[tuple[int, int], SamplingInFlight]
+    )
+    late: list[LateRows] = field(default_factory=list[LateRows])
+    moves: dict[int, MoveInFlight] = field(default_factory=dict[int, MoveInFlight])
+    next_step: int = 0
+    retired: int = -1
+    _early: set[int] = field(default_factory=set[int])
+
+    def new_step(self) -> int:
+        """Id of the next program; ids are dense and increasing."""
+        self.next_step += 1
+        return self.next_step - 1
+
+    def retire(self, step_id: int) -> int | None:
+        """Note that a program has signalled completely.
+
+        Returns: the new value of `retired` if it rose (programs may retire out of order).
+        """
+        self._early.add(step_id)
+        before = self.retired
+        while self.retired + 1 in self._early:
+            self.retired += 1
+            self._early.discard(self.retired)
+        return self.retired if self.retired > before else None
+
+    @property
+    def num_unsettled(self) -> int:
+        """Forward steps with events still due."""
+        return sum(1 for step in self.steps.values() if step.due)
+
+    @property
+    def busy(self) -> bool:
+        """True if any program has not retired."""
+        return self.retired + 1 < self.next_step
+
+    def settle(self, step_id: int, what: str, lane: int) -> None:
+        """An event that was due has come; forget steps of which none is left."""
+        step = self.steps.get(step_id)
+        if step is not None:
+            step.due.discard((what, lane))
+            if not step.due:
+                del self.steps[step_id]

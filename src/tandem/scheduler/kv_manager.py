@@ -1,0 +1,176 @@
+"""KV blocks of rows: allocation in two tiers, prefix reuse, release under leases, moves."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem.memory.pool import BlockPool
+from tandem.memory.prefix_cache import CachedBlock, PrefixCache
+from tandem.plan.binding import IntArray
+from tandem.scheduler.rows import RowTable
+from tandem.scheduler.sequence import Sequence
+from tandem.spec.tier import TIERS, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNeed:
+    """Free blocks that something takes, per tier."""
+
+    device: int = 0
+    host: int = 0
+
+    def fits(self, free: "BlockNeed") -> bool:
+        """True if `free` covers it."""
+        return self.device <= free.device and self.host <= free.host
+
+    def plus(self, other: "BlockNeed") -> "BlockNeed":
+        """Sum."""
+        return BlockNeed(self.device + other.device, self.host + other.host)
+
+    def minus(self, other: "BlockNeed") -> "BlockNeed":
+        """Difference, perhaps negative."""
+        return BlockNeed(self.device - other.device, self.host - other.host)
+
+
+class KVManager:
+    """Applies block decisions to the pools and the row table, and keeps both in step."""
+
+    def __init__(
+        self, rows: RowTable, pools: dict[Tier, BlockPool], prefix: PrefixCache, block_size: int
+    ) -> None:
+        self._rows = rows
+        self.pools = pools
+        self.prefix = prefix
+        self.block_size = block_size
+
+    # --- questions (pure) -------------------------------------------------------------------------
+
+    def free(self) -> BlockNeed:
+        """Blocks that can be allocated now."""
+        return BlockNeed(self.pools[Tier.DEVICE].available, self.pools[Tier.HOST].available)
+
+    def total(self) -> BlockNeed:
+        """Sizes of the pools."""
+        return BlockNeed(self.pools[Tier.DEVICE].num_blocks, self.pools[Tier.HOST].num_blocks)
+
+    def returning(self) -> BlockNeed:
+        """Blocks that will come free without anyone's doing: leased ones."""
+        counts = {tier: pool.counts() for tier, pool in self.pools.items()}
+        return BlockNeed(counts[Tier.DEVICE].leased, counts[Tier.HOST].leased)
+
+    def need(self, first: int, last: int, device_limit: int) -> BlockNeed:
+        """Blocks of logical numbers `first` to `last` (exclusive) by tier."""
+        device = max(0, min(last, device_limit) - first)
+        return BlockNeed(device, max(0, last - first - device))
+
+    def growth(self, row: int, num_tokens: int) -> BlockNeed:
+        """Blocks that a row must get to hold `num_tokens` more."""
+        r = self._rows
+        last = -(-(int(r.submitted[row]) + num_tokens) // self.block_size)
+        return self.need(int(r.num_blocks[row]), last, int(r.device_limit[row]))
+
+    def matched(self, sequence: Sequence, device_limit: int) -> list[CachedBlock]:
+        """Cached blocks with which a sequence may start: each in the tier where it would be put."""
+        count = (len(sequence.tokens) - 1) // self.block_size
+        found: list[CachedBlock] = []
+        for index, digest in enumerate(sequence.digests[:count]):
+            tier = Tier.DEVICE if index < device_limit else Tier.HOST
+            entry = self.prefix.find_in(tier, digest)
+            if entry is None:
+                break
+            found.append(entry)
+        return found
+
+    def admission_need(
+        self, sequence: Sequence, matched: list[CachedBlock], device_limit: int, num_tokens: int
+    ) -> BlockNeed:
+        """Free blocks that a new row takes to hold its first `num_tokens` tokens.
+
+        Reviving a cached block that nobody holds takes one free block too.
+        """
+        last = -(-num_tokens // self.block_size)
+        need = self.need(len(matched), last, device_limit)
+        for tier in TIERS:
+            revived = self.pools[tier].num_free_among([m.block for m in matched if m.tier is tier])
+            need = need.plus(
+                BlockNeed(revived, 0) if tier is Tier.DEVICE else BlockNeed(0, revived)
+            )
+        return need
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def adopt(self, row: int, matched: list[CachedBlock]) -> int:
+        """Share cached blocks with a new row; returns the tokens they hold."""
+        for entry in matched:
+            self.pools[entry.tier].share([entry.block])
+            self._rows.append_block(row, entry.tier, entry.block)
+        self._rows.published[row] = len(matched)
+        return len(matched) * self.block_size
+
+    def grow(self, row: int, num_tokens: int) -> None:
+        """Allocate what a row needs to hold `num_tokens` more.
+
+        Raises:
+            PoolExhausted: the proposal was wrong; nothing of this tier was taken.
+        """
+        need = self.growth(row, num_tokens)
+        for tier, count in ((Tier.DEVICE, need.device), (Tier.HOST, need.host)):
+            if count:
+                for block in self.pools[tier].allocate(count):
+                    self._rows.append_block(row, tier, int(block))
+
+    def release(self, row: int, *, moving: bool) -> None:
+        """Give all blocks of a row back; those that operations in flight name stay leased.
+
+        Args:
+            moving: a copy of the row's blocks may be in flight.
+        """
+        r = self._rows
+        busy = moving or not r.drained(row)
+        lease = int(r.last_step[row]) if busy and r.last_step[row] >= 0 else None
+        for tier in TIERS:
+            blocks = r.blocks(row, tier)
+            if len(blocks):
+                self.pools[tier].release(blocks, lease)
+        r.num_blocks[row] = r.num_host_blocks[row] = 0
+
+    def publish(self, row: int, sequence: Sequence) -> None:
+        """Offer full blocks whose KV is complete and whose tokens are known to the prefix cache."""
+        r = self._rows
+        full = int(min(r.computed[row], r.known[row])) // self.block_size
+        if not self.prefix.enabled or full <= r.published[row]:
+            return
+        self.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, dtype=np.int64))
+        for index in range(int(r.published[row]), full):
+            tier = Tier(int(r.block_tiers[row, index]))
+            self.prefix.publish(tier, int(r.block_ids[row, index]), sequence.digests[index])
+        r.published[row] = full
+
+    def begin_move(self, row: int, target: Tier) -> tuple[IntArray, IntArray]:
+        """First phase of moving a row's blocks of the other tier: reserve their destinations.
+
+        Returns: (source blocks, target blocks), equally long.
+        """
+        source = self._rows.blocks(row, Tier.HOST if target is Tier.DEVICE else Tier.DEVICE)
+        return source, self.pools[target].begin_transfer(len(source))
+
+    def complete_move(self, row: int, target: Tier, source: IntArray, blocks: IntArray) -> None:
+        """Second phase: the copy has arrived; the row's blocks are the new ones."""
+        r = self._rows
+        origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
+        self.pools[target].complete_transfer(blocks)
+        count = r.num_blocks[row]
+        moved = np.flatnonzero(r.block_tiers[row, :count] == origin)
+        r.block_ids[row, moved] = blocks
+        r.block_tiers[row, moved] = target
+        r.num_host_blocks[row] = count if target is Tier.HOST else 0
+        self.pools[origin].release(source, None)
+
+    def cancel_move(self, target: Tier, blocks: IntArray, step: int | None) -> None:
+        """The row died; the destination stays leased until the copy (if it has begun) is over."""
+        self.pools[target].cancel_transfer(blocks, step)
+
+    def complete_step(self, step: int) -> None:
+        """All operations of steps up to `step` have signalled."""
+        for pool in self.pools.values():
+            pool.complete_step(step)

@@ -1,0 +1,27 @@
+"""In which tier a request's blocks go. Memory decides here; predicted time will with the planner."""
+
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.kv_manager import BlockNeed
+from tandem.scheduler.rows import UNLIMITED
+from tandem.scheduler.sequence import Sequence
+
+
+def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) -> int:
+    """Leading blocks of a request to keep on the device; the others go to the host.
+
+    `auto`: all, unless the longest it may become exceeds the device's pool; then the share of the
+    pool that one request may take. `split` forces about half of the prompt onto the host.
+    """
+    size = config.block_size
+    longest = -(-(sequence.limit - 1) // size)
+    if config.kv_placement == "device":
+        return UNLIMITED
+    if config.kv_placement == "host":
+        return 0
+    if config.kv_placement == "split":
+        prompt_blocks = -(-sequence.num_prompt // size)
+        return min(prompt_blocks // 2, total.device)
+    if longest <= total.device:
+        return UNLIMITED
+    share = int(total.device * config.split_share)
+    return max(share, longest - total.host)

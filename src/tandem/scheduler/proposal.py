@@ -1,0 +1,67 @@
+"""What a strategy wants to happen in a step."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tandem.plan.binding import IntArray
+
+
+def _no_rows() -> IntArray:
+    return np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Compute the next `num_tokens` of a running row (prefill, or a resumed row's catch-up)."""
+
+    row: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Give the waiting request a row and compute its first `num_tokens` after cached ones.
+
+    Attributes:
+        device_limit: leading blocks to keep on the device.
+    """
+
+    request_id: str
+    num_tokens: int
+    device_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepProposal:
+    """Decisions of one step; the scheduler allocates for them and compiles them to a program.
+
+    Attributes:
+        decode: rows of the main lane that compute one token.
+        spill: rows whose further blocks go to the other tier, since their own is full.
+        preempt: rows that give up their device memory (after draining).
+        swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
+        cohort_starts: rows of each new cohort; `cohort_joins` the cohorts that join this sweep.
+    """
+
+    decode: IntArray = field(default_factory=_no_rows)
+    chunks: tuple[Chunk, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    spill: tuple[int, ...] = ()
+    preempt: tuple[int, ...] = ()
+    swap_in: tuple[int, ...] = ()
+    resume: tuple[int, ...] = ()
+    cohort_starts: tuple[IntArray, ...] = ()
+    cohort_joins: tuple[int, ...] = ()
+
+    @property
+    def computes(self) -> bool:
+        """True if a sweep is to run."""
+        work = len(self.decode) or self.chunks or self.admissions
+        return bool(work or self.cohort_starts or self.cohort_joins)
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing at all is proposed."""
+        changes = self.spill or self.preempt or self.swap_in or self.resume
+        return not (self.computes or changes)

@@ -1,0 +1,142 @@
+"""The row table: everything about running sequences that a step touches, as columns."""
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.plan.binding import IntArray, LongArray
+from tandem.spec.tier import Tier
+
+MAX_STOP_IDS = 8
+MAX_RECENT = 64
+UNLIMITED = np.iinfo(np.int32).max
+
+
+class RowState(IntEnum):
+    """What may happen to a row."""
+
+    FREE = 0
+    RUNNING = 1
+    DRAINING = 2  # preempted: not scheduled, waits for its operations in flight
+    SWAPPING_OUT = 3
+    SWAPPED = 4
+    SWAPPING_IN = 5
+
+
+class RowTable:
+    """Columns indexed by row; a row is a running sequence's slot, also in the device's slot table.
+
+    A steady decode step is a handful of vector operations on these columns, whatever the number of
+    rows. Token counts: `known` tokens have values on the host, `pending` more are sampled on the
+    device but not reported, `submitted` have had their KV computation submitted, `computed` have it
+    complete in every layer.
+
+    Attributes:
+        epoch: raised when a row is freed, so that late events of its last owner are recognised.
+        order: rank of admission; smaller goes first (priority, then arrival).
+        limit: most tokens of prompt and output together.
+        device_limit: leading blocks that lie on the device; later ones go to the host.
+        on_device: the last known or pending token is in the device's slot table.
+        cohort: id of the cohort the row is in, 0 for none.
+        last_step: last submitted step that names the row's blocks.
+        published: leading blocks already offered to the prefix cache.
+        cached: prompt tokens taken from the prefix cache at first admission.
+        recent: last known tokens that the row's sequence does not have yet, `num_recent` of them;
+            whoever reads a sequence's tokens brings them over first (`Running.sequence_of`).
+        special: sampling needs more than temperature and filters (bias, bans, penalties).
+    """
+
+    def __init__(self, max_rows: int, max_blocks: int) -> None:
+        def ints() -> IntArray:
+            return np.zeros(max_rows, dtype=np.int32)
+
+        self.max_rows = max_rows
+        self.state: NDArray[np.int8] = np.zeros(max_rows, dtype=np.int8)
+        self.epoch = ints()
+        self.order: LongArray = np.zeros(max_rows, dtype=np.int64)
+        self.known, self.pending, self.submitted, self.computed = ints(), ints(), ints(), ints()
+        self.limit, self.prompt, self.min_total = ints(), ints(), ints()
+        self.num_blocks, self.num_host_blocks, self.device_limit = ints(), ints(), ints()
+        self.published, self.cohort = ints(), ints()
+        self.cached, self.num_recent = ints(), ints()
+        self.recent: LongArray = np.zeros((max_rows, MAX_RECENT), dtype=np.int64)
+        self.last_step: LongArray = np.full(max_rows, -1, dtype=np.int64)
+        self.on_device: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
+        self.late: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
+        self.block_ids: IntArray = np.zeros((max_rows, max_blocks), dtype=np.int32)
+        self.block_tiers: NDArray[np.int8] = np.zeros((max_rows, max_blocks), dtype=np.int8)
+        self.stop_ids: IntArray = np.full((max_rows, MAX_STOP_IDS), -1, dtype=np.int32)
+        self.seed: NDArray[np.uint64] = np.zeros(max_rows, dtype=np.uint64)
+        self.temperature: NDArray[np.float32] = np.zeros(max_rows, dtype=np.float32)
+        self.top_p: NDArray[np.float32] = np.ones(max_rows, dtype=np.float32)
+        self.min_p: NDArray[np.float32] = np.zeros(max_rows, dtype=np.float32)
+        self.top_k = ints()
+        self.logprobs: NDArray[np.int8] = np.full(max_rows, -1, dtype=np.int8)
+        self.special: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
+        self.many_stops: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
+        self._free = list(range(max_rows - 1, -1, -1))
+
+    @property
+    def num_free(self) -> int:
+        """Rows without an owner."""
+        return len(self._free)
+
+    def take(self) -> int:
+        """Give a free row to a new owner."""
+        row = self._free.pop()
+        self.state[row] = RowState.RUNNING
+        for column in (self.pending, self.submitted, self.computed, self.num_blocks):
+            column[row] = 0
+        for column in (self.num_host_blocks, self.published, self.cohort, self.num_recent):
+            column[row] = 0
+        self.last_step[row] = -1
+        self.on_device[row] = False
+        return row
+
+    def free(self, row: int) -> None:
+        """Take a row back; events that still name it are void by its epoch."""
+        self.state[row] = RowState.FREE
+        self.epoch[row] += 1
+        self._free.append(row)
+
+    def owned(self) -> IntArray:
+        """All rows with an owner."""
+        return np.flatnonzero(self.state).astype(np.int32)
+
+    def runnable(self) -> IntArray:
+        """Rows with a token to compute now, outside cohorts.
+
+        A row whose last allowed token is sampled has none; a row whose sampling waits for the host
+        has none until then.
+        """
+        target = self.known + self.pending
+        ready = (self.state == RowState.RUNNING) & (self.cohort == 0)
+        ready &= (self.submitted < target) & (target < self.limit)
+        return np.flatnonzero(ready).astype(np.int32)
+
+    def remaining(self, rows: IntArray) -> IntArray:
+        """Tokens known or pending whose KV is not submitted: int32 [len(rows)]."""
+        return self.known[rows] + self.pending[rows] - self.submitted[rows]
+
+    def drained(self, row: int) -> bool:
+        """True if nothing in flight concerns the row."""
+        return bool(
+            self.pending[row] == 0
+            and self.computed[row] == self.submitted[row]
+            and self.cohort[row] == 0
+        )
+
+    def append_block(self, row: int, tier: Tier, block: int) -> None:
+        """Add a block at the end of a row's KV."""
+        index = self.num_blocks[row]
+        self.block_ids[row, index] = block
+        self.block_tiers[row, index] = tier
+        self.num_blocks[row] = index + 1
+        if tier is Tier.HOST:
+            self.num_host_blocks[row] += 1
+
+    def blocks(self, row: int, tier: Tier) -> IntArray:
+        """A row's block ids in one tier, in logical order."""
+        count = self.num_blocks[row]
+        return self.block_ids[row, :count][self.block_tiers[row, :count] == tier]

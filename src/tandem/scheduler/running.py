@@ -1,0 +1,216 @@
+"""Sequences by id and by row, and the ways in which a sequence leaves its row."""
+
+from collections import Counter
+
+import numpy as np
+
+from tandem.plan.binding import IntArray, LongArray
+from tandem.scheduler.in_flight import Flight, MoveInFlight
+from tandem.scheduler.kv_manager import KVManager
+from tandem.scheduler.rows import MAX_RECENT, RowState, RowTable
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.waiting import WaitingQueue
+from tandem.spec.config import PreemptionMode
+from tandem.spec.tier import TIERS, Tier
+
+Move = tuple[int, Tier, IntArray, IntArray]
+_MOVING = (RowState.SWAPPING_OUT, RowState.SWAPPING_IN)
+
+
+class Running:
+    """Keeps sequences, rows, blocks and the waiting queue in agreement."""
+
+    def __init__(
+        self,
+        rows: RowTable,
+        kv: KVManager,
+        waiting: WaitingQueue,
+        flight: Flight,
+        mode: PreemptionMode,
+    ) -> None:
+        self._rows = rows
+        self._kv = kv
+        self._waiting = waiting
+        self._flight = flight
+        self._mode = mode
+        self._by_id: dict[str, Sequence] = {}
+        self._by_row: list[Sequence | None] = [None] * rows.max_rows
+        self._id_by_row = np.full(rows.max_rows, "", dtype=np.object_)
+        self._dead: set[int] = set()
+        self._moves: list[Move] = []
+        self.num_preemptions = 0
+
+    # --- look-ups ---------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Unfinished sequences, waiting ones included."""
+        return len(self._by_id)
+
+    def find(self, request_id: str) -> Sequence | None:
+        """An unfinished sequence."""
+        return self._by_id.get(request_id)
+
+    def ids(self) -> list[str]:
+        """Ids of all unfinished sequences."""
+        return list(self._by_id)
+
+    def sequence_of(self, row: int) -> Sequence:
+        """The sequence in a row (a dead one, if its cohort is still under way), up to date."""
+        sequence = self._by_row[row]
+        assert sequence is not None, f"row {row} has no sequence"
+        count = int(self._rows.num_recent[row])
+        if count:
+            sequence.tokens.frombytes(self._rows.recent[row, :count].tobytes())
+            self._rows.num_recent[row] = 0
+        return sequence
+
+    def ids_of(self, rows: LongArray) -> list[str]:
+        """Request ids of the sequences in some rows."""
+        return self._id_by_row[rows].tolist()
+
+    def is_dead(self, row: int) -> bool:
+        """True if the row is kept only because its cohort still names it."""
+        return row in self._dead
+
+    # --- coming and going -------------------------------------------------------------------------
+
+    def register(self, sequence: Sequence) -> None:
+        """A sequence has been accepted."""
+        self._by_id[sequence.request_id] = sequence
+
+    def place(self, sequence: Sequence, row: int) -> None:
+        """A sequence has got a row."""
+        sequence.row = row
+        self._by_row[row] = sequence
+        self._id_by_row[row] = sequence.request_id
+
+    def add_tokens(self, rows: LongArray, token_ids: LongArray) -> None:
+        """Append one known token to each row: kept in the table, since most steps read none."""
+        r = self._rows
+        at = r.num_recent[rows]
+        r.recent[rows, at] = token_ids
+        r.num_recent[rows] = at + 1
+        r.known[rows] += 1
+        for row in rows[at == MAX_RECENT - 1].tolist():
+            self.sequence_of(row)
+
+    def end(self, sequence: Sequence) -> None:
+        """A sequence is over (finished or aborted): free what nothing in flight names.
+
+        A cohort's member stays until the cohort's token ends, since later sweeps name its blocks.
+        """
+        del self._by_id[sequence.request_id]
+        row = sequence.row
+        if row is None:
+            self._waiting.remove(sequence)
+        elif self._rows.cohort[row]:
+            self._dead.add(row)
+            self._rows.state[row] = RowState.DRAINING
+        else:
+            self._vacate(row)
+
+    def _vacate(self, row: int) -> None:
+        """Free a row and its blocks; what operations in flight name stays leased."""
+        self._dead.discard(row)
+        if self._rows.state[row] in _MOVING:
+            self._cancel_move(row)
+        self._kv.release(row, moving=self._rows.state[row] in _MOVING)
+        self.sequence_of(row).row = None
+        self._by_row[row] = None
+        self._rows.free(row)
+
+    # --- preemption -------------------------------------------------------------------------------
+
+    def preempt(self, row: int) -> None:
+        """Take a row's device memory as soon as nothing in flight names it (`settle_drained`).
+
+        A swapped row gives up its host memory at once.
+        """
+        if self._rows.state[row] == RowState.SWAPPED:
+            self._requeue(row)
+        else:
+            self._rows.state[row] = RowState.DRAINING
+
+    def settle_drained(self) -> None:
+        """Complete what waited for operations in flight: deaths in cohorts, preemptions."""
+        for row in np.flatnonzero(self._rows.state == RowState.DRAINING).tolist():
+            if not self._rows.drained(row):
+                continue
+            if row in self._dead:
+                self._vacate(row)
+            elif self._mode == "swap" and self._can_swap_out(row):
+                self.num_preemptions += 1
+                self._begin_move(row, Tier.HOST)
+            else:
+                self.num_preemptions += 1
+                self._requeue(row)
+
+    def _requeue(self, row: int) -> None:
+        """Back to the waiting queue at the old rank; its tokens will be computed again."""
+        sequence = self.sequence_of(row)
+        sequence.preemptions += 1
+        self._vacate(row)
+        self._waiting.add(sequence)
+
+    def _can_swap_out(self, row: int) -> bool:
+        device = int(self._rows.num_blocks[row] - self._rows.num_host_blocks[row])
+        return 0 < device <= self._kv.pools[Tier.HOST].available
+
+    # --- moves between tiers ------------------------------------------------------------------------
+
+    def swap_in(self, row: int) -> None:
+        """Begin to bring a swapped row back to the device."""
+        self._begin_move(row, Tier.DEVICE)
+
+    def _begin_move(self, row: int, target: Tier) -> None:
+        to_host = target is Tier.HOST
+        self._rows.state[row] = RowState.SWAPPING_OUT if to_host else RowState.SWAPPING_IN
+        source, blocks = self._kv.begin_move(row, target)
+        self._moves.append((row, target, source, blocks))
+
+    def take_moves(self) -> list[Move]:
+        """Moves begun since the last call, to be submitted now."""
+        moves, self._moves = self._moves, []
+        return moves
+
+    def complete_move(self, move: MoveInFlight) -> None:
+        """A copy has arrived; void if the row has died meanwhile."""
+        if self._rows.epoch[move.row] != move.epoch:
+            return
+        target = Tier.HOST if move.to_host else Tier.DEVICE
+        self._kv.complete_move(move.row, target, move.source, move.target)
+        self._rows.state[move.row] = RowState.SWAPPED if move.to_host else RowState.RUNNING
+
+    def _cancel_move(self, row: int) -> None:
+        for move in self._moves:
+            if move[0] == row:
+                self._kv.cancel_move(move[1], move[3], None)
+        self._moves = [move for move in self._moves if move[0] != row]
+        epoch = self._rows.epoch[row]
+        for move in self._flight.moves.values():
+            if move.row == row and move.epoch == epoch:
+                target = Tier.HOST if move.to_host else Tier.DEVICE
+                self._kv.cancel_move(target, move.target, move.step_id)
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Every held block has exactly its holders among the rows.
+
+        Raises:
+            AssertionError: names the tier and the block.
+        """
+        for tier in TIERS:
+            held: Counter[int] = Counter()
+            for row in self._rows.owned().tolist():
+                held.update(self._rows.blocks(row, tier).tolist())
+            pool = self._kv.pools[tier]
+            for block, count in held.items():
+                assert pool.refcount(block) == count, (
+                    f"{tier.label} block {block}: {count} rows, {pool.refcount(block)} references"
+                )
+            assert pool.counts().held == len(held), f"{tier.label}: held blocks without a row"
+        for request_id, sequence in self._by_id.items():
+            placed = sequence.row is not None and self._by_row[sequence.row] is sequence
+            assert placed or sequence.row is None, f"request {request_id} lost its row"

@@ -1,0 +1,110 @@
+"""Turn rows into the columns that sampling needs."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.plan.binding import IntArray, LongArray, Penalties, SamplingRows
+from tandem.scheduler.rows import RowTable
+from tandem.scheduler.sequence import Sequence
+from tandem.spec.random import uniform
+
+
+class SamplingBuilder:
+    """Reads sampling parameters from the row table; rare ones from the sequences.
+
+    Args:
+        sequence_of: the sequence in a row.
+    """
+
+    def __init__(self, rows: RowTable, sequence_of: Callable[[int], Sequence]) -> None:
+        self._rows = rows
+        self._sequence_of = sequence_of
+
+    def build(self, rows: IntArray, logits_index: LongArray) -> SamplingRows:
+        """Parameters for sampling the next token of `rows` (before it is counted as pending).
+
+        Args:
+            logits_index: int64 [len(rows)]; where each row's logits are.
+        """
+        r = self._rows
+        special = rows[r.special[rows]]
+        temperature = r.temperature[rows]
+        plain = len(special) == 0 and not temperature.any()
+        position = (r.known[rows] + r.pending[rows]).astype(np.int64)
+        wanted = int(r.logprobs[rows].max(initial=-1))
+        bias, values = self._bias(rows, special)
+        return SamplingRows(
+            logits_index=logits_index,
+            rows=rows,
+            greedy=plain,
+            temperature=temperature,
+            top_p=r.top_p[rows],
+            min_p=r.min_p[rows],
+            top_k=r.top_k[rows],
+            uniform=np.zeros(len(rows)) if plain else uniform(r.seed[rows], position),
+            banned=self._banned(rows, special),
+            bias=bias,
+            bias_values=values,
+            penalties=self._penalties(rows),
+            logprobs=None if wanted < 0 else wanted,
+        )
+
+    def _places(self, rows: IntArray, special: IntArray) -> list[tuple[int, int]]:
+        """(index in `rows`, row) of the rows with rare parameters."""
+        members = set(special.tolist())
+        return [(i, row) for i, row in enumerate(rows.tolist()) if row in members]
+
+    def _banned(self, rows: IntArray, special: IntArray) -> LongArray:
+        """Ending tokens of rows that have not reached their least length."""
+        r = self._rows
+        pairs = [
+            (i, token)
+            for i, row in self._places(rows, special)
+            if r.known[row] + r.pending[row] < r.min_total[row]
+            for token in sorted(self._sequence_of(row).stop_ids)
+        ]
+        return _pairs(pairs)
+
+    def _bias(self, rows: IntArray, special: IntArray) -> tuple[LongArray, NDArray[np.float32]]:
+        entries = [
+            (i, token, value)
+            for i, row in self._places(rows, special)
+            for token, value in self._sequence_of(row).request.sampling.logit_bias
+        ]
+        values = np.array([value for _, _, value in entries], dtype=np.float32)
+        return _pairs([(i, token) for i, token, _ in entries]), values
+
+    def _penalties(self, rows: IntArray) -> Penalties | None:
+        late = rows[self._rows.late[rows]]
+        if len(late) == 0:
+            return None
+        prompt: list[LongArray] = []
+        output: list[LongArray] = []
+        counts: list[LongArray] = []
+        factors = np.tile(np.array([1, 0, 0], dtype=np.float32), (len(rows), 1))
+        for i, row in self._places(rows, late):
+            sequence = self._sequence_of(row)
+            params = sequence.request.sampling
+            factors[i] = (
+                params.repetition_penalty, params.presence_penalty, params.frequency_penalty,
+            )  # fmt: skip
+            tokens = np.frombuffer(sequence.tokens, dtype=np.int64)
+            seen = np.unique(tokens[: sequence.num_prompt])
+            made, times = np.unique(tokens[sequence.num_prompt :], return_counts=True)
+            prompt.append(np.stack([np.full(len(seen), i), seen], axis=1))
+            output.append(np.stack([np.full(len(made), i), made], axis=1))
+            counts.append(times.astype(np.int64))
+        return Penalties(
+            prompt=np.concatenate(prompt),
+            output=np.concatenate(output),
+            counts=np.concatenate(counts),
+            repetition=factors[:, 0].copy(),
+            presence=factors[:, 1].copy(),
+            frequency=factors[:, 2].copy(),
+        )
+
+
+def _pairs(entries: list[tuple[int, int]]) -> LongArray:
+    return np.array(entries, dtype=np.int64).reshape(-1, 2)

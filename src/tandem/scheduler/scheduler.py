@@ -1,0 +1,216 @@
+"""The scheduler: owner of all mutable scheduling state (contract 13)."""
+
+import itertools
+
+import numpy as np
+
+from tandem.memory.pool import BlockPool
+from tandem.memory.prefix_cache import PrefixCache
+from tandem.plan.events import Event
+from tandem.plan.program import StepProgram
+from tandem.scheduler.admission import check_fits, make_sequence
+from tandem.scheduler.cohort import Cohort
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.in_flight import Flight
+from tandem.scheduler.kv_manager import KVManager
+from tandem.scheduler.observer import Observer
+from tandem.scheduler.proposal import Admission, StepProposal
+from tandem.scheduler.row_setup import set_up_row
+from tandem.scheduler.rows import UNLIMITED, RowState, RowTable
+from tandem.scheduler.running import Running
+from tandem.scheduler.step_compiler import StepCompiler
+from tandem.scheduler.strategies.base import Strategy
+from tandem.scheduler.view import SchedulerView
+from tandem.scheduler.waiting import WaitingQueue
+from tandem.spec.errors import OverloadError, RequestError
+from tandem.spec.request import EngineRequest, RequestOutput
+from tandem.spec.tier import Tier
+
+_MAX_ROUNDS = 4
+
+
+class Scheduler:
+    """Turns requests into step programs and events into outputs.
+
+    Online and simulated runs share this class; it reads no clock and touches no device.
+
+    Args:
+        pools: block pools per tier; both tiers must be present, either may be of size zero.
+        eos_ids: tokens that end a sequence unless it ignores them.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        strategy: Strategy,
+        pools: dict[Tier, BlockPool],
+        *,
+        vocab_size: int,
+        eos_ids: tuple[int, ...] = (),
+        enable_prefix_caching: bool = True,
+    ) -> None:
+        self.config = config
+        self.strategy = strategy
+        self._vocab_size, self._eos_ids = vocab_size, eos_ids
+        max_blocks = -(-config.max_model_len // config.block_size) + 1
+        self.rows = RowTable(config.max_num_seqs, max_blocks)
+        prefix = PrefixCache(pools, config.block_size, enabled=enable_prefix_caching)
+        self.kv = KVManager(self.rows, pools, prefix, config.block_size)
+        self.waiting = WaitingQueue()
+        self.flight = Flight()
+        self.cohorts: dict[int, Cohort] = {}
+        self.running = Running(
+            self.rows, self.kv, self.waiting, self.flight, config.preemption_mode
+        )
+        self._compiler = StepCompiler(config, self.rows, self.flight, self.running.sequence_of)
+        self._observer = Observer(
+            config, self.rows, self.kv, self.flight, self.running, self.cohorts
+        )
+        self._arrivals = itertools.count()
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def add(self, request: EngineRequest) -> None:
+        """Accept a request.
+
+        Raises:
+            RequestError: it can never be served, or its id is taken.
+            OverloadError: the queue is full.
+        """
+        if self.running.find(request.request_id) is not None:
+            raise RequestError(f"request id '{request.request_id}' is in use; choose another")
+        bound = self.config.max_num_queued_reqs
+        if bound is not None and len(self.waiting) >= max(bound, 1 if self.rows.num_free else 0):
+            raise OverloadError(
+                f"the queue is full ({len(self.waiting)} requests wait); retry later"
+            )
+        arrival = next(self._arrivals)
+        sequence = make_sequence(request, arrival, self.config, self._eos_ids, self._vocab_size)
+        check_fits(sequence, self.config, self.kv.total(), uses_host=self.strategy.uses_host)
+        self.kv.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, np.int64))
+        self.running.register(sequence)
+        self.waiting.add(sequence)
+
+    def abort(self, request_id: str) -> bool:
+        """Forget a request at any moment; False if it is unknown (or has ended)."""
+        sequence = self.running.find(request_id)
+        if sequence is None:
+            return False
+        self.running.end(sequence)
+        return True
+
+    @property
+    def has_work(self) -> bool:
+        """True if any request is unfinished or anything is in flight."""
+        return self.running.count > 0 or self.flight.busy or bool(self.cohorts)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def schedule(self) -> list[StepProgram]:
+        """Programs to submit now, in order; empty if nothing can be added.
+
+        Nothing new is submitted while logits wait for late sampling: the next forward pass would
+        overwrite them.
+        """
+        if self.flight.late or self.flight.num_unsettled >= self.config.launch_ahead_steps:
+            return []
+        programs = self._start_moves()
+        for _ in range(_MAX_ROUNDS):
+            proposal = self.strategy.propose(self._view())
+            if proposal.empty:
+                break
+            programs += self._commit(proposal)
+            if proposal.computes:
+                break
+        return programs
+
+    def late_sampling(self) -> list[StepProgram]:
+        """Sampling programs for rows whose history has arrived since."""
+        return self._compiler.late_sampling()
+
+    def observe(self, events: list[Event]) -> list[RequestOutput]:
+        """Take in what the executor reports; returns news for the requests' owners."""
+        outputs = self._observer.observe(events)
+        self.running.settle_drained()
+        return outputs
+
+    def finished_cohorts(self) -> list[int]:
+        """Cohorts that have ended since the last call; their buffers can be freed."""
+        return self._observer.take_finished_cohorts()
+
+    def _view(self) -> SchedulerView:
+        return SchedulerView(
+            self.config, self.rows, self.kv, self.waiting, self.cohorts, not self.flight.busy
+        )
+
+    def _start_moves(self) -> list[StepProgram]:
+        moves = self.running.take_moves()
+        return [self._compiler.transfer(moves)] if moves else []
+
+    def _commit(self, proposal: StepProposal) -> list[StepProgram]:
+        for row in proposal.preempt:
+            self.running.preempt(row)
+        for row in proposal.spill:
+            self._spill(row)
+        for row in proposal.resume:
+            self.rows.state[row] = RowState.RUNNING
+            self.rows.device_limit[row] = 0
+        for row in proposal.swap_in:
+            self.running.swap_in(row)
+        for row in self._view().needs_block(proposal.decode).tolist():
+            self.kv.grow(row, 1)
+        chunks = [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
+        for row, tokens in chunks:
+            self.kv.grow(row, tokens)
+        chunks += [self._admit(admission) for admission in proposal.admissions]
+        for members in proposal.cohort_starts:
+            for row in self._view().needs_block(members).tolist():
+                self.kv.grow(row, 1)
+        programs = self._start_moves()
+        if proposal.computes:
+            joins = [self.cohorts[i] for i in proposal.cohort_joins]
+            made, started = self._compiler.sweep(
+                proposal.decode, chunks, proposal.cohort_starts, joins
+            )
+            self.cohorts.update({cohort.cohort_id: cohort for cohort in started})
+            programs += made
+        return programs
+
+    def _spill(self, row: int) -> None:
+        """Put a row's further blocks into the other tier than planned."""
+        r = self.rows
+        on_device = r.num_blocks[row] < r.device_limit[row]
+        r.device_limit[row] = r.num_blocks[row] if on_device else UNLIMITED
+
+    def _admit(self, admission: Admission) -> tuple[int, int]:
+        sequence = self.running.find(admission.request_id)
+        assert sequence is not None
+        matched = self.kv.matched(sequence, admission.device_limit)
+        self.waiting.remove(sequence)
+        row = self.rows.take()
+        self.running.place(sequence, row)
+        set_up_row(self.rows, row, sequence, admission.device_limit)
+        cached = self.kv.adopt(row, matched)
+        self.rows.submitted[row] = self.rows.computed[row] = cached
+        self.kv.prefix.record(len(sequence.tokens), cached)
+        if sequence.cached_tokens < 0:
+            sequence.cached_tokens = min(cached, sequence.num_prompt)
+        self.kv.grow(row, admission.num_tokens)
+        return row, admission.num_tokens
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Conservation and agreement of rows with pools (invariant 1).
+
+        Raises:
+            AssertionError: with the numbers.
+        """
+        for pool in self.kv.pools.values():
+            pool.check()
+        self.kv.prefix.check()
+        self.running.check()
+        if not self.has_work:
+            for pool in self.kv.pools.values():
+                counts = pool.counts()
+                assert counts.held == counts.leased == counts.in_transfer == 0, counts

@@ -1,0 +1,54 @@
+"""A request inside the scheduler."""
+
+from array import array
+from dataclasses import dataclass, field
+
+from tandem.spec.request import EngineRequest
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One accepted request: its tokens, and where it stands.
+
+    Attributes:
+        arrival: order of acceptance; with the request's priority it ranks the sequence.
+        seed: of its random numbers, its own or derived.
+        limit: most tokens of prompt and output together.
+        stop_ids: token ids that end it.
+        tokens: prompt and known output.
+        digests: of its full blocks so far (prefix cache).
+        row: place in the row table, None while waiting.
+        preemptions: how often it lost its memory.
+        cached_tokens: prompt tokens taken from the prefix cache at first admission.
+    """
+
+    request: EngineRequest
+    arrival: int
+    seed: int
+    limit: int
+    stop_ids: frozenset[int]
+    tokens: "array[int]"
+    digests: list[bytes] = field(default_factory=list[bytes])
+    row: int | None = None
+    preemptions: int = 0
+    cached_tokens: int = -1
+
+    @property
+    def request_id(self) -> str:
+        """The request's name."""
+        return self.request.request_id
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Smaller goes first."""
+        return (self.request.priority, self.arrival)
+
+    @property
+    def num_prompt(self) -> int:
+        """Prompt tokens."""
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def num_output(self) -> int:
+        """Known output tokens."""
+        return len(self.tokens) - self.num_prompt

@@ -1,0 +1,236 @@
+"""Compile a proposal whose blocks are allocated to step programs, and record them."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from tandem.plan.binding import IntArray
+from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTemplate, StepProgram
+from tandem.plan.templates import sampling_template, sweep_template, transfer_template
+from tandem.plan.validator import validate
+from tandem.scheduler.cohort import Cohort
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.in_flight import (
+    Flight,
+    LateRows,
+    MoveInFlight,
+    RowsInFlight,
+    SamplingInFlight,
+    StepInFlight,
+)
+from tandem.scheduler.lane_builder import BuiltLane, LaneBuilder
+from tandem.scheduler.rows import RowTable
+from tandem.scheduler.sampling_builder import SamplingBuilder
+from tandem.scheduler.sequence import Sequence
+from tandem.spec.tier import Tier
+
+MAIN = 0
+_NO_TOKENS = np.zeros(0, dtype=np.int32)
+
+
+@lru_cache(maxsize=4096)
+def cached_sweep(num_layers: int, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
+    """A validated sweep template; shapes recur, so each is built once."""
+    template = sweep_template(num_layers, lanes)
+    validate(template)
+    return template
+
+
+@lru_cache(maxsize=64)
+def cached_sampling(num_lanes: int) -> ProgramTemplate:
+    """A validated sampling template."""
+    template = sampling_template(num_lanes)
+    validate(template)
+    return template
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """A sweep being put together."""
+
+    record: StepInFlight
+    shapes: list[LaneShape] = field(default_factory=list[LaneShape])
+    slots: list[LaneSlot] = field(default_factory=list[LaneSlot])
+    sampled: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
+
+
+class StepCompiler:
+    """Owns step ids and cohort ids; updates the row table's counts as it submits."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        rows: RowTable,
+        flight: Flight,
+        sequence_of: Callable[[int], Sequence],
+    ) -> None:
+        self._config = config
+        self._rows = rows
+        self._flight = flight
+        self._lanes = LaneBuilder(rows, config.block_size, lambda row: sequence_of(row).tokens)
+        self._sampling = SamplingBuilder(rows, sequence_of)
+        self._cohort_ids = itertools.count(1)
+
+    # --- forward ----------------------------------------------------------------------------------
+
+    def sweep(
+        self,
+        decode: IntArray,
+        chunks: list[tuple[int, int]],
+        starts: tuple[IntArray, ...],
+        joins: list[Cohort],
+    ) -> tuple[list[StepProgram], list[Cohort]]:
+        """The forward program, the sampling program if any row reaches its end, new cohorts."""
+        sweep = _Sweep(StepInFlight(self._flight.new_step()))
+        has_main = bool(len(decode) or chunks)
+        if has_main:
+            self._add_main(sweep, self._lanes.build(decode, chunks))
+        for cohort in joins:
+            self._add_join(sweep, cohort, guarded=has_main)
+        started = [self._add_start(sweep, rows) for rows in starts]
+        template = cached_sweep(self._config.num_layers, tuple(sweep.shapes))
+        wait_s = self._config.max_join_wait_s if has_main else None
+        forward = StepProgram(
+            sweep.record.step_id, template, tuple(sweep.slots), max_join_wait_s=wait_s
+        )
+        self._flight.steps[sweep.record.step_id] = sweep.record
+        programs = [forward]
+        sampling = self._sample_sweep(sweep)
+        if sampling is not None:
+            programs.append(sampling)
+        if not sweep.record.due:
+            del self._flight.steps[sweep.record.step_id]
+        return programs, started
+
+    def _add_main(self, sweep: _Sweep, built: BuiltLane) -> None:
+        binding = built.binding
+        shape = LaneShape(
+            device=Tier.DEVICE in binding.attention or Tier.DEVICE in binding.append,
+            host=Tier.HOST in binding.attention or Tier.HOST in binding.append,
+            head=len(built.sampled) > 0,
+        )
+        self._submit_rows(sweep, built)
+        sweep.shapes.append(shape)
+        sweep.slots.append(LaneSlot(binding))
+        sweep.sampled[MAIN] = built.sampled
+        sweep.record.lanes[MAIN] = self._in_flight(binding.rows)
+        sweep.record.due.add(("done", MAIN))
+
+    def _add_start(self, sweep: _Sweep, rows: IntArray) -> Cohort:
+        built = self._lanes.build(rows, [])
+        self._submit_rows(sweep, built)
+        cohort_id = next(self._cohort_ids)
+        self._rows.cohort[rows] = cohort_id
+        slot = LaneSlot(built.binding, cohort_id, 0)
+        has_device = Tier.DEVICE in built.binding.attention
+        sweep.shapes.append(LaneShape(suspends=True, device=has_device, host=True))
+        sweep.slots.append(slot)
+        return Cohort(cohort_id, rows, self._rows.epoch[rows].copy(), slot, has_device)
+
+    def _add_join(self, sweep: _Sweep, cohort: Cohort, *, guarded: bool) -> None:
+        lane = len(sweep.shapes)
+        sweep.shapes.append(
+            LaneShape(
+                cursor=cohort.cursor,
+                suspends=True,
+                device=cohort.has_device,
+                host=True,
+                guarded=guarded,
+            )
+        )
+        sweep.slots.append(LaneSlot(cohort.slot.binding, cohort.cohort_id, cohort.attended))
+        cohort.joining = sweep.record.step_id
+        sweep.record.cohorts[lane] = cohort.cohort_id
+        sweep.record.due.add(("advanced", lane))
+        alive = cohort.rows[self._rows.epoch[cohort.rows] == cohort.epochs]
+        self._rows.last_step[alive] = sweep.record.step_id
+        if cohort.cursor == self._config.num_layers - 1:
+            after = self._rows.submitted[cohort.rows].copy()
+            sweep.record.lanes[lane] = RowsInFlight(cohort.rows, cohort.epochs, after)
+            sweep.record.due.add(("done", lane))
+            sweep.sampled[lane] = cohort.rows
+
+    def _submit_rows(self, sweep: _Sweep, built: BuiltLane) -> None:
+        self._rows.submitted[built.binding.rows] += built.counts
+        self._rows.last_step[built.binding.rows] = sweep.record.step_id
+
+    def _in_flight(self, rows: IntArray) -> RowsInFlight:
+        r = self._rows
+        return RowsInFlight(rows, r.epoch[rows].copy(), r.submitted[rows].copy())
+
+    # --- sampling ---------------------------------------------------------------------------------
+
+    def _sample_sweep(self, sweep: _Sweep) -> StepProgram | None:
+        """Sample all rows that can be; rows with unknown history are noted to be sampled late."""
+        parts: list[tuple[int, IntArray, IntArray]] = []
+        for lane, rows in sweep.sampled.items():
+            index = np.arange(len(rows), dtype=np.int32)
+            waits = self._rows.late[rows] & (self._rows.pending[rows] > 0)
+            if waits.any():
+                self._note_late(sweep.record.step_id, lane, rows[waits], index[waits])
+            if not waits.all():
+                parts.append((lane, rows[~waits], index[~waits]))
+        return self._sampling_program(sweep.record.step_id, parts) if parts else None
+
+    def _note_late(self, step: int, lane: int, rows: IntArray, index: IntArray) -> None:
+        epochs = self._rows.epoch[rows].copy()
+        self._flight.late.append(LateRows(step, lane, rows, epochs, index.astype(np.int64)))
+        self._flight.steps[step].due.add(("late", lane))
+
+    def late_sampling(self) -> list[StepProgram]:
+        """Programs for rows whose history has meanwhile reached the host."""
+        ready: list[StepProgram] = []
+        waiting: list[LateRows] = []
+        for late in self._flight.late:
+            alive = self._rows.epoch[late.rows] == late.epochs
+            rows, index = late.rows[alive], late.logits_index[alive]
+            if (self._rows.pending[rows] > 0).any():
+                waiting.append(late)
+                continue
+            if len(rows):
+                part = (late.lane, rows, index.astype(np.int32))
+                ready.append(self._sampling_program(late.forward_step, [part]))
+            self._flight.settle(late.forward_step, "late", late.lane)
+        self._flight.late = waiting
+        return ready
+
+    def _sampling_program(
+        self, forward_step: int, parts: list[tuple[int, IntArray, IntArray]]
+    ) -> StepProgram:
+        step = self._flight.new_step()
+        payload = tuple(
+            self._sampling.build(rows, index.astype(np.int64)) for _, rows, index in parts
+        )
+        for number, (lane, rows, _) in enumerate(parts):
+            in_flight = RowsInFlight(rows, self._rows.epoch[rows].copy(), _NO_TOKENS)
+            self._flight.sampling[(step, number)] = SamplingInFlight(forward_step, lane, in_flight)
+            self._flight.steps[forward_step].due.add((f"tokens{number}", step))
+            self._rows.pending[rows] += 1
+            self._rows.on_device[rows] = True
+        return StepProgram(
+            step,
+            cached_sampling(len(parts)),
+            sampling=payload,
+            sampling_lanes=tuple(lane for lane, _, _ in parts),
+            forward_step=forward_step,
+        )
+
+    # --- moves ------------------------------------------------------------------------------------
+
+    def transfer(self, moves: list[tuple[int, Tier, IntArray, IntArray]]) -> StepProgram:
+        """One program for moves of (row, target tier, source blocks, target blocks)."""
+        step = self._flight.new_step()
+        transfers: list[PageTransfer] = []
+        for number, (row, target, source, blocks) in enumerate(moves):
+            origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
+            transfer_id = step * 4096 + number
+            transfers.append(PageTransfer(transfer_id, origin, target, source, blocks))
+            self._flight.moves[transfer_id] = MoveInFlight(
+                row, int(self._rows.epoch[row]), target is Tier.HOST, source, blocks, step
+            )
+            self._rows.last_step[row] = step
+        template = transfer_template(tuple(t.source for t in transfers))
+        return StepProgram(step, template, transfers=tuple(transfers))

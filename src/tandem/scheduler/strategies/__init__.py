@@ -1,0 +1,1 @@
+"""Strategies: one file each, pure functions of a view (contract 13)."""

@@ -1,0 +1,203 @@
+"""Fill one step: running decodes first, then chunks of running prompts, then admissions.
+
+Progress: rows are served in order of rank, and a row that lacks memory takes it only from rows
+behind it. The first in rank is therefore never held back by others for longer than their operations
+in flight last, and every row becomes first in time (it fits alone, or it was refused on arrival).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tandem.plan.binding import IntArray
+from tandem.scheduler.kv_manager import BlockNeed
+from tandem.scheduler.placement import device_limit
+from tandem.scheduler.proposal import Admission, Chunk, StepProposal
+from tandem.scheduler.rows import UNLIMITED, RowState
+from tandem.scheduler.view import SchedulerView
+
+_RESERVE_DIVISOR = 16
+
+
+@dataclass(slots=True)
+class StepFiller:
+    """Collects one proposal; lives for one call of `propose`.
+
+    Args:
+        uses_host: KV may go to the host tier.
+    """
+
+    view: SchedulerView
+    uses_host: bool
+    budget: int = field(init=False)
+    free: BlockNeed = field(init=False)
+    decode: list[IntArray] = field(default_factory=list[IntArray])
+    chunks: list[Chunk] = field(default_factory=list[Chunk])
+    admissions: list[Admission] = field(default_factory=list[Admission])
+    spill: list[int] = field(default_factory=list[int])
+    preempt: list[int] = field(default_factory=list[int])
+    swap_in: list[int] = field(default_factory=list[int])
+    resume: list[int] = field(default_factory=list[int])
+
+    def __post_init__(self) -> None:
+        self.budget = self.view.config.max_num_batched_tokens
+        self.free = self.view.free
+
+    def reserve(self, rows: IntArray) -> IntArray:
+        """Set blocks aside for one more token of each row; returns the rows that have them."""
+        growing = set(self.view.needs_block(rows).tolist())
+        kept = [row for row in rows.tolist() if row not in growing or self._take(row, 1)]
+        return np.array(kept, dtype=np.int32)
+
+    def fill(self, rows: IntArray) -> StepProposal:
+        """Propose a step over the given runnable rows of the main lane."""
+        remaining = self.view.rows.remaining(rows)
+        self._decodes(rows[remaining == 1])
+        stalled = self._prefills(self.view.by_rank(rows[remaining > 1]))
+        if not (stalled or self.preempt):
+            self._return_swapped()
+            self._admit()
+        return StepProposal(
+            decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int32),
+            chunks=tuple(self.chunks),
+            admissions=tuple(self.admissions),
+            spill=tuple(self.spill),
+            preempt=tuple(self.preempt),
+            swap_in=tuple(self.swap_in),
+            resume=tuple(self.resume),
+        )
+
+    # --- running rows -----------------------------------------------------------------------------
+
+    def _decodes(self, rows: IntArray) -> None:
+        rows = rows[: self.budget]
+        self.budget -= len(rows)
+        growing = self.view.needs_block(rows)
+        if len(growing) == 0:
+            self.decode.append(rows)
+            return
+        held: set[int] = set()
+        for row in self.view.by_rank(growing):
+            if int(row) in self.preempt or not self._take(int(row), 1):
+                held.add(int(row))
+        held.update(self.preempt)
+        self.budget += len(held)
+        keep = np.array([row not in held for row in rows.tolist()], dtype=np.bool_)
+        self.decode.append(rows[keep])
+
+    def _prefills(self, rows: IntArray) -> bool:
+        """Returns True if a row could not go on for lack of memory."""
+        stalled = False
+        for row in rows.tolist():
+            if self.budget <= 0:
+                break
+            if row in self.preempt:
+                continue
+            wanted = min(int(self.view.rows.remaining(np.array([row]))[0]), self.budget)
+            tokens = self._affordable(row, wanted)
+            if tokens == 0 and not self._take(row, 1):
+                stalled = True
+                continue
+            tokens = tokens or 1
+            self.free = self.free.minus(self.view.growth(row, tokens)) if tokens > 1 else self.free
+            self.chunks.append(Chunk(row, tokens))
+            self.budget -= tokens
+        return stalled
+
+    def _affordable(self, row: int, wanted: int) -> int:
+        """Most tokens, up to `wanted`, for which there are blocks; 0 or more than 1."""
+        if self.view.growth(row, wanted).fits(self.free):
+            return wanted if wanted > 1 else 0
+        size, r = self.view.config.block_size, self.view.rows
+        room = int(r.num_blocks[row]) * size - int(r.submitted[row])
+        tokens = room
+        while tokens + size < wanted and self.view.growth(row, tokens + size).fits(self.free):
+            tokens += size
+        return tokens if tokens > 1 else 0
+
+    def _take(self, row: int, num_tokens: int) -> bool:
+        """Set blocks aside for a row; if there are none, spill to the host or make room."""
+        need = self.view.growth(row, num_tokens)
+        if need.fits(self.free):
+            self.free = self.free.minus(need)
+            return True
+        other_tier = BlockNeed(need.host, need.device)
+        if self._may_spill() and other_tier.fits(self.free):
+            self.spill.append(row)
+            self.free = self.free.minus(other_tier)
+            return True
+        self._make_room(row, (need, other_tier) if self._may_spill() else (need,))
+        return False
+
+    def _may_spill(self) -> bool:
+        return self.uses_host and self.view.config.kv_placement == "auto"
+
+    def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
+        """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
+        coming = self.view.returning().plus(self.free)
+        for state in (RowState.SWAPPING_IN, RowState.SWAPPED):
+            if any(need.fits(coming) for need in needs):
+                return
+            # their moves end by themselves; swapped rows behind give up their host blocks
+            for other in self.view.in_state(state)[::-1].tolist():
+                if state is RowState.SWAPPED and self._behind(other, row):
+                    self.preempt.append(other)
+                    coming = coming.plus(self._held(other))
+        for other in self.view.in_state(RowState.RUNNING)[::-1].tolist():
+            if any(need.fits(coming) for need in needs):
+                return
+            if self._behind(other, row) and other not in self.preempt and not self._chosen(other):
+                self.preempt.append(other)
+                coming = coming.plus(self._held(other))
+
+    def _behind(self, other: int, row: int) -> bool:
+        order = self.view.rows.order
+        return bool(order[other] > order[row])
+
+    def _chosen(self, row: int) -> bool:
+        return any(chunk.row == row for chunk in self.chunks) or row in self.spill
+
+    def _held(self, row: int) -> BlockNeed:
+        return BlockNeed(self.view.device_blocks(row), int(self.view.rows.num_host_blocks[row]))
+
+    # --- rows that come (back) --------------------------------------------------------------------
+
+    def _return_swapped(self) -> None:
+        for row in self.view.in_state(RowState.SWAPPED).tolist():
+            if self.uses_host and self.view.config.kv_placement != "device":
+                self.resume.append(row)
+                continue
+            need = BlockNeed(int(self.view.rows.num_host_blocks[row]) + 1, 0)
+            if not need.plus(self._reserve()).fits(self.free):
+                return
+            self.free = self.free.minus(need)
+            self.swap_in.append(row)
+
+    def _reserve(self) -> BlockNeed:
+        """Room for rows that run already to grow a little before the next one comes."""
+        running = len(self.view.in_state(RowState.RUNNING)) + len(self.admissions)
+        total = self.view.kv.total()
+        return BlockNeed(min(running, total.device // _RESERVE_DIVISOR), 0)
+
+    def _admit(self) -> None:
+        rows_left = self.view.rows.num_free
+        swapped = self.view.in_state(RowState.SWAPPED)
+        if len(swapped) > len(self.swap_in) + len(self.resume):
+            return
+        for sequence in self.view.waiting:
+            if rows_left == 0 or self.budget <= 0:
+                return
+            limit = UNLIMITED
+            if self.uses_host:
+                limit = device_limit(sequence, self.view.config, self.view.kv.total())
+            matched = self.view.matched(sequence, limit)
+            known = len(sequence.tokens)
+            need = self.view.kv.admission_need(sequence, matched, limit, known)
+            if not need.plus(self._reserve()).fits(self.free):
+                return
+            cached = len(matched) * self.view.config.block_size
+            tokens = min(known - cached, self.budget)
+            self.free = self.free.minus(need)
+            self.admissions.append(Admission(sequence.request_id, tokens, limit))
+            self.budget -= tokens
+            rows_left -= 1

@@ -1,0 +1,16 @@
+"""Everything on the device: continuous batching as other engines do it, and the baseline."""
+
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.view import SchedulerView
+
+
+class GpuOnly:
+    """KV on the device only; the host tier serves as swap space for preempted rows."""
+
+    name = "gpu-only"
+    uses_host = False
+
+    def propose(self, view: SchedulerView) -> StepProposal:
+        """Fill the main lane with all runnable rows."""
+        return StepFiller(view, uses_host=False).fill(view.runnable())

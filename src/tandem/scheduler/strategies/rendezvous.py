@@ -1,0 +1,38 @@
+"""Rows with KV on the host cross sweeps as cohorts, one layer per sweep (APEX section 4)."""
+
+from dataclasses import replace
+
+from tandem.plan.binding import IntArray
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.view import SchedulerView
+
+
+class Rendezvous:
+    """Decodes of rows with host KV form cohorts; the device's sweep never waits for them longer
+    than `max_join_wait_s`. Prefills ride along.
+    """
+
+    name = "rendezvous"
+    uses_host = True
+
+    def propose(self, view: SchedulerView) -> StepProposal:
+        """Fill the main lane with device rows and prefills; start and join cohorts."""
+        rows = view.runnable()
+        remaining = view.rows.remaining(rows)
+        hosted = (view.rows.num_host_blocks[rows] > 0) & (remaining == 1)
+        filler = StepFiller(view, uses_host=True)
+        starts = self._starts(view, rows[hosted], filler)
+        proposal = filler.fill(rows[~hosted])
+        joins = tuple(c.cohort_id for c in view.cohorts.values() if c.joining is None)
+        return replace(proposal, cohort_starts=starts, cohort_joins=joins)
+
+    def _starts(
+        self, view: SchedulerView, rows: IntArray, filler: StepFiller
+    ) -> tuple[IntArray, ...]:
+        """One new cohort of rows whose token is known, if there is room for one."""
+        if len(view.cohorts) >= view.config.max_cohorts:
+            return ()
+        ready = view.by_rank(rows[view.rows.pending[rows] == 0])
+        members = filler.reserve(ready[: view.config.max_cohort_rows])
+        return (members,) if len(members) else ()

@@ -1,0 +1,81 @@
+"""What strategies may look at: facts, no way to change them (contract 13)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem.memory.prefix_cache import CachedBlock
+from tandem.plan.binding import IntArray
+from tandem.scheduler.cohort import Cohort
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.kv_manager import BlockNeed, KVManager
+from tandem.scheduler.rows import RowState, RowTable
+from tandem.scheduler.sequence import Sequence
+from tandem.spec.tier import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerView:
+    """A moment of the scheduler's state; strategies call only what computes from it.
+
+    Attributes:
+        waiting: accepted requests without a row, in order of rank.
+        cohorts: by id.
+        idle: nothing is in flight, so nothing will change without a new step.
+    """
+
+    config: SchedulerConfig
+    rows: RowTable
+    kv: KVManager
+    waiting: Iterable[Sequence]
+    cohorts: Mapping[int, Cohort]
+    idle: bool
+
+    @property
+    def free(self) -> BlockNeed:
+        """Blocks that can be allocated now."""
+        return self.kv.free()
+
+    def runnable(self) -> IntArray:
+        """Rows with a token to compute, outside cohorts."""
+        return self.rows.runnable()
+
+    def in_state(self, state: RowState) -> IntArray:
+        """Rows in one state, in order of rank."""
+        return self.by_rank(np.flatnonzero(self.rows.state == state).astype(np.int32))
+
+    def by_rank(self, rows: IntArray) -> IntArray:
+        """Rows sorted so that who goes first comes first."""
+        return rows[np.argsort(self.rows.order[rows], kind="stable")]
+
+    def needs_block(self, rows: IntArray) -> IntArray:
+        """Those of `rows` whose next token starts a block that they do not have yet."""
+        r = self.rows
+        return rows[r.submitted[rows] >= r.num_blocks[rows] * self.config.block_size]
+
+    def growth(self, row: int, num_tokens: int) -> BlockNeed:
+        """Blocks a row must get to hold `num_tokens` more."""
+        return self.kv.growth(row, num_tokens)
+
+    def device_blocks(self, row: int) -> int:
+        """Blocks of a row on the device."""
+        return int(self.rows.num_blocks[row] - self.rows.num_host_blocks[row])
+
+    def returning(self) -> BlockNeed:
+        """Blocks that come free when operations or drains under way end."""
+        need = self.kv.returning()
+        for state in (RowState.DRAINING, RowState.SWAPPING_OUT):
+            for row in np.flatnonzero(self.rows.state == state):
+                host = int(self.rows.num_host_blocks[row])
+                keeps_host = state is RowState.SWAPPING_OUT
+                need = need.plus(BlockNeed(self.device_blocks(int(row)), 0 if keeps_host else host))
+        return need
+
+    def matched(self, sequence: Sequence, device_limit: int) -> list[CachedBlock]:
+        """Cached blocks that a waiting request would start with."""
+        return self.kv.matched(sequence, device_limit)
+
+    def has_host_tier(self) -> bool:
+        """True if there is a host pool at all."""
+        return self.kv.pools[Tier.HOST].num_blocks > 0

@@ -1,0 +1,27 @@
+"""Accepted requests that have no row yet, in order of rank."""
+
+from bisect import insort
+from collections.abc import Iterator
+
+from tandem.scheduler.sequence import Sequence
+
+
+class WaitingQueue:
+    """Ordered by (priority, arrival); a preempted sequence returns to its old rank."""
+
+    def __init__(self) -> None:
+        self._queue: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._queue)
+
+    def add(self, sequence: Sequence) -> None:
+        """Insert by rank."""
+        insort(self._queue, sequence, key=lambda s: s.rank)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take out; O(n), but mostly from the front."""
+        self._queue.remove(sequence)

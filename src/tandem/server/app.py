@@ -1,0 +1,70 @@
+"""The ASGI application: routes, checks and error shapes around a loaded service."""
+
+import logging
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+import tandem
+from tandem.server import chat, completions, models, status, tokens
+from tandem.server.context import ServerContext, context_of
+from tandem.server.disconnect import ClientGoneError
+from tandem.server.errors import ApiError, api_error
+from tandem.server.middleware import LimitBody, RequireApiKey
+from tandem.spec.errors import EngineDeadError, TandemError
+
+_LOG = logging.getLogger(__name__)
+
+# Nobody reads it; the status only shows in the access log (nginx's convention).
+_CLIENT_GONE_STATUS = 499
+
+
+def create_app(context: ServerContext) -> FastAPI:
+    """An application that answers from `context`; its owner closes the service."""
+    app = FastAPI(
+        title="Tandem",
+        version=tandem.__version__,
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            HTTPException: _on_http_error,
+            ApiError: _on_error,
+            TandemError: _on_error,
+            ClientGoneError: _on_client_gone,
+            Exception: _on_fault,
+        },
+    )
+    app.state.context = context
+    for router in (completions.router, chat.router, models.router, tokens.router, status.router):
+        app.include_router(router)
+    app.add_middleware(LimitBody, max_bytes=context.settings.max_body_bytes)
+    app.add_middleware(RequireApiKey, keys=context.settings.api_keys)
+    return app
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        message = f"there is no {request.url.path} here; see docs/howto/serve.md for the routes"
+        return ApiError(404, message, code="unknown_url").response()
+    if error.status_code == 405:
+        message = f"{request.method} is not allowed for {request.url.path}; use another method"
+        return ApiError(405, message, code="method_not_allowed").response()
+    return ApiError(error.status_code, str(error.detail)).response()
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, EngineDeadError):
+        context_of(request).on_engine_death()
+    return api_error(error).response()
+
+
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    del request, error
+    return Response(status_code=_CLIENT_GONE_STATUS)
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return api_error(error).response()

@@ -1,0 +1,73 @@
+"""Reads a request's JSON body into a schema; every fault is one clear error."""
+
+import json
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+
+from tandem.server.errors import ApiError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class StrictBody(BaseModel):
+    """Base of request schemas: no conversions, and unknown fields are kept to be refused."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+async def read_body(request: Request, schema: type[ModelT]) -> ModelT:
+    """Parse and check a body, whatever its content type says.
+
+    Raises:
+        ApiError: it is not UTF-8, not JSON, not an object, or does not follow the schema.
+    """
+    data = _parse(await request.body())
+    try:
+        body = schema.model_validate(data)
+    except ValidationError as error:
+        _refuse(error)
+    refuse_unknown(body)
+    return body
+
+
+def refuse_unknown(body: BaseModel, prefix: str = "") -> None:
+    """Refuse fields that the schema lacks, unless they are null and so ask for nothing.
+
+    Raises:
+        ApiError: there is one; ignoring it silently could change what the caller gets.
+    """
+    for name, value in (body.model_extra or {}).items():
+        if value is not None:
+            raise ApiError(
+                400,
+                f"the field '{prefix}{name}' is not supported; leave it out",
+                param=f"{prefix}{name}",
+                code="unsupported_parameter",
+            )
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"the body is not UTF-8 (byte {error.start}); encode it so") from None
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply; send flat JSON") from None
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {error}; send a JSON object") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body is not a JSON object; send {...}")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _refuse(error: ValidationError) -> NoReturn:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    message = f"{place}: {first['msg']}" if place else first["msg"]
+    raise ApiError(400, message, param=str(first["loc"][0]) if first["loc"] else None) from None

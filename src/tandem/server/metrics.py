@@ -1,0 +1,108 @@
+"""Counters and histograms in Prometheus' format."""
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from tandem.engine.frontend.frontend import Job
+from tandem.engine.frontend.generation import Generation
+from tandem.engine.frontend.results import Delta
+
+_LATENCIES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_TOKEN_LATENCIES_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+
+
+class ServerMetrics:
+    """What a server counts; one registry per server, so that several can live in a process."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self._running = Gauge(
+            "tandem:num_requests_running", "Requests being computed.", registry=registry
+        )
+        self._waiting = Gauge(
+            "tandem:num_requests_waiting", "Requests that wait.", registry=registry
+        )
+        self._kv_usage = Gauge(
+            "tandem:kv_cache_usage_perc", "Share of KV blocks in use.", ["tier"], registry=registry
+        )
+        self._preemptions = Gauge(
+            "tandem:num_preemptions", "Preemptions since the start.", registry=registry
+        )
+        self._first_token_s = Histogram(
+            "tandem:time_to_first_token_seconds",
+            "From arrival to the first token.",
+            buckets=_LATENCIES_S,
+            registry=registry,
+        )
+        self._inter_token_s = Histogram(
+            "tandem:inter_token_latency_seconds",
+            "Between two outputs of a sample.",
+            buckets=_TOKEN_LATENCIES_S,
+            registry=registry,
+        )
+        self._request_s = Histogram(
+            "tandem:e2e_request_latency_seconds",
+            "From arrival to the last token.",
+            buckets=_LATENCIES_S,
+            registry=registry,
+        )
+        self._prompt_tokens = Counter(
+            "tandem:prompt_tokens", "Prompt tokens of accepted requests.", registry=registry
+        )
+        self._output_tokens = Counter(
+            "tandem:generation_tokens", "Tokens generated.", registry=registry
+        )
+        self._success = Counter(
+            "tandem:request_success",
+            "Samples that ended, by reason.",
+            ["finished_reason"],
+            registry=registry,
+        )
+
+    async def observed(
+        self, generation: Generation, jobs: Sequence[Job], arrived_at: float
+    ) -> AsyncGenerator[Delta, None]:
+        """The deltas of `generation`, counted on their way.
+
+        Args:
+            jobs: what it generates.
+            arrived_at: when the request came, by `time.perf_counter`.
+        """
+        self._prompt_tokens.inc(sum(len(job.prompt.token_ids) for job in jobs))
+        last_at: dict[tuple[int, int], float] = {}
+        async with aclosing(generation.__aiter__()) as deltas:
+            async for delta in deltas:
+                self._observe(delta, arrived_at, last_at)
+                yield delta
+
+    def _observe(
+        self, delta: Delta, arrived_at: float, last_at: dict[tuple[int, int], float]
+    ) -> None:
+        now = time.perf_counter()
+        sample = (delta.prompt_index, delta.sample_index)
+        if delta.token_ids:
+            if sample in last_at:
+                self._inter_token_s.observe(now - last_at[sample])
+            else:
+                self._first_token_s.observe(now - arrived_at)
+            last_at[sample] = now
+            self._output_tokens.inc(len(delta.token_ids))
+        if delta.finish_reason is not None:
+            self._request_s.observe(now - arrived_at)
+            self._success.labels(str(delta.finish_reason)).inc()
+
+    def render(self, stats: dict[str, Any]) -> bytes:
+        """All metrics as text; `stats` is what the engine tells about itself."""
+        self._running.set(stats["num_running"])
+        self._waiting.set(stats["num_waiting"])
+        self._preemptions.set(stats["preemptions"])
+        for tier in stats["tiers"]:
+            total = tier["total_blocks"]
+            usage = 1 - tier["free_blocks"] / total if total else 0.0
+            self._kv_usage.labels(tier["tier"]).set(usage)
+        return generate_latest(self._registry)

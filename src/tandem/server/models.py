@@ -1,0 +1,36 @@
+"""GET /v1/models."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from tandem.server.context import ServerContext, context_of
+
+router = APIRouter()
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> dict[str, Any]:
+    """All names of the model."""
+    context = context_of(request)
+    names = context.settings.served_model_names
+    return {"object": "list", "data": [_card(context, name) for name in names]}
+
+
+@router.get("/v1/models/{name:path}")
+async def show_model(request: Request, name: str) -> dict[str, Any]:
+    """One of them."""
+    context = context_of(request)
+    context.check_model(name)
+    return _card(context, name)
+
+
+def _card(context: ServerContext, name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": context.started_at,
+        "owned_by": "tandem",
+        "root": context.service.model_name,
+        "max_model_len": context.service.max_model_len,
+    }

@@ -1,0 +1,103 @@
+"""Binds, loads, serves, and leaves nothing behind."""
+
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+import uvicorn
+
+from tandem.compose import open_in_child, open_in_process, open_service
+from tandem.server.app import create_app
+from tandem.server.context import ServerContext
+from tandem.server.metrics import ServerMetrics
+from tandem.server.settings import ServerSettings
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.progress import Progress, no_progress
+
+_BACKLOG = 2048
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """A listening socket: it listens at once, so that a second server is refused at once.
+
+    Raises:
+        ConfigError: the address is taken, or not ours.
+    """
+    address = f"{settings.host}:{settings.port}"
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {address}: {error.strerror}; choose another --host", param="host"
+        ) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(target)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {address}: {error.strerror}; stop what runs there or choose "
+            "another --port",
+            param="port",
+        ) from None
+    return listener
+
+
+def serve_model(
+    config: EngineConfig, settings: ServerSettings, progress: Progress = no_progress
+) -> Callable[[], int]:
+    """Bind and load; returns what serves until it is stopped, and then its exit status.
+
+    Raises:
+        TandemError: the address is taken, or the model cannot be loaded.
+    """
+    # The finally clauses below run on a termination too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    listener = bind(settings)
+    open_client = open_in_child if settings.isolate_engine else open_in_process
+    try:
+        service = open_service(config, open_client, progress, settings.chat_template)
+    except BaseException:
+        listener.close()
+        raise
+
+    def run() -> int:
+        server = uvicorn.Server(_uvicorn_config(settings))
+
+        def stop() -> None:
+            server.should_exit = True
+
+        context = ServerContext(service, settings, ServerMetrics(), on_engine_death=stop)
+        server.config.app = create_app(context)
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"tandem: serving {context.model_name} at http://{shown}:{port}/v1", file=sys.stderr)
+        sys.stderr.flush()
+        try:
+            server.run(sockets=[listener])
+        except KeyboardInterrupt:
+            pass  # stopped by hand, in order
+        finally:
+            death = service.frontend.client.death
+            service.close()
+            listener.close()
+        if death is not None:
+            raise death
+        return 0
+
+    return run
+
+
+def _uvicorn_config(settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app=None,  # pyright: ignore[reportArgumentType]
+        log_level=settings.log_level,
+        timeout_graceful_shutdown=settings.shutdown_timeout_s,
+        server_header=False,
+    )

@@ -1,0 +1,28 @@
+"""GET /health and /metrics."""
+
+from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import JSONResponse, Response
+
+from tandem.server.context import context_of
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """200 while the engine runs, 503 once it is dead."""
+    context = context_of(request)
+    death = context.frontend.client.death
+    if death is None:
+        return JSONResponse({"status": "ok"})
+    context.on_engine_death()
+    return JSONResponse({"status": "dead", "reason": death.message}, 503)
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    context = context_of(request)
+    stats = await context.frontend.client.stats_async()
+    return Response(context.metrics.render(stats), media_type=CONTENT_TYPE_LATEST)

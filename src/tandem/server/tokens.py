@@ -1,0 +1,69 @@
+"""POST /tokenize and /detokenize."""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from tandem.engine.frontend.frontend import Prompt
+from tandem.server.body import StrictBody, read_body
+from tandem.server.chat_schema import ChatMessage
+from tandem.server.context import ServerContext, context_of
+from tandem.server.errors import ApiError
+
+router = APIRouter()
+
+
+class TokenizeRequest(StrictBody):
+    """A text or a conversation."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+
+
+class DetokenizeRequest(StrictBody):
+    """Token ids."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+@router.post("/tokenize")
+async def tokenize(request: Request) -> dict[str, Any]:
+    """Token ids of a text or a conversation."""
+    context = context_of(request)
+    body = await read_body(request, TokenizeRequest)
+    context.check_model(body.model)
+    token_ids = (await asyncio.to_thread(_prompt, context, body)).token_ids
+    tokenizer = context.frontend.tokenizer
+    texts = [tokenizer.token_text(token_id) for token_id in token_ids]
+    return {
+        "count": len(token_ids),
+        "max_model_len": context.service.max_model_len,
+        "tokens": token_ids,
+        "token_strs": texts if body.return_token_strs else None,
+    }
+
+
+@router.post("/detokenize")
+async def detokenize(request: Request) -> dict[str, Any]:
+    """Text of token ids, special tokens included."""
+    context = context_of(request)
+    body = await read_body(request, DetokenizeRequest)
+    context.check_model(body.model)
+    prompt = context.frontend.token_prompt(body.tokens)
+    text = context.frontend.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
+    return {"prompt": text}
+
+
+def _prompt(context: ServerContext, body: TokenizeRequest) -> Prompt:
+    if (body.prompt is None) == (body.messages is None):
+        raise ApiError(400, "give one of prompt and messages", param="prompt")
+    if body.prompt is not None:
+        return context.frontend.text_prompt(body.prompt, body.add_special_tokens)
+    messages = [m.for_template(f"messages[{i}]") for i, m in enumerate(body.messages or [])]
+    return context.frontend.chat_prompt(messages, body.add_generation_prompt)

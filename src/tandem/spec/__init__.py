@@ -1,0 +1,1 @@
+"""Frozen facts: models, requests, dtypes, units. Imports nothing else of Tandem."""

@@ -1,0 +1,120 @@
+"""Everything a user can choose about an engine, frozen and resolved once."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Literal
+
+from tandem.spec.errors import ConfigError
+
+KVPlacement = Literal["auto", "device", "host", "split"]
+PreemptionMode = Literal["recompute", "swap"]
+
+_KV_PLACEMENTS = ("auto", "device", "host", "split")
+_PREEMPTION_MODES = ("recompute", "swap")
+_LOAD_FORMATS = ("auto", "safetensors", "dummy")
+_MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """One engine's configuration; the command line's engine flags are these fields.
+
+    Sizes are written as people write them (`12GiB`) or `auto`. The fields hold plain JSON values
+    only, so that a configuration can be handed to a child process as text.
+
+    Attributes:
+        model: directory of a model in Hugging Face layout, an id in the local Hugging Face cache,
+            or `demo` for the packaged model.
+        accelerator: `auto`, `cuda[:N]`, `emulated[:SPEC]` or `none`.
+        gpu_memory, cpu_memory: memory that Tandem may use on the accelerator and in host DRAM.
+        gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
+        dtype: element type to compute in, or `auto` for the checkpoint's.
+        max_model_len: most tokens of prompt and output together; None for the model's own limit.
+        seed: from which requests without a seed of their own derive theirs.
+        load_format: `auto`, `safetensors`, or `dummy` for reproducible random weights.
+        max_num_seqs: most sequences that run at once.
+        max_num_batched_tokens: most tokens computed in one step.
+        block_size: tokens per KV block.
+        strategy: scheduling strategy, or `auto`.
+        kv_placement: tier in which requests keep their KV.
+        preemption_mode: what happens to the KV of a preempted request.
+        max_num_queued_reqs: most requests that wait; beyond it they are refused. None: no bound.
+        overlap: False runs the plain loop, which waits for each step before the next.
+        tensor_parallel_size: ranks that share each layer; only 1 exists so far.
+
+    Raises:
+        ConfigError: a value outside its range (names the parameter).
+    """
+
+    model: str
+    accelerator: str = "auto"
+    gpu_memory: str = "auto"
+    cpu_memory: str = "auto"
+    gpu_margin: str = "256MiB"
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    seed: int = 0
+    load_format: str = "auto"
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    block_size: int = 64
+    strategy: str = "auto"
+    kv_placement: KVPlacement = "auto"
+    preemption_mode: PreemptionMode = "recompute"
+    enable_prefix_caching: bool = True
+    max_num_queued_reqs: int | None = None
+    overlap: bool = True
+    tensor_parallel_size: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least(self.max_model_len, 1, "max_model_len")
+        _at_least(self.max_num_seqs, 1, "max_num_seqs")
+        _at_least(self.max_num_batched_tokens, 1, "max_num_batched_tokens")
+        _at_least(self.max_num_queued_reqs, 0, "max_num_queued_reqs")
+        _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
+        _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
+        _one_of(self.load_format, _LOAD_FORMATS, "load_format")
+        _check_block_size(self.block_size)
+        if not -(2**63) <= self.seed < 2**64:
+            raise ConfigError(f"seed must be a 64-bit integer, not {self.seed}", param="seed")
+        if self.tensor_parallel_size != 1:
+            raise ConfigError(
+                f"tensor_parallel_size {self.tensor_parallel_size} is not supported: there is no "
+                "distributed executor yet; use 1",
+                param="tensor_parallel_size",
+            )
+
+    def to_json(self) -> str:
+        """This configuration as one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> "EngineConfig":
+        """Inverse of `to_json`.
+
+        Raises:
+            ConfigError: a key that is no field, or a value out of range.
+        """
+        values = json.loads(text)
+        unknown = set(values) - {field.name for field in fields(EngineConfig)}
+        if unknown:
+            raise ConfigError(f"unknown engine option '{min(unknown)}'; see tandem serve --help")
+        return EngineConfig(**values)
+
+
+def _at_least(value: int | None, minimum: int, param: str) -> None:
+    if value is not None and value < minimum:
+        raise ConfigError(f"{param} must be at least {minimum}, not {value}", param=param)
+
+
+def _one_of(value: str, known: tuple[str, ...], param: str) -> None:
+    if value not in known:
+        raise ConfigError(f"unknown {param} '{value}'; use one of: {', '.join(known)}", param=param)
+
+
+def _check_block_size(size: int) -> None:
+    is_power_of_two = size & (size - 1) == 0
+    if not _MIN_BLOCK_SIZE <= size <= _MAX_BLOCK_SIZE or not is_power_of_two:
+        raise ConfigError(
+            f"block_size must be 16, 32, 64, 128 or 256 tokens, not {size}", param="block_size"
+        )

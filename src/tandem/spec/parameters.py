@@ -1,0 +1,63 @@
+"""How many weights a model has and what they weigh, from its facts alone."""
+
+from tandem.spec.dtype import DType
+from tandem.spec.model import ModelSpec
+from tandem.spec.operations import WeightShape, layer_operations, norm_weights
+
+
+def layer_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
+    """Every weight of one decoder layer, in order of use."""
+    return tuple(weight for op in layer_operations(spec) for weight in op.weights)
+
+
+def embedding_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
+    """Token embeddings, and learned position embeddings if there are any."""
+    tokens = WeightShape("embedding.weight", (spec.vocab_size, spec.hidden_size))
+    if spec.position_offset is None:
+        return (tokens,)
+    rows = spec.max_positions + spec.position_offset
+    return (tokens, WeightShape("position_embedding.weight", (rows, spec.hidden_size)))
+
+
+def head_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
+    """Final norm, and the output head unless it is tied to the token embeddings."""
+    head = WeightShape("head.weight", (spec.vocab_size, spec.hidden_size))
+    return norm_weights(spec, "final_norm") + (() if spec.tie_embeddings else (head,))
+
+
+def layer_parameters(spec: ModelSpec) -> int:
+    """Number of parameters of one decoder layer."""
+    return _elements(layer_weights(spec))
+
+
+def embedding_parameters(spec: ModelSpec) -> int:
+    """Number of parameters of the embeddings."""
+    return _elements(embedding_weights(spec))
+
+
+def head_parameters(spec: ModelSpec) -> int:
+    """Number of parameters after the last layer; a tied head counts as embedding only."""
+    return _elements(head_weights(spec))
+
+
+def num_parameters(spec: ModelSpec) -> int:
+    """Number of parameters of the whole model."""
+    return (
+        embedding_parameters(spec)
+        + spec.num_layers * layer_parameters(spec)
+        + head_parameters(spec)
+    )
+
+
+def weight_bytes(spec: ModelSpec, dtype: DType) -> int:
+    """Bytes of all weights in `dtype`."""
+    return num_parameters(spec) * dtype.size_bytes
+
+
+def kv_bytes_per_token(spec: ModelSpec, dtype: DType) -> int:
+    """Bytes of keys and values of one token over all layers, in `dtype`."""
+    return 2 * spec.num_layers * spec.kv_size * dtype.size_bytes
+
+
+def _elements(weights: tuple[WeightShape, ...]) -> int:
+    return sum(weight.elements for weight in weights)

@@ -1,0 +1,131 @@
+"""Sampling parameters of a request."""
+
+from dataclasses import dataclass
+
+from tandem.spec.errors import RequestError
+
+MAX_LOGPROBS = 20
+MAX_STOP_STRINGS = 16
+MAX_LOGIT_BIAS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the tokens of one request are chosen and when it ends.
+
+    `temperature == 0` is greedy. `top_k == 0` and `top_p == 1` switch those filters off.
+    `max_tokens is None` means: up to the model's context length. `logprobs` is the number of
+    alternatives to return (0: only the sampled token's), None for none.
+    `seed is None` lets the engine derive one from its own seed and the request's number.
+
+    Raises:
+        RequestError: a value outside its range (names the parameter).
+    """
+
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(
+            self.max_tokens is None or self.max_tokens >= 1,
+            "max_tokens",
+            self.max_tokens,
+            "at least 1",
+        )
+        _check(self.min_tokens >= 0, "min_tokens", self.min_tokens, "at least 0")
+        if self.max_tokens is not None:
+            _check(
+                self.min_tokens <= self.max_tokens,
+                "min_tokens",
+                self.min_tokens,
+                "at most max_tokens",
+            )
+        _check(
+            0.0 <= self.temperature <= 100.0, "temperature", self.temperature, "between 0 and 100"
+        )
+        _check(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
+        _check(self.top_k >= -1, "top_k", self.top_k, "0 or -1 (off) or at least 1")
+        _check(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "between 0 and 1")
+        _check(
+            0.0 < self.repetition_penalty <= 100.0,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "above 0 and at most 100",
+        )
+        _check(
+            -2.0 <= self.presence_penalty <= 2.0,
+            "presence_penalty",
+            self.presence_penalty,
+            "between -2 and 2",
+        )
+        _check(
+            -2.0 <= self.frequency_penalty <= 2.0,
+            "frequency_penalty",
+            self.frequency_penalty,
+            "between -2 and 2",
+        )
+        _check(
+            self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+            "logprobs",
+            self.logprobs,
+            f"between 0 and {MAX_LOGPROBS}",
+        )
+        _check(
+            len(self.stop) <= MAX_STOP_STRINGS,
+            "stop",
+            len(self.stop),
+            f"at most {MAX_STOP_STRINGS} strings",
+        )
+        _check(all(self.stop), "stop", "''", "non-empty strings")
+        _check(
+            len(self.logit_bias) <= MAX_LOGIT_BIAS,
+            "logit_bias",
+            len(self.logit_bias),
+            f"at most {MAX_LOGIT_BIAS} entries",
+        )
+        _check(
+            all(-100.0 <= b <= 100.0 for _, b in self.logit_bias),
+            "logit_bias",
+            "a value",
+            "between -100 and 100",
+        )
+        _check(
+            self.seed is None or -(2**63) <= self.seed < 2**64,
+            "seed",
+            self.seed,
+            "a 64-bit integer",
+        )
+
+    @property
+    def greedy(self) -> bool:
+        """True if the most probable token is always taken."""
+        return self.temperature == 0.0
+
+    @property
+    def needs_history(self) -> bool:
+        """True if sampling depends on the values of earlier tokens (so it is done late)."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
+
+def _check(ok: bool, param: str, value: object, wanted: str) -> None:
+    # NaN fails every comparison above, so it lands here too.
+    if not ok:
+        raise RequestError(f"{param} must be {wanted}, not {value}", param=param)

@@ -1,0 +1,115 @@
+"""The engine on a CUDA device gives the host's tokens, on every strategy and placement."""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from tandem.engine.build import build_engine_core
+from tandem.engine.core import EngineCore
+from tandem.engine.stats import EngineStats
+from tandem.spec.config import EngineConfig
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+_MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 512,
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "intermediate_size": 512,
+    "max_position_embeddings": 1024,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "torch_dtype": "float32",
+    "tie_word_embeddings": False,
+}
+_PROMPT_LENGTHS = (3, 17, 64, 200, 90, 5)
+_NEW_TOKENS = 24
+
+
+def _config(directory: str) -> EngineConfig:
+    (Path(directory) / "config.json").write_text(json.dumps(_MODEL))
+    return EngineConfig(
+        model=directory,
+        load_format="dummy",
+        dtype="float32",
+        cpu_memory="256MiB",
+        max_num_seqs=8,
+        max_num_batched_tokens=128,
+        block_size=16,
+    )
+
+
+def _run(core: EngineCore) -> tuple[dict[str, list[int]], EngineStats]:
+    for i, length in enumerate(_PROMPT_LENGTHS):
+        prompt = tuple((7 * i + 13 * j) % 512 for j in range(length))
+        params = SamplingParams(max_tokens=_NEW_TOKENS, temperature=0.0 if i % 2 else 0.7, seed=i)
+        core.add_request(EngineRequest(str(i), prompt, params))
+    tokens: dict[str, list[int]] = {str(i): [] for i in range(len(_PROMPT_LENGTHS))}
+    while core.has_work():
+        for output in core.step():
+            tokens[output.request_id] += output.token_ids
+    stats = core.stats()
+    core.close()
+    assert all(tier.held_blocks == 0 for tier in stats.tiers), stats.tiers
+    return tokens, stats
+
+
+def _compare(**changes: object) -> EngineStats:
+    """Run on the host and on CUDA with `changes`; the tokens must be the same."""
+    with tempfile.TemporaryDirectory() as directory:
+        base = _config(directory)
+        expected, _ = _run(build_engine_core(replace(base, accelerator="none"), check=True))
+        config = replace(base, **changes)  # pyright: ignore[reportArgumentType]
+        tokens, stats = _run(build_engine_core(replace(config, accelerator="cuda"), check=True))
+    assert tokens == expected
+    assert all(len(ids) == _NEW_TOKENS for ids in tokens.values())
+    return stats
+
+
+def test_device_only_matches_host() -> None:
+    stats = _compare(strategy="gpu-only", gpu_memory="256MiB")
+    assert stats.host_attention_tokens == 0
+
+
+def test_plain_loop_matches_host() -> None:
+    _compare(strategy="gpu-only", gpu_memory="256MiB", overlap=False)
+
+
+def test_forced_host_attention_matches_host() -> None:
+    stats = _compare(kv_placement="host", gpu_memory="256MiB")
+    assert stats.host_attention_tokens > 0
+    assert stats.device_attention_tokens == 0
+
+
+def test_split_kv_matches_host() -> None:
+    stats = _compare(kv_placement="split", gpu_memory="256MiB")
+    assert stats.host_attention_tokens > 0
+    assert stats.device_attention_tokens > 0
+
+
+def test_cohorts_match_host() -> None:
+    stats = _compare(strategy="rendezvous", kv_placement="split", gpu_memory="256MiB")
+    assert stats.cohort_joins > 0
+
+
+def test_half_precision_runs_to_the_end() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        config = replace(
+            _config(directory), dtype="bfloat16", accelerator="cuda", kv_placement="split"
+        )
+        tokens, stats = _run(build_engine_core(config, check=True))
+    assert all(len(ids) == _NEW_TOKENS for ids in tokens.values())
+    assert stats.dtype == "bfloat16"
+
+
+def test_workspace_was_measured() -> None:
+    stats = _compare(strategy="gpu-only", gpu_memory="256MiB")
+    labels = {row.label: row for row in stats.memory}
+    assert labels["workspace"].predicted_bytes > 0
+    assert stats.peak_device_bytes > labels["weights"].predicted_bytes

@@ -1,0 +1,78 @@
+"""Attention, merging and sampling on a CUDA device against the host in double precision."""
+
+import numpy as np
+import torch
+
+from tandem.kernels.attention import AttentionBatch, paged_attention
+from tandem.kernels.pages import PageShape, append_kv
+from tandem.kernels.sampling import sample
+from tandem.plan.binding import SamplingRows, TierAttention
+
+_HEADS, _KV_HEADS, _DIM, _BLOCK = 8, 2, 32, 16
+_CONTEXTS = (5, 16, 40, 100)
+
+
+def _binding() -> TierAttention:
+    """One decode token at the end of each context."""
+    blocks = [-(-context // _BLOCK) for context in _CONTEXTS]
+    table = np.zeros((len(blocks), max(blocks)), dtype=np.int32)
+    first = 0
+    for row, count in enumerate(blocks):
+        table[row, :count] = np.arange(first, first + count)
+        first += count
+    return TierAttention(
+        token_index=None,
+        query_start=np.arange(len(blocks) + 1, dtype=np.int32),
+        num_decode=len(blocks),
+        positions=np.array(_CONTEXTS, dtype=np.int32) - 1,
+        block_table=table,
+        block_index=None,
+    )
+
+
+def _attend(device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    pages = torch.randn(32, 2, _KV_HEADS, _BLOCK, _DIM, generator=generator).to(device)
+    query = torch.randn(len(_CONTEXTS), _HEADS, _DIM, generator=generator).to(device)
+    shape = PageShape(_KV_HEADS, _BLOCK, _DIM)
+    batch = AttentionBatch.from_binding(_binding(), torch.device(device), shape)
+    result = paged_attention(query, pages, batch, _DIM**-0.5)
+    return result.out.cpu(), result.lse.cpu()
+
+
+def test_decode_attention_equals_the_host() -> None:
+    out, lse = _attend("cuda")
+    expected_out, expected_lse = _attend("cpu")
+    torch.testing.assert_close(out, expected_out, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(lse, expected_lse, atol=2e-5, rtol=1e-4)
+
+
+def test_append_writes_the_named_slots() -> None:
+    pages = torch.zeros(4, 2, _KV_HEADS, _BLOCK, _DIM, device="cuda")
+    key = torch.ones(2, _KV_HEADS, _DIM, device="cuda")
+    append_kv(pages, key, 2 * key, torch.tensor([3, _BLOCK + 1], device="cuda"))
+    assert pages[0, 0, :, 3].eq(1).all()
+    assert pages[1, 1, :, 1].eq(2).all()
+    assert int(pages.count_nonzero()) == 2 * 2 * _KV_HEADS * _DIM
+
+
+def test_sampling_draws_the_host_s_tokens() -> None:
+    logits = torch.randn(6, 1000, generator=torch.Generator().manual_seed(1)) * 3
+    n = logits.shape[0]
+    rows = SamplingRows(
+        logits_index=np.arange(n, dtype=np.int64),
+        rows=np.arange(n, dtype=np.int32),
+        greedy=False,
+        temperature=np.full(n, 0.8, dtype=np.float32),
+        top_p=np.full(n, 0.9, dtype=np.float32),
+        min_p=np.zeros(n, dtype=np.float32),
+        top_k=np.full(n, 50, dtype=np.int32),
+        uniform=np.linspace(0.05, 0.95, n),
+        banned=np.zeros((0, 2), dtype=np.int64),
+        bias=np.zeros((0, 2), dtype=np.int64),
+        bias_values=np.zeros(0, dtype=np.float32),
+        penalties=None,
+        logprobs=None,
+    )
+    on_device = sample(logits.cuda(), rows).token_ids.cpu()
+    assert on_device.tolist() == sample(logits, rows).token_ids.tolist()

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+from tests.unit.kernels.attention_case import exact_attention, make_case, tier_attention
+
+from tandem.kernels import attention_plan
+from tandem.plan.binding import TierAttention
+
+MIXED = [(5, 1), (33, 1), (200, 1), (64, 1), (40, 40), (50, 10), (17, 2), (90, 60)]
+_TOLERANCE = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+
+
+@pytest.mark.parametrize("group", [1, 4, 5, 7])
+@pytest.mark.parametrize("block_size", [16, 64])
+def test_mixed_batch_equals_the_dense_reference(group: int, block_size: int) -> None:
+    case = make_case(MIXED, group=group, head_dim=20, block_size=block_size)
+    result, _ = tier_attention(case)
+    torch.testing.assert_close(tuple(result), tuple(exact_attention(case)), **_TOLERANCE)
+
+
+@pytest.mark.parametrize("garbage", [1e30, 6e4, 3e38, float("inf"), float("nan")])
+def test_unwritten_slots_do_not_change_one_bit(garbage: float) -> None:
+    case = make_case([(5, 1), (70, 1), (33, 1), (20, 7)], group=3)
+    dirty, _ = tier_attention(case, garbage=garbage)
+    clean, _ = tier_attention(case, garbage=0.0)
+    assert torch.equal(dirty.out, clean.out)
+    assert torch.equal(dirty.lse, clean.lse)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_pages_are_attended_in_fp32(dtype: torch.dtype) -> None:
+    case = make_case([(5, 1), (70, 1), (20, 7)], group=4, dtype=dtype)
+    result, _ = tier_attention(case)
+    assert result.out.dtype == result.lse.dtype == torch.float32
+    torch.testing.assert_close(tuple(result), tuple(exact_attention(case)), **_TOLERANCE)
+
+
+def test_queries_before_a_tiers_keys_see_nothing() -> None:
+    # The tier holds logical block 2 only: positions 32 to 47.
+    case = make_case([(34, 1), (48, 20)])
+    result, tokens = tier_attention(case, [[2], [2]])
+    assert list(tokens) == list(range(21))
+    before = torch.tensor([p < 32 for row in case.positions() for p in row])
+    assert torch.all(result.lse[before] == -torch.inf)
+    assert torch.all(result.out[before] == 0)
+    assert torch.isfinite(result.lse[~before]).all()
+
+
+def test_token_index_selects_the_tiers_queries() -> None:
+    case = make_case([(20, 1), (30, 1), (33, 5)])
+    selected, tokens = tier_attention(case, [[0], [], [1, 2]], select=True)
+    given, _ = tier_attention(case, [[0], [], [1, 2]])
+    assert list(tokens) == [0, 2, 3, 4, 5, 6]
+    assert torch.equal(selected.out, given.out)
+
+
+def test_bounded_gathers_give_the_same_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_case(MIXED, group=4)
+    whole, _ = tier_attention(case)
+    page_bytes = case.shape.numel * 4
+    monkeypatch.setattr(attention_plan, "DECODE_GATHER_BYTES", 5 * page_bytes)
+    monkeypatch.setattr(attention_plan, "SPAN_GATHER_BYTES", 2 * page_bytes)
+    parts, _ = tier_attention(case)
+    torch.testing.assert_close(tuple(parts), tuple(whole), **_TOLERANCE)
+
+
+def test_plan_keeps_gathers_within_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_case([(1, 1)])
+    page_bytes = case.shape.numel * 4
+    monkeypatch.setattr(attention_plan, "DECODE_GATHER_BYTES", 8 * page_bytes)
+    monkeypatch.setattr(attention_plan, "SPAN_GATHER_BYTES", 3 * page_bytes)
+    lengths = np.array([200, 16, 40, 100, 17, 90, 130, 1], np.int32)  # 16 per block
+    att = TierAttention(
+        token_index=None,
+        query_start=np.arange(9, dtype=np.int32),
+        num_decode=8,
+        positions=lengths - 1,
+        block_table=np.arange(8 * 13, dtype=np.int32).reshape(8, 13),
+        block_index=None,
+    )
+    plan = attention_plan.plan_attention(att, case.shape)
+    per_block = 2 * case.shape.kv_heads
+    assert all(len(g.gather) <= 8 * per_block for g in plan.decode)
+    assert all(len(s.gather) <= 3 * per_block for s in plan.spans)
+    grouped = [int(t) for g in plan.decode for t in g.tokens]
+    long = {p.tokens.start for s in plan.spans for p in s.pieces}
+    assert sorted(grouped) == [1, 2, 3, 4, 5, 7]  # 200 and 130 tokens need more than 8 blocks
+    assert long == {0, 6}

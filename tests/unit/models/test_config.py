@@ -1,0 +1,148 @@
+"""Reading `config.json`: real models of each kind, old and new keys, clear refusals."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.models.configs import LLAMA, LLAMA3_SCALING, OPT, QWEN3, write
+
+import tandem
+from tandem.models.config import read_model_spec
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ModelError
+from tandem.spec.model import RopeSpec
+
+
+def test_llama_31_with_the_keys_of_transformers_4(tmp_path: Path) -> None:
+    config = LLAMA | {"rope_scaling": LLAMA3_SCALING | {"rope_type": "llama3"}}
+    spec = read_model_spec(write(tmp_path, config, {"eos_token_id": [128001, 128009]}))
+
+    assert (spec.architecture, spec.num_layers, spec.head_dim) == ("llama", 32, 128)
+    assert spec.rope == RopeSpec(500000.0, "llama3", 8.0, 1.0, 4.0, 8192)
+    assert spec.eos_token_ids == (128001, 128008, 128009)
+    assert spec.bos_token_id == 128000
+    assert spec.dtype is DType.BFLOAT16
+    assert not spec.tie_embeddings
+
+
+def test_the_keys_of_transformers_5_mean_the_same(tmp_path: Path) -> None:
+    old = LLAMA | {"rope_scaling": LLAMA3_SCALING | {"type": "llama3"}}
+    new = {k: v for k, v in LLAMA.items() if k not in ("torch_dtype", "rope_theta")}
+    new |= {
+        "dtype": "bfloat16",
+        "rope_parameters": LLAMA3_SCALING | {"rope_type": "llama3", "rope_theta": 500000.0},
+    }
+    assert read_model_spec(write(tmp_path, old)) == read_model_spec(write(tmp_path, new))
+
+
+def test_absent_keys_take_the_architectures_defaults(tmp_path: Path) -> None:
+    optional = ("num_key_value_heads", "rope_theta", "rms_norm_eps", "torch_dtype", "eos_token_id")
+    spec = read_model_spec(write(tmp_path, {k: v for k, v in LLAMA.items() if k not in optional}))
+    assert spec.num_kv_heads == spec.num_heads
+    assert spec.rope == RopeSpec(theta=10000.0)
+    assert (spec.norm_eps, spec.dtype, spec.eos_token_ids) == (1e-6, DType.FLOAT32, ())
+
+
+def test_qwen3_has_head_norms_and_a_head_dim_of_its_own(tmp_path: Path) -> None:
+    spec = read_model_spec(write(tmp_path, QWEN3))
+    assert spec.qk_norm
+    assert spec.tie_embeddings
+    assert (spec.head_dim, spec.q_size, spec.hidden_size) == (128, 2048, 1024)
+
+
+def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
+    spec = read_model_spec(write(tmp_path, OPT))
+    assert (spec.position_offset, spec.rope, spec.norm, spec.gated) == (2, None, "layer", False)
+    assert spec.tie_embeddings  # OPT's default
+    assert spec.qkv_bias
+    assert spec.output_bias
+    assert spec.mlp_bias
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "named"),
+    [
+        (LLAMA, {"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+        (LLAMA, {"architectures": None}, "architectures"),
+        (LLAMA, {"hidden_size": None}, "hidden_size"),
+        (LLAMA, {"hidden_size": "big"}, "hidden_size"),
+        (LLAMA, {"num_hidden_layers": 0}, "num_hidden_layers"),
+        (LLAMA, {"num_hidden_layers": True}, "num_hidden_layers"),
+        (LLAMA, {"num_key_value_heads": 5}, "key/value heads"),
+        (LLAMA, {"num_attention_heads": 31, "num_key_value_heads": 31}, "31 attention heads"),
+        (LLAMA, {"head_dim": 33}, "head_dim"),
+        (LLAMA, {"hidden_act": "quick_gelu"}, "quick_gelu"),
+        (LLAMA, {"torch_dtype": "float8_e4m3fn"}, "float8_e4m3fn"),
+        (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        (LLAMA, {"rope_scaling": {"type": "linear", "factor": 4.0}}, "linear"),
+        (LLAMA, {"rope_scaling": {"rope_type": "llama3"}}, "factor"),
+        (LLAMA, {"rope_scaling": "llama3"}, "rope_scaling"),
+        (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        (LLAMA, {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "per layer type"),
+        (LLAMA, {"rope_theta": float("nan")}, "rope_theta"),
+        (LLAMA, {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+        (LLAMA, {"num_local_experts": 8}, "num_local_experts"),
+        (LLAMA, {"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
+        (LLAMA, {"eos_token_id": "</s>"}, "eos_token_id"),
+        (QWEN3, {"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),
+        (
+            QWEN3,
+            {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 0},
+            "sliding",
+        ),
+        (OPT, {"do_layer_norm_before": False}, "do_layer_norm_before"),
+        (OPT, {"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
+    ],
+)
+def test_what_is_not_supported_is_named(
+    config: dict[str, Any], change: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        read_model_spec(write(tmp_path, config | change))
+    assert named in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_sliding_window_that_no_layer_uses_is_accepted(tmp_path: Path) -> None:
+    unused = {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 28}
+    assert read_model_spec(write(tmp_path, QWEN3 | unused)).num_layers == 28
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [(b"{", "not valid JSON"), (b"[]", "JSON object"), (b"\xff\xfe", "not valid JSON")],
+)
+def test_a_damaged_config_is_one_clear_line(content: bytes, named: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ModelError, match=named):
+        read_model_spec(tmp_path)
+
+
+def test_not_a_model_directory(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.touch()
+    for path, named in [
+        (tmp_path / "absent", "does not exist"),
+        (file, "is a file"),
+        (tmp_path, "no config.json"),
+    ]:
+        with pytest.raises(ModelError, match=named):
+            read_model_spec(path)
+
+
+def test_facts_are_read_without_loading_torch(tmp_path: Path) -> None:
+    # Commands that only look at a model must start fast.
+    write(tmp_path, QWEN3)
+    code = (
+        "import sys\n"
+        "from tandem.models.config import read_model_spec\n"
+        "from tandem.models.resolve import resolve_model\n"
+        "read_model_spec(resolve_model(sys.argv[1]))\n"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)\n"
+    )
+    source = Path(tandem.__file__).parents[1]
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], check=True, env={"PYTHONPATH": str(source)}
+    )

@@ -1,0 +1,50 @@
+"""Model arguments become directories without any network."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tandem.models.resolve import hub_cache, resolve_model
+from tandem.spec.errors import ModelError
+
+
+def test_the_demo_model_is_packaged() -> None:
+    assert (resolve_model("demo") / "config.json").is_file()
+
+
+def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
+    assert resolve_model(str(tmp_path)) == tmp_path
+
+
+def test_a_hugging_face_id_is_found_in_the_cache(tmp_path: Path) -> None:
+    repository = tmp_path / "models--some-org--Some.Model-1B"
+    snapshot = repository / "snapshots" / "abc123"
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc123\n")
+
+    found = resolve_model("some-org/Some.Model-1B", {"HF_HUB_CACHE": str(tmp_path)})
+
+    assert found == snapshot
+
+
+def test_the_cache_agrees_with_hugging_face_hub(tmp_path: Path) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    assert hub_cache(os.environ) == Path(constants.HF_HUB_CACHE)
+    assert hub_cache({"HF_HOME": str(tmp_path)}) == tmp_path / "hub"
+    assert hub_cache({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "huggingface" / "hub"
+    assert hub_cache({"HOME": "/home/a"}) == Path("/home/a/.cache/huggingface/hub")
+
+
+def test_an_absent_model_says_that_nothing_is_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"nothing is downloaded.*hf download org/model"):
+        resolve_model("org/model", {"HF_HUB_CACHE": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "model", ["no-such-directory", "/no/such/directory", "./a/b", "", "~nobody/x", "\0", "a" * 9999]
+)
+def test_an_absent_directory_is_named(model: str) -> None:
+    with pytest.raises(ModelError, match="no directory"):
+        resolve_model(model, {})

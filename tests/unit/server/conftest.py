@@ -1,0 +1,96 @@
+"""A real server on the loopback interface, over an engine without a model."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import uvicorn
+from tests.fakes.core import VOCAB_SIZE, FakeCore, saying
+
+import tandem
+from tandem.compose import Service
+from tandem.engine.frontend.frontend import Frontend
+from tandem.engine.frontend.tokenizer import Tokenizer
+from tandem.engine.frontend.tokenizer_files import load_tokenizer
+from tandem.engine.inprocess import InProcessClient
+from tandem.server.app import create_app
+from tandem.server.context import ServerContext
+from tandem.server.metrics import ServerMetrics
+from tandem.server.serve import bind
+from tandem.server.settings import ServerSettings
+
+SAID = "The quick brown fox jumps over the lazy dog. 🦜 The end."
+MAX_MODEL_LEN = 512
+
+
+@dataclass
+class RunningServer:
+    """One server and what is behind it."""
+
+    url: str
+    core: FakeCore
+    service: Service
+    died: threading.Event
+
+    def http(self, **headers: str) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers=headers, timeout=20)
+
+    def openai(self, api_key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0, timeout=20)
+
+    def num_running(self) -> int:
+        return self.service.frontend.client.stats()["num_running"]
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    loaded = load_tokenizer(Path(tandem.__file__).parent / "assets" / "demo-model")
+    assert loaded is not None
+    return loaded
+
+
+Start = Callable[..., RunningServer]
+
+
+@pytest.fixture
+def start(tokenizer: Tokenizer) -> Iterator[Start]:
+    """Start a server; its core and settings can be changed by keyword."""
+    closers: list[Callable[[], None]] = []
+
+    def start_server(core: FakeCore | None = None, **changes: object) -> RunningServer:
+        said = saying(tokenizer.encode(SAID, add_special_tokens=False))
+        core = core or FakeCore(max_model_len=MAX_MODEL_LEN, token_at=said)
+        frontend = Frontend(InProcessClient(lambda: core), tokenizer, VOCAB_SIZE)
+        service = Service(frontend, "demo", MAX_MODEL_LEN)
+        settings = ServerSettings(served_model_names=("demo", "alias/demo"), port=0)
+        settings = replace(settings, **changes)  # pyright: ignore[reportArgumentType]
+        died = threading.Event()
+        context = ServerContext(service, settings, ServerMetrics(), on_engine_death=died.set)
+        listener = bind(settings)
+        server = uvicorn.Server(
+            uvicorn.Config(create_app(context), log_level="warning", timeout_graceful_shutdown=1)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+
+        def close() -> None:
+            server.should_exit = True
+            thread.join()
+            service.close()
+            listener.close()
+
+        closers.append(close)
+        return RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", core, service, died)
+
+    yield start_server
+    for close in closers:
+        close()
+
+
+@pytest.fixture
+def server(start: Start) -> RunningServer:
+    return start()

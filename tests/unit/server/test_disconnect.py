@@ -1,0 +1,77 @@
+"""A client that goes away frees what it held, whatever it was waiting for."""
+
+import json
+import socket
+import threading
+
+import pytest
+from tests.fakes.core import FOREVER_TOKEN, FakeCore
+from tests.unit.server.conftest import RunningServer, Start
+
+
+class AbortWatch(FakeCore):
+    """Tells when a request was aborted, and when the first step begins."""
+
+    def __init__(self, step_gate: threading.Semaphore | None = None) -> None:
+        super().__init__(step_gate=step_gate)
+        self.dropped = threading.Event()
+        self.stepping = threading.Event()
+
+    def step(self):
+        self.stepping.set()
+        return super().step()
+
+    def abort(self, request_id: str) -> None:
+        super().abort(request_id)
+        if not self.has_work():
+            self.dropped.set()
+
+
+def send(server: RunningServer, **body: object) -> socket.socket:
+    """Send a request that would never end, by a bare socket."""
+    port = int(server.url.rsplit(":", 1)[1])
+    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    content = json.dumps({"prompt": [FOREVER_TOKEN], "max_tokens": 400, **body}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
+    connection.sendall(head.encode() + content)
+    return connection
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_disconnection_aborts_all_samples(start: Start, stream: bool) -> None:
+    core = AbortWatch()
+    server = start(core)
+    connection = send(server, stream=stream, n=3)
+    assert core.stepping.wait(20)
+    if stream:
+        assert b"200 OK" in connection.recv(100)
+    connection.close()
+    assert core.dropped.wait(20)
+    assert server.num_running() == 0
+    assert len(core.aborted) == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_disconnection_before_the_first_token(start: Start, stream: bool) -> None:
+    gate = threading.Semaphore(0)
+    core = AbortWatch(gate)
+    server = start(core)
+    connection = send(server, stream=stream)
+    assert core.stepping.wait(20)
+    connection.close()
+    gate.release(2)  # the step during which the client left, and at most one more
+    assert core.dropped.wait(20)
+    gate.release(1000)
+    assert server.num_running() == 0
+
+
+def test_others_are_not_disturbed(start: Start) -> None:
+    core = AbortWatch()
+    server = start(core)
+    connection = send(server, stream=True)
+    assert core.stepping.wait(20)
+    connection.close()
+    answer = server.openai().completions.create(model="demo", prompt=[9], max_tokens=3)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 3
+    assert core.dropped.wait(20)

@@ -1,0 +1,196 @@
+"""Every failure has the right status and OpenAI's shape; the server goes on."""
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fakes.core import BROKEN_TOKEN, CRASH_TOKEN, FOREVER_TOKEN, VOCAB_SIZE, FakeCore
+from tests.unit.server.conftest import RunningServer, Start
+
+PROMPT = {"prompt": "Hi"}
+
+
+def checked_error(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return error
+
+
+BAD_BODIES: list[tuple[bytes, str]] = [
+    (b"", "not JSON"),
+    (b"{", "not JSON"),
+    (b'{"prompt": NaN}', "NaN"),
+    (b'\xff\xfe{"prompt": 1}', "not UTF-8"),
+    (b'{"prompt": "\xe2\x28\xa1"}', "not UTF-8"),
+    (b"[1, 2]", "not a JSON object"),
+    (b"[" * 100_000, "nested too deeply"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), BAD_BODIES, ids=lambda value: str(value)[:20])
+def test_bodies_that_are_not_json_objects(server: RunningServer, body: bytes, message: str) -> None:
+    with server.http() as http:
+        error = checked_error(http.post("/v1/completions", content=body), 400)
+        assert message in error["message"]
+        assert http.post("/v1/completions", json=PROMPT).status_code == 200
+
+
+BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({}, "prompt"),
+    ({"prompt": ""}, "prompt"),
+    ({"prompt": []}, "prompt"),
+    ({"prompt": [[]]}, "prompt"),
+    ({"prompt": ["a", 1]}, "prompt"),
+    ({"prompt": [1.5]}, "prompt"),
+    ({"prompt": {"a": 1}}, "prompt"),
+    ({"prompt": [True]}, "prompt"),
+    ({"prompt": [VOCAB_SIZE]}, "prompt"),
+    ({"prompt": [-1]}, "prompt"),
+    ({"prompt": "\ud800"}, "prompt"),
+    ({**PROMPT, "temperature": -1}, "temperature"),
+    ({**PROMPT, "temperature": "hot"}, "temperature"),
+    ({**PROMPT, "top_p": 0}, "top_p"),
+    ({**PROMPT, "top_k": -2}, "top_k"),
+    ({**PROMPT, "max_tokens": 0}, "max_tokens"),
+    ({**PROMPT, "max_tokens": 1.5}, "max_tokens"),
+    ({**PROMPT, "n": 0}, "n"),
+    ({**PROMPT, "n": 1000}, "n"),
+    ({**PROMPT, "best_of": 1, "n": 2}, "best_of"),
+    ({**PROMPT, "best_of": 2, "stream": True}, "best_of"),
+    ({**PROMPT, "stop": [""]}, "stop"),
+    ({**PROMPT, "stop": 5}, "stop"),
+    ({**PROMPT, "seed": 2**70}, "seed"),
+    ({**PROMPT, "logprobs": 99}, "logprobs"),
+    ({**PROMPT, "echo": True, "logprobs": 1}, "echo"),
+    ({**PROMPT, "suffix": "x"}, "suffix"),
+    ({**PROMPT, "logit_bias": {"x": 1}}, "logit_bias"),
+    ({**PROMPT, "stream_options": {"include_usage": True}}, "stream_options"),
+    ({**PROMPT, "stream": True, "stream_options": {"x": 1}}, "stream_options.x"),
+    ({**PROMPT, "guided_json": {}}, "guided_json"),
+    ({**PROMPT, "temprature": 1}, "temprature"),
+]
+
+
+@pytest.mark.parametrize(("body", "param"), BAD_FIELDS, ids=str)
+def test_bad_fields_are_named(server: RunningServer, body: dict[str, Any], param: str) -> None:
+    with server.http() as http:
+        response = http.post("/v1/completions", content=json.dumps(body).encode())
+    error = checked_error(response, 400)
+    assert (error["param"], error["type"]) == (param, "invalid_request_error")
+    assert "\n" not in error["message"]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = ["prompt", "n", "max_tokens", "stop", "logit_bias", "messages", "stream", "tokens"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(
+    path=st.sampled_from(["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"]),
+    body=st.dictionaries(st.sampled_from(FIELDS), JSON_VALUES, max_size=4),
+)
+def test_no_body_causes_an_internal_error(
+    server: RunningServer, path: str, body: dict[str, Any]
+) -> None:
+    body.pop("n", None) if body.get("n", 0) == 0 else None
+    with server.http() as http:
+        response = http.post(path, content=json.dumps(body).encode())
+    assert response.status_code in (200, 400)
+    if response.status_code == 400:
+        checked_error(response, 400)
+
+
+def test_an_unknown_model(server: RunningServer) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        server.openai().completions.create(model="gpt-\ud800", prompt="Hi")
+    assert caught.value.code == "model_not_found"
+    with server.http() as http:
+        checked_error(http.get("/v1/models/nope"), 404)
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/files", "/v1/completions/", "/docs2"])
+def test_unknown_routes(server: RunningServer, path: str) -> None:
+    with server.http() as http:
+        error = checked_error(http.get(path), 404)
+    assert path in error["message"]
+
+
+def test_a_wrong_method(server: RunningServer) -> None:
+    with server.http() as http:
+        checked_error(http.get("/v1/completions"), 405)
+
+
+def test_too_long_a_prompt(server: RunningServer) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.openai().completions.create(model="demo", prompt=[5] * 600)
+    assert caught.value.code == "context_length_exceeded"
+    assert "600 tokens" in caught.value.message
+
+
+def test_overload_asks_to_come_back(start: Start) -> None:
+    server = start(FakeCore(max_waiting=0))
+    with server.http() as http:
+        response = http.post("/v1/completions", json={**PROMPT, "stream": True})
+        error = checked_error(response, 503)
+    assert int(response.headers["retry-after"]) >= 1
+    assert error["code"] == "overloaded"
+
+
+def test_a_fault_in_the_engine_hurts_one_request(server: RunningServer) -> None:
+    with server.http() as http:
+        checked_error(http.post("/v1/completions", json={"prompt": [BROKEN_TOKEN]}), 500)
+        assert http.post("/v1/completions", json=PROMPT).status_code == 200
+        assert http.get("/health").status_code == 200
+
+
+def test_the_engines_death_is_told_to_everyone(server: RunningServer) -> None:
+    with server.http() as http:
+        body = {"prompt": [FOREVER_TOKEN], "max_tokens": 400, "stream": True}
+        with http.stream("POST", "/v1/completions", json=body) as response:
+            lines = response.iter_lines()
+            next(lines)
+            checked_error(
+                server.http().post("/v1/completions", json={"prompt": [CRASH_TOKEN]}), 500
+            )
+            rest = [line for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2].removeprefix("data: "))["error"]["type"] == "server_error"
+        checked_error(http.post("/v1/completions", json=PROMPT), 500)
+        assert http.get("/health").status_code == 503
+    assert server.died.is_set()
+
+
+def test_body_size(start: Start) -> None:
+    server = start(max_body_bytes=1000)
+    with server.http() as http:
+        big = json.dumps({"prompt": "x" * 2000}).encode()
+        checked_error(http.post("/v1/completions", content=big), 413)
+        # Without an announced length.
+        checked_error(http.post("/v1/completions", content=iter([big[:900], big[900:]])), 413)
+        assert http.post("/v1/completions", json=PROMPT).status_code == 200
+
+
+def test_api_keys(start: Start) -> None:
+    server = start(api_keys=("first", "sécond"))
+    with server.http() as http:
+        assert http.get("/health").status_code == 200
+        for path in ("/v1/models", "/metrics", "/nope"):
+            error = checked_error(http.get(path), 401)
+            assert error["code"] == "invalid_api_key"
+        for header in ("Bearer wrong", "Basic first", "first", "Bearer", "Bearer \xff"):
+            headers = {"Authorization": header.encode("latin-1")}
+            assert http.get("/v1/models", headers=headers).status_code == 401
+        headers = {"Authorization": "Bearer sécond".encode()}
+        assert http.get("/v1/models", headers=headers).status_code == 200
+    assert server.openai("first").models.list().data[0].id == "demo"
