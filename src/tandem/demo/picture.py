@@ -69,8 +69,9 @@ def result_table(outcome: Outcome, plain: Outcome) -> Table:
     """One row per request: sizes, places, and whether the plain run gave the same tokens."""
     table = Table(title="what ran where", title_justify="left")
     table.add_column("request")
-    for name in ("prompt", "output", "blocks on accelerator", "blocks on host", "tokens = plain run"):
+    for name in ("prompt", "output", "blocks on accelerator", "blocks on host"):
         table.add_column(name, justify="right")
+    table.add_column("tokens = plain run", justify="right")
     for entry, reference in zip(outcome.watched, plain.watched, strict=True):
         layout = entry.layout
         same = entry.token_ids == reference.token_ids
@@ -93,7 +94,8 @@ def summary(outcome: Outcome, block_size: int) -> str:
     return (
         f"The long context ({tokens} tokens) needs more KV memory than the whole accelerator has "
         f"({device.total_blocks * block_size} tokens).\n"
-        f"Attention ran on the accelerator for {stats.device_attention_tokens} tokens and on the CPU "
-        f"for {stats.host_attention_tokens}, merged exactly where a context lies in both places; "
+        f"Attention ran on the accelerator for {stats.device_attention_tokens} tokens and on the "
+        f"CPU for {stats.host_attention_tokens}, merged exactly where a context lies in both "
+        "places; "
         f"{stats.num_steps} steps, {stats.preemptions} preemptions."
     )

@@ -1,7 +1,6 @@
 """The demo's requests: a few questions, and one context larger than the accelerator's KV memory."""
 
 from dataclasses import dataclass
-
 from pydoc_data.topics import topics
 
 from tandem.engine.frontend.tokenizer import Tokenizer

@@ -1,13 +1,14 @@
 """The engine loop: schedule, submit, observe. Synchronous, on one thread, in token ids."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tandem.engine.stats import EngineStats
 from tandem.engine.stats_collector import StatsCollector
 from tandem.plan.program import StepProgram
 from tandem.runtime.executor import Executor
+from tandem.scheduler.outputs import StepOutputs
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest, RequestOutput
@@ -80,7 +81,7 @@ class EngineCore:
         """True while any request is unfinished or anything is in flight."""
         return self._scheduler.has_work
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> Sequence[RequestOutput]:
         """One iteration: at most one sweep is submitted, and what has happened is taken in.
 
         Raises:
@@ -102,7 +103,7 @@ class EngineCore:
             outputs += self._observe(wait=True)
         return outputs
 
-    def _observe(self, *, wait: bool) -> list[RequestOutput]:
+    def _observe(self, *, wait: bool) -> StepOutputs:
         events = self._executor.poll(wait=wait)
         begin = self._clock()
         outputs = self._scheduler.observe(events)

@@ -2,7 +2,7 @@
 
 import logging
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ class Core(Protocol):
         """True if `step` has something to do."""
         ...
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> Sequence[RequestOutput]:
         """One iteration; raises only if the engine cannot go on."""
         ...
 

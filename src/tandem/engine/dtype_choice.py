@@ -38,5 +38,8 @@ def choose_dtype(
             f"{format_size(available_bytes)} free; expect it to be slower per weight than float32"
         )
         return DTypeChoice(spec.dtype, note)
-    note = f"computing in float32 (checkpoint: {spec.dtype}), which is faster on a CPU; --dtype overrides"
+    note = (
+        f"computing in float32 (checkpoint: {spec.dtype}), which is faster on a CPU; "
+        "--dtype overrides"
+    )
     return DTypeChoice(DType.FLOAT32, note)

@@ -73,14 +73,15 @@ def plan_memory(
     wanted = min(config.max_model_len or spec.max_positions, spec.max_positions)
     if config.max_model_len is not None and config.max_model_len > spec.max_positions:
         raise ConfigError(
-            f"max_model_len {config.max_model_len} is beyond the model's {spec.max_positions} positions",
+            f"max_model_len {config.max_model_len} is beyond the model's {spec.max_positions} "
+            "positions; lower it",
             param="max_model_len",
         )
     cap = config.max_num_seqs * page.blocks_for_tokens(wanted)
     sizes = size_pools(page, device, host, max_tokens=1, max_blocks=cap)
     max_len, length_notes = _max_len(config, page, sizes, wanted, device, host)
     plan = OnlinePlan(
-        strategy=_strategy(config),
+        strategy=_strategy(config, sizes),
         weights=(WeightPlacement(0, spec.num_layers - 1),),
         device_blocks=sizes.device_blocks,
         host_blocks=sizes.host_blocks,
@@ -102,15 +103,17 @@ def _check(config: EngineConfig, capacities: Capacities) -> None:
         )
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise ConfigError(
-            f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least max_num_seqs "
-            f"({config.max_num_seqs}), so that every running sequence can get a token in a step",
+            f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least "
+            f"max_num_seqs ({config.max_num_seqs}), so that every running "
+            "sequence can get a token in a step",
             param="max_num_batched_tokens",
         )
     needs_host = config.kv_placement in ("host", "split") or config.strategy == "rendezvous"
     if needs_host and capacities.host_bytes == 0:
         raise ConfigError(
-            f"--kv-placement {config.kv_placement} --strategy {config.strategy} needs a host KV tier "
-            "beside an accelerator; use --accelerator cuda or emulated, and --cpu-memory above 0",
+            f"--kv-placement {config.kv_placement} --strategy {config.strategy} needs a host KV "
+            "tier beside an accelerator; use --accelerator cuda or emulated, and "
+            "--cpu-memory above 0",
             param="kv_placement",
         )
     if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):
@@ -121,9 +124,11 @@ def _check(config: EngineConfig, capacities: Capacities) -> None:
         )
 
 
-def _strategy(config: EngineConfig) -> str:
-    """`auto` is device first, with what does not fit riding along on the host."""
-    return "ride-along" if config.strategy == "auto" else config.strategy
+def _strategy(config: EngineConfig, sizes: PoolSizes) -> str:
+    """`auto` is device first; what does not fit rides along on the host, if there is one."""
+    if config.strategy != "auto":
+        return config.strategy
+    return "ride-along" if sizes.host_blocks else "gpu-only"
 
 
 def _usable(config: EngineConfig, sizes: PoolSizes) -> int:
@@ -149,15 +154,17 @@ def _max_len(
     if config.max_model_len is None and fitting > page.block_size:
         note = (
             f"context limited to {fitting} of {wanted} tokens by memory for the KV cache "
-            f"({sizes.device_blocks} device and {sizes.host_blocks} host blocks of {page.block_size})"
+            f"({sizes.device_blocks} device and {sizes.host_blocks} host blocks of "
+            f"{page.block_size})"
         )
         return fitting, (note,)
     left = format_size(max(0, device.left_bytes) + max(0, host.left_bytes))
     raise ConfigError(
         f"memory too small: one request of {wanted} tokens needs "
-        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {format_size(page.bytes_per_block)}, but "
-        f"only {_usable(config, sizes)} fit in the {left} left beside {device.describe_used()}; raise "
-        "--gpu-memory or --cpu-memory, or lower --max-model-len",
+        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {format_size(page.bytes_per_block)}, "
+        "but "
+        f"only {_usable(config, sizes)} fit in the {left} left beside {device.describe_used()}; "
+        "raise --gpu-memory or --cpu-memory, or lower --max-model-len",
         param="max_model_len",
     )
 

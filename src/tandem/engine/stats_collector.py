@@ -8,8 +8,8 @@ from tandem.plan.events import Event, LaneAdvanced
 from tandem.plan.online import OnlinePlan
 from tandem.plan.program import StepProgram
 from tandem.runtime.measures import DeviceMeasures
+from tandem.scheduler.outputs import StepOutputs
 from tandem.scheduler.scheduler import Scheduler
-from tandem.spec.request import RequestOutput
 from tandem.spec.tier import TIERS, Tier
 
 
@@ -37,11 +37,10 @@ class StatsCollector:
         self._dtype = dtype
         self.prompt_tokens = 0
         self.scheduler_time_s = 0.0
-        self._generated = self._cached = self._steps = self._transfers = 0
+        self._generated = self._steps = self._transfers = 0
         self._attended = {Tier.DEVICE: 0, Tier.HOST: 0}
         self._joins = self._waits = 0
         self._peak_held = {Tier.DEVICE: 0, Tier.HOST: 0}
-        self._seen: set[str] = set()
 
     def submitted(self, program: StepProgram) -> None:
         """A program goes to the executor."""
@@ -57,19 +56,13 @@ class StatsCollector:
             held = self._scheduler.kv.pools[tier].counts().held
             self._peak_held[tier] = max(self._peak_held[tier], held)
 
-    def observe(self, events: list[Event], outputs: list[RequestOutput]) -> None:
+    def observe(self, events: list[Event], outputs: StepOutputs) -> None:
         """Events were taken in and gave these outputs."""
         for event in events:
             if isinstance(event, LaneAdvanced):
                 self._joins += event.joined
                 self._waits += not event.joined
-        for output in outputs:
-            self._generated += len(output.token_ids)
-            if output.request_id not in self._seen:
-                self._seen.add(output.request_id)
-                self._cached += output.cached_tokens
-            if output.finish_reason is not None:
-                self._seen.discard(output.request_id)
+        self._generated += outputs.num_tokens
 
     def stats(self) -> EngineStats:
         """Counters since start, gauges of now."""
@@ -84,7 +77,7 @@ class StatsCollector:
             num_steps=self._steps,
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self._generated,
-            cached_prompt_tokens=self._cached,
+            cached_prompt_tokens=scheduler.cached_prompt_tokens,
             preemptions=scheduler.running.num_preemptions,
             transfers=self._transfers,
             device_attention_tokens=self._attended[Tier.DEVICE],

@@ -11,7 +11,8 @@ KERNEL_SCRATCH_BYTES = 64 << 20
 def workspace_bytes(spec: ModelSpec, dtype: DType, max_tokens: int, max_logits: int) -> int:
     """Bytes of all buffers that live between operations, for `max_tokens` tokens in a step.
 
-    Counted are, per token: the residual, the normed input, q, k, v, the attention's result, gate, up
+    Counted are, per token: the residual, the normed input, q, k, v, the attention's result, gate,
+        up
     and their product in the model's dtype; two partial results with their log-sum-exp in fp32; and
     ids and positions. Logits are fp32, twice: as they come and as they are filtered.
     """

@@ -16,7 +16,7 @@ class LaneDone:
 
 @dataclass(frozen=True, slots=True)
 class LaneAdvanced:
-    """A cohort's join was decided: `joined` False means that it was not ready and stays where it is."""
+    """A cohort's join was decided; `joined` False: it was not ready and stays where it is."""
 
     step_id: int
     lane: int

@@ -16,7 +16,8 @@ class WeightPlacement:
     Attributes:
         first_layer, last_layer: inclusive.
         operations: operation names, or `*` for all.
-        place: only `resident` so far; streamed, computed on the CPU and on disk come with placement.
+        place: only `resident` so far; streamed, computed on the CPU and on disk come with
+            placement.
     """
 
     first_layer: int

@@ -1,9 +1,9 @@
 """Step programs: typed operations on named queues, ordered by signals (contracts 2-4).
 
-A `ProgramTemplate` is the shape of a step and is built once per shape; a `StepProgram` is a template
-plus this step's arrays. Each queue runs its operations in order, like a CUDA stream, and owns a
-timeline signal that an operation raises to its ordinal when it is done. Other orderings are waits on
-such a timeline, so a dependency costs no object per step.
+A `ProgramTemplate` is the shape of a step and is built once per shape; a `StepProgram` is a
+template plus this step's arrays. Each queue runs its operations in order, like a CUDA stream, and
+owns a timeline signal that an operation raises to its ordinal when it is done. Other orderings are
+waits on such a timeline, so a dependency costs no object per step.
 """
 
 from dataclasses import dataclass
@@ -82,12 +82,13 @@ class ProgramOp:
     """One operation of a template.
 
     Attributes:
-        lanes: lanes it works on, in order; a lane whose guard failed is left out at run time, and an
-            operation left without lanes only raises its signal.
+        lanes: lanes it works on, in order; a lane whose guard failed is left out at run time, and
+            an operation left without lanes only raises its signal.
         tier: for APPEND and ATTEND, where the KV lies.
         ordinal: its place (from 1) on its queue within this template.
         waits: timeline values that must be reached before it starts.
-        joins: lane whose cohort signal it waits for; where that lane is guarded it decides the guard.
+        joins: lane whose cohort signal it waits for; where that lane is guarded it decides the
+            guard.
         reads, writes: buffers, for the validator and for poisoning.
         event: what completing it means to the scheduler, if anything.
     """
@@ -110,9 +111,10 @@ class ProgramOp:
 class LaneShape:
     """What a lane does in a sweep.
 
-    A lane with `cursor is None` enters at the embedding; otherwise its cohort has attention of layer
-    `cursor` under way and joins at that layer's POST. A lane with `suspends` leaves after the next
-    layer's PRE, its host attention running on (a cohort); the others run to the end of the sweep.
+    A lane with `cursor is None` enters at the embedding; otherwise its cohort has attention of
+    layer `cursor` under way and joins at that layer's POST. A lane with `suspends` leaves after the
+    next layer's PRE, its host attention running on (a cohort); the others run to the end of the
+    sweep.
 
     Attributes:
         device, host: whether rows of the lane have keys in that tier.

@@ -101,7 +101,7 @@ class _SweepBuilder:
         return tuple(i for i, lane in enumerate(self._lanes) if test(lane))
 
     def _in_pre(self, layer: int) -> tuple[int, ...]:
-        """Lanes in PRE of `layer` > 0: those running through and those that joined one layer before."""
+        """Lanes in PRE of `layer` > 0: those running through, those that just joined."""
         return self._select(
             lambda lane: (
                 lane.cursor == layer - 1
@@ -189,8 +189,8 @@ class _SweepBuilder:
         states = tuple(BufferRef(STATE, i) for i in lanes)
         last = layer == self._layers - 1
         self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=lanes, layer=layer, reads=states, writes=states,
-            event=EventKind.LANE_DONE if last else None,
+            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=lanes, layer=layer, reads=states,
+            writes=states, event=EventKind.LANE_DONE if last else None,
         )  # fmt: skip
 
     def _heads(self) -> None:

@@ -1,8 +1,9 @@
 """Check that programs are complete: nothing is left to the interpreter's luck (invariant 3).
 
 Happens-before is computed with a vector clock per operation (one entry per queue). Two accesses to
-one buffer, at least one a write, must be ordered by it. Exempt are KV pages against page copies: the
-block pool keeps their blocks apart (a copy's target is IN_TRANSFER, its source row is quiescent).
+one buffer, at least one a write, must be ordered by it. Exempt are KV pages against page copies:
+the block pool keeps their blocks apart (a copy's target is IN_TRANSFER, its source row is
+quiescent).
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,8 @@ class Placed:
     """A template in a sequence, with the identity of the buffers behind its lanes.
 
     Attributes:
-        lane_keys: per lane, what tells its buffers from others' (0: the main lane's, else a cohort).
+        lane_keys: per lane, what tells its buffers from others' (0: the main lane's, else a
+            cohort).
     """
 
     template: ProgramTemplate

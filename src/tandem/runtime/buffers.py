@@ -1,5 +1,6 @@
 """Named buffers with a place, opaque to queues that cannot reach that place."""
 
+import threading
 from enum import StrEnum
 
 import torch
@@ -42,22 +43,26 @@ Key = tuple[str, int]
 class BufferSpace:
     """All step-to-step buffers of an executor: `(name, lane key) -> value`, each in one place.
 
-    Values are tensors, or objects with a `size_bytes` property that hold several. Device buffers are
-    charged to the arena; nothing but an operation on a queue that reaches the place can see a value.
+    Values are tensors, or objects with a `size_bytes` property that hold several. Device buffers
+    are charged to the arena; nothing but an operation on a queue that reaches the place can see a
+    value.
     """
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._places: dict[Key, Place] = {}
         self._values: dict[Key, object] = {}
+        # queues may be threads; dropping a lane must not meet another's insertion
+        self._lock = threading.Lock()
 
     def put(self, key: Key, place: Place, value: object, queue: Queue) -> None:
         """Store the result of an operation that runs on `queue`."""
         _check_reach(key, place, queue)
-        if place is Place.DEVICE:
-            self._arena.charge(key, size_bytes(value))
-        self._places[key] = place
-        self._values[key] = value
+        with self._lock:
+            if place is Place.DEVICE:
+                self._arena.charge(key, size_bytes(value))
+            self._places[key] = place
+            self._values[key] = value
 
     def get(self, key: Key, queue: Queue, owner: object = None) -> object:
         """Read a buffer from an operation (`owner`) on `queue`.
@@ -88,9 +93,10 @@ class BufferSpace:
 
     def drop(self, lane_key: int) -> None:
         """Free all buffers of a lane."""
-        for key in [k for k in self._values if k[1] == lane_key]:
-            self._arena.charge(key, 0)
-            del self._values[key], self._places[key]
+        with self._lock:
+            for key in [k for k in self._values if k[1] == lane_key]:
+                self._arena.charge(key, 0)
+                del self._values[key], self._places[key]
 
 
 def size_bytes(value: object) -> int:

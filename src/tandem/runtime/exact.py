@@ -101,7 +101,7 @@ class ExactExecutor:
                 self._end(queue)
             else:
                 self._start(queue)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - reported as Failed
             self._failed = True
             step = self._current(queue).running.context.program.step_id
             self._events.append(Failed(step, f"{type(error).__name__}: {error}"))

@@ -10,8 +10,8 @@ from tandem.runtime.op_runner import Running
 class InlineExecutor:
     """Runs each program to its end inside `submit`.
 
-    With `--accelerator none` everything happens on the same cores, so that queues of their own would
-    only compete; a template's order is a topological one, so no signal needs waiting for.
+    With `--accelerator none` everything happens on the same cores, so that queues of their own
+    would only compete; a template's order is a topological one, so no signal needs waiting for.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -34,7 +34,7 @@ class InlineExecutor:
                     raise RuntimeError(f"{running}: a cohort's attention never ran")
                 machine.runner.run(running)
                 self._events += machine.finish(running)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - reported as Failed
             self._events.append(Failed(program.step_id, f"{type(error).__name__}: {error}"))
 
     def poll(self, *, wait: bool) -> list[Event]:

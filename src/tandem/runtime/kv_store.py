@@ -66,7 +66,8 @@ def _zero_pages(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, *, pin: bool
 ) -> torch.Tensor:
     """Zeroed pages; in pageable host memory the system provides them on first touch, so that a
-    large pool costs no start-up time and no memory before it is used."""
+    large pool costs no start-up time and no memory before it is used.
+    """
     if device.type != "cpu" or pin or 0 in shape:
         return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin)
     lazy = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)

@@ -40,7 +40,8 @@ class Running:
     context: ProgramContext
 
     def __str__(self) -> str:
-        return f"step {self.context.program.step_id}: {self.op.kind} {self.op.part} layer {self.op.layer}"
+        step, op = self.context.program.step_id, self.op
+        return f"step {step}: {op.kind} {op.part} layer {op.layer}"
 
 
 class OpRunner:
@@ -313,7 +314,9 @@ def _tier(op: ProgramOp) -> Tier:
 
 
 def _qkv(state: LayerState) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    assert state.q is not None and state.k is not None and state.v is not None
+    assert state.q is not None
+    assert state.k is not None
+    assert state.v is not None
     return state.q, state.k, state.v
 
 

@@ -136,7 +136,7 @@ class ThreadedExecutor:
                 if self._await(queue, entry, driver):
                     self._machine.runner.run(entry.running)
                     driver.done(queue, entry.value, entry.running)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - reported as Failed
                 self.failed(entry.running, error)
 
     def _await(self, queue: Queue, entry: _Entry, driver: QueueDriver) -> bool:

@@ -58,7 +58,7 @@ def make_sequence(
         seed=seed & 0xFFFFFFFFFFFFFFFF,
         limit=wanted if params.max_tokens is not None else limit,
         stop_ids=stops,
-        tokens=array("q", prompt),
+        tokens=array("i", prompt),
     )
 
 
@@ -80,8 +80,8 @@ def check_fits(
         return
     raise ContextLengthError(
         f"{sequence.limit} tokens of prompt and output need {longest} KV blocks "
-        f"({device} device, {host} host), but there are {total.device} device and {total.host} host; "
-        "shorten the prompt, lower max_tokens, or give the engine more memory",
+        f"({device} device, {host} host), but there are {total.device} device and "
+        f"{total.host} host; shorten the prompt, lower max_tokens, or give the engine more memory",
         param="prompt",
     )
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.memory.pool import BlockPool
 from tandem.memory.prefix_cache import CachedBlock, PrefixCache
@@ -69,6 +70,14 @@ class KVManager:
         last = -(-(int(r.submitted[row]) + num_tokens) // self.block_size)
         return self.need(int(r.num_blocks[row]), last, int(r.device_limit[row]))
 
+    def one_block_each(self, rows: IntArray) -> BlockNeed:
+        """Blocks that rows take which must get one each."""
+        device = int(np.count_nonzero(self._next_on_device(rows)))
+        return BlockNeed(device, len(rows) - device)
+
+    def _next_on_device(self, rows: IntArray) -> NDArray[np.bool_]:
+        return self._rows.num_blocks[rows] < self._rows.device_limit[rows]
+
     def matched(self, sequence: Sequence, device_limit: int) -> list[CachedBlock]:
         """Cached blocks with which a sequence may start: each in the tier where it would be put."""
         count = (len(sequence.tokens) - 1) // self.block_size
@@ -119,6 +128,27 @@ class KVManager:
                 for block in self.pools[tier].allocate(count):
                     self._rows.append_block(row, tier, int(block))
 
+    def grow_by_one_block(self, rows: IntArray) -> None:
+        """Allocate one block for each of some rows.
+
+        Raises:
+            PoolExhausted: the proposal was wrong; nothing of this tier was taken.
+        """
+        if len(rows) == 0:
+            return
+        r, on_device = self._rows, self._next_on_device(rows)
+        for tier, chosen in ((Tier.DEVICE, rows[on_device]), (Tier.HOST, rows[~on_device])):
+            if len(chosen) == 0:
+                continue
+            at = r.num_blocks[chosen]
+            r.block_ids[chosen, at] = self.pools[tier].allocate(len(chosen))
+            r.block_tiers[chosen, at] = tier
+            r.num_blocks[chosen] = at + 1
+            if tier is Tier.HOST:
+                r.num_host_blocks[chosen] += 1
+            else:
+                r.scattered[chosen] |= r.num_host_blocks[chosen] > 0
+
     def release(self, row: int, *, moving: bool) -> None:
         """Give all blocks of a row back; those that operations in flight name stay leased.
 
@@ -134,17 +164,21 @@ class KVManager:
                 self.pools[tier].release(blocks, lease)
         r.num_blocks[row] = r.num_host_blocks[row] = 0
 
-    def publish(self, row: int, sequence: Sequence) -> None:
-        """Offer full blocks whose KV is complete and whose tokens are known to the prefix cache."""
+    def publish(self, row: int, sequence: Sequence, num_full: int) -> None:
+        """Offer a row's leading `num_full` blocks to the prefix cache.
+
+        Their KV is complete in every layer and their tokens are known.
+        """
         r = self._rows
-        full = int(min(r.computed[row], r.known[row])) // self.block_size
-        if not self.prefix.enabled or full <= r.published[row]:
-            return
-        self.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, dtype=np.int64))
-        for index in range(int(r.published[row]), full):
-            tier = Tier(int(r.block_tiers[row, index]))
-            self.prefix.publish(tier, int(r.block_ids[row, index]), sequence.digests[index])
-        r.published[row] = full
+        first = int(r.published[row])
+        self.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, dtype=np.int32))
+        blocks = r.block_ids[row, first:num_full].tolist()
+        tiers = r.block_tiers[row, first:num_full].tolist()
+        for block, tier, digest in zip(
+            blocks, tiers, sequence.digests[first:num_full], strict=True
+        ):
+            self.prefix.publish(TIERS[tier], block, digest)
+        r.published[row] = num_full
 
     def begin_move(self, row: int, target: Tier) -> tuple[IntArray, IntArray]:
         """First phase of moving a row's blocks of the other tier: reserve their destinations.
@@ -160,10 +194,11 @@ class KVManager:
         origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
         self.pools[target].complete_transfer(blocks)
         count = r.num_blocks[row]
-        moved = np.flatnonzero(r.block_tiers[row, :count] == origin)
+        moved = np.flatnonzero(r.block_tiers[row, :count] == int(origin))
         r.block_ids[row, moved] = blocks
         r.block_tiers[row, moved] = target
         r.num_host_blocks[row] = count if target is Tier.HOST else 0
+        r.scattered[row] = False
         self.pools[origin].release(source, None)
 
     def cancel_move(self, target: Tier, blocks: IntArray, step: int | None) -> None:

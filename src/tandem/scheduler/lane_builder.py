@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.plan.binding import IntArray, LaneBinding, LongArray, TierAppend, TierAttention
+from tandem.plan.binding import IntArray, LaneBinding, LongArray, TierAppend
+from tandem.scheduler.attention_builder import AttentionBuilder, LaneTokens
 from tandem.scheduler.rows import RowTable
 from tandem.spec.tier import TIERS, Tier
-
-FAR = 1 << 20
-"""Logical number of padding blocks: beyond any position, so that causality drops them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +40,33 @@ class LaneBuilder:
         self._rows = rows
         self._size = block_size
         self._tokens_of = tokens_of
+        self._attention = AttentionBuilder(rows, block_size)
 
     def build(self, decode: IntArray, chunks: list[tuple[int, int]]) -> BuiltLane:
         """A lane of `decode` rows with one token each and `chunks` of (row, tokens).
 
         Blocks for the new tokens must have been allocated. Chunks of one token are decodes here.
         """
+        tokens = self._tokens(decode, chunks)
+        at = tokens.rows.astype(np.int64)
+        reaches = self._reaches_end(at, tokens.counts)
+        binding = LaneBinding(
+            rows=tokens.rows,
+            token_ids=self._token_ids(at, tokens),
+            token_rows=tokens.token_rows,
+            positions=tokens.positions,
+            attention=self._attention.build(at, tokens),
+            append=self._append(tokens.token_rows, tokens.positions),
+            logits_index=(tokens.starts[1:] - 1)[reaches].astype(np.int64),
+        )
+        return BuiltLane(binding, tokens.counts, tokens.rows[reaches])
+
+    def _tokens(self, decode: IntArray, chunks: list[tuple[int, int]]) -> LaneTokens:
+        if not chunks:
+            at = decode.astype(np.int64)
+            starts = np.arange(len(decode) + 1, dtype=np.int32)
+            ones = np.ones(len(decode), dtype=np.int32)
+            return LaneTokens(decode, ones, starts, at, self._rows.submitted[at], len(decode))
         singles = [row for row, count in chunks if count == 1]
         longer = [(row, count) for row, count in chunks if count > 1]
         first = np.concatenate([decode, np.array(singles, dtype=np.int32)])
@@ -58,111 +77,42 @@ class LaneBuilder:
         np.cumsum(counts, out=starts[1:])
         token_rows = np.repeat(rows, counts).astype(np.int64)
         positions = self._positions(rows, counts, starts)
-        reaches = self._reaches_end(rows, counts)
-        binding = LaneBinding(
-            rows=rows,
-            token_ids=self._token_ids(rows, counts, starts, len(first)),
-            token_rows=token_rows,
-            positions=positions,
-            attention=self._attention(rows, counts, starts, positions, len(first)),
-            append=self._append(token_rows, positions),
-            logits_index=(starts[1:][reaches] - 1).astype(np.int64),
-        )
-        return BuiltLane(binding, counts, rows[reaches])
+        return LaneTokens(rows, counts, starts, token_rows, positions, len(first))
 
     def _positions(self, rows: IntArray, counts: IntArray, starts: IntArray) -> IntArray:
         offsets = np.arange(starts[-1], dtype=np.int32) - np.repeat(starts[:-1], counts)
         return np.repeat(self._rows.submitted[rows], counts) + offsets
 
-    def _token_ids(
-        self, rows: IntArray, counts: IntArray, starts: IntArray, num_first: int
-    ) -> LongArray:
+    def _token_ids(self, at: LongArray, tokens: LaneTokens) -> LongArray:
         """Known ids from the host; -1 where the last sampled id is in the device's slot table."""
-        ids = np.full(starts[-1], -1, dtype=np.int64)
-        from_host = np.flatnonzero(~self._rows.on_device[rows])
-        for i in np.union1d(from_host, np.arange(num_first, len(rows))).tolist():
-            row, count = int(rows[i]), int(counts[i])
-            begin = int(self._rows.submitted[row])
-            known = min(count, int(self._rows.known[row]) - begin)
-            ids[starts[i] : starts[i] + known] = self._tokens_of(row)[begin : begin + known]
+        r = self._rows
+        ids = np.full(tokens.starts[-1], -1, dtype=np.int64)
+        from_host = ~r.on_device[at]
+        from_host[tokens.num_decode :] = True
+        for i in np.flatnonzero(from_host).tolist():
+            row, count, start = int(at[i]), int(tokens.counts[i]), int(tokens.starts[i])
+            begin = int(r.submitted[row])
+            known = min(count, int(r.known[row]) - begin)
+            ids[start : start + known] = self._tokens_of(row)[begin : begin + known]
         return ids
 
-    def _reaches_end(self, rows: IntArray, counts: IntArray) -> NDArray[np.bool_]:
+    def _reaches_end(self, at: LongArray, counts: IntArray) -> NDArray[np.bool_]:
         """Rows of which no token is left to compute after this step: they sample the next."""
         r = self._rows
-        return r.submitted[rows] + counts == r.known[rows] + r.pending[rows]
-
-    # --- KV ---------------------------------------------------------------------------------------
+        return r.submitted[at] + counts == r.known[at] + r.pending[at]
 
     def _append(self, token_rows: LongArray, positions: IntArray) -> dict[Tier, TierAppend]:
         r, size = self._rows, self._size
-        index = positions // size
-        slots = r.block_ids[token_rows, index].astype(np.int64) * size + positions % size
+        index, offset = np.divmod(positions, size)
+        slots = r.block_ids[token_rows, index].astype(np.int64) * size + offset
+        if not r.num_host_blocks[token_rows].any():
+            return {Tier.DEVICE: TierAppend(None, slots)}
         tiers = r.block_tiers[token_rows, index]
         found: dict[Tier, TierAppend] = {}
         for tier in TIERS:
-            where = np.flatnonzero(tiers == tier)
+            where = np.flatnonzero(tiers == int(tier))
             if len(where) == len(tiers):
                 return {tier: TierAppend(None, slots)}
             if len(where):
                 found[tier] = TierAppend(where, slots[where])
         return found
-
-    def _attention(
-        self,
-        rows: IntArray,
-        counts: IntArray,
-        starts: IntArray,
-        positions: IntArray,
-        num_decode: int,
-    ) -> dict[Tier, TierAttention]:
-        blocks = -(-(self._rows.submitted[rows] + counts) // self._size)
-        if not self._rows.num_host_blocks[rows].any():
-            table = self._rows.block_ids[rows, : int(blocks.max(initial=0))]
-            whole = TierAttention(None, starts, num_decode, positions, table, None)
-            return {Tier.DEVICE: whole}
-        found: dict[Tier, TierAttention] = {}
-        for tier in TIERS:
-            part = self._tier_part(tier, rows, counts, starts, positions, num_decode, blocks)
-            if part is not None:
-                found[tier] = part
-        return found
-
-    def _tier_part(
-        self,
-        tier: Tier,
-        rows: IntArray,
-        counts: IntArray,
-        starts: IntArray,
-        positions: IntArray,
-        num_decode: int,
-        blocks: IntArray,
-    ) -> TierAttention | None:
-        """Attention over the blocks that lie in `tier`, rows without any left out."""
-        width = int(blocks.max(initial=0))
-        columns = np.arange(width)
-        here = (self._rows.block_tiers[rows, :width] == tier) & (columns < blocks[:, None])
-        per_row = here.sum(axis=1)
-        chosen = np.flatnonzero(per_row)
-        if len(chosen) == 0:
-            return None
-        here, per_row = here[chosen], per_row[chosen]
-        order = np.argsort(~here, axis=1, kind="stable")[:, : int(per_row.max())]
-        present: NDArray[np.bool_] = np.arange(order.shape[1]) < per_row[:, None]
-        table = np.take_along_axis(self._rows.block_ids[rows[chosen], :width], order, axis=1)
-        part_counts = counts[chosen]
-        part_starts = np.zeros(len(chosen) + 1, dtype=np.int32)
-        np.cumsum(part_counts, out=part_starts[1:])
-        tokens = None
-        if len(chosen) != len(rows):
-            tokens = np.concatenate(
-                [np.arange(starts[i], starts[i + 1], dtype=np.int64) for i in chosen.tolist()]
-            )
-        return TierAttention(
-            token_index=tokens,
-            query_start=part_starts,
-            num_decode=int(np.count_nonzero(chosen < num_decode)),
-            positions=positions if tokens is None else positions[tokens],
-            block_table=np.where(present, table, 0).astype(np.int32),
-            block_index=np.where(present, order, FAR).astype(np.int32),
-        )

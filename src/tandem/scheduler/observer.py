@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.plan.binding import LongArray
 from tandem.plan.events import (
     Event,
     Failed,
@@ -16,7 +17,8 @@ from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
 from tandem.scheduler.kv_manager import KVManager
-from tandem.scheduler.rows import RowTable
+from tandem.scheduler.outputs import StepOutputs, TokenColumns
+from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.running import Running
 from tandem.scheduler.sequence import Sequence
 from tandem.spec.errors import EngineDeadError
@@ -48,13 +50,13 @@ class Observer:
         finished, self._finished_cohorts = self._finished_cohorts, []
         return finished
 
-    def observe(self, events: list[Event]) -> list[RequestOutput]:
+    def observe(self, events: list[Event]) -> StepOutputs:
         """Apply events in order.
 
         Raises:
             EngineDeadError: the executor failed.
         """
-        outputs: list[RequestOutput] = []
+        outputs = StepOutputs()
         for event in events:
             match event:
                 case TokensSampled():
@@ -79,18 +81,21 @@ class Observer:
     def _lane_done(self, event: LaneDone) -> None:
         step = self._flight.steps[event.step_id]
         lane = step.lanes[event.lane]
-        alive = lane.alive(self._rows)
-        rows = lane.rows[alive]
+        alive = np.flatnonzero(lane.alive(self._rows))
+        rows = lane.rows[alive].astype(np.int64)
         self._rows.computed[rows] = lane.after[alive]
         self._publish(rows)
         self._flight.settle(event.step_id, "done", event.lane)
 
-    def _publish(self, rows: NDArray[np.int32]) -> None:
+    def _publish(self, rows: LongArray) -> None:
         """Offer blocks that have become full to the prefix cache."""
+        if not self._kv.prefix.enabled:
+            return
         r = self._rows
         full = np.minimum(r.computed[rows], r.known[rows]) // self._config.block_size
-        for row in rows[full > r.published[rows]].tolist():
-            self._kv.publish(row, self._running.sequence_of(row))
+        due = np.flatnonzero(full > r.published[rows])
+        for row, count in zip(rows[due].tolist(), full[due].tolist(), strict=True):
+            self._kv.publish(row, self._running.sequence_of(row), count)
 
     # --- cohorts ----------------------------------------------------------------------------------
 
@@ -126,33 +131,68 @@ class Observer:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    def _tokens(self, event: TokensSampled, outputs: list[RequestOutput]) -> None:
+    def _tokens(self, event: TokensSampled, outputs: StepOutputs) -> None:
         record = self._flight.sampling.pop((event.step_id, event.lane))
         step = self._flight.steps[record.forward_step]
-        alive = record.rows.alive(self._rows)
-        rows, tokens = record.rows.rows[alive], event.token_ids[alive]
-        self._rows.known[rows] += 1
+        alive = np.flatnonzero(record.rows.alive(self._rows))
+        rows, tokens = record.rows.rows[alive].astype(np.int64), event.token_ids[alive]
+        self._running.add_tokens(rows, tokens)
         self._rows.pending[rows] -= 1
         if record.lane in step.cohorts:
             self._dissolve(step.cohorts[record.lane])
         self._publish(rows)
-        stops = (self._rows.stop_ids[rows] == tokens[:, None]).any(axis=1)
         full = self._rows.known[rows] >= self._rows.limit[rows]
-        places = np.flatnonzero(alive)
-        for i, (row, token) in enumerate(zip(rows.tolist(), tokens.tolist(), strict=True)):
-            sequence = self._running.sequence_of(row)
-            sequence.tokens.append(token)
-            if self._running.is_dead(row):
-                continue
-            if not event.valid[places[i]]:
-                outputs.append(self._invalid(sequence))
-                continue
-            stop = bool(stops[i]) or (
-                bool(self._rows.many_stops[row]) and token in sequence.stop_ids
-            )
-            logprobs = _logprobs(event, int(places[i]), sequence)
-            outputs.append(self._output(sequence, token, stop, bool(full[i]), logprobs))
+        stops = self._stops(rows, tokens)
+        singular = full | stops | ~event.valid[alive] | self._needs_care(rows)
+        if singular.any():
+            self._add_plain(rows[~singular], tokens[~singular], outputs)
+        else:
+            self._add_plain(rows, tokens, outputs)
+        for i in np.flatnonzero(singular).tolist():
+            place, row, token = int(alive[i]), int(rows[i]), int(tokens[i])
+            self._singular(event, place, row, token, bool(stops[i]), bool(full[i]), outputs)
         self._flight.settle(record.forward_step, f"tokens{event.lane}", event.step_id)
+
+    def _add_plain(self, rows: LongArray, tokens: LongArray, outputs: StepOutputs) -> None:
+        ids = self._running.ids_of(rows)
+        outputs.add_columns(TokenColumns(ids, tokens, self._rows.cached[rows]))
+
+    def _stops(self, rows: LongArray, tokens: LongArray) -> NDArray[np.bool_]:
+        """Which tokens end their row's sequence, as far as the table knows its stop ids."""
+        found = np.zeros(len(rows), dtype=np.bool_)
+        for ids in self._rows.stop_ids:
+            mine = ids[rows]
+            if mine.max(initial=-1) < 0:
+                break
+            found |= mine == tokens
+        return found
+
+    def _needs_care(self, rows: LongArray) -> NDArray[np.bool_]:
+        """Rows that want log-probabilities, have many stop ids, or may be dead."""
+        r = self._rows
+        care = (r.logprobs[rows] >= 0) | r.many_stops[rows]
+        return care | (r.state[rows] == int(RowState.DRAINING))
+
+    def _singular(
+        self,
+        event: TokensSampled,
+        place: int,
+        row: int,
+        token: int,
+        stop: bool,
+        full: bool,
+        outputs: StepOutputs,
+    ) -> None:
+        """News of a row of which there is more to say than its token."""
+        if self._running.is_dead(row):
+            return
+        sequence = self._running.sequence_of(row)
+        if not event.valid[place]:
+            outputs.add(self._invalid(sequence))
+            return
+        stop = stop or (bool(self._rows.many_stops[row]) and token in sequence.stop_ids)
+        logprobs = _logprobs(event, place, sequence)
+        outputs.add(self._output(sequence, token, stop, full, logprobs))
 
     def _invalid(self, sequence: Sequence) -> RequestOutput:
         """The model gave this sequence no usable logits: it fails, the others go on."""

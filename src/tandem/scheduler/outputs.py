@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from tandem.plan.binding import LongArray
+from tandem.plan.binding import IntArray, LongArray
 from tandem.spec.request import RequestOutput
 
 
@@ -13,12 +13,12 @@ class TokenColumns:
     """One more token each of requests that go on; nothing else is to be said of them.
 
     Attributes:
-        token_ids, cached_tokens: int [len(request_ids)].
+        token_ids: int64 [len(request_ids)]; cached_tokens: int32, as long.
     """
 
     request_ids: list[str]
     token_ids: LongArray
-    cached_tokens: LongArray
+    cached_tokens: IntArray
 
     def outputs(self) -> Iterator[RequestOutput]:
         """As objects."""

@@ -1,4 +1,4 @@
-"""In which tier a request's blocks go. Memory decides here; predicted time will with the planner."""
+"""In which tier a request's blocks go; memory decides (predicted time: with the planner)."""
 
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed

@@ -22,7 +22,7 @@ def set_up_row(rows: RowTable, row: int, sequence: Sequence, device_limit: int) 
     rows.top_k[row] = max(0, params.top_k)
     rows.logprobs[row] = -1 if params.logprobs is None else params.logprobs
     rows.special[row] = bool(params.needs_history or params.logit_bias or params.min_tokens)
-    rows.stop_ids[row] = -1
+    rows.stop_ids[:, row] = -1
     rows.many_stops[row] = len(sequence.stop_ids) > MAX_STOP_IDS
     for index, token in enumerate(sorted(sequence.stop_ids)[:MAX_STOP_IDS]):
-        rows.stop_ids[row, index] = token
+        rows.stop_ids[index, row] = token

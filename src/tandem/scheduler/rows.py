@@ -9,7 +9,7 @@ from tandem.plan.binding import IntArray, LongArray
 from tandem.spec.tier import Tier
 
 MAX_STOP_IDS = 8
-MAX_RECENT = 64
+MAX_RECENT = 128  # above the usual block: whoever publishes a full block empties them in time
 UNLIMITED = np.iinfo(np.int32).max
 
 
@@ -41,9 +41,11 @@ class RowTable:
         cohort: id of the cohort the row is in, 0 for none.
         last_step: last submitted step that names the row's blocks.
         published: leading blocks already offered to the prefix cache.
+        stop_ids: int32 [MAX_STOP_IDS, rows]; unused ones are -1 and come last.
         cached: prompt tokens taken from the prefix cache at first admission.
         recent: last known tokens that the row's sequence does not have yet, `num_recent` of them;
             whoever reads a sequence's tokens brings them over first (`Running.sequence_of`).
+        scattered: a device block comes after a host block.
         special: sampling needs more than temperature and filters (bias, bans, penalties).
     """
 
@@ -60,13 +62,14 @@ class RowTable:
         self.num_blocks, self.num_host_blocks, self.device_limit = ints(), ints(), ints()
         self.published, self.cohort = ints(), ints()
         self.cached, self.num_recent = ints(), ints()
-        self.recent: LongArray = np.zeros((max_rows, MAX_RECENT), dtype=np.int64)
+        self.recent: IntArray = np.zeros((max_rows, MAX_RECENT), dtype=np.int32)
         self.last_step: LongArray = np.full(max_rows, -1, dtype=np.int64)
         self.on_device: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self.late: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
+        self.scattered: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self.block_ids: IntArray = np.zeros((max_rows, max_blocks), dtype=np.int32)
         self.block_tiers: NDArray[np.int8] = np.zeros((max_rows, max_blocks), dtype=np.int8)
-        self.stop_ids: IntArray = np.full((max_rows, MAX_STOP_IDS), -1, dtype=np.int32)
+        self.stop_ids: IntArray = np.full((MAX_STOP_IDS, max_rows), -1, dtype=np.int32)
         self.seed: NDArray[np.uint64] = np.zeros(max_rows, dtype=np.uint64)
         self.temperature: NDArray[np.float32] = np.zeros(max_rows, dtype=np.float32)
         self.top_p: NDArray[np.float32] = np.ones(max_rows, dtype=np.float32)
@@ -91,7 +94,7 @@ class RowTable:
         for column in (self.num_host_blocks, self.published, self.cohort, self.num_recent):
             column[row] = 0
         self.last_step[row] = -1
-        self.on_device[row] = False
+        self.on_device[row] = self.scattered[row] = False
         return row
 
     def free(self, row: int) -> None:
@@ -111,7 +114,7 @@ class RowTable:
         has none until then.
         """
         target = self.known + self.pending
-        ready = (self.state == RowState.RUNNING) & (self.cohort == 0)
+        ready = (self.state == int(RowState.RUNNING)) & (self.cohort == 0)
         ready &= (self.submitted < target) & (target < self.limit)
         return np.flatnonzero(ready).astype(np.int32)
 
@@ -135,8 +138,10 @@ class RowTable:
         self.num_blocks[row] = index + 1
         if tier is Tier.HOST:
             self.num_host_blocks[row] += 1
+        elif self.num_host_blocks[row]:
+            self.scattered[row] = True
 
     def blocks(self, row: int, tier: Tier) -> IntArray:
         """A row's block ids in one tier, in logical order."""
         count = self.num_blocks[row]
-        return self.block_ids[row, :count][self.block_tiers[row, :count] == tier]
+        return self.block_ids[row, :count][self.block_tiers[row, :count] == int(tier)]

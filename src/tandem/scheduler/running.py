@@ -127,14 +127,14 @@ class Running:
 
         A swapped row gives up its host memory at once.
         """
-        if self._rows.state[row] == RowState.SWAPPED:
+        if self._rows.state[row] == int(RowState.SWAPPED):
             self._requeue(row)
         else:
             self._rows.state[row] = RowState.DRAINING
 
     def settle_drained(self) -> None:
         """Complete what waited for operations in flight: deaths in cohorts, preemptions."""
-        for row in np.flatnonzero(self._rows.state == RowState.DRAINING).tolist():
+        for row in np.flatnonzero(self._rows.state == int(RowState.DRAINING)).tolist():
             if not self._rows.drained(row):
                 continue
             if row in self._dead:
@@ -157,7 +157,7 @@ class Running:
         device = int(self._rows.num_blocks[row] - self._rows.num_host_blocks[row])
         return 0 < device <= self._kv.pools[Tier.HOST].available
 
-    # --- moves between tiers ------------------------------------------------------------------------
+    # --- moves between tiers ----------------------------------------------------------------------
 
     def swap_in(self, row: int) -> None:
         """Begin to bring a swapped row back to the device."""

@@ -28,31 +28,42 @@ class SamplingBuilder:
         Args:
             logits_index: int64 [len(rows)]; where each row's logits are.
         """
-        r = self._rows
-        special = rows[r.special[rows]]
-        temperature = r.temperature[rows]
+        r, at = self._rows, rows.astype(np.int64)
+        special = rows[r.special[at]]
+        temperature = r.temperature[at]
         plain = len(special) == 0 and not temperature.any()
-        position = (r.known[rows] + r.pending[rows]).astype(np.int64)
-        wanted = int(r.logprobs[rows].max(initial=-1))
+        wanted = int(r.logprobs[at].max(initial=-1))
         bias, values = self._bias(rows, special)
         return SamplingRows(
             logits_index=logits_index,
             rows=rows,
             greedy=plain,
             temperature=temperature,
-            top_p=r.top_p[rows],
-            min_p=r.min_p[rows],
-            top_k=r.top_k[rows],
-            uniform=np.zeros(len(rows)) if plain else uniform(r.seed[rows], position),
+            top_p=r.top_p[at],
+            min_p=r.min_p[at],
+            top_k=r.top_k[at],
+            uniform=self._uniform(at, temperature),
             banned=self._banned(rows, special),
             bias=bias,
             bias_values=values,
-            penalties=self._penalties(rows),
+            penalties=self._penalties(rows, special),
             logprobs=None if wanted < 0 else wanted,
         )
 
+    def _uniform(self, at: LongArray, temperature: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Random numbers of the rows that are not greedy."""
+        numbers = np.zeros(len(at))
+        drawn = np.flatnonzero(temperature)
+        if len(drawn):
+            chosen = at[drawn]
+            position = (self._rows.known[chosen] + self._rows.pending[chosen]).astype(np.int64)
+            numbers[drawn] = uniform(self._rows.seed[chosen], position)
+        return numbers
+
     def _places(self, rows: IntArray, special: IntArray) -> list[tuple[int, int]]:
         """(index in `rows`, row) of the rows with rare parameters."""
+        if len(special) == 0:
+            return []
         members = set(special.tolist())
         return [(i, row) for i, row in enumerate(rows.tolist()) if row in members]
 
@@ -76,8 +87,8 @@ class SamplingBuilder:
         values = np.array([value for _, _, value in entries], dtype=np.float32)
         return _pairs([(i, token) for i, token, _ in entries]), values
 
-    def _penalties(self, rows: IntArray) -> Penalties | None:
-        late = rows[self._rows.late[rows]]
+    def _penalties(self, rows: IntArray, special: IntArray) -> Penalties | None:
+        late = special[self._rows.late[special]]
         if len(late) == 0:
             return None
         prompt: list[LongArray] = []
@@ -90,7 +101,7 @@ class SamplingBuilder:
             factors[i] = (
                 params.repetition_penalty, params.presence_penalty, params.frequency_penalty,
             )  # fmt: skip
-            tokens = np.frombuffer(sequence.tokens, dtype=np.int64)
+            tokens = np.array(sequence.tokens, dtype=np.int64)
             seen = np.unique(tokens[: sequence.num_prompt])
             made, times = np.unique(tokens[sequence.num_prompt :], return_counts=True)
             prompt.append(np.stack([np.full(len(seen), i), seen], axis=1))

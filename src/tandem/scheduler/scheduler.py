@@ -14,6 +14,7 @@ from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
 from tandem.scheduler.kv_manager import KVManager
 from tandem.scheduler.observer import Observer
+from tandem.scheduler.outputs import StepOutputs
 from tandem.scheduler.proposal import Admission, StepProposal
 from tandem.scheduler.row_setup import set_up_row
 from tandem.scheduler.rows import UNLIMITED, RowState, RowTable
@@ -23,10 +24,10 @@ from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.view import SchedulerView
 from tandem.scheduler.waiting import WaitingQueue
 from tandem.spec.errors import OverloadError, RequestError
-from tandem.spec.request import EngineRequest, RequestOutput
+from tandem.spec.request import EngineRequest
 from tandem.spec.tier import Tier
 
-_MAX_ROUNDS = 4
+_MAX_ROUNDS = 16
 
 
 class Scheduler:
@@ -37,6 +38,9 @@ class Scheduler:
     Args:
         pools: block pools per tier; both tiers must be present, either may be of size zero.
         eos_ids: tokens that end a sequence unless it ignores them.
+
+    Attributes:
+        cached_prompt_tokens: prompt tokens taken from the prefix cache so far.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Scheduler:
             config, self.rows, self.kv, self.flight, self.running, self.cohorts
         )
         self._arrivals = itertools.count()
+        self.cached_prompt_tokens = 0
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -87,7 +92,7 @@ class Scheduler:
         arrival = next(self._arrivals)
         sequence = make_sequence(request, arrival, self.config, self._eos_ids, self._vocab_size)
         check_fits(sequence, self.config, self.kv.total(), uses_host=self.strategy.uses_host)
-        self.kv.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, np.int64))
+        self.kv.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, np.int32))
         self.running.register(sequence)
         self.waiting.add(sequence)
 
@@ -122,13 +127,16 @@ class Scheduler:
             programs += self._commit(proposal)
             if proposal.computes:
                 break
+            # a preempted row of which nothing is in flight gives its memory to this very step
+            self.running.settle_drained()
+            programs += self._start_moves()
         return programs
 
     def late_sampling(self) -> list[StepProgram]:
         """Sampling programs for rows whose history has arrived since."""
         return self._compiler.late_sampling()
 
-    def observe(self, events: list[Event]) -> list[RequestOutput]:
+    def observe(self, events: list[Event]) -> StepOutputs:
         """Take in what the executor reports; returns news for the requests' owners."""
         outputs = self._observer.observe(events)
         self.running.settle_drained()
@@ -157,15 +165,14 @@ class Scheduler:
             self.rows.device_limit[row] = 0
         for row in proposal.swap_in:
             self.running.swap_in(row)
-        for row in self._view().needs_block(proposal.decode).tolist():
-            self.kv.grow(row, 1)
+        view = self._view()
+        self.kv.grow_by_one_block(view.needs_block(proposal.decode))
         chunks = [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
         for row, tokens in chunks:
             self.kv.grow(row, tokens)
         chunks += [self._admit(admission) for admission in proposal.admissions]
         for members in proposal.cohort_starts:
-            for row in self._view().needs_block(members).tolist():
-                self.kv.grow(row, 1)
+            self.kv.grow_by_one_block(view.needs_block(members))
         programs = self._start_moves()
         if proposal.computes:
             joins = [self.cohorts[i] for i in proposal.cohort_joins]
@@ -195,6 +202,8 @@ class Scheduler:
         self.kv.prefix.record(len(sequence.tokens), cached)
         if sequence.cached_tokens < 0:
             sequence.cached_tokens = min(cached, sequence.num_prompt)
+            self.cached_prompt_tokens += sequence.cached_tokens
+        self.rows.cached[row] = sequence.cached_tokens
         self.kv.grow(row, admission.num_tokens)
         return row, admission.num_tokens
 

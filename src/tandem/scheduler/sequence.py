@@ -15,7 +15,7 @@ class Sequence:
         seed: of its random numbers, its own or derived.
         limit: most tokens of prompt and output together.
         stop_ids: token ids that end it.
-        tokens: prompt and known output.
+        tokens: prompt and known output, 32-bit.
         digests: of its full blocks so far (prefix cache).
         row: place in the row table, None while waiting.
         preemptions: how often it lost its memory.

@@ -154,12 +154,13 @@ class StepCompiler:
             sweep.sampled[lane] = cohort.rows
 
     def _submit_rows(self, sweep: _Sweep, built: BuiltLane) -> None:
-        self._rows.submitted[built.binding.rows] += built.counts
-        self._rows.last_step[built.binding.rows] = sweep.record.step_id
+        at = built.binding.rows.astype(np.int64)
+        self._rows.submitted[at] += built.counts
+        self._rows.last_step[at] = sweep.record.step_id
 
     def _in_flight(self, rows: IntArray) -> RowsInFlight:
-        r = self._rows
-        return RowsInFlight(rows, r.epoch[rows].copy(), r.submitted[rows].copy())
+        at = rows.astype(np.int64)
+        return RowsInFlight(rows, self._rows.epoch[at], self._rows.submitted[at])
 
     # --- sampling ---------------------------------------------------------------------------------
 
@@ -167,12 +168,16 @@ class StepCompiler:
         """Sample all rows that can be; rows with unknown history are noted to be sampled late."""
         parts: list[tuple[int, IntArray, IntArray]] = []
         for lane, rows in sweep.sampled.items():
+            if len(rows) == 0:
+                continue
             index = np.arange(len(rows), dtype=np.int32)
-            waits = self._rows.late[rows] & (self._rows.pending[rows] > 0)
+            at = rows.astype(np.int64)
+            waits = self._rows.late[at] & (self._rows.pending[at] > 0)
             if waits.any():
                 self._note_late(sweep.record.step_id, lane, rows[waits], index[waits])
-            if not waits.all():
-                parts.append((lane, rows[~waits], index[~waits]))
+                rows, index = rows[~waits], index[~waits]
+            if len(rows):
+                parts.append((lane, rows, index))
         return self._sampling_program(sweep.record.step_id, parts) if parts else None
 
     def _note_late(self, step: int, lane: int, rows: IntArray, index: IntArray) -> None:
@@ -205,11 +210,12 @@ class StepCompiler:
             self._sampling.build(rows, index.astype(np.int64)) for _, rows, index in parts
         )
         for number, (lane, rows, _) in enumerate(parts):
-            in_flight = RowsInFlight(rows, self._rows.epoch[rows].copy(), _NO_TOKENS)
+            at = rows.astype(np.int64)
+            in_flight = RowsInFlight(rows, self._rows.epoch[at], _NO_TOKENS)
             self._flight.sampling[(step, number)] = SamplingInFlight(forward_step, lane, in_flight)
             self._flight.steps[forward_step].due.add((f"tokens{number}", step))
-            self._rows.pending[rows] += 1
-            self._rows.on_device[rows] = True
+            self._rows.pending[at] += 1
+            self._rows.on_device[at] = True
         return StepProgram(
             step,
             cached_sampling(len(parts)),

@@ -43,7 +43,7 @@ class SchedulerView:
 
     def in_state(self, state: RowState) -> IntArray:
         """Rows in one state, in order of rank."""
-        return self.by_rank(np.flatnonzero(self.rows.state == state).astype(np.int32))
+        return self.by_rank(np.flatnonzero(self.rows.state == int(state)).astype(np.int32))
 
     def by_rank(self, rows: IntArray) -> IntArray:
         """Rows sorted so that who goes first comes first."""
@@ -58,6 +58,10 @@ class SchedulerView:
         """Blocks a row must get to hold `num_tokens` more."""
         return self.kv.growth(row, num_tokens)
 
+    def one_block_each(self, rows: IntArray) -> BlockNeed:
+        """Blocks that rows take which must get one each."""
+        return self.kv.one_block_each(rows)
+
     def device_blocks(self, row: int) -> int:
         """Blocks of a row on the device."""
         return int(self.rows.num_blocks[row] - self.rows.num_host_blocks[row])
@@ -66,7 +70,7 @@ class SchedulerView:
         """Blocks that come free when operations or drains under way end."""
         need = self.kv.returning()
         for state in (RowState.DRAINING, RowState.SWAPPING_OUT):
-            for row in np.flatnonzero(self.rows.state == state):
+            for row in np.flatnonzero(self.rows.state == int(state)):
                 host = int(self.rows.num_host_blocks[row])
                 keeps_host = state is RowState.SWAPPING_OUT
                 need = need.plus(BlockNeed(self.device_blocks(int(row)), 0 if keeps_host else host))

@@ -14,7 +14,8 @@ class AcceleratorChoice:
 
     Attributes:
         index: of the CUDA device.
-        mode: how the emulated accelerator runs: all maths in adversarial order, or paced by a clock.
+        mode: how the emulated accelerator runs: all maths in adversarial order, or paced by a
+            clock.
         seed: of the emulator's order.
         spec: name or path of the emulated hardware's description.
     """

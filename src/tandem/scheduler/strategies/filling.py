@@ -73,7 +73,9 @@ class StepFiller:
         rows = rows[: self.budget]
         self.budget -= len(rows)
         growing = self.view.needs_block(rows)
-        if len(growing) == 0:
+        need = self.view.one_block_each(growing)
+        if need.fits(self.free):
+            self.free = self.free.minus(need)
             self.decode.append(rows)
             return
         held: set[int] = set()

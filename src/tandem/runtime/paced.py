@@ -1,0 +1,281 @@
+"""The emulated accelerator in paced mode: hardware in the loop.
+
+Accelerator and link take the time that a hardware description says, the host's attention takes the
+time that it takes here. Nothing is computed on the accelerator's side; see `paced_ledger` for how
+time passes, `paced_report` for when a run's figures may be believed.
+"""
+
+import heapq
+import itertools
+import threading
+import time
+from typing import Protocol
+
+from tandem.devices.native_wait import NativeAlarm, sharpen_timers
+from tandem.plan.events import (
+    Event,
+    Failed,
+    LaneAdvanced,
+    LaneDone,
+    StepRetired,
+    TransferDone,
+)
+from tandem.plan.program import EventKind, OpKind, ProgramOp, Queue, StepProgram
+from tandem.runtime.executor import Rank
+from tandem.runtime.paced_costs import PacedCosts
+from tandem.runtime.paced_gauges import Gauges
+from tandem.runtime.paced_ledger import HostTask, PacedLedger, Span
+from tandem.runtime.paced_pool import HostPool
+from tandem.runtime.paced_program import PacedProgram
+from tandem.runtime.paced_report import PacedReport
+from tandem.runtime.paced_tokens import SyntheticTokens
+
+
+class PacedClock(Protocol):
+    """Time, and waiting for it, on the scheduler's thread."""
+
+    def now(self) -> float:
+        """Seconds."""
+        ...
+
+    def wait(self, deadline_s: float | None) -> None:
+        """Block until then (None: for ever), or until `ring`."""
+        ...
+
+    def ring(self) -> None:
+        """End the wait; from any thread."""
+        ...
+
+    @property
+    def spun_s(self) -> float:
+        """Processor time that waits have taken so far."""
+        ...
+
+
+class RealClock(NativeAlarm):
+    """The monotonic clock."""
+
+    def now(self) -> float:
+        """Seconds of `time.perf_counter`."""
+        return time.perf_counter()
+
+
+class StalledError(RuntimeError):
+    """No operation can ever end: the programs wait for each other."""
+
+
+class PacedExecutor:
+    """Runs programs against ledgers of deadlines and a worker for the host's operations.
+
+    Called by one thread, the scheduler's; the pool's thread enters through `take_task` to `failed`.
+
+    Args:
+        costs: what operations cost, and the host's real work.
+        pool: executes host operations.
+        launch_s: from submission to the earliest start of an operation.
+    """
+
+    def __init__(
+        self,
+        costs: PacedCosts,
+        tokens: SyntheticTokens,
+        gauges: Gauges,
+        pool: HostPool,
+        clock: PacedClock,
+        launch_s: float,
+    ) -> None:
+        self._costs, self._tokens, self._gauges = costs, tokens, gauges
+        self._pool, self._clock, self._launch_s = pool, clock, launch_s
+        self._ledger = PacedLedger()
+        self._lock = threading.RLock()
+        self._events: list[tuple[float, int, Event]] = []
+        self._numbers = itertools.count()
+        self._forward: PacedProgram | None = None
+        self._sleeps_until: float | None = 0.0
+        self._host_free_s = 0.0
+        self._fast = False
+        sharpen_timers()
+        pool.start(self)
+
+    @property
+    def rank(self) -> Rank:
+        """Alone."""
+        return Rank()
+
+    # --- the scheduler's thread -------------------------------------------------------------------
+
+    def submit(self, program: StepProgram) -> None:
+        """Enter a program's operations into the ledgers; returns at once."""
+        lanes = self._costs.prepare(program, skip=self._fast)
+        with self._lock:
+            now_s = self._clock.now()
+            entered = PacedProgram(
+                program,
+                self._ledger.base,
+                now_s,
+                0.0 if self._fast else self._launch_s,
+                lambda op, active: self._cost_s(entered, op, active),
+                lanes,
+                forward=self._forward_of(program),
+            )
+            if program.lanes:
+                self._forward = entered
+                self._note_submission(now_s)
+            self._ledger.submit(entered)
+            self._advance(now_s)
+
+    def poll(self, *, wait: bool) -> list[Event]:
+        """Events whose time has come; with `wait`, at least one."""
+        events = self._due()
+        while wait and not events:
+            with self._lock:
+                deadline_s = self._next_s()
+                if deadline_s is None and not self._ledger.busy:
+                    raise StalledError("nothing is in flight, so nothing can be waited for")
+                self._sleeps_until = deadline_s
+            self._clock.wait(deadline_s)
+            events = self._due()
+        return events
+
+    def release_cohort(self, cohort_id: int) -> None:
+        """Forget a finished cohort's stamps and arrays."""
+        with self._lock:
+            self._ledger.forget_cohort(cohort_id)
+            self._costs.forget_cohort(cohort_id)
+
+    def close(self) -> None:
+        """Drop what is in flight and stop the worker."""
+        self._pool.close()
+
+    # --- measuring --------------------------------------------------------------------------------
+
+    def fast_forward(self, on: bool) -> None:
+        """While on, operations cost nothing and the host's are skipped: to reach a steady state."""
+        self._fast = on
+
+    def begin_window(self) -> None:
+        """Measure from now on."""
+        with self._lock:
+            self._gauges.begin(self._clock.now(), self._clock.spun_s)
+
+    def report(self) -> PacedReport:
+        """What was measured since `begin_window`, and whether it is valid."""
+        with self._lock:
+            return self._gauges.report(self._clock.now(), self._clock.spun_s)
+
+    # --- the pool's thread ------------------------------------------------------------------------
+
+    def take_task(self) -> HostTask | None:
+        """The next host operation."""
+        with self._lock:
+            return self._ledger.take_task()
+
+    def has_work(self, task: HostTask) -> bool:
+        """False if no lane takes part, or work is skipped for now."""
+        return bool(task.entry.program.active(task.entry.op)) and self._costs.has_work(task)
+
+    def run_task(self, task: HostTask) -> None:
+        """Append or attend, for real."""
+        self._costs.run(task)
+
+    def completed(self, task: HostTask, start_s: float, end_s: float) -> float:
+        """Stamp the operation; DMA under way meanwhile delays it as the contention model says."""
+        with self._lock:
+            gauges = self._gauges
+            if end_s > start_s:
+                due_s = max(task.not_before_s, self._host_free_s)
+                gauges.lateness.start.append(max(0.0, start_s - due_s))
+                gauges.attended(self._costs.read_bytes(task))
+                end_s += gauges.stolen_s(start_s, end_s)
+            self._host_free_s = end_s
+            self._ledger.stamp(task, start_s, end_s)
+            self._advance(self._clock.now())
+            self._wake_poller()
+        return end_s
+
+    def failed(self, task: HostTask, error: BaseException) -> None:
+        """The operation raised: the engine hears of it at its next poll."""
+        step = task.entry.program.program.step_id
+        with self._lock:
+            self._post(0.0, Failed(step, f"{type(error).__name__}: {error}"))
+            self._wake_poller()
+
+    # --- ledgers (under the lock) -----------------------------------------------------------------
+
+    def _forward_of(self, program: StepProgram) -> PacedProgram | None:
+        if not program.sampling:
+            return None
+        forward = self._forward
+        if forward is None or forward.program.step_id != program.forward_step:
+            raise ValueError(f"logits of step {program.forward_step} are gone: sample sooner")
+        return forward
+
+    def _note_submission(self, now_s: float) -> None:
+        """How long the accelerator has been idle when this sweep can begin."""
+        free_s = self._ledger.free_s(Queue.ACCEL)
+        if free_s is not None:
+            self._gauges.lateness.submit.append(max(0.0, now_s - free_s))
+
+    def _cost_s(self, program: PacedProgram, op: ProgramOp, active: tuple[int, ...]) -> float:
+        return (
+            0.0
+            if program.launch_s == 0.0 and self._fast
+            else self._costs.cost_s(program, op, active)
+        )
+
+    def _advance(self, now_s: float) -> None:
+        self._ledger.advance(now_s)
+        for span in self._ledger.take_spans():
+            self._gauges.resolved(span, self._costs.copied_bytes(span))
+            self._report_end(span)
+        if self._ledger.has_task():
+            self._pool.wake()
+
+    def _report_end(self, span: Span) -> None:
+        op, program = span.entry.op, span.entry.program
+        step = program.program.step_id
+        if op.event is EventKind.LANE_DONE:
+            for lane in program.active(op):
+                self._post(span.end_s, LaneDone(step, lane))
+        elif op.event is EventKind.LANE_ADVANCED:
+            lane = op.lanes[0]
+            self._post(span.end_s, LaneAdvanced(step, lane, program.guards.get(lane, True)))
+        elif op.event is EventKind.TRANSFER_DONE:
+            transfer = program.pages[(op.queue, op.ordinal)]
+            self._post(span.end_s, TransferDone(step, transfer.transfer_id))
+        elif op.event is EventKind.TOKENS and program.active(op):
+            assert program.forward is not None
+            tokens = self._tokens.sample(program.program, op.lanes[0], program.forward)
+            self._post(span.end_s, tokens)
+        if program.remaining == 0:
+            self._post(program.end_s, StepRetired(step))
+
+    def _post(self, time_s: float, event: Event) -> None:
+        heapq.heappush(self._events, (time_s, next(self._numbers), event))
+
+    def _next_s(self) -> float | None:
+        """The next moment at which something is to be delivered or decided."""
+        times = [time_s for time_s, *_ in self._events[:1]]
+        if self._ledger.decision_s is not None:
+            times.append(self._ledger.decision_s)
+        return min(times, default=None)
+
+    def _wake_poller(self) -> None:
+        next_s = self._next_s()
+        if next_s is not None and (self._sleeps_until is None or next_s < self._sleeps_until):
+            self._sleeps_until = next_s
+            self._clock.ring()
+
+    def _due(self) -> list[Event]:
+        """Take events whose time has come, in the order of their times."""
+        with self._lock:
+            self._sleeps_until = 0.0
+            now_s = self._clock.now()
+            self._advance(now_s)
+            due: list[Event] = []
+            while self._events and self._events[0][0] <= now_s:
+                time_s, _, event = heapq.heappop(self._events)
+                if not due:
+                    self._gauges.lateness.poll.append(now_s - time_s)
+                due.append(event)
+            return due

@@ -1,0 +1,103 @@
+"""What a paced run has measured since its window began."""
+
+import time
+from collections import deque
+
+from tandem.plan.program import OpKind, Part, Queue
+from tandem.runtime.paced_host import Aliasing
+from tandem.runtime.paced_ledger import Span
+from tandem.runtime.paced_report import Lateness, PacedReport, judge, percentile_95
+
+_STAGES = (Part.PRE, Part.POST)
+_DMA = (Queue.H2D, Queue.D2H)
+
+
+class Gauges:
+    """Sums over resolved operations, and lateness samples.
+
+    Args:
+        dram_bytes_per_s: the host's memory bandwidth that DMA and CPU share; None: no contention.
+        aliasing: of the host's pages.
+    """
+
+    def __init__(self, dram_bytes_per_s: float | None, aliasing: Aliasing) -> None:
+        self._dram = dram_bytes_per_s
+        self._aliasing = aliasing
+        self._copies: deque[tuple[float, float, float]] = deque()
+        self.begin(0.0, 0.0)
+
+    def begin(self, now_s: float, spun_s: float) -> None:
+        """Start a window; called on the scheduler's thread.
+
+        Args:
+            spun_s: time that the scheduler's thread has spent spinning so far.
+        """
+        self._begin_s, self._spun_s = now_s, spun_s
+        self._thread_s = time.thread_time()
+        self._busy_s = dict.fromkeys(Queue, 0.0)
+        self._stage_s, self._num_stages = 0.0, 0
+        self._most_read = 0
+        self.lateness = Lateness()
+
+    def resolved(self, span: Span, copied_bytes: float) -> None:
+        """An operation's start and end are known; copies say how many bytes they move."""
+        op, duration_s = span.entry.op, span.end_s - span.start_s
+        if span.end_s <= self._begin_s:
+            return
+        joined = op.joins is None or span.entry.program.guards.get(op.joins, True)
+        if joined:
+            self._busy_s[op.queue] += duration_s
+        if op.kind is OpKind.STAGE and op.part in _STAGES and duration_s > 0:
+            self._stage_s += duration_s
+            self._num_stages += 1
+        if op.queue in _DMA and duration_s > 0 and self._dram is not None:
+            self._copies.append((span.start_s, span.end_s, copied_bytes / duration_s))
+
+    def attended(self, read_bytes: int) -> None:
+        """A host attention read so many bytes of one set of pages."""
+        self._most_read = max(self._most_read, read_bytes)
+
+    def stolen_s(self, start_s: float, end_s: float) -> float:
+        """How much longer the host's work of this interval takes since DMA moved bytes meanwhile.
+
+        Model: both share the host's memory bandwidth, and attention does nothing but read memory, so
+        it waits for as long as the bytes of overlapping copies take. That is an upper bound.
+        """
+        if self._dram is None:
+            return 0.0
+        while self._copies and self._copies[0][1] <= start_s:
+            self._copies.popleft()
+        moved = sum(
+            max(0.0, min(end_s, end) - max(start_s, start)) * rate
+            for start, end, rate in self._copies
+        )
+        return moved / self._dram
+
+    def report(self, now_s: float, spun_s: float) -> PacedReport:
+        """The window so far; called on the scheduler's thread."""
+        wall_s = max(now_s - self._begin_s, 1e-9)
+        worked_s = time.thread_time() - self._thread_s - (spun_s - self._spun_s)
+        busy_share = max(0.0, worked_s) / wall_s
+        stage_s = self._stage_s / max(1, self._num_stages)
+        read = self._most_read * self._aliasing.sets
+        sizes = (read, self._aliasing.cache_bytes, self._aliasing.wanted_bytes)
+        reasons = judge(self.lateness, stage_s, busy_share, *sizes)
+        return PacedReport(
+            valid=not reasons,
+            reasons=reasons,
+            wall_s=wall_s,
+            poll_lateness_p95_s=percentile_95(self.lateness.poll),
+            submit_lateness_p95_s=percentile_95(self.lateness.submit),
+            start_lateness_p95_s=percentile_95(self.lateness.start),
+            stage_s=stage_s,
+            busy_share=busy_share,
+            accel_busy=self._busy_s[Queue.ACCEL] / wall_s,
+            h2d_busy=self._busy_s[Queue.H2D] / wall_s,
+            d2h_busy=self._busy_s[Queue.D2H] / wall_s,
+            cpu_busy=self._busy_s[Queue.CPU] / wall_s,
+            contention="none" if self._dram is None else "modelled",
+            host_sets=self._aliasing.sets,
+            host_distinct_bytes=self._aliasing.distinct_bytes,
+            host_read_bytes=read,
+            cache_bytes=self._aliasing.cache_bytes,
+        )

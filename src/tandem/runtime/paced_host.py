@@ -1,0 +1,126 @@
+"""The host tier of the paced emulator: real pages of random bytes, and real work on them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from tandem.kernels.attention import paged_attention
+from tandem.kernels.pages import PageShape, append_kv
+from tandem.memory.page import KVPageSpec
+from tandem.models.weights import torch_dtype
+from tandem.plan.binding import LaneBinding
+from tandem.plan.program import LaneSlot, OpKind, ProgramOp
+from tandem.runtime.lane_context import TierContext, make_context
+from tandem.spec.dtype import DType
+from tandem.spec.model import ModelSpec
+from tandem.spec.tier import Tier
+
+CACHE_MULTIPLE = 8
+_CHUNK_BYTES = 64 << 20
+
+# (unsigned type, bits kept of random ones, bits set): any sign and mantissa, magnitude 0.5 to 1.
+_PATTERNS = {
+    DType.FLOAT32: (np.uint32, 0x807FFFFF, 0x3F000000),
+    DType.FLOAT16: (np.uint16, 0x83FF, 0x3800),
+    DType.BFLOAT16: (np.uint16, 0x807F, 0x3F00),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Aliasing:
+    """How many sets of one layer's pages there are; attention walks through them in turn.
+
+    Attributes:
+        sets: k; visit n of any layer uses set n modulo k.
+        wanted_bytes: 8 times the last-level cache.
+        cache_bytes: the last-level cache.
+    """
+
+    sets: int
+    set_bytes: int
+    wanted_bytes: int
+    cache_bytes: int
+
+    @property
+    def distinct_bytes(self) -> int:
+        """Distinct bytes behind the host tier."""
+        return self.sets * self.set_bytes
+
+
+def plan_aliasing(page: KVPageSpec, blocks: int, cache_bytes: int, limit_bytes: int) -> Aliasing:
+    """As many sets as give 8 times the cache in distinct bytes, capped by `limit_bytes`.
+
+    There may be fewer sets than layers (all layers share them) or more (so that a model of few
+    layers does not fit the cache).
+    """
+    set_bytes = max(1, blocks * page.bytes_per_block_layer)
+    wanted = CACHE_MULTIPLE * cache_bytes
+    sets = min(-(-wanted // set_bytes), limit_bytes // set_bytes)
+    return Aliasing(max(1, sets) if blocks else 0, set_bytes, wanted, cache_bytes)
+
+
+class PacedHost:
+    """Executes the host's operations; their results are thrown away, their time is real.
+
+    Args:
+        blocks: of the host tier's pool.
+        seed: of pages and queries.
+    """
+
+    def __init__(
+        self, model: ModelSpec, page: KVPageSpec, blocks: int, aliasing: Aliasing, seed: int
+    ) -> None:
+        self._scale = model.attention_scale
+        self._heads, self._kv_heads, self._dim = model.num_heads, model.num_kv_heads, model.head_dim
+        self._dtype = page.dtype
+        self._random = np.random.Generator(np.random.SFC64(seed))
+        self._shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
+        self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
+        self._queries = self._random_tensor((0, self._heads, self._dim))
+        self._entries = self._random_tensor((0, self._kv_heads, self._dim))
+        self._visits = 0
+
+    def prepare(self, binding: LaneBinding) -> TierContext:
+        """What a lane's operations need; made once per lane and step on the submitting thread."""
+        tier = Tier.HOST
+        hosted = replace(
+            binding,
+            attention={t: part for t, part in binding.attention.items() if t is tier},
+            append={t: part for t, part in binding.append.items() if t is tier},
+        )
+        context = make_context(LaneSlot(hosted), torch.device("cpu"), self._shape).tiers[tier]
+        # Values leave the accelerator in the order of selection; here any will do.
+        tokens = binding.num_tokens
+        if len(self._queries) < tokens:
+            self._queries = self._random_tensor((tokens, self._heads, self._dim))
+            self._entries = self._random_tensor((tokens, self._kv_heads, self._dim))
+        return context
+
+    @torch.inference_mode()
+    def run(self, op: ProgramOp, lanes: list[TierContext]) -> None:
+        """Append or attend; an attention moves on to the next set of pages."""
+        if not len(self._pages):
+            return
+        pages = self._pages[self._visits % len(self._pages)]
+        for lane in lanes:
+            if op.kind is OpKind.ATTEND and lane.batch is not None:
+                query = self._queries[: lane.batch.num_tokens]
+                paged_attention(query, pages, lane.batch, self._scale)
+            elif op.kind is OpKind.APPEND and lane.slots is not None:
+                entries = self._entries[: len(lane.slots)]
+                append_kv(pages, entries, entries, lane.slots)
+        self._visits += op.kind is OpKind.ATTEND
+
+    def _random_tensor(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Random, distinct, finite, non-zero: nothing that a kernel or a cache could shortcut."""
+        unsigned, kept, base = _PATTERNS[self._dtype]
+        raw = np.empty(shape, dtype=unsigned)
+        flat = raw.reshape(-1)
+        step = _CHUNK_BYTES // raw.itemsize
+        for begin in range(0, len(flat), step):
+            part = flat[begin : begin + step]
+            part[:] = np.frombuffer(self._random.bytes(part.nbytes), dtype=unsigned)
+            part &= unsigned(kept)
+            part |= unsigned(base)
+        return torch.from_numpy(raw.view(np.uint8)).view(torch_dtype(self._dtype))

@@ -1,0 +1,64 @@
+"""A program in flight on the paced emulator."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from tandem.plan.program import PageTransfer, Part, ProgramOp, Queue, StepProgram
+
+CostOf = Callable[[ProgramOp, tuple[int, ...]], float]
+
+
+@dataclass(slots=True)
+class PacedProgram:
+    """A submitted program, and what becomes known of it.
+
+    Attributes:
+        base: operations per queue submitted before it.
+        submitted_s: when it was submitted.
+        launch_s: earliest start of an operation after submission.
+        cost_s: duration of a device operation given the lanes that take part.
+        lanes: what the host's operations need of each lane (opaque here).
+        guards: decided joins: lane -> joined. Lanes not in it take part.
+        forward: for sampling programs, the program whose logits and guards they use.
+        remaining: operations whose end is not known; `end_s` the latest known one.
+    """
+
+    program: StepProgram
+    base: dict[Queue, int]
+    submitted_s: float
+    launch_s: float
+    cost_s: CostOf
+    lanes: tuple[object, ...] = ()
+    guards: dict[int, bool] = field(default_factory=dict[int, bool])
+    forward: "PacedProgram | None" = None
+    pages: dict[tuple[Queue, int], PageTransfer] = field(
+        default_factory=dict[tuple[Queue, int], PageTransfer]
+    )
+    remaining: int = 0
+    end_s: float = 0.0
+    _costs: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
+
+    def __post_init__(self) -> None:
+        self.remaining = len(self.program.template.ops)
+        copies = [op for op in self.program.template.ops if op.part is Part.PAGES]
+        transfers = zip(copies, self.program.transfers, strict=True)
+        self.pages = {(op.queue, op.ordinal): transfer for op, transfer in transfers}
+
+    def active(self, op: ProgramOp) -> tuple[int, ...]:
+        """Lanes of an operation whose guards did not fail."""
+        forward, sampled = self.forward, self.program.sampling_lanes
+        if forward is not None:
+            return tuple(i for i in op.lanes if forward.guards.get(sampled[i], True))
+        if not self.guards:
+            return op.lanes
+        return tuple(i for i in op.lanes if self.guards.get(i, True))
+
+    def duration_s(self, op: ProgramOp) -> float:
+        """Cost of a device operation; layers are alike, so it is computed once per kind."""
+        active = self.active(op)
+        if not active and op.part is not Part.PAGES:
+            return 0.0
+        key = (op.kind, op.part, op.tier, active, op.ordinal if op.part is Part.PAGES else 0)
+        if key not in self._costs:
+            self._costs[key] = self.cost_s(op, active)
+        return self._costs[key]

@@ -1,0 +1,153 @@
+"""What operations truly cost on the emulated accelerator.
+
+The planner never reads this: in paced runs it learns rates from probes, as on a real device. For
+verification the truth may deviate from the roofline in ways that the planner's forms do not
+contain.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tandem.cost.rates import DeviceRates, LinkRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.stage import (
+    CostBreakdown,
+    append_cost,
+    attention_cost,
+    copy_cost,
+    embedding_cost,
+    head_cost,
+    merge_cost,
+    partial_bytes,
+    sampling_cost,
+    stage_cost,
+    staged_qkv_bytes,
+    token_bytes,
+)
+from tandem.memory.page import KVPageSpec
+from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
+from tandem.runtime.paced_work import LaneWork
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.model import ModelSpec
+from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.tier import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """How the truth deviates from the roofline; the default does not.
+
+    Attributes:
+        seed: of the factors and the jitter.
+        terms: every rate and overhead is multiplied by a factor drawn from `1 ± terms`.
+        tile_rows: products run in tiles of so many tokens, so that compute time is a staircase.
+        jitter: every duration is multiplied by a factor drawn from `1 ± jitter`.
+    """
+
+    seed: int = 0
+    terms: float = 0.0
+    tile_rows: int = 1
+    jitter: float = 0.0
+
+
+class PacedTruth:
+    """Durations of device operations.
+
+    Args:
+        page: of the KV cache; its element type is that of the maths.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        page: KVPageSpec,
+        hardware: HardwareSpec,
+        perturbation: Perturbation | None = None,
+    ) -> None:
+        self._model, self._page, self._dtype = model, page, page.dtype
+        self._change = perturbation or Perturbation()
+        draw = random.Random(self._change.seed)
+        self._rates = self._perturb_device(accelerator_rates(hardware, page.dtype), draw)
+        self._links = {
+            Queue.H2D: self._perturb_link(h2d_rates(hardware), draw),
+            Queue.D2H: self._perturb_link(d2h_rates(hardware), draw),
+        }
+        self._jitter = random.Random(draw.random())
+        self._operations = layer_operations(model)
+        pre, _, post = default_stages(self._operations)
+        self._stages = {Part.PRE: pre.of(self._operations), Part.POST: post.of(self._operations)}
+
+    def link(self, queue: Queue) -> LinkRates:
+        """Rates of one direction of the link."""
+        return self._links[queue]
+
+    def compute_s(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> float:
+        """An operation of a forward program, on the lanes that take part."""
+        if op.kind is OpKind.COPY:
+            return self._done(copy_cost(self._staged_bytes(op, lanes), self._links[op.queue]))
+        return self._done(self._accelerator_cost(op, lanes))
+
+    def sample_s(self, op: ProgramOp, rows: int) -> float:
+        """An operation of a sampling program."""
+        if op.kind is OpKind.COPY:
+            return self._done(copy_cost(token_bytes(rows), self._links[op.queue]))
+        return self._done(sampling_cost(self._model, rows, self._rates))
+
+    def transfer_s(self, op: ProgramOp, transfer: PageTransfer) -> float:
+        """A copy of whole KV blocks."""
+        size = len(transfer.source_blocks) * self._page.bytes_per_block
+        return self._done(copy_cost(size, self._links[op.queue]))
+
+    def _accelerator_cost(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> CostBreakdown:
+        model, dtype, rates = self._model, self._dtype, self._rates
+        tokens = sum(lane.tokens for lane in lanes)
+        if op.part is Part.EMBED:
+            return embedding_cost(model, tokens, dtype, rates)
+        if op.part is Part.HEAD:
+            return head_cost(model, sum(lane.logits for lane in lanes), dtype, rates)
+        if op.kind is OpKind.STAGE:
+            return self._stage(op, tokens)
+        if op.kind is OpKind.APPEND:
+            appended = sum(lane.appended[Tier.DEVICE] for lane in lanes)
+            return append_cost(model, appended, dtype, rates)
+        if op.kind is OpKind.ATTEND:
+            (lane,) = lanes
+            return attention_cost(self._operations, lane.attention[Tier.DEVICE], dtype, rates)
+        if op.kind is OpKind.MERGE:
+            return merge_cost(model, tokens, rates)
+        raise ValueError(f"the accelerator does not execute {op.kind} {op.part}")
+
+    def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
+        """Memory by the tokens, compute by whole tiles of them."""
+        operations, tile = self._stages[op.part], self._change.tile_rows
+        cost = stage_cost(operations, tokens, self._dtype, self._rates)
+        if tile == 1:
+            return cost
+        tiled = stage_cost(operations, -(-tokens // tile) * tile, self._dtype, self._rates)
+        return CostBreakdown(tiled.compute_s, cost.memory_s, cost.launch_s)
+
+    def _staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
+        queries = sum(lane.attention[Tier.HOST].tokens for lane in lanes)
+        if op.part is Part.QKV:
+            appended = sum(lane.appended[Tier.HOST] for lane in lanes)
+            return staged_qkv_bytes(self._model, queries, appended, self._dtype)
+        return partial_bytes(self._model, queries)
+
+    def _done(self, cost: CostBreakdown) -> float:
+        jitter = self._change.jitter
+        return cost.total_s * (1 + self._jitter.uniform(-jitter, jitter) if jitter else 1)
+
+    def _factor(self, draw: random.Random) -> float:
+        return 1 + draw.uniform(-self._change.terms, self._change.terms)
+
+    def _perturb_device(self, rates: DeviceRates, draw: random.Random) -> DeviceRates:
+        return DeviceRates(
+            rates.bytes_per_s * self._factor(draw),
+            rates.flops_per_s * self._factor(draw),
+            rates.kernel_overhead_s * self._factor(draw),
+        )
+
+    def _perturb_link(self, rates: LinkRates, draw: random.Random) -> LinkRates:
+        return LinkRates(
+            rates.bytes_per_s * self._factor(draw), rates.latency_s * self._factor(draw)
+        )

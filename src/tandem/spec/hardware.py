@@ -1,0 +1,69 @@
+"""Facts of an accelerator, the link to it and its host, from data sheets and measurements."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tandem.spec.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorFacts:
+    """An accelerator by its data sheet, and which share of that is reached in practice.
+
+    Attributes:
+        memory_bytes: capacity that a program can use.
+        memory_bandwidth_bytes_per_s, flops_per_s: peaks; the latter by element type.
+        memory_efficiency, compute_efficiency: reached shares of the peaks, above 0 and at most 1.
+        launch_latency_s: from the host's submission to the earliest start on the device.
+        kernel_overhead_s: time that each kernel costs the device beside its work.
+    """
+
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    memory_efficiency: float
+    compute_efficiency: float
+    launch_latency_s: float
+    kernel_overhead_s: float
+    flops_per_s: Mapping[DType, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """The link between host and accelerator; rates are those reached from pinned memory.
+
+    Attributes:
+        latency_s: what a copy costs beside its bytes.
+    """
+
+    h2d_bytes_per_s: float
+    d2h_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """The host that the accelerator is paired with.
+
+    Attributes:
+        memory_bandwidth_bytes_per_s: read rate of all cores together, as reached.
+        flops_per_s: float32 matrix products on all cores, as reached.
+    """
+
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    flops_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareSpec:
+    """One pair of accelerator and host.
+
+    Attributes:
+        scaled_from: name of the real pair that this one imitates on a smaller machine, or None.
+    """
+
+    name: str
+    accelerator: AcceleratorFacts
+    link: LinkFacts
+    host: HostFacts
+    scaled_from: str | None = None

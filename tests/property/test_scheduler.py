@@ -1,0 +1,52 @@
+"""Whatever happens to an engine, its tokens, its memory and its promises stay right.
+
+The model is the toy whose KV slots know which token wrote them, so that a wrong block table, a
+block used again too early or a missing wait is an error and not a small difference.
+"""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from tests.support.engines import model_engine, tiny_model, toy_engine
+from tests.support.scenarios import Scenario, scenarios
+from tests.support.script import Generated, Script, max_steps, run
+
+NUM_LAYERS = 2
+
+
+def check_results(
+    scenario: Scenario, results: dict[str, Generated], expected: dict[str, Generated]
+) -> None:
+    """Survivors got exactly the plain run's tokens; the aborted ones a beginning of them."""
+    for request_id, result in results.items():
+        wanted = expected[request_id]
+        if result.aborted:
+            assert result.token_ids == wanted.token_ids[: len(result.token_ids)]
+            continue
+        assert result.token_ids == wanted.token_ids, request_id
+        assert result.finish_reason == wanted.finish_reason
+        assert result.stop_token_id == wanted.stop_token_id
+        assert result.logprobs == wanted.logprobs
+
+
+@given(scenario=scenarios())
+@settings(max_examples=120)
+def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
+    plain = Script.at_once(scenario.script.requests)
+    with toy_engine(scenario.reference(), NUM_LAYERS) as engine:
+        expected = run(engine.core, plain, steps=max_steps(plain, NUM_LAYERS))
+
+    strategy = scenario.switching()
+    bound = max_steps(scenario.script, NUM_LAYERS)
+    with toy_engine(replace(scenario.setup, strategy=strategy), NUM_LAYERS) as engine:
+        results = run(engine.core, scenario.script, steps=bound)
+        engine.check_idle()
+        stats = engine.stats
+
+    check_results(scenario, results, expected)
+    event(f"strategies {sorted(strategy.used)}")
+    event(f"preempted {stats.preemptions > 0}, moved {stats.transfers > 0}")
+    event(f"joins {stats.cohort_joins > 0}, waits {stats.cohort_waits > 0}")

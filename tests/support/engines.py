@@ -1,0 +1,187 @@
+"""Engines for tests: a real model's or the toy's, on any executor, every event checked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+import torch
+
+from tandem.engine.core import EngineCore
+from tandem.engine.stats import EngineStats
+from tandem.engine.stats_collector import StatsCollector
+from tandem.kernels.pages import PageShape
+from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
+from tandem.memory.pool import BlockPool
+from tandem.models.dummy_weights import fill_dummy_weights
+from tandem.models.model import Model
+from tandem.models.weights import allocate_weights
+from tandem.plan.online import OnlinePlan, WeightPlacement
+from tandem.runtime.arena import Arena
+from tandem.runtime.buffers import BufferSpace
+from tandem.runtime.exact import ExactExecutor
+from tandem.runtime.executor import Executor
+from tandem.runtime.inline import InlineExecutor
+from tandem.runtime.kv_store import KVStore
+from tandem.runtime.machine import Machine
+from tandem.runtime.op_runner import OpRunner
+from tandem.runtime.program_context import ContextCache
+from tandem.runtime.threaded import HostDriver, ThreadedExecutor
+from tandem.scheduler.scheduler import Scheduler
+from tandem.spec.dtype import DType
+from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.tier import TIERS, Tier
+from tests.support.provenance import ProvenanceRunner
+from tests.support.setups import Setup
+
+TOY_VOCAB = 50
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class ToyPages:
+    """A page of the toy model: one word and one position per slot, any block size."""
+
+    num_layers: int
+    block_size: int
+
+    @property
+    def page_shape(self) -> tuple[int, int, int, int]:
+        return (2, 1, self.block_size, 1)
+
+    @property
+    def bytes_per_block(self) -> int:
+        return self.num_layers * 2 * self.block_size * 8
+
+
+@dataclass(frozen=True, slots=True)
+class TestEngine:
+    """A core and what a test may want to look into."""
+
+    __test__ = False
+
+    core: EngineCore
+    scheduler: Scheduler
+    executor: Executor
+    machine: Machine
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine's own count."""
+        return self.core.stats()
+
+    def check_idle(self) -> None:
+        """Nothing is held, leased, in transfer or in flight, and no row has an owner."""
+        assert not self.core.has_work()
+        for tier in TIERS:
+            self.scheduler.kv.pools[tier].check_idle()
+        assert len(self.scheduler.rows.owned()) == 0
+        assert not self.scheduler.flight.steps
+        assert not self.scheduler.flight.sampling
+        assert not self.scheduler.flight.moves
+        assert not self.scheduler.flight.late
+
+
+@contextmanager
+def model_engine(model: Model, setup: Setup) -> Iterator[TestEngine]:
+    """An engine over a real model's maths; closed at the end."""
+    page = KVPageSpec.of_model(model.spec, dtype=model.spec.dtype, block_size=setup.block_size)
+    machine = _machine(model, page, setup, model.dtype)
+    with _engine(machine, page, model.spec.num_layers, model.spec.vocab_size, setup) as engine:
+        yield engine
+
+
+@contextmanager
+def toy_engine(setup: Setup, num_layers: int = 2) -> Iterator[TestEngine]:
+    """An engine over the toy model, whose KV slots know their origin; closed at the end."""
+    page = cast(KVPageSpec, ToyPages(num_layers, setup.block_size))
+    machine = _machine(tiny_model(), page, setup, torch.int64)
+    runner = ProvenanceRunner(
+        machine.runner, machine.kv, machine.buffers, machine.slots, TOY_VOCAB
+    )
+    machine.runner = cast(OpRunner, runner)
+    with _engine(machine, page, num_layers, TOY_VOCAB, setup) as engine:
+        yield engine
+
+
+@cache
+def tiny_model(num_layers: int = 2, vocab_size: int = 64) -> Model:
+    """A Llama with dummy weights: hidden 16, two query heads on one key head, float32."""
+    spec = ModelSpec(
+        "llama", vocab_size, 16, num_layers, 2, 1, 8, 24, 512, rope=RopeSpec(), dtype=DType.FLOAT32
+    )
+    weights = allocate_weights(spec, torch.float32, CPU)
+    fill_dummy_weights(weights, spec, 0, None)
+    return Model(spec, weights)
+
+
+def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -> Machine:
+    blocks = {Tier.DEVICE: setup.device_blocks, Tier.HOST: setup.host_blocks}
+    kv = KVStore(page, blocks, dict.fromkeys(TIERS, CPU), dtype)
+    arena = Arena(setup.workspace_bytes)
+    buffers = BufferSpace(arena)
+    slots = torch.zeros(setup.max_num_seqs, dtype=torch.int64)
+    runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor)
+    _, heads, size, dim = page.page_shape
+    contexts = ContextCache(CPU, PageShape(heads, size, dim))
+    return Machine(CPU, runner, kv, buffers, arena, slots, contexts)
+
+
+@contextmanager
+def _engine(
+    machine: Machine, page: KVPageSpec, num_layers: int, vocab_size: int, setup: Setup
+) -> Iterator[TestEngine]:
+    scheduler = Scheduler(
+        setup.scheduler_config(num_layers),
+        setup.make_strategy(),
+        {
+            Tier.DEVICE: BlockPool(Tier.DEVICE, setup.device_blocks),
+            Tier.HOST: BlockPool(Tier.HOST, setup.host_blocks),
+        },
+        vocab_size=vocab_size,
+        eos_ids=setup.eos_ids,
+        enable_prefix_caching=setup.prefix_caching,
+    )
+    executor = _executor(machine, setup)
+    collector = StatsCollector(
+        scheduler, _plan(num_layers, setup), page, MemoryLedger({}), NoMeasures(), "float32"
+    )
+    core = EngineCore(scheduler, executor, collector, overlap=setup.overlap, check=True)
+    try:
+        yield TestEngine(core, scheduler, executor, machine)
+    finally:
+        core.close()
+
+
+def _executor(machine: Machine, setup: Setup) -> Executor:
+    if setup.executor == "inline":
+        return InlineExecutor(machine)
+    if setup.executor == "exact":
+        return ExactExecutor(machine, setup.executor_seed)
+    executor = ThreadedExecutor(machine)
+    executor.start(HostDriver(executor))
+    return executor
+
+
+def _plan(num_layers: int, setup: Setup) -> OnlinePlan:
+    return OnlinePlan(
+        strategy=setup.make_strategy().name,
+        weights=(WeightPlacement(0, num_layers - 1),),
+        device_blocks=setup.device_blocks,
+        host_blocks=setup.host_blocks,
+        block_size=setup.block_size,
+        max_model_len=setup.max_model_len,
+        max_num_seqs=setup.max_num_seqs,
+        max_num_batched_tokens=setup.max_num_batched_tokens,
+    )
+
+
+class NoMeasures:
+    """A device that tells nothing."""
+
+    description = "under test"
+
+    def peak_bytes(self) -> int:
+        return 0

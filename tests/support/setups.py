@@ -1,0 +1,64 @@
+"""How a test wants its engine: sizes, strategy, executor and loop."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.strategies.base import Strategy
+from tandem.scheduler.strategies.registry import make_strategy
+from tandem.spec.config import KVPlacement, PreemptionMode
+
+ExecutorKind = Literal["inline", "threaded", "exact"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One engine under test; the defaults are the plainest one with ample memory.
+
+    Attributes:
+        strategy: by name, or an object of the test's.
+        executor: `exact` draws its order from `executor_seed`.
+        overlap: submit steps ahead of their results.
+    """
+
+    strategy: str | Strategy = "gpu-only"
+    device_blocks: int = 128
+    host_blocks: int = 0
+    block_size: int = 16
+    max_model_len: int = 256
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 256
+    max_num_queued_reqs: int | None = None
+    kv_placement: KVPlacement = "auto"
+    preemption_mode: PreemptionMode = "recompute"
+    prefix_caching: bool = True
+    executor: ExecutorKind = "inline"
+    executor_seed: int = 0
+    overlap: bool = True
+    launch_ahead_steps: int = 2
+    max_cohorts: int = 1
+    max_cohort_rows: int = 256
+    workspace_bytes: int | None = None
+    seed: int = 0
+    eos_ids: tuple[int, ...] = ()
+
+    def make_strategy(self) -> Strategy:
+        """The strategy object."""
+        return make_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
+
+    def scheduler_config(self, num_layers: int) -> SchedulerConfig:
+        """What the scheduler is told."""
+        return SchedulerConfig(
+            num_layers=num_layers,
+            max_model_len=self.max_model_len,
+            block_size=self.block_size,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_queued_reqs=self.max_num_queued_reqs,
+            kv_placement=self.kv_placement,
+            preemption_mode=self.preemption_mode,
+            launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,
+            max_cohorts=self.max_cohorts,
+            max_cohort_rows=self.max_cohort_rows,
+            seed=self.seed,
+        )

@@ -1,0 +1,125 @@
+"""The CUDA driver's ordering, with streams and events that stand for the real ones."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from tandem.devices import cuda
+from tandem.plan.program import Queue
+from tandem.spec.errors import ConfigError
+
+
+@dataclass(eq=False)
+class FakeEvent:
+    """Completes when the test says so."""
+
+    completed: threading.Event = field(default_factory=threading.Event)
+
+    def record(self, stream: "FakeStream") -> None:
+        stream.recorded.append(self)
+        if stream.immediate:
+            self.completed.set()
+
+    def synchronize(self) -> None:
+        assert self.completed.wait(10)
+
+
+@dataclass(eq=False)
+class FakeStream:
+    """Remembers the events recorded on it and those it was told to wait for."""
+
+    immediate: bool = True
+    recorded: list[FakeEvent] = field(default_factory=list)
+    awaited: list[FakeEvent] = field(default_factory=list)
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self.awaited.append(event)
+
+
+class Harness:
+    """A driver over fake streams, and what it has reported."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.accel = FakeStream()
+        self.streams: list[FakeStream] = []
+        monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+        monkeypatch.setattr(torch.cuda, "Stream", self._make_stream)
+        monkeypatch.setattr(torch.cuda, "default_stream", lambda device: self.accel)
+        monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+        self.reports: list[str] = []
+        self.reported = threading.Condition()
+        self.driver: cuda.CudaDriver[str] = cuda.CudaDriver(torch.device("cpu"), self._report)
+
+    def _make_stream(self, device: torch.device) -> FakeStream:
+        self.streams.append(FakeStream())
+        return self.streams[-1]
+
+    def _report(self, name: str) -> None:
+        with self.reported:
+            self.reports.append(name)
+            self.reported.notify_all()
+
+    def await_reports(self, count: int) -> None:
+        with self.reported:
+            assert self.reported.wait_for(lambda: len(self.reports) >= count, timeout=10)
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> Harness:
+    return Harness(monkeypatch)
+
+
+def test_a_stream_waits_for_another_without_blocking_the_host(harness: Harness) -> None:
+    harness.accel.immediate = False
+    harness.driver.done(Queue.ACCEL, 1, "pre")
+    assert harness.driver.wait(Queue.D2H, Queue.ACCEL, 1)
+    assert harness.streams[1].awaited == harness.accel.recorded
+    assert harness.reports == []
+    harness.accel.recorded[0].completed.set()
+    harness.await_reports(1)
+    harness.driver.close()
+
+
+def test_the_cpu_queue_blocks_until_the_stream_has_completed(harness: Harness) -> None:
+    harness.accel.immediate = False
+    harness.driver.done(Queue.ACCEL, 1, "pre")
+    passed = threading.Event()
+
+    def wait() -> None:
+        assert harness.driver.wait(Queue.CPU, Queue.ACCEL, 1)
+        passed.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not passed.wait(0.05)
+    harness.accel.recorded[0].completed.set()
+    assert passed.wait(10)
+    thread.join()
+    harness.await_reports(1)
+    harness.driver.close()
+
+
+def test_streams_wait_for_the_cpu_queue_on_the_host(harness: Harness) -> None:
+    assert not harness.driver.wait(Queue.H2D, Queue.CPU, 1)
+    harness.driver.done(Queue.CPU, 1, "attend")
+    assert harness.driver.wait(Queue.H2D, Queue.CPU, 1)
+    assert harness.reports == ["attend"]
+    harness.driver.close()
+
+
+def test_completions_are_reported_in_order_of_each_queue(harness: Harness) -> None:
+    for value in range(1, 6):
+        harness.driver.done(Queue.ACCEL, value, f"op {value}")
+    harness.await_reports(5)
+    assert harness.reports == [f"op {value}" for value in range(1, 6)]
+    assert harness.driver.wait(Queue.D2H, Queue.ACCEL, 3)
+    harness.driver.close()
+
+
+def test_a_missing_device_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no CUDA device 1"):
+        cuda.open_cuda(1)
