@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -175,6 +175,8 @@ class Trainer:
         self.args = args
         self.tokenizer = Tokenizer.from_file(str(args.out / "tokenizer.json"))
         self.model = Llama(ModelConfig(), args.dropout)
+        if args.initial is not None:
+            self.model.load_state_dict(load_file(args.initial))
         self.average = copy.deepcopy(self.model).eval()
         self.stream = Stream(args, self.tokenizer)
         self.sets = evaluation_sets(args, self.tokenizer)
@@ -267,6 +269,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="directory of the log")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--initial", type=Path, help="model.safetensors to continue from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--length", type=int, default=SHORT_LENGTH)
     parser.add_argument("--long-length", type=int, default=2048)

@@ -99,7 +99,7 @@ def test_openai_snippet_streams(server: Server) -> None:
     (snippet,) = [code for code in PYTHON if "openai" in code]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(snippet.replace(DOCUMENTED_PORT, server.port), {})  # noqa: S102
+        exec(snippet.replace(DOCUMENTED_PORT, server.port), {})
     assert output.getvalue().strip()
 
 
@@ -107,5 +107,5 @@ def test_python_api_snippet_prints_text() -> None:
     (snippet,) = [code for code in PYTHON if "LLM(" in code]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(snippet, {})  # noqa: S102
+        exec(snippet, {})
     assert output.getvalue().strip()

@@ -43,7 +43,7 @@ class FakeStats:
 
 
 def saying(token_ids: Sequence[int], eos_token_id: int = 1) -> Callable[[EngineRequest, int], int]:
-    """For `token_at`: these tokens, then the end. FOREVER_TOKEN's prompts get them over and over."""
+    """For `token_at`: these tokens, then the end; over and over for FOREVER_TOKEN's prompts."""
 
     def token_at(request: EngineRequest, index: int) -> int:
         if request.prompt_token_ids[0] == FOREVER_TOKEN:
@@ -73,6 +73,7 @@ class FakeCore:
     max_waiting: int = 1000
     eos_token_id: int = 1
     token_at: Callable[[EngineRequest, int], int] = default_token
+    step_s: float = 0.0
     step_gate: threading.Semaphore | None = None
     closed: bool = False
     aborted: list[str] = field(default_factory=list)
@@ -113,6 +114,7 @@ class FakeCore:
         self.step_threads.add(threading.get_ident())
         if self.step_gate is not None:
             self.step_gate.acquire()
+        threading.Event().wait(self.step_s)
         if self._crash:
             raise RuntimeError("crashed on purpose")
         outputs = [self._advance(running) for running in self._running.values()]
@@ -171,4 +173,4 @@ def build(config: EngineConfig, progress: Progress = no_progress) -> FakeCore:
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
     progress("loading weights", 2, 2)
-    return FakeCore(max_model_len=config.max_model_len or 512)
+    return FakeCore(max_model_len=config.max_model_len or 512, step_s=0.001)

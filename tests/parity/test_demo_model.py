@@ -1,12 +1,12 @@
 """The packaged model, trained and stored in half precision, agrees with transformers."""
 
 import torch
+from tests.parity.dense_attention import forward
 from transformers import AutoModelForCausalLM
 
 from tandem.models.load import load_model
 from tandem.models.resolve import resolve_model
 from tandem.spec.dtype import DType
-from tests.parity.dense_attention import forward
 
 
 def test_logits_of_the_demo_model_equal_transformers() -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.parity.dense_attention import forward
+from tests.parity.tiny_models import CASES, VOCAB_SIZE, Case, build
 from torch import Tensor
 
 from tandem.models.layer_state import LayerState
@@ -13,8 +15,6 @@ from tandem.models.model import Model
 from tandem.spec.dtype import DType
 from tandem.spec.operations import Stage, live_buffers
 from tandem.spec.parameters import num_parameters, weight_bytes
-from tests.parity.dense_attention import forward
-from tests.parity.tiny_models import CASES, VOCAB_SIZE, Case, build
 
 pytestmark = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 

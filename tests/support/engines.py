@@ -7,6 +7,8 @@ from functools import cache
 from typing import cast
 
 import torch
+from tests.support.provenance import ProvenanceRunner
+from tests.support.setups import Setup
 
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
@@ -33,8 +35,6 @@ from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec, RopeSpec
 from tandem.spec.tier import TIERS, Tier
-from tests.support.provenance import ProvenanceRunner
-from tests.support.setups import Setup
 
 TOY_VOCAB = 50
 CPU = torch.device("cpu")

@@ -13,6 +13,8 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tests.support import toy_maths
+from tests.support.toy_maths import Hashes
 
 from tandem.plan.binding import TierAttention
 from tandem.plan.events import Event
@@ -30,8 +32,6 @@ from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.op_runner import OpRunner, Running
 from tandem.spec.tier import Tier
-from tests.support import toy_maths
-from tests.support.toy_maths import Hashes
 
 _PRODUCTION = (OpKind.SAMPLE, Part.TOKENS, Part.PAGES)
 
@@ -265,9 +265,12 @@ def attend_pages(
         tokens = slice(int(attention.query_start[row]), int(attention.query_start[row + 1]))
         positions = attention.positions[tokens].astype(np.int64)
         table = attention.block_table[row]
-        index = (
-            np.arange(len(table)) if attention.block_index is None else attention.block_index[row]
-        )
+        if attention.block_index is None:
+            table = table[: int(positions.max()) // size + 1]
+            index = np.arange(len(table))
+        else:
+            own = attention.block_index[row] <= positions.max() // size
+            table, index = table[own], attention.block_index[row][own]
         logical = (index.astype(np.int64)[:, None] * size + np.arange(size)).reshape(-1)
         keys = pages[table, 0, 0, :, 0].reshape(-1)
         written = pages[table, 1, 0, :, 0].reshape(-1)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
+from tests.support.script import Script
+from tests.support.setups import Setup
+from tests.support.switching import SwitchingStrategy
 
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.gpu_only import GpuOnly
@@ -10,9 +13,6 @@ from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
-from tests.support.script import Script
-from tests.support.setups import Setup
-from tests.support.switching import SwitchingStrategy
 
 VOCAB = 50
 EOS = 7
@@ -102,14 +102,12 @@ def scripts(draw: st.DrawFn, max_requests: int = 8) -> Script:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
+def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Scenario:
     """Any legal combination, memory mostly far too small for all requests together."""
     script = draw(scripts())
-    block_size = draw(st.sampled_from((2, 4, 16)))
+    block_size = draw(st.sampled_from(block_sizes))
     placement = draw(st.sampled_from(("auto", "auto", "device", "host", "split")))
-    tokens = [len(r.prompt_token_ids) + (r.sampling.max_tokens or 0) for r in script.requests]
-    longest = -(-(max(tokens) - 1) // block_size)
-    device, host, strategies = draw(_memory(placement, longest))
+    device, host, strategies = draw(_memory(placement, script.requests, block_size))
     setup = Setup(
         device_blocks=device,
         host_blocks=host,
@@ -133,14 +131,22 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 @st.composite
 def _memory(
-    draw: st.DrawFn, placement: str, longest: int
+    draw: st.DrawFn, placement: str, requests: list[EngineRequest], block_size: int
 ) -> tuple[int, int, tuple[str, ...]]:
-    """Blocks per tier and the strategies that may serve a request of `longest` blocks with them."""
-    slack = draw(st.integers(0, 6))
-    if placement in ("host", "split"):
-        device, host = draw(st.integers(0, longest)), longest + slack
-    elif placement == "device":
+    """Blocks per tier, each request fitting alone, and the strategies that may serve them there."""
+    tokens = [len(r.prompt_token_ids) + (r.sampling.max_tokens or 0) for r in requests]
+    blocks = [-(-(count - 1) // block_size) for count in tokens]
+    longest, slack = max(blocks), draw(st.integers(0, 6))
+    if placement == "device":
         device, host = longest + slack, draw(st.sampled_from((0, 4, longest)))
+    elif placement == "host":
+        device, host = draw(st.integers(0, longest)), longest + slack
+    elif placement == "split":
+        device = draw(st.integers(0, longest))
+        halves = [-(-len(r.prompt_token_ids) // block_size) // 2 for r in requests]
+        host = slack + max(
+            count - min(half, device) for count, half in zip(blocks, halves, strict=True)
+        )
     else:
         device = draw(st.integers(0, longest + 4))
         host = draw(st.sampled_from((0, 2, longest))) + max(0, longest - device)

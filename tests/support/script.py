@@ -13,7 +13,7 @@ class Script:
 
     Attributes:
         arrivals: by step (from 0), the requests added before it.
-        aborts: by step, the ids aborted before it; unknown and finished ones are ignored.
+        aborts: by step, the ids aborted before it; those not there (yet, or any more) are ignored.
     """
 
     arrivals: Mapping[int, Sequence[EngineRequest]]
@@ -45,7 +45,13 @@ class Generated:
     stop_token_id: int | None = None
     error: str | None = None
     cached_tokens: int = 0
+    arrived: bool = False
     aborted: bool = False
+
+    @property
+    def under_way(self) -> bool:
+        """Accepted, and neither ended nor aborted."""
+        return self.arrived and self.finish_reason is None and not self.aborted
 
 
 class Hang(AssertionError):  # noqa: N818 - what it is, is no error of Python's
@@ -81,8 +87,9 @@ def run(core: EngineCore, script: Script, *, steps: int) -> dict[str, Generated]
             raise Hang(f"not finished after {steps} steps: {core.stats()}")
         for request in script.arrivals.get(step, ()):
             core.add_request(request)
+            results[request.request_id].arrived = True
         for request_id in script.aborts.get(step, ()):
-            results[request_id].aborted |= results[request_id].finish_reason is None
+            results[request_id].aborted |= results[request_id].under_way
             core.abort(request_id)
         _take_outputs(core, results)
         step += 1

@@ -1,6 +1,5 @@
 """Entry point of the `tandem` command: which commands there are, and how errors look."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -36,10 +35,6 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED_STATUS
-    except BrokenPipeError:
-        # The reader has seen enough; nor must the interpreter try to flush at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return status or 0
 
 

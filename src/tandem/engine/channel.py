@@ -15,6 +15,16 @@ _MAX_MESSAGE_BYTES = 1 << 30
 Message = tuple[Any, ...]
 
 
+def pack(*message: object) -> bytes:
+    """A message as it goes over the socket.
+
+    Raises:
+        ValueError, OverflowError, TypeError: it holds something that msgpack cannot express.
+    """
+    body = cast("bytes", msgpack.packb(message))
+    return _LENGTH.pack(len(body)) + body
+
+
 class Channel:
     """One end of a connected stream socket; owned.
 
@@ -27,14 +37,22 @@ class Channel:
         self._send_lock = threading.Lock()
 
     def send(self, *message: object) -> None:
-        """Send one message; waits while the peer's buffer is full.
+        """Pack and send one message; waits while the peer's buffer is full.
+
+        Raises:
+            OSError: the peer is gone.
+            ValueError, OverflowError, TypeError: the message cannot be expressed.
+        """
+        self.send_packed(pack(*message))
+
+    def send_packed(self, packed: bytes) -> None:
+        """Send what `pack` returned; waits while the peer's buffer is full.
 
         Raises:
             OSError: the peer is gone.
         """
-        body = cast("bytes", msgpack.packb(message))
         with self._send_lock:
-            self._connection.sendall(_LENGTH.pack(len(body)) + body)
+            self._connection.sendall(packed)
 
     def receive(self) -> Message | None:
         """Wait for the next message; None when the peer is gone. Lists arrive as tuples."""

@@ -38,6 +38,10 @@ class EngineClient(ABC):
         """End a request with finish reason ABORT and free its memory. Unknown ids are ignored."""
 
     @abstractmethod
+    def abort_all(self) -> None:
+        """Abort every unfinished request."""
+
+    @abstractmethod
     def request_stats(self) -> "Future[Stats]":
         """Ask for the engine's counters; answered between two steps."""
 

@@ -62,6 +62,11 @@ class InProcessClient(EngineClient):
         if self._registry.abort(request_id):
             self._driver.post(Abort(request_id))
 
+    def abort_all(self) -> None:
+        """See `EngineClient.abort_all`."""
+        for request_id in self._registry.unfinished():
+            self.abort(request_id)
+
     def request_stats(self) -> "Future[Stats]":
         """See `EngineClient.request_stats`."""
         number, future = self._pending_stats.open()
@@ -71,7 +76,9 @@ class InProcessClient(EngineClient):
     def close(self) -> None:
         """See `EngineClient.close`."""
         self._driver.post(Close())
-        self._thread.join()
+        # The garbage collector may close a forgotten engine on any thread, its own included.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     @property
     def death(self) -> EngineDeadError | None:

@@ -1,6 +1,7 @@
 """The Python API."""
 
 import contextlib
+import weakref
 from collections.abc import AsyncGenerator, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -49,7 +50,7 @@ class LLM:
         **options: Any,
     ) -> None:
         open_client = open_in_child if isolated else open_in_process
-        self._service = open_service(EngineConfig(model, **options), open_client, progress)
+        self._own(open_service(EngineConfig(model, **options), open_client, progress))
 
     @classmethod
     def load(
@@ -67,7 +68,7 @@ class LLM:
     def over(cls, service: Service) -> "LLM":
         """An LLM over a service that is already loaded; takes it over."""
         llm = cls.__new__(cls)
-        llm._service = service
+        llm._own(service)
         return llm
 
     @property
@@ -156,7 +157,7 @@ class LLM:
 
     def close(self) -> None:
         """Stop the engine and free its memory; requests that still run fail."""
-        self._service.close()
+        self._finalize()
 
     def __enter__(self) -> "LLM":
         return self
@@ -168,6 +169,11 @@ class LLM:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _own(self, service: Service) -> None:
+        self._service = service
+        # Closes an engine that was forgotten, at the interpreter's end at the latest.
+        self._finalize = weakref.finalize(self, service.close)
 
     def _jobs(
         self,

@@ -43,7 +43,9 @@ class Mailbox:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant, since the garbage collector may close an abandoned stream, and so abort its
+        # requests, anywhere: also on a thread that is in here.
+        self._lock = threading.RLock()
         self._events: list[Event] = []
         self._wake: Callable[[], None] | None = None
 
@@ -65,8 +67,14 @@ class Mailbox:
             ready.wait()
 
     async def take_async(self) -> list[Event]:
-        """As `take`, without blocking the running event loop."""
+        """As `take`, without blocking the running event loop.
+
+        The loop gets a turn even if events are there: a fast engine must not starve it.
+        """
         loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        loop.call_soon(_resolve, turn)
+        await turn
         while True:
             ready: asyncio.Future[None] = loop.create_future()
             events = self._take_or_register(lambda ready=ready: _wake_loop(loop, ready))
@@ -76,12 +84,19 @@ class Mailbox:
 
     def _take_or_register(self, wake: Callable[[], None]) -> list[Event]:
         with self._lock:
+            self._wake = wake
             events, self._events = self._events, []
-            self._wake = None if events else wake
+            if events:
+                self._wake = None
         return events
 
 
 def _wake_loop(loop: asyncio.AbstractEventLoop, ready: "asyncio.Future[None]") -> None:
     # A consumer whose loop has ended must not hurt the engine's thread, which calls this.
     if not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: ready.done() or ready.set_result(None))
+        loop.call_soon_threadsafe(_resolve, ready)
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -11,14 +11,14 @@ import threading
 import weakref
 from concurrent.futures import Future
 
-from tandem.engine.channel import Channel, Message
+from tandem.engine.channel import Channel, pack
 from tandem.engine.client import EngineClient, Stats
 from tandem.engine.mailbox import Mailbox
 from tandem.engine.pending_stats import PendingStats
 from tandem.engine.protocol import pack_request, unpack_error, unpack_event
 from tandem.engine.registry import RequestRegistry
 from tandem.spec.config import EngineConfig
-from tandem.spec.errors import EngineDeadError
+from tandem.spec.errors import EngineDeadError, RequestError
 from tandem.spec.progress import Progress, no_progress
 from tandem.spec.request import EngineRequest
 
@@ -49,7 +49,7 @@ class ProcessClient(EngineClient):
         self._pending_stats = PendingStats()
         self._process, self._channel = _spawn()
         self._reap = weakref.finalize(self, _stop, self._process, self._channel)
-        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         try:
             self._channel.send("start", factory, config.to_json())
             self._await_ready(progress)
@@ -71,31 +71,44 @@ class ProcessClient(EngineClient):
     def submit(self, request: EngineRequest, mailbox: Mailbox | None = None) -> Mailbox:
         """See `EngineClient.submit`."""
         mailbox = mailbox or Mailbox()
+        # Packed here, so that what cannot be expressed fails this request and nothing else.
+        try:
+            packed = pack("submit", pack_request(request))
+        except (ValueError, OverflowError, TypeError) as error:
+            raise RequestError(
+                f"the request cannot be sent to the engine ({error}); check its numbers"
+            ) from error
         self._registry.register(request.request_id, mailbox)
-        self._outbox.put(("submit", pack_request(request)))
+        self._outbox.put(packed)
         return mailbox
 
     def abort(self, request_id: str) -> None:
         """See `EngineClient.abort`."""
         if self._registry.abort(request_id):
-            self._outbox.put(("abort", request_id))
+            self._outbox.put(pack("abort", request_id))
+
+    def abort_all(self) -> None:
+        """See `EngineClient.abort_all`."""
+        for request_id in self._registry.unfinished():
+            self.abort(request_id)
 
     def request_stats(self) -> "Future[Stats]":
         """See `EngineClient.request_stats`."""
         number, future = self._pending_stats.open()
-        self._outbox.put(("stats", number))
+        self._outbox.put(pack("stats", number))
         return future
 
     def close(self) -> None:
         """See `EngineClient.close`."""
         self._die(EngineDeadError("the engine was closed"))
-        self._outbox.put(("close",))
+        self._outbox.put(pack("close"))
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_GRACE_S)
         self._reap()
         self._outbox.put(None)
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():
+                thread.join()
 
     @property
     def death(self) -> EngineDeadError | None:
@@ -133,9 +146,9 @@ class ProcessClient(EngineClient):
 
     def _write(self) -> None:
         # A thread of its own, since a send waits while the child's buffer is full.
-        while (message := self._outbox.get()) is not None:
+        while (packed := self._outbox.get()) is not None:
             try:
-                self._channel.send(*message)
+                self._channel.send_packed(packed)
             except OSError:
                 return  # the reader finds out why
 

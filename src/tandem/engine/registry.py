@@ -15,7 +15,7 @@ class RequestRegistry:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant for the reason given in Mailbox
         self._mailboxes: dict[str, Mailbox] = {}
         self._death: EngineDeadError | None = None
 
@@ -47,7 +47,7 @@ class RequestRegistry:
             if mailbox is None:
                 return
             if is_last(event):
-                del self._mailboxes[event.request_id]
+                self._mailboxes.pop(event.request_id, None)
             # Inside the lock, so that an abort cannot overtake an output in the mailbox.
             mailbox.put(event)
 
@@ -58,6 +58,11 @@ class RequestRegistry:
             if mailbox is not None:
                 mailbox.put(RequestOutput(request_id, (), FinishReason.ABORT))
         return mailbox is not None
+
+    def unfinished(self) -> list[str]:
+        """Ids of the requests whose last event has not come."""
+        with self._lock:
+            return list(self._mailboxes)
 
     def fail_all(self, error: EngineDeadError) -> None:
         """Fail every unfinished and every later request with `error`; the first call counts."""

@@ -20,14 +20,16 @@ class DecodeTensors:
 
     Attributes:
         tokens: int64 [rows]; None if they are all tokens of the batch in order.
-        gather: int64 [2 * rows * kv_heads * blocks].
-        slots: slots to read of every block.
+        piece: slots in each of the pieces that blocks are divided into.
+        gather: int64 [2 * rows * kv_heads * pieces].
+        slots: slots to read of every piece.
         num_rows, num_keys: rows, and keys of the longest.
         unused: int64 [u]; gathered slots to clear, None if rows are equally long.
         mask: float32 [rows, 1, 1, num_keys]; 0 or -inf, None if rows are equally long.
     """
 
     tokens: Tensor | None
+    piece: int
     gather: Tensor
     slots: int
     num_rows: int
@@ -116,10 +118,12 @@ def _empty_output(q: Tensor, covered: bool) -> AttentionOutput:
 
 
 def _attend_group(q: Tensor, pages: Tensor, group: DecodeTensors, scale: float) -> AttentionOutput:
-    _, _, kv_heads, block_size, head_dim = pages.shape
+    kv_heads, head_dim = pages.shape[2], pages.shape[4]
     rows = q if group.tokens is None else q.index_select(0, group.tokens)
-    blocks = pages.view(-1, block_size, head_dim)[:, : group.slots]
-    gathered = blocks.index_select(0, group.gather).float()
+    pieces = pages.view(-1, group.piece, head_dim)
+    if group.slots < group.piece:
+        pieces = pieces[:, : group.slots]
+    gathered = pieces.index_select(0, group.gather).float()
     if group.unused is not None:
         gathered.view(-1, head_dim).index_fill_(0, group.unused, 0.0)
     k, v = gathered.view(2, group.num_rows, kv_heads, -1, head_dim)[:, :, :, : group.num_keys]
@@ -160,6 +164,7 @@ def _decode_tensors(group: DecodeGroup, num_tokens: int, device: torch.device) -
     return DecodeTensors(
         # Tokens of a group ascend, so as many as the batch has are all of them.
         tokens=None if num_rows == num_tokens else upload(group.tokens, device),
+        piece=group.piece,
         gather=upload(group.gather, device),
         slots=group.slots,
         num_rows=num_rows,

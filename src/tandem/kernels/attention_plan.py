@@ -9,6 +9,7 @@ Gathers are of `pages` viewed as `[num_blocks * 2 * kv_heads, block_size, head_d
 that leaves each head's keys contiguous.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from tandem.plan.binding import IntArray, LongArray, TierAttention
 # a batch of 32 with 1,024 keys ran 2.5 times slower in one gather than in chunks.
 DECODE_GATHER_BYTES = 16 << 20
 SPAN_GATHER_BYTES = 64 << 20
+GATHER_SLOTS = 16  # decode reads pieces of blocks, since a row's last block is seldom full
 MAX_PADDING = 2  # a decode group's longest row has at most this many times its shortest's blocks
 
 
@@ -29,14 +31,16 @@ class DecodeGroup:
 
     Attributes:
         tokens: int64 [rows]; token of the batch of each row.
-        gather: int64 [2 * rows * kv_heads * blocks]; K of every row, then V.
-        slots: slots read of every block: all, or if there is one block per row as many as needed.
+        piece: slots in the pieces that blocks are divided into; divides the block size.
+        gather: int64 [2 * rows * kv_heads * pieces]; K of every row, then V.
+        slots: slots read of every piece: all, or if there is one per row as many as needed.
         num_keys: int64 [rows]; keys each row sees, at least 1.
-        unused: int64 [u]; slots of the gathered `[2 * rows * kv_heads * blocks * slots]` that the
+        unused: int64 [u]; slots of the gathered `[2 * rows * kv_heads * pieces * slots]` that the
             longest row uses and another does not: they may hold anything, so they are cleared.
     """
 
     tokens: LongArray
+    piece: int
     gather: LongArray
     slots: int
     num_keys: LongArray
@@ -138,16 +142,19 @@ def _decode_group(
     rows: LongArray, table: IntArray, visible: LongArray, shape: PageShape
 ) -> DecodeGroup:
     num_keys = visible[rows]
-    blocks = -(-num_keys // shape.block_size)
-    width = int(blocks.max())
-    column = np.arange(width)
-    # Padding repeats the row's last block: reading a block of another row would read bytes that
+    piece = math.gcd(GATHER_SLOTS, shape.block_size)
+    per_block = shape.block_size // piece
+    pieces = -(-num_keys // piece)
+    width = int(pieces.max())
+    # Padding repeats the row's last piece: reading a block of another row would read bytes that
     # may be in flight.
-    ids = np.take_along_axis(table[rows], np.minimum(column, blocks[:, None] - 1), 1)
-    gather = _gather_index(ids, shape)  # [2, rows, kv_heads, width]
-    slots = shape.block_size if width > 1 else int(num_keys.max())
+    block, part = np.divmod(np.minimum(np.arange(width), pieces[:, None] - 1), per_block)
+    ids = np.take_along_axis(table[rows], block, 1)
+    # [2, rows, kv_heads, width]
+    gather = _gather_index(ids, shape) * per_block + part[:, None, :]
+    slots = piece if width > 1 else int(num_keys.max())
     unused = _unused_slots(num_keys, width * slots, shape)
-    return DecodeGroup(rows, gather.reshape(-1), slots, num_keys, unused)
+    return DecodeGroup(rows, piece, gather.reshape(-1), slots, num_keys, unused)
 
 
 def _unused_slots(num_keys: LongArray, padded: int, shape: PageShape) -> LongArray:

@@ -36,11 +36,36 @@ def append_kv(
     slots: Tensor,  # int64 [t]
 ) -> None:
     """Write new keys and values into their slots, in the pages' element type."""
-    block_size = pages.shape[3]
-    block = torch.div(slots, block_size, rounding_mode="floor")
-    offset = slots - block * block_size
-    by_token = pages.permute(0, 3, 1, 2, 4)  # [num_blocks, block_size, 2, kv_heads, head_dim]
-    by_token[block, offset] = torch.stack((k, v), dim=1).to(pages.dtype)
+    append_kv_rows(pages, k, v, page_rows(slots, PageShape.of(pages)))
+
+
+def page_rows(slots: Tensor, shape: PageShape) -> Tensor:
+    """Where each token's K and V heads lie in one layer's pages, viewed as rows of `head_dim`.
+
+    The same for all layers of a step, so that it is computed once.
+
+    Args:
+        slots: int64 [t].
+
+    Returns:
+        int64 [t * 2 * kv_heads]; per token its K heads, then its V heads.
+    """
+    block = torch.div(slots, shape.block_size, rounding_mode="floor")
+    first = block * (2 * shape.kv_heads * shape.block_size) + slots % shape.block_size
+    head = torch.arange(2 * shape.kv_heads, device=slots.device) * shape.block_size
+    return (first[:, None] + head).view(-1)
+
+
+def append_kv_rows(
+    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; one layer, written in place
+    k: Tensor,  # [t, kv_heads, head_dim]
+    v: Tensor,  # [t, kv_heads, head_dim]
+    rows: Tensor,  # int64 [t * 2 * kv_heads]; of `page_rows`
+) -> None:
+    """`append_kv` for slots whose rows are known."""
+    head_dim = pages.shape[4]
+    entries = torch.stack((k, v), dim=1).to(pages.dtype)
+    pages.view(-1, head_dim).index_copy_(0, rows, entries.view(-1, head_dim))
 
 
 def copy_blocks(

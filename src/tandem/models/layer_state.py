@@ -42,6 +42,18 @@ class LayerState:
         """T."""
         return self.positions.shape[0]
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the positions and the live activations."""
+        live = (
+            self.x, self.q, self.k, self.v, self.attention, self.gate, self.up, self.mlp,
+        )  # fmt: skip
+        size = self.positions.nbytes + self.residual.nbytes
+        for tensor in live:
+            if tensor is not None:
+                size += tensor.nbytes
+        return size
+
     def finish_attention(self, attention: Tensor) -> None:
         """Move past attention: keep its result [T, heads, head_dim], let go of q, k and v."""
         self.attention = attention

@@ -49,6 +49,7 @@ class LayerSteps:
             "FC.1": self._fc1,
         }
         self._fused: Mapping[tuple[str, ...], Step] = {
+            ("Q", "K", "V", "Rope"): self._qkv_rotated,
             ("Q", "K", "V"): self._qkv,
             ("FC.gate", "FC.up"): self._gate_up,
         }
@@ -82,8 +83,18 @@ class LayerSteps:
     def _qkv(self, weights: Modules, state: LayerState) -> None:
         spec, whole = self._spec, linear(weights["qkv"], taken(state.x, "x"))
         heads = whole.view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
-        state.q, state.k, state.v = heads.split(
+        state.q, state.k, state.v = heads.split_with_sizes(
             [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads], dim=1
+        )
+        state.x = None
+
+    def _qkv_rotated(self, weights: Modules, state: LayerState) -> None:
+        spec, whole = self._spec, linear(weights["qkv"], taken(state.x, "x"))
+        heads = whole.view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
+        turning = spec.num_heads + spec.num_kv_heads
+        both, state.v = heads.split_with_sizes([turning, spec.num_kv_heads], dim=1)
+        state.q, state.k = rotate(both, self._rotation(state)).split_with_sizes(
+            [spec.num_heads, spec.num_kv_heads], dim=1
         )
         state.x = None
 
@@ -108,10 +119,14 @@ class LayerSteps:
 
     def _rope(self, weights: Modules, state: LayerState) -> None:
         del weights
+        rotation = self._rotation(state)
+        state.q = rotate(taken(state.q, "q"), rotation)
+        state.k = rotate(taken(state.k, "k"), rotation)
+
+    def _rotation(self, state: LayerState) -> tuple[Tensor, Tensor]:
         if state.rotation is None:
             state.rotation = rotation_of(state.positions, taken(self._frequencies, "frequencies"))
-        state.q = rotate(taken(state.q, "q"), state.rotation)
-        state.k = rotate(taken(state.k, "k"), state.rotation)
+        return state.rotation
 
     def _output(self, weights: Modules, state: LayerState) -> None:
         add_linear(

@@ -46,4 +46,4 @@ def rotate(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = rotation
     wide = heads.float()
     swapped = wide.roll(heads.shape[-1] // 2, -1)
-    return torch.addcmul(wide * cos, swapped, sin).to(heads.dtype)
+    return (wide * cos).addcmul_(swapped, sin).to(heads.dtype)

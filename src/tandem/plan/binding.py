@@ -19,8 +19,9 @@ LongArray = NDArray[np.int64]
 class TierAttention:
     """The part of a lane's attention whose keys lie in one tier.
 
-    Only rows that hold at least one block in this tier appear. Padding entries of `block_table`
-    are 0 and those of `block_index` are a large number, so that masking by position drops them.
+    Only rows that hold at least one block in this tier appear. Entries of `block_table` beyond a
+    row's own blocks mean nothing and must not be read; where `block_index` is given it holds a large
+    number there, so that masking by position drops them.
 
     Attributes:
         token_index: int64 [t]; which of the lane's tokens take part, or None for all of them.

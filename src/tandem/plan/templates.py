@@ -178,7 +178,9 @@ class _SweepBuilder:
         for i in lanes:
             lane = self._lanes[i]
             if lane.cursor == layer:
-                self._upload(layer, i, (), i)
+                # the bounded wait for the cohort begins when the sweep has come to this layer
+                reached = self._b.counts[Queue.ACCEL]
+                self._upload(layer, i, (SignalRef(Queue.ACCEL, reached),) if reached else (), i)
             parts = (BufferRef(DEVICE_PARTIAL, i),) if lane.device else ()
             parts += (BufferRef(STAGED_PARTIAL, i),) if lane.host else ()
             self._b.add(

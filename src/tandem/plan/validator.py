@@ -3,19 +3,37 @@
 Happens-before is computed with a vector clock per operation (one entry per queue). Two accesses to
 one buffer, at least one a write, must be ordered by it. Exempt are KV pages against page copies:
 the block pool keeps their blocks apart (a copy's target is IN_TRANSFER, its source row is
-quiescent).
+quiescent). A buffer that every layer writes anew must hold the reader's own layer, and a queue
+touches only memory that it reaches: otherwise a copy is missing.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tandem.plan.program import BufferRef, OpKind, Part, ProgramOp, ProgramTemplate, Queue
-from tandem.plan.templates import LOGITS, SAMPLED, SLOTS, TOKENS
+from tandem.plan.templates import (
+    DEVICE_PARTIAL,
+    HOST_PARTIAL,
+    HOST_QKV,
+    LOGITS,
+    QKV,
+    SAMPLED,
+    SLOTS,
+    STAGED_PARTIAL,
+    STATE,
+    TOKENS,
+    pages,
+)
+from tandem.spec.tier import Tier
 
 Clock = dict[Queue, int]
 _Key = tuple[object, ...]
 _PROGRAM_LOCAL = {SAMPLED, TOKENS}
 _ALWAYS_DEFINED = {SLOTS}
+_PER_LAYER = {QKV, HOST_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL}
+# what a cohort brings from an earlier sweep
+_CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}
+_IN_HOST_MEMORY = {HOST_QKV, HOST_PARTIAL, TOKENS, pages(Tier.HOST, -1).name}
 
 
 class ProgramError(AssertionError):
@@ -41,6 +59,7 @@ class _Access:
     position: int
     clock: Clock
     what: str
+    layer: int
 
 
 @dataclass(slots=True)
@@ -100,9 +119,11 @@ def _check_op(state: _State, placed: Placed, op: ProgramOp, index: int) -> None:
         _join(clock, state.at.get((wait.queue, state.base.get(wait.queue, 0) + wait.ordinal), {}))
     if op.joins is not None:
         _join(clock, state.cohort_attend.get(placed.lane_keys[op.joins], {}))
-    access = _Access(op.queue, position, clock, _name(op))
+    access = _Access(op.queue, position, clock, _name(op), op.layer)
+    for ref in (*op.reads, *op.writes):
+        _check_reach(op, ref)
     for ref in op.reads:
-        _check_read(state, placed, op, _key(placed, ref, index), access)
+        _check_read(state, placed, op, ref, _key(placed, ref, index), access)
     for ref in op.writes:
         _check_write(state, op, _key(placed, ref, index), access)
     done = {**clock, op.queue: position}
@@ -112,12 +133,22 @@ def _check_op(state: _State, placed: Placed, op: ProgramOp, index: int) -> None:
         state.cohort_attend[placed.lane_keys[op.lanes[0]]] = done
 
 
-def _check_read(state: _State, placed: Placed, op: ProgramOp, key: _Key, access: _Access) -> None:
+def _check_reach(op: ProgramOp, ref: BufferRef) -> None:
+    unreachable = Queue.ACCEL if ref.name in _IN_HOST_MEMORY else Queue.CPU
+    if op.queue is unreachable:
+        raise ProgramError(f"{_name(op)} touches {ref.name}, which {op.queue} cannot reach")
+
+
+def _check_read(
+    state: _State, placed: Placed, op: ProgramOp, ref: BufferRef, key: _Key, access: _Access
+) -> None:
     writer = state.writers.get(key)
-    if writer is None and not _is_input(placed, op, key):
+    if writer is None and not _is_input(placed, op, ref):
         raise ProgramError(f"{access.what} reads {key}, which nothing wrote")
     if writer is not None and not _before(writer, access):
         raise ProgramError(f"{access.what} may read {key} before {writer.what} wrote it")
+    if writer is not None and ref.name in _PER_LAYER and writer.layer != op.layer:
+        raise ProgramError(f"{access.what} reads {key} as {writer.what} left it")
     state.readers.setdefault(key, []).append(access)
 
 
@@ -134,18 +165,15 @@ def _check_write(state: _State, op: ProgramOp, key: _Key, access: _Access) -> No
     state.readers[key] = []
 
 
-def _is_input(placed: Placed, op: ProgramOp, key: _Key) -> bool:
+def _is_input(placed: Placed, op: ProgramOp, ref: BufferRef) -> bool:
     """Buffers that may hold something from before the sequence."""
-    name = str(key[0])
-    if name in _ALWAYS_DEFINED or name.startswith("pages."):
+    if ref.name in _ALWAYS_DEFINED or ref.name.startswith("pages."):
         return True
-    if name == LOGITS and op.kind is OpKind.SAMPLE:
+    if ref.name == LOGITS and op.kind is OpKind.SAMPLE:
         return True
-    lane = op.lanes[0] if len(op.lanes) == 1 else None
-    # a joining cohort's residual and partial results stem from an earlier sweep
-    return any(
-        placed.template.lanes[i].cursor is not None for i in (op.lanes if lane is None else (lane,))
-    )
+    if ref.name not in _CARRIED or placed.template.lanes[ref.lane].cursor is None:
+        return False
+    return ref.name != HOST_PARTIAL or op.joins == ref.lane
 
 
 def _key(placed: Placed, ref: BufferRef, index: int) -> _Key:

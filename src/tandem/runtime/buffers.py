@@ -5,7 +5,6 @@ from enum import StrEnum
 
 import torch
 
-from tandem.models.layer_state import LayerState
 from tandem.plan.program import Queue
 from tandem.runtime.arena import Arena
 
@@ -102,11 +101,9 @@ class BufferSpace:
 def size_bytes(value: object) -> int:
     """Bytes of a stored value: a tensor, a tuple of values, or an object that knows its size."""
     if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
+        return value.nbytes
     if isinstance(value, tuple):
         return sum(size_bytes(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, LayerState):
-        return size_bytes(value.positions) + sum(size_bytes(t) for t in value.buffers().values())
     return int(getattr(value, "size_bytes", 0))
 
 

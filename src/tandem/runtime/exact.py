@@ -20,6 +20,7 @@ from tandem.runtime.op_runner import Running
 from tandem.spec.tier import Tier
 
 _REFUSE_JOIN = 0.3
+_PACES = (0.05, 1.0, 1.0)
 _MAX_STEPS_PER_POLL = 12
 
 
@@ -43,6 +44,8 @@ class ExactExecutor:
     def __init__(self, machine: Machine, seed: int = 0) -> None:
         self._machine = machine
         self._random = random.Random(seed)
+        # some queues crawl: a cohort is often late, a copy often outruns the maths
+        self._pace = {queue: self._random.choice(_PACES) for queue in Queue}
         self._queues: dict[Queue, deque[_Entry]] = {queue: deque() for queue in Queue}
         self._started: dict[Queue, _Entry] = {}
         self._submitted = dict.fromkeys(Queue, 0)
@@ -95,7 +98,8 @@ class ExactExecutor:
                 heads = [str(q[0].running) for q in self._queues.values() if q]
                 raise DeadlockError(f"nothing can run; queue heads: {heads}")
             return False
-        queue = self._random.choice(choices)
+        paces = [self._pace[queue] for queue in choices]
+        queue = self._random.choices(choices, paces)[0]
         try:
             if queue in self._started:
                 self._end(queue)

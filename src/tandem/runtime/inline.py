@@ -1,5 +1,7 @@
 """The host interpreter: operations run in program order, on the caller's thread."""
 
+import torch
+
 from tandem.plan.events import Event, Failed
 from tandem.plan.program import StepProgram
 from tandem.runtime.executor import Rank
@@ -25,17 +27,21 @@ class InlineExecutor:
 
     def submit(self, program: StepProgram) -> None:
         """Run the program; its events are there at the next `poll`."""
-        machine = self._machine
-        context = machine.prepare(program)
+        context = self._machine.prepare(program)
         try:
-            for op in program.template.ops:
-                running = Running(op, context)
-                if op.joins is not None and not machine.cohort_ready(running):
-                    raise RuntimeError(f"{running}: a cohort's attention never ran")
-                machine.runner.run(running)
-                self._events += machine.finish(running)
+            # entered once: entering it for every operation costs as much as a small one
+            with torch.inference_mode():
+                for op in program.template.ops:
+                    self._run(Running(op, context))
         except Exception as error:  # noqa: BLE001 - reported as Failed
             self._events.append(Failed(program.step_id, f"{type(error).__name__}: {error}"))
+
+    def _run(self, running: Running) -> None:
+        machine = self._machine
+        if running.op.joins is not None and not machine.cohort_ready(running):
+            raise RuntimeError(f"{running}: a cohort's attention never ran")
+        machine.runner.run(running)
+        self._events += machine.finish(running)
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events of everything submitted since the last call."""

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from tandem.kernels.attention import AttentionBatch
-from tandem.kernels.pages import PageShape
+from tandem.kernels.pages import PageShape, page_rows
 from tandem.plan.binding import LaneBinding
 from tandem.plan.program import LaneSlot
 from tandem.spec.tier import Tier
@@ -21,12 +21,14 @@ class TierContext:
 
     Attributes:
         attend: int64 [t] on the accelerator. append: int64 [u] on the accelerator.
-        slots: int64 [u] where the tier's pages are. batch: for queries already selected.
+        slots: int64 [u] where the tier's pages are; page_rows: int64 [u * 2 * kv_heads], the same
+            as `append_kv_rows` wants it. batch: for queries already selected.
     """
 
     attend: Selection
     append: Selection
     slots: torch.Tensor | None
+    page_rows: torch.Tensor | None
     batch: AttentionBatch | None
 
 
@@ -73,10 +75,12 @@ def _tier_context(
     batch = None
     if attention is not None:
         batch = AttentionBatch.from_binding(replace(attention, token_index=None), home, shape)
+    slots = None if append is None else to_device(append.slots, home)
     return TierContext(
         attend=None if attention is None else _selection(attention.token_index, device),
         append=None if append is None else _selection(append.token_index, device),
-        slots=None if append is None else to_device(append.slots, home),
+        slots=slots,
+        page_rows=None if slots is None else page_rows(slots, shape),
         batch=batch,
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from tandem.kernels.attention import paged_attention
-from tandem.kernels.pages import append_kv, copy_blocks
+from tandem.kernels.pages import append_kv_rows, copy_blocks
 from tandem.kernels.sampling import SampledTokens, sample
 from tandem.kernels.state import merge_states
 from tandem.models.layer_state import LayerState
@@ -83,14 +83,20 @@ class OpRunner:
         }
         self._tokens: dict[tuple[int, int], TokensSampled] = {}
 
-    @torch.inference_mode()
     def run(self, running: Running) -> None:
         """Execute one operation; lanes whose guard failed are left out."""
-        self._table[(running.op.kind, running.op.part)](running)
+        execute = self._table[(running.op.kind, running.op.part)]
+        if torch.is_inference_mode_enabled():
+            execute(running)
+            return
+        with torch.inference_mode():
+            execute(running)
 
     def events(self, running: Running) -> list[Event]:
         """What the end of this operation tells the scheduler."""
         op, context = running.op, running.context
+        if op.event is None:
+            return []
         step = context.program.step_id
         if op.event is EventKind.LANE_DONE:
             return [LaneDone(step, lane) for lane in context.active(op)]
@@ -155,14 +161,14 @@ class OpRunner:
         pages = self._kv.layer(tier_name, running.op.layer, running.op.queue)
         for lane in self._lanes(running):
             tier = lane.tiers[tier_name]
-            if tier.slots is None:
+            if tier.page_rows is None:
                 continue
             if tier_name is Tier.HOST:
                 _, key, value = self._get(running, HOST_QKV, lane)
             else:
                 _, key, value = _qkv(self._state(running, lane))
                 key, value = select(key, tier.append), select(value, tier.append)
-            append_kv(pages, key, value, tier.slots)
+            append_kv_rows(pages, key, value, tier.page_rows)
 
     def _attend(self, running: Running) -> None:
         tier_name = _tier(running.op)

@@ -140,8 +140,11 @@ class ThreadedExecutor:
                 self.failed(entry.running, error)
 
     def _await(self, queue: Queue, entry: _Entry, driver: QueueDriver) -> bool:
+        # a join's bounded wait is the host's: it must not begin before the sweep is there, so its
+        # operation waits as the CPU queue does, blocking this thread
+        waiter = queue if entry.running.op.joins is None else Queue.CPU
         for wait in entry.running.op.waits:
-            while not driver.wait(queue, wait.queue, entry.base[wait.queue] + wait.ordinal):
+            while not driver.wait(waiter, wait.queue, entry.base[wait.queue] + wait.ordinal):
                 if self._failed.is_set():
                     return False
         if entry.running.op.joins is not None:

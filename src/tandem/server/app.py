@@ -46,7 +46,7 @@ def create_app(context: ServerContext) -> FastAPI:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        message = f"there is no {request.url.path} here; see docs/howto/serve.md for the routes"
+        message = f"there is no {request.url.path} here; the API's routes begin with /v1/"
         return ApiError(404, message, code="unknown_url").response()
     if error.status_code == 405:
         message = f"{request.method} is not allowed for {request.url.path}; use another method"

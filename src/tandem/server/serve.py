@@ -1,5 +1,6 @@
 """Binds, loads, serves, and leaves nothing behind."""
 
+import asyncio
 import signal
 import socket
 import sys
@@ -7,7 +8,7 @@ from collections.abc import Callable
 
 import uvicorn
 
-from tandem.compose import open_in_child, open_in_process, open_service
+from tandem.compose import Service, open_in_child, open_in_process, open_service
 from tandem.server.app import create_app
 from tandem.server.context import ServerContext
 from tandem.server.metrics import ServerMetrics
@@ -17,6 +18,8 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.progress import Progress, no_progress
 
 _BACKLOG = 2048
+# For the answers of aborted requests to reach their clients.
+_LAST_WORDS_S = 2
 
 
 def bind(settings: ServerSettings) -> socket.socket:
@@ -68,7 +71,7 @@ def serve_model(
         raise
 
     def run() -> int:
-        server = uvicorn.Server(_uvicorn_config(settings))
+        server = DrainingServer(settings, service)
 
         def stop() -> None:
             server.should_exit = True
@@ -94,10 +97,26 @@ def serve_model(
     return run
 
 
-def _uvicorn_config(settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
-        app=None,  # pyright: ignore[reportArgumentType]
-        log_level=settings.log_level,
-        timeout_graceful_shutdown=settings.shutdown_timeout_s,
-        server_header=False,
-    )
+class DrainingServer(uvicorn.Server):
+    """Lets requests finish when it is stopped, aborts those that take too long, and still answers
+    them: a stream ends with finish reason `abort`, not in the middle of a line.
+    """
+
+    def __init__(self, settings: ServerSettings, service: Service) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app=None,  # pyright: ignore[reportArgumentType]
+                log_level=settings.log_level,
+                timeout_graceful_shutdown=settings.shutdown_timeout_s + _LAST_WORDS_S,
+                server_header=False,
+            )
+        )
+        self._settings = settings
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, then stop."""
+        loop = asyncio.get_running_loop()
+        abort_all = self._service.frontend.client.abort_all
+        loop.call_later(self._settings.shutdown_timeout_s, abort_all)
+        await super().shutdown(sockets)

@@ -7,6 +7,9 @@ from tandem.spec.errors import RequestError
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 1024
+MAX_STOP_TOKEN_IDS = 1024
+MAX_COUNT = 2**31 - 1
+"""Counts and token ids lie in 32-bit columns on every device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,17 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _check(
-            self.max_tokens is None or self.max_tokens >= 1,
+            self.max_tokens is None or 1 <= self.max_tokens <= MAX_COUNT,
             "max_tokens",
             self.max_tokens,
-            "at least 1",
+            f"between 1 and {MAX_COUNT}",
         )
-        _check(self.min_tokens >= 0, "min_tokens", self.min_tokens, "at least 0")
+        _check(
+            0 <= self.min_tokens <= MAX_COUNT,
+            "min_tokens",
+            self.min_tokens,
+            f"between 0 and {MAX_COUNT}",
+        )
         if self.max_tokens is not None:
             _check(
                 self.min_tokens <= self.max_tokens,
@@ -58,7 +66,12 @@ class SamplingParams:
             0.0 <= self.temperature <= 100.0, "temperature", self.temperature, "between 0 and 100"
         )
         _check(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
-        _check(self.top_k >= -1, "top_k", self.top_k, "0 or -1 (off) or at least 1")
+        _check(
+            -1 <= self.top_k <= MAX_COUNT,
+            "top_k",
+            self.top_k,
+            f"0 or -1 (off) or between 1 and {MAX_COUNT}",
+        )
         _check(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "between 0 and 1")
         _check(
             0.0 < self.repetition_penalty <= 100.0,
@@ -92,6 +105,14 @@ class SamplingParams:
         )
         _check(all(self.stop), "stop", "''", "non-empty strings")
         _check(
+            len(self.stop_token_ids) <= MAX_STOP_TOKEN_IDS,
+            "stop_token_ids",
+            len(self.stop_token_ids),
+            f"at most {MAX_STOP_TOKEN_IDS} ids",
+        )
+        _check_token_ids("stop_token_ids", self.stop_token_ids)
+        _check_token_ids("logit_bias", tuple(token_id for token_id, _ in self.logit_bias))
+        _check(
             len(self.logit_bias) <= MAX_LOGIT_BIAS,
             "logit_bias",
             len(self.logit_bias),
@@ -123,6 +144,12 @@ class SamplingParams:
             or self.presence_penalty != 0.0
             or self.frequency_penalty != 0.0
         )
+
+
+def _check_token_ids(param: str, token_ids: tuple[int, ...]) -> None:
+    for token_id in token_ids:
+        wanted = f"token ids between 0 and {MAX_COUNT}"
+        _check(0 <= token_id <= MAX_COUNT, param, token_id, wanted)
 
 
 def _check(ok: bool, param: str, value: object, wanted: str) -> None:

@@ -15,8 +15,9 @@ from tests.fakes.core import BROKEN_TOKEN, CRASH_TOKEN, FOREVER_TOKEN, KILL_TOKE
 
 from tandem.engine.client import EngineClient
 from tandem.engine.inprocess import InProcessClient
-from tandem.engine.mailbox import Accepted, Failed, Mailbox
+from tandem.engine.mailbox import Accepted, Event, Failed, Mailbox
 from tandem.engine.process_client import ProcessClient
+from tandem.engine.registry import RequestRegistry
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import (
     ContextLengthError,
@@ -192,6 +193,14 @@ def test_a_child_killed_while_loading_is_reported() -> None:
         in_child("killed")
 
 
+def test_what_cannot_be_sent_fails_alone() -> None:
+    client = in_child()
+    with pytest.raises(RequestError, match="cannot be sent"):
+        client.submit(request("huge", 10**30))
+    assert tokens(follow(client, request("good", 7, max_tokens=2))) == [7, 7]
+    client.close()
+
+
 def test_a_childs_death_fails_its_requests() -> None:
     client = ProcessClient(FACTORY, EngineConfig("fake"))
     mailbox = client.submit(request("a", FOREVER_TOKEN))
@@ -243,3 +252,19 @@ def test_the_child_dies_with_its_parent() -> None:
     assert result.returncode == -signal.SIGKILL
     pid = int(result.stdout)
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_abandoned_stream_may_be_collected_anywhere() -> None:
+    """The garbage collector can run an abort on a thread that is delivering."""
+    registry, mailbox = RequestRegistry(), Mailbox()
+    registry.register("a", mailbox)
+    registry.register("b", mailbox)
+
+    class AbortingMailbox(Mailbox):
+        def put(self, event: Event) -> None:
+            assert registry.abort("b") or event.request_id == "b"
+            super().put(event)
+
+    registry.register("c", AbortingMailbox())
+    registry.deliver(RequestOutput("c", (1,)))
+    assert [event.request_id for event in mailbox.take()] == ["b"]

@@ -27,7 +27,9 @@ SAID = "The quick brown fox jumps over the lazy dog. 🦜 The end."
 @pytest.fixture
 def core(tokenizer: Tokenizer) -> FakeCore:
     """Says `SAID`, then the end-of-sequence token."""
-    return FakeCore(token_at=saying(tokenizer.encode(SAID, add_special_tokens=False), EOS))
+    return FakeCore(
+        step_s=0.001, token_at=saying(tokenizer.encode(SAID, add_special_tokens=False), EOS)
+    )
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def run(frontend: Frontend, *jobs: Job) -> list[GenerationOutput]:
 
 
 def say(frontend: Frontend, **sampling: object) -> GenerationOutput:
-    params = SamplingParams(**{"max_tokens": 100, **sampling})  # pyright: ignore[reportArgumentType]
+    params = SamplingParams(**{"max_tokens": 100, **sampling})
     return run(frontend, Job(frontend.text_prompt("Say it."), params))[0]
 
 
@@ -56,7 +58,7 @@ def test_text_is_whole_and_the_end_token_has_none(frontend: Frontend) -> None:
     (sample,) = output.outputs
     assert sample.text == SAID
     assert sample.token_ids[-1] == EOS
-    assert (sample.finish_reason, sample.stop_reason) == (FinishReason.STOP, EOS)
+    assert (sample.finish_reason, sample.stop_reason) == (FinishReason.STOP, None)
 
 
 def test_a_stop_token_that_has_a_text_is_silent_unless_wanted(frontend: Frontend) -> None:
@@ -135,6 +137,12 @@ def test_token_ids_outside_the_vocabulary_are_refused(frontend: Frontend, token_
         frontend.token_prompt([5, token_id])
 
 
+def test_stop_tokens_outside_the_vocabulary_are_refused(frontend: Frontend) -> None:
+    with pytest.raises(RequestError, match=f"{VOCAB_SIZE} is outside") as caught:
+        say(frontend, stop_token_ids=(5, VOCAB_SIZE))
+    assert caught.value.param == "stop_token_ids"
+
+
 def test_one_refused_prompt_aborts_its_companions(frontend: Frontend) -> None:
     params = SamplingParams(max_tokens=None)
     jobs = [Job(frontend.token_prompt([FOREVER_TOKEN] * n), params) for n in (1, 600, 2)]
@@ -147,7 +155,7 @@ def test_closing_the_iterator_aborts(frontend: Frontend, core: FakeCore) -> None
     job = Job(frontend.token_prompt([FOREVER_TOKEN]), SamplingParams(max_tokens=None), 3)
     deltas = iter(frontend.start([job]))
     next(deltas)
-    deltas.close()  # pyright: ignore[reportAttributeAccessIssue]
+    deltas.close()
     assert frontend.client.stats()["num_running"] == 0
     assert len(core.aborted) == 3
 

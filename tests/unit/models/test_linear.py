@@ -4,18 +4,22 @@ import pytest
 import torch
 
 from tandem.models import linear as module
-from tandem.models.linear import add_linear, linear
+from tandem.models.linear import Path, add_linear, choose_path, linear
 from tandem.models.weights import Affine
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("rows", [1, 4, 64, 65])
+@pytest.mark.parametrize("rows", [1, 4, 64, 257])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_large_map_equals_the_product(bias: bool, rows: int, dtype: torch.dtype) -> None:
+def test_a_large_map_equals_the_product(
+    bias: bool, rows: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(rows)
     x = torch.randn(rows, 1024, generator=generator).to(dtype)
     weight = (torch.randn(2304, 1024, generator=generator) / 32).to(dtype)
     affine = Affine(weight, torch.randn(2304, generator=generator).to(dtype) if bias else None)
+    if dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        monkeypatch.setattr(module, "_HAS_AMX", True)
     expected = x.double() @ weight.double().t() + (0 if affine.bias is None else affine.bias)
     tolerance = 1e-4 if dtype == torch.float32 else 0.05
 
@@ -25,13 +29,32 @@ def test_a_large_map_equals_the_product(bias: bool, rows: int, dtype: torch.dtyp
     torch.testing.assert_close(target.double(), 1 + expected, rtol=0.02, atol=tolerance)
 
 
-def test_which_path_is_taken() -> None:
-    large, small = torch.zeros(2048, 1024), torch.zeros(2047, 1024)
-    prefers = module._prefers_onednn
-    available = module._HAS_ONEDNN
-    assert prefers(large, torch.zeros(4, 1024)) is available
-    assert prefers(large, torch.zeros(64, 1024)) is available
-    assert not prefers(large, torch.zeros(3, 1024))
-    assert not prefers(large, torch.zeros(65, 1024))
-    assert not prefers(small, torch.zeros(8, 1024))
-    assert not prefers(large.bfloat16(), torch.zeros(8, 1024).bfloat16())
+def test_large_float32_maps_take_the_path_that_was_fastest_for_their_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_HAS_ONEDNN", True)
+    large, small = torch.zeros(1024, 1024), torch.zeros(1023, 1024)
+    taken = {rows: choose_path(large, rows) for rows in (1, 3, 4, 48, 49, 256, 257)}
+    assert taken == {
+        1: Path.TORCH,
+        3: Path.TORCH,
+        4: Path.WEIGHT_FIRST,
+        48: Path.WEIGHT_FIRST,
+        49: Path.ONEDNN,
+        256: Path.ONEDNN,
+        257: Path.TORCH,
+    }
+    assert choose_path(small, 8) is Path.TORCH
+
+
+def test_bfloat16_leaves_torch_s_path_only_where_the_processor_has_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_HAS_ONEDNN", True)
+    large = torch.zeros(1024, 1024, dtype=torch.bfloat16)
+    monkeypatch.setattr(module, "_HAS_AMX", False)
+    assert choose_path(large, 8) is Path.TORCH
+    monkeypatch.setattr(module, "_HAS_AMX", True)
+    assert choose_path(large, 1) is Path.WEIGHT_FIRST
+    assert choose_path(large, 129) is Path.ONEDNN
+    assert choose_path(large.half(), 8) is Path.TORCH

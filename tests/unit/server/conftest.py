@@ -56,18 +56,18 @@ def tokenizer() -> Tokenizer:
 Start = Callable[..., RunningServer]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def start(tokenizer: Tokenizer) -> Iterator[Start]:
     """Start a server; its core and settings can be changed by keyword."""
     closers: list[Callable[[], None]] = []
 
     def start_server(core: FakeCore | None = None, **changes: object) -> RunningServer:
         said = saying(tokenizer.encode(SAID, add_special_tokens=False))
-        core = core or FakeCore(max_model_len=MAX_MODEL_LEN, token_at=said)
+        core = core or FakeCore(MAX_MODEL_LEN, token_at=said, step_s=0.001)
         frontend = Frontend(InProcessClient(lambda: core), tokenizer, VOCAB_SIZE)
         service = Service(frontend, "demo", MAX_MODEL_LEN)
         settings = ServerSettings(served_model_names=("demo", "alias/demo"), port=0)
-        settings = replace(settings, **changes)  # pyright: ignore[reportArgumentType]
+        settings = replace(settings, **changes)
         died = threading.Event()
         context = ServerContext(service, settings, ServerMetrics(), on_engine_death=died.set)
         listener = bind(settings)
@@ -91,6 +91,13 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
         close()
 
 
-@pytest.fixture
-def server(start: Start) -> RunningServer:
+@pytest.fixture(scope="session")
+def shared_server(start: Start) -> RunningServer:
     return start()
+
+
+@pytest.fixture
+def server(shared_server: RunningServer) -> RunningServer:
+    """A server that tests leave as they found it."""
+    shared_server.core.requests.clear()
+    return shared_server

@@ -59,7 +59,9 @@ def test_the_wire_format_of_a_stream(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_choices_are_numbered_by_prompt_then_sample(server: RunningServer, stream: bool) -> None:
+def test_choices_are_numbered_by_prompt_then_sample(start: Start, stream: bool) -> None:
+    server = start()
+
     def token_at(request: EngineRequest, index: int) -> int:
         return request.prompt_token_ids[0] + (request.sampling.seed or 0) % 2
 
@@ -68,7 +70,7 @@ def test_choices_are_numbered_by_prompt_then_sample(server: RunningServer, strea
         model="demo", prompt=[[301], [303]], n=2, seed=2, max_tokens=2, stream=stream, echo=True
     )
     texts = {0: "", 1: "", 2: "", 3: ""}
-    for part in answer if stream else [answer]:  # pyright: ignore[reportGeneralTypeIssues]
+    for part in answer if stream else [answer]:
         for choice in part.choices:  # pyright: ignore[reportAttributeAccessIssue]
             texts[choice.index] += choice.text
     decode = server.service.frontend.tokenizer.decode

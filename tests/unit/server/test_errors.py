@@ -113,9 +113,11 @@ def test_no_body_causes_an_internal_error(
 
 def test_an_unknown_model(server: RunningServer) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
-        server.openai().completions.create(model="gpt-\ud800", prompt="Hi")
+        server.openai().completions.create(model="gpt-5", prompt="Hi")
     assert caught.value.code == "model_not_found"
     with server.http() as http:
+        body = json.dumps({"model": "\ud800", **PROMPT}).encode()
+        checked_error(http.post("/v1/completions", content=body), 404)
         checked_error(http.get("/v1/models/nope"), 404)
 
 
@@ -154,7 +156,8 @@ def test_a_fault_in_the_engine_hurts_one_request(server: RunningServer) -> None:
         assert http.get("/health").status_code == 200
 
 
-def test_the_engines_death_is_told_to_everyone(server: RunningServer) -> None:
+def test_the_engines_death_is_told_to_everyone(start: Start) -> None:
+    server = start()
     with server.http() as http:
         body = {"prompt": [FOREVER_TOKEN], "max_tokens": 400, "stream": True}
         with http.stream("POST", "/v1/completions", json=body) as response:
@@ -189,8 +192,8 @@ def test_api_keys(start: Start) -> None:
             error = checked_error(http.get(path), 401)
             assert error["code"] == "invalid_api_key"
         for header in ("Bearer wrong", "Basic first", "first", "Bearer", "Bearer \xff"):
-            headers = {"Authorization": header.encode("latin-1")}
+            headers = {b"Authorization": header.encode("latin-1")}
             assert http.get("/v1/models", headers=headers).status_code == 401
-        headers = {"Authorization": "Bearer sécond".encode()}
+        headers = {b"Authorization": "Bearer sécond".encode()}
         assert http.get("/v1/models", headers=headers).status_code == 200
     assert server.openai("first").models.list().data[0].id == "demo"

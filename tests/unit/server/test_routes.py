@@ -1,7 +1,7 @@
 """The smaller routes."""
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer
+from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
 from tandem.engine.frontend.tokenizer import Tokenizer
 
@@ -27,7 +27,8 @@ def test_tokens_go_there_and_back(server: RunningServer, tokenizer: Tokenizer) -
     assert chat["tokens"] == list(tokenizer.encode_chat([{"role": "user", "content": "Hi"}]))
 
 
-def test_metrics(server: RunningServer) -> None:
+def test_metrics(start: Start) -> None:
+    server = start()
     server.openai().completions.create(model="demo", prompt=[5, 6, 7], max_tokens=2)
     with server.http() as http:
         text = http.get("/metrics").text

@@ -49,7 +49,7 @@ class OutputAssembler:
                 return self._stopped(output, len(output.token_ids), texts, match)
             texts.append(self._stops.flush())
         return self._delta(
-            output, len(output.token_ids), texts, output.finish_reason, output.stop_token_id
+            output, len(output.token_ids), texts, output.finish_reason, self._stop_token(output)
         )
 
     def _decode(self, token_id: int) -> str:
@@ -64,6 +64,11 @@ class OutputAssembler:
             return released.stop
         texts.append(released)
         return None
+
+    def _stop_token(self, output: RequestOutput) -> int | None:
+        """The caller's own stop token, if one ended the output; the model's end is no surprise."""
+        wanted = output.stop_token_id in self._sampling.stop_token_ids
+        return output.stop_token_id if wanted else None
 
     def _is_silent(self, output: RequestOutput) -> bool:
         """True if the output's last token is the one that stopped it, which has no text."""

@@ -80,7 +80,8 @@ class ChatTemplate:
                     "add_generation_prompt": add_generation_prompt,
                 }
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except Exception as error:
+            # A template is a program: it fails on messages it does not expect in any way it likes.
             raise RequestError(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error

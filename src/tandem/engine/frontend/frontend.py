@@ -123,6 +123,7 @@ class Frontend:
 
     def _sample(self, job: Job, prompt_index: int, sample_index: int) -> Sample:
         sampling = job.sampling
+        self._check_token_ids(sampling.stop_token_ids, "stop_token_ids")
         request = EngineRequest(
             request_id=f"{self._name}-{next(self._numbers)}",
             prompt_token_ids=job.prompt.token_ids,
@@ -135,14 +136,17 @@ class Frontend:
     def _checked(self, token_ids: tuple[int, ...], text: str | None) -> Prompt:
         if not token_ids:
             raise RequestError("the prompt is empty; give at least one token", param="prompt")
-        for token_id in (min(token_ids), max(token_ids)):
+        self._check_token_ids(token_ids, "prompt")
+        return Prompt(token_ids, text)
+
+    def _check_token_ids(self, token_ids: tuple[int, ...], param: str) -> None:
+        for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
             if not 0 <= token_id < self._vocab_size:
                 raise RequestError(
                     f"token id {token_id} is outside the model's vocabulary "
                     f"(0 to {self._vocab_size - 1})",
-                    param="prompt",
+                    param=param,
                 )
-        return Prompt(token_ids, text)
 
 
 def _checked_samples(num_samples: int) -> int:

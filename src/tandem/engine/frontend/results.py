@@ -15,7 +15,7 @@ class Delta:
         token_ids: new tokens.
         logprobs: one entry per token in `token_ids`, or empty if not asked for.
         finish_reason: set in the last delta of a sample.
-        stop_reason: the stop string or stop token id that ended it, if one did.
+        stop_reason: the caller's stop string or stop token id that ended it, if one did.
         cached_tokens: prompt tokens taken from the prefix cache.
     """
 

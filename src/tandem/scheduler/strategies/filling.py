@@ -132,7 +132,8 @@ class StepFiller:
         return False
 
     def _may_spill(self) -> bool:
-        return self.uses_host and self.view.config.kv_placement == "auto"
+        # a split row that was swapped out lies on the host whole: it may need the device again
+        return self.uses_host and self.view.config.kv_placement in ("auto", "split")
 
     def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
         """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
@@ -169,7 +170,9 @@ class StepFiller:
             if self.uses_host and self.view.config.kv_placement != "device":
                 self.resume.append(row)
                 continue
-            need = BlockNeed(int(self.view.rows.num_host_blocks[row]) + 1, 0)
+            # room to go on as well, but no more than it can ever hold
+            growing = len(self.view.needs_block(np.array([row], dtype=np.int32)))
+            need = BlockNeed(int(self.view.rows.num_host_blocks[row]) + growing, 0)
             if not need.plus(self._reserve()).fits(self.free):
                 return
             self.free = self.free.minus(need)

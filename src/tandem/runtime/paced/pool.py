@@ -1,4 +1,4 @@
-"""The paced emulator's CPU queue: one worker thread that does real work when its inputs are there."""
+"""The paced emulator's CPU queue: a worker thread that does real work once its inputs are there."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from tandem.devices.native_wait import NativeAlarm, sharpen_timers
-from tandem.runtime.paced_ledger import HostTask
+from tandem.runtime.paced.ledger import HostTask
 
 
 class TaskSource(Protocol):
@@ -96,7 +96,7 @@ class WorkerPool:
                 continue
             try:
                 free_s = self._run(source, task, max(task.not_before_s, free_s))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - reported as Failed
                 source.failed(task, error)
                 return
 

@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from tandem.plan.program import LaneSlot, OpKind, ProgramOp, Queue
-from tandem.runtime.paced_program import PacedProgram
-from tandem.runtime.paced_timeline import Timeline
+from tandem.runtime.paced.program import PacedProgram
+from tandem.runtime.paced.timeline import Timeline
 
 DEVICE_QUEUES = (Queue.ACCEL, Queue.H2D, Queue.D2H)
 
@@ -61,6 +61,7 @@ class PacedLedger:
         self._stamps: dict[tuple[int, int], float] = {}
         self._active: dict[int, PacedProgram] = {}
         self._decision_s: float | None = None
+        self._num_dispatched = 0
 
     @property
     def decision_s(self) -> float | None:
@@ -79,9 +80,9 @@ class PacedLedger:
         return dict(self._submitted)
 
     @property
-    def busy(self) -> bool:
-        """True while the end of any operation is unknown."""
-        return bool(self._active)
+    def stalled(self) -> bool:
+        """True if no host operation and no pending decision can resolve anything."""
+        return self._num_dispatched == 0 and self._decision_s is None
 
     def submit(self, program: PacedProgram) -> None:
         """Queue a program's operations."""
@@ -125,6 +126,7 @@ class PacedLedger:
     def stamp(self, task: HostTask, start_s: float, end_s: float) -> None:
         """The worker has finished an operation; operations after it can be resolved."""
         op, program = task.entry.op, task.entry.program
+        self._num_dispatched -= 1
         if op.kind is OpKind.ATTEND:
             shapes = program.program.template.lanes
             for lane in program.active(op):
@@ -143,6 +145,7 @@ class PacedLedger:
         if ready_s is None:
             return False
         self._tasks.append(HostTask(entry, ready_s))
+        self._num_dispatched += 1
         return True
 
     # --- device operations ------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The host tier of the paced emulator: real pages of random bytes, and real work on them."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
 CACHE_MULTIPLE = 8
+_EXPECTED_FILL = 0.75
 _CHUNK_BYTES = 64 << 20
 
 # (unsigned type, bits kept of random ones, bits set): any sign and mantissa, magnitude 0.5 to 1.
@@ -51,12 +53,13 @@ class Aliasing:
 def plan_aliasing(page: KVPageSpec, blocks: int, cache_bytes: int, limit_bytes: int) -> Aliasing:
     """As many sets as give 8 times the cache in distinct bytes, capped by `limit_bytes`.
 
+    A pool is expected to be three quarters full: what is read counts, not what is there.
     There may be fewer sets than layers (all layers share them) or more (so that a model of few
     layers does not fit the cache).
     """
     set_bytes = max(1, blocks * page.bytes_per_block_layer)
     wanted = CACHE_MULTIPLE * cache_bytes
-    sets = min(-(-wanted // set_bytes), limit_bytes // set_bytes)
+    sets = min(math.ceil(wanted / (set_bytes * _EXPECTED_FILL)), limit_bytes // set_bytes)
     return Aliasing(max(1, sets) if blocks else 0, set_bytes, wanted, cache_bytes)
 
 
@@ -112,15 +115,26 @@ class PacedHost:
                 append_kv(pages, entries, entries, lane.slots)
         self._visits += op.kind is OpKind.ATTEND
 
+    def read_set(self) -> float:
+        """Read all bytes of the next set once, as fast as reading goes; a probe of bandwidth."""
+        pages = self._pages[self._visits % len(self._pages)]
+        self._visits += 1
+        return float(pages.reshape(-1).view(torch.float32).sum())
+
     def _random_tensor(self, shape: tuple[int, ...]) -> torch.Tensor:
         """Random, distinct, finite, non-zero: nothing that a kernel or a cache could shortcut."""
         unsigned, kept, base = _PATTERNS[self._dtype]
         raw = np.empty(shape, dtype=unsigned)
         flat = raw.reshape(-1)
         step = _CHUNK_BYTES // raw.itemsize
+        drawn = np.frombuffer(self._random.bytes(flat[:step].nbytes), dtype=unsigned)
+        pattern = (drawn & unsigned(kept)) | unsigned(base)
+        # Drawing gigabytes takes long: chunks are one drawn pattern, each turned and under a key.
         for begin in range(0, len(flat), step):
             part = flat[begin : begin + step]
-            part[:] = np.frombuffer(self._random.bytes(part.nbytes), dtype=unsigned)
-            part &= unsigned(kept)
-            part |= unsigned(base)
+            key = unsigned(int(self._random.integers(1 << 16)) & kept)
+            turn = int(self._random.integers(len(part)))
+            split = len(part) - turn
+            np.bitwise_xor(pattern[turn : len(part)], key, out=part[:split])
+            np.bitwise_xor(pattern[:turn], key, out=part[split:])
         return torch.from_numpy(raw.view(np.uint8)).view(torch_dtype(self._dtype))

@@ -6,11 +6,11 @@ from tandem.cost.stage import partial_bytes, staged_qkv_bytes, token_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import LaneSlot, OpKind, Part, ProgramOp, StepProgram
 from tandem.runtime.lane_context import TierContext
-from tandem.runtime.paced_host import PacedHost
-from tandem.runtime.paced_ledger import HostTask, Span
-from tandem.runtime.paced_program import PacedProgram
-from tandem.runtime.paced_truth import PacedTruth
-from tandem.runtime.paced_work import LaneWork, count_work
+from tandem.runtime.paced.host import PacedHost
+from tandem.runtime.paced.ledger import HostTask, Span
+from tandem.runtime.paced.program import PacedProgram
+from tandem.runtime.paced.truth import PacedTruth
+from tandem.runtime.paced.work import LaneWork, count_work
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 

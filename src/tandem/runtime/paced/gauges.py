@@ -1,12 +1,11 @@
 """What a paced run has measured since its window began."""
 
-import time
 from collections import deque
 
 from tandem.plan.program import OpKind, Part, Queue
-from tandem.runtime.paced_host import Aliasing
-from tandem.runtime.paced_ledger import Span
-from tandem.runtime.paced_report import Lateness, PacedReport, judge, percentile_95
+from tandem.runtime.paced.host import Aliasing
+from tandem.runtime.paced.ledger import Span
+from tandem.runtime.paced.report import Lateness, PacedReport, judge, percentile_95
 
 _STAGES = (Part.PRE, Part.POST)
 _DMA = (Queue.H2D, Queue.D2H)
@@ -26,14 +25,13 @@ class Gauges:
         self._copies: deque[tuple[float, float, float]] = deque()
         self.begin(0.0, 0.0)
 
-    def begin(self, now_s: float, spun_s: float) -> None:
-        """Start a window; called on the scheduler's thread.
+    def begin(self, now_s: float, worked_s: float) -> None:
+        """Start a window.
 
         Args:
-            spun_s: time that the scheduler's thread has spent spinning so far.
+            worked_s: processor time of the scheduler's thread so far, waiting excluded.
         """
-        self._begin_s, self._spun_s = now_s, spun_s
-        self._thread_s = time.thread_time()
+        self._begin_s, self._worked_s = now_s, worked_s
         self._busy_s = dict.fromkeys(Queue, 0.0)
         self._stage_s, self._num_stages = 0.0, 0
         self._most_read = 0
@@ -60,7 +58,7 @@ class Gauges:
     def stolen_s(self, start_s: float, end_s: float) -> float:
         """How much longer the host's work of this interval takes since DMA moved bytes meanwhile.
 
-        Model: both share the host's memory bandwidth, and attention does nothing but read memory, so
+        Model: both share the host's memory bandwidth and attention does nothing but read memory, so
         it waits for as long as the bytes of overlapping copies take. That is an upper bound.
         """
         if self._dram is None:
@@ -73,11 +71,10 @@ class Gauges:
         )
         return moved / self._dram
 
-    def report(self, now_s: float, spun_s: float) -> PacedReport:
-        """The window so far; called on the scheduler's thread."""
+    def report(self, now_s: float, worked_s: float) -> PacedReport:
+        """The window so far; `worked_s` as in `begin`."""
         wall_s = max(now_s - self._begin_s, 1e-9)
-        worked_s = time.thread_time() - self._thread_s - (spun_s - self._spun_s)
-        busy_share = max(0.0, worked_s) / wall_s
+        busy_share = max(0.0, worked_s - self._worked_s) / wall_s
         stage_s = self._stage_s / max(1, self._num_stages)
         read = self._most_read * self._aliasing.sets
         sizes = (read, self._aliasing.cache_bytes, self._aliasing.wanted_bytes)

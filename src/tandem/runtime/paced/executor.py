@@ -20,15 +20,15 @@ from tandem.plan.events import (
     StepRetired,
     TransferDone,
 )
-from tandem.plan.program import EventKind, OpKind, ProgramOp, Queue, StepProgram
+from tandem.plan.program import EventKind, ProgramOp, Queue, StepProgram
 from tandem.runtime.executor import Rank
-from tandem.runtime.paced_costs import PacedCosts
-from tandem.runtime.paced_gauges import Gauges
-from tandem.runtime.paced_ledger import HostTask, PacedLedger, Span
-from tandem.runtime.paced_pool import HostPool
-from tandem.runtime.paced_program import PacedProgram
-from tandem.runtime.paced_report import PacedReport
-from tandem.runtime.paced_tokens import SyntheticTokens
+from tandem.runtime.paced.costs import PacedCosts
+from tandem.runtime.paced.gauges import Gauges
+from tandem.runtime.paced.ledger import HostTask, PacedLedger, Span
+from tandem.runtime.paced.pool import HostPool
+from tandem.runtime.paced.program import PacedProgram
+from tandem.runtime.paced.report import PacedReport
+from tandem.runtime.paced.tokens import SyntheticTokens
 
 
 class PacedClock(Protocol):
@@ -46,9 +46,12 @@ class PacedClock(Protocol):
         """End the wait; from any thread."""
         ...
 
-    @property
-    def spun_s(self) -> float:
-        """Processor time that waits have taken so far."""
+    def worked_s(self) -> float:
+        """Processor time of the calling thread so far, waiting excluded."""
+        ...
+
+    def close(self) -> None:
+        """Free what waiting needs."""
         ...
 
 
@@ -58,6 +61,10 @@ class RealClock(NativeAlarm):
     def now(self) -> float:
         """Seconds of `time.perf_counter`."""
         return time.perf_counter()
+
+    def worked_s(self) -> float:
+        """The thread's processor time less what it spun away."""
+        return time.thread_time() - self.spun_s
 
 
 class StalledError(RuntimeError):
@@ -106,21 +113,26 @@ class PacedExecutor:
 
     def submit(self, program: StepProgram) -> None:
         """Enter a program's operations into the ledgers; returns at once."""
-        lanes = self._costs.prepare(program, skip=self._fast)
+        fast = self._fast
+        lanes = self._costs.prepare(program, skip=fast)
+
+        def cost_s(op: ProgramOp, active: tuple[int, ...]) -> float:
+            return 0.0 if fast else self._costs.cost_s(entered, op, active)
+
         with self._lock:
             now_s = self._clock.now()
             entered = PacedProgram(
                 program,
                 self._ledger.base,
                 now_s,
-                0.0 if self._fast else self._launch_s,
-                lambda op, active: self._cost_s(entered, op, active),
+                0.0 if fast else self._launch_s,
+                cost_s,
                 lanes,
                 forward=self._forward_of(program),
             )
             if program.lanes:
+                self._note_submission(program, now_s)
                 self._forward = entered
-                self._note_submission(now_s)
             self._ledger.submit(entered)
             self._advance(now_s)
 
@@ -130,8 +142,8 @@ class PacedExecutor:
         while wait and not events:
             with self._lock:
                 deadline_s = self._next_s()
-                if deadline_s is None and not self._ledger.busy:
-                    raise StalledError("nothing is in flight, so nothing can be waited for")
+                if deadline_s is None and self._ledger.stalled:
+                    raise StalledError("nothing is in flight that could end")
                 self._sleeps_until = deadline_s
             self._clock.wait(deadline_s)
             events = self._due()
@@ -144,8 +156,9 @@ class PacedExecutor:
             self._costs.forget_cohort(cohort_id)
 
     def close(self) -> None:
-        """Drop what is in flight and stop the worker."""
+        """Drop what is in flight, since nothing of it would be kept, and stop the worker."""
         self._pool.close()
+        self._clock.close()
 
     # --- measuring --------------------------------------------------------------------------------
 
@@ -156,12 +169,12 @@ class PacedExecutor:
     def begin_window(self) -> None:
         """Measure from now on."""
         with self._lock:
-            self._gauges.begin(self._clock.now(), self._clock.spun_s)
+            self._gauges.begin(self._clock.now(), self._clock.worked_s())
 
     def report(self) -> PacedReport:
         """What was measured since `begin_window`, and whether it is valid."""
         with self._lock:
-            return self._gauges.report(self._clock.now(), self._clock.spun_s)
+            return self._gauges.report(self._clock.now(), self._clock.worked_s())
 
     # --- the pool's thread ------------------------------------------------------------------------
 
@@ -210,18 +223,14 @@ class PacedExecutor:
             raise ValueError(f"logits of step {program.forward_step} are gone: sample sooner")
         return forward
 
-    def _note_submission(self, now_s: float) -> None:
-        """How long the accelerator has been idle when this sweep can begin."""
-        free_s = self._ledger.free_s(Queue.ACCEL)
-        if free_s is not None:
-            self._gauges.lateness.submit.append(max(0.0, now_s - free_s))
+    def _note_submission(self, program: StepProgram, now_s: float) -> None:
+        """How long the accelerator has been idle when this sweep is submitted.
 
-    def _cost_s(self, program: PacedProgram, op: ProgramOp, active: tuple[int, ...]) -> float:
-        return (
-            0.0
-            if program.launch_s == 0.0 and self._fast
-            else self._costs.cost_s(program, op, active)
-        )
+        Only between sweeps with a lane that runs through: cohorts alone leave it idle by nature.
+        """
+        last, free_s = self._forward, self._ledger.free_s(Queue.ACCEL)
+        if free_s is not None and last is not None and _has_main(last.program, program):
+            self._gauges.lateness.submit.append(max(0.0, now_s - free_s))
 
     def _advance(self, now_s: float) -> None:
         self._ledger.advance(now_s)
@@ -279,3 +288,11 @@ class PacedExecutor:
                     self._gauges.lateness.poll.append(now_s - time_s)
                 due.append(event)
             return due
+
+
+def _has_main(*programs: StepProgram) -> bool:
+    """True if each has a lane that runs through all layers."""
+    return all(
+        any(lane.cursor is None and not lane.suspends for lane in program.template.lanes)
+        for program in programs
+    )

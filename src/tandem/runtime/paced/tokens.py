@@ -5,7 +5,7 @@ import numpy as np
 from tandem.plan.binding import LongArray
 from tandem.plan.events import TokensSampled
 from tandem.plan.program import StepProgram
-from tandem.runtime.paced_program import PacedProgram
+from tandem.runtime.paced.program import PacedProgram
 from tandem.spec.model import ModelSpec
 
 _ROW_STEP, _POSITION_STEP = 7919, 104729

@@ -26,7 +26,7 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
-from tandem.runtime.paced_work import LaneWork
+from tandem.runtime.paced.work import LaneWork
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import default_stages, layer_operations

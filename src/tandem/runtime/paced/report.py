@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from tandem.spec.units import format_size
+
 MAX_BUSY_SHARE = 0.8
 MAX_LATENESS_SHARE = 0.05
 _PERCENTILE = 95
@@ -16,7 +18,7 @@ class PacedReport:
     """One measured window of a paced run.
 
     Attributes:
-        valid: False if `reasons` is not empty: the host was too slow for its figures to mean anything.
+        valid: False if there are `reasons` for which the figures mean nothing.
         poll_lateness_p95_s: between an event's time and its delivery.
         submit_lateness_p95_s: how long the accelerator had run dry when a sweep was submitted.
         start_lateness_p95_s: between the moment when a host operation could start and its start.
@@ -24,7 +26,7 @@ class PacedReport:
         busy_share: processor time of the scheduler's thread per wall time, without waiting.
         accel_busy, h2d_busy, d2h_busy, cpu_busy: share of the window in which the queue worked.
         contention: how DMA and CPU attention share the host's memory.
-        host_sets, host_distinct_bytes: sets of pages that attention walked through (see `Aliasing`).
+        host_sets, host_distinct_bytes: sets of pages that attention walks through (`Aliasing`).
         host_read_bytes: distinct bytes that attention really read between two visits to the same.
         cache_bytes: the last-level cache.
     """
@@ -99,7 +101,7 @@ def judge(
             )
     if 0 < read_bytes < wanted_bytes:
         reasons.append(
-            f"host attention read {read_bytes / 1e6:.0f} MB of distinct KV, less than "
-            f"{wanted_bytes / 1e6:.0f} MB ({wanted_bytes / max(1, cache_bytes):.0f}x the last-level cache)"
+            f"host attention read {format_size(read_bytes)} of distinct KV, less than "
+            f"{format_size(wanted_bytes)}, {wanted_bytes // cache_bytes} times the last-level cache"
         )
     return tuple(reasons)

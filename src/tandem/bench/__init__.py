@@ -1,0 +1,1 @@
+"""Benchmarks: every figure beside the limit that it is held against."""

@@ -1,0 +1,182 @@
+"""Build an engine on the paced emulator: for benches and tests, since it returns no text."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tandem.devices.cpu_cache import last_level_cache_bytes
+from tandem.engine.build import scheduler_config
+from tandem.engine.core import EngineCore
+from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
+from tandem.engine.stats_collector import StatsCollector
+from tandem.memory.page import KVPageSpec
+from tandem.memory.peaks import read_host_memory
+from tandem.memory.pool import BlockPool
+from tandem.plan.online import OnlinePlan
+from tandem.runtime.paced.costs import PacedCosts
+from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
+from tandem.runtime.paced.gauges import Gauges
+from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
+from tandem.runtime.paced.pool import HostPool, WorkerPool
+from tandem.runtime.paced.tokens import SyntheticTokens
+from tandem.runtime.paced.truth import PacedTruth, Perturbation
+from tandem.scheduler.scheduler import Scheduler
+from tandem.scheduler.strategies.base import Strategy
+from tandem.scheduler.strategies.registry import make_strategy
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType, parse_dtype
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import weight_bytes
+from tandem.spec.tier import Tier
+from tandem.spec.units import format_size, parse_size
+
+_HOST_PAGES_SHARE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class PacedOptions:
+    """What a paced run may vary beside the engine's configuration.
+
+    Attributes:
+        seed: of pages, queries and cores' data.
+        perturbation: how the accelerator's truth deviates from its description.
+        contention: DMA delays CPU attention (modelled).
+        cores: for CPU attention; None leaves the choice to the operating system.
+        cache_bytes: the last-level cache; None asks sysfs.
+        plan: changes the plan before the engine is built (cohorts, bounds).
+    """
+
+    seed: int = 0
+    perturbation: Perturbation = field(default_factory=Perturbation)
+    contention: bool = True
+    cores: tuple[int, ...] | None = None
+    cache_bytes: int | None = None
+    plan: Callable[[OnlinePlan], OnlinePlan] = lambda plan: plan
+
+
+@dataclass(frozen=True, slots=True)
+class PacedEngine:
+    """An engine on the paced emulator, and the emulator itself."""
+
+    core: EngineCore
+    executor: PacedExecutor
+    memory: MemoryPlan
+
+
+class PacedMeasures:
+    """The paced emulator's word on itself: weights and pages are counted, not allocated."""
+
+    def __init__(self, hardware: HardwareSpec, accounted_bytes: int) -> None:
+        self._hardware = hardware
+        self._accounted = accounted_bytes
+
+    @property
+    def description(self) -> str:
+        """Begins with `paced emulator`, so that no record can be mistaken for a measurement."""
+        size = format_size(self._accounted)
+        return f"paced emulator of {self._hardware.name}, {size} accounted"
+
+    def peak_bytes(self) -> int:
+        """What is accounted, from the start to the end."""
+        return self._accounted
+
+
+def build_paced_core(
+    config: EngineConfig,
+    spec: ModelSpec,
+    hardware: HardwareSpec,
+    options: PacedOptions | None = None,
+    *,
+    strategy: Strategy | None = None,
+    clock: PacedClock | None = None,
+    pool: HostPool | None = None,
+) -> PacedEngine:
+    """An engine whose accelerator keeps to `hardware`'s times and whose CPU really works.
+
+    Weights and KV on the device are accounted, not allocated; tokens are synthetic and never end a
+    sequence, so that requests run to their `max_tokens`.
+
+    Args:
+        config: `model` is a label only; `gpu_memory` of `auto` is the description's.
+        strategy: takes the place of the one that `config` names.
+        clock, pool: virtual ones make a run deterministic (tests); by default real.
+
+    Raises:
+        ConfigError: the weights do not fit, or a flag is wrong.
+    """
+    options = options or PacedOptions()
+    dtype = spec.dtype if config.dtype == "auto" else parse_dtype(config.dtype)
+    memory = _plan(config, spec, dtype, hardware, options)
+    executor = _executor(spec, memory, hardware, options, clock, pool)
+    plan = memory.plan
+    scheduler = Scheduler(
+        scheduler_config(plan, config, spec),
+        strategy or make_strategy(plan.strategy),
+        {
+            Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
+            Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
+        },
+        vocab_size=spec.vocab_size,
+        enable_prefix_caching=config.enable_prefix_caching,
+    )
+    accounted = sum(e.predicted_bytes for e in memory.ledger.entries if e.location == "device")
+    collector = StatsCollector(
+        scheduler,
+        plan,
+        memory.page,
+        memory.ledger,
+        PacedMeasures(hardware, accounted),
+        str(dtype),
+    )
+    core = EngineCore(scheduler, executor, collector, overlap=config.overlap)
+    return PacedEngine(core, executor, memory)
+
+
+def _plan(
+    config: EngineConfig,
+    spec: ModelSpec,
+    dtype: DType,
+    hardware: HardwareSpec,
+    options: PacedOptions,
+) -> MemoryPlan:
+    device = hardware.accelerator.memory_bytes
+    if config.gpu_memory != "auto":
+        device = parse_size(config.gpu_memory, param="gpu_memory")
+    host = hardware.host.memory_bytes
+    if config.cpu_memory != "auto":
+        host = parse_size(config.cpu_memory, param="cpu_memory")
+    note = "paced emulator: times are emulated, tokens are synthetic"
+    capacities = Capacities(device, host, real=False)
+    memory = plan_memory(config, spec, dtype, weight_bytes(spec, dtype), capacities, (note,))
+    return replace(memory, plan=options.plan(memory.plan))
+
+
+def _executor(
+    spec: ModelSpec,
+    memory: MemoryPlan,
+    hardware: HardwareSpec,
+    options: PacedOptions,
+    clock: PacedClock | None,
+    pool: HostPool | None,
+) -> PacedExecutor:
+    page, blocks = memory.page, memory.plan.host_blocks
+    aliasing = _aliasing(page, blocks, options)
+    truth = PacedTruth(spec, page, hardware, options.perturbation)
+    host = PacedHost(spec, page, blocks, aliasing, options.seed)
+    dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
+    return PacedExecutor(
+        PacedCosts(spec, page, truth, host),
+        SyntheticTokens(spec),
+        Gauges(dram, aliasing),
+        pool or WorkerPool(options.cores),
+        clock or RealClock(),
+        hardware.accelerator.launch_latency_s,
+    )
+
+
+def _aliasing(page: KVPageSpec, blocks: int, options: PacedOptions) -> Aliasing:
+    cache = options.cache_bytes
+    if cache is None:
+        cache = last_level_cache_bytes()
+    limit = int(read_host_memory().available_bytes * _HOST_PAGES_SHARE)
+    return plan_aliasing(page, blocks, cache, limit)

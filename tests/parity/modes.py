@@ -1,0 +1,103 @@
+"""The ways in which an engine can come to the same tokens, and the proof that it went that way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.support.setups import Setup
+
+from tandem.engine.stats import EngineStats
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way to run a batch of prompts.
+
+    Attributes:
+        happened: whether the statistics show it.
+        runs: how often the prompts are run on the same engine; parity holds for each run.
+        together: all prompts at once; otherwise one after another.
+    """
+
+    id: str
+    setup: Setup
+    happened: Callable[[EngineStats], bool]
+    runs: int = 1
+    together: bool = True
+
+
+_AMPLE = 32  # blocks: more than all prompts and their tokens take; few, as each is checked often
+_SCARCE = 11
+
+
+def _on_device(stats: EngineStats) -> bool:
+    return stats.device_attention_tokens > 0 and stats.host_attention_tokens == 0
+
+
+def _on_host(stats: EngineStats) -> bool:
+    return stats.host_attention_tokens > 0 and stats.device_attention_tokens == 0
+
+
+def _in_both(stats: EngineStats) -> bool:
+    return stats.host_attention_tokens > 0 and stats.device_attention_tokens > 0
+
+
+def _joined(stats: EngineStats) -> bool:
+    return stats.cohort_joins > 0 and stats.host_attention_tokens > 0
+
+
+def _lane(strategy: str, placement: str, **options: object) -> Setup:
+    """Room for everything on the host; on the device too, unless all KV is kept off it."""
+    device = 0 if placement == "host" else _AMPLE
+    base = {"device_blocks": device, "host_blocks": _AMPLE, "kv_placement": placement}
+    return Setup(strategy=strategy, **(base | options))  # pyright: ignore[reportArgumentType]
+
+
+MODES: tuple[Mode, ...] = (
+    Mode("single", Setup(device_blocks=_AMPLE, max_num_seqs=1), _on_device, together=False),
+    Mode("batched", Setup(device_blocks=_AMPLE), lambda s: _on_device(s) and s.num_steps < 3 * 64),
+    Mode("plain-loop", Setup(device_blocks=_AMPLE, overlap=False), _on_device),
+    Mode("chunked", Setup(device_blocks=_AMPLE, max_num_batched_tokens=8), lambda s: s.num_steps > 64 + 8),
+    Mode("preempted", Setup(device_blocks=_SCARCE), lambda s: s.preemptions > 0),
+    Mode(
+        "swapped",
+        Setup(device_blocks=_SCARCE, host_blocks=_AMPLE, preemption_mode="swap"),
+        lambda s: s.preemptions > 0 and s.transfers > 1,
+    ),
+    Mode("prefix-cached", Setup(device_blocks=_AMPLE), lambda s: s.cached_prompt_tokens > 0, runs=2),
+    Mode("host-lane", _lane("ride-along", "host"), _on_host),
+    Mode("split", _lane("ride-along", "split"), _in_both),
+    Mode("spilled", Setup(strategy="ride-along", device_blocks=_SCARCE, host_blocks=_AMPLE), _in_both),
+    Mode("cohorts-host", _lane("rendezvous", "host"), _joined),
+    Mode("cohorts-split", _lane("rendezvous", "split", max_cohorts=2, max_cohort_rows=1), _joined),
+    Mode("exact-device", Setup(device_blocks=_AMPLE, executor="exact", executor_seed=1), _on_device),
+    Mode("exact-split", _lane("ride-along", "split", executor="exact", executor_seed=2), _in_both),
+    Mode(
+        "exact-plain-loop",
+        _lane("ride-along", "split", executor="exact", executor_seed=3, overlap=False),
+        _in_both,
+    ),
+    Mode(
+        "exact-cohorts",
+        Setup(
+            strategy="rendezvous",
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            executor="exact",
+            executor_seed=4,
+        ),
+        lambda s: _joined(s) and s.cohort_waits > 0,
+    ),
+    Mode(
+        "exact-swapped",
+        Setup(
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            preemption_mode="swap",
+            executor="exact",
+            executor_seed=5,
+        ),
+        lambda s: s.preemptions > 0 and s.transfers > 1,
+    ),
+    Mode("threaded-split", _lane("ride-along", "split", executor="threaded"), _in_both),
+    Mode("threaded-cohorts", _lane("rendezvous", "host", executor="threaded"), _joined),
+)

@@ -1,0 +1,106 @@
+"""64 greedy tokens equal those of transformers, whatever way the engine takes to them.
+
+The first model of each architecture runs in every mode; the others rotate through them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
+from tests.parity.modes import MODES, Mode
+from tests.parity.tiny_models import CASES, VOCAB_SIZE, Case, build
+from tests.support.engines import model_engine
+from tests.support.script import run_all
+
+from tandem.engine.core import EngineCore
+from tandem.models.load import load_model
+from tandem.models.model import Model
+from tandem.spec.request import EngineRequest, FinishReason
+from tandem.spec.sampling import SamplingParams
+
+NUM_TOKENS = 64
+MODES_PER_MODEL = 3
+PROMPTS = tuple(
+    tuple((7 * length + 13 * i * i + i) % VOCAB_SIZE for i in range(length))
+    for length in (1, 17, 45, 90)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Both implementations of one case."""
+
+    reference: Reference
+    model: Model
+
+
+class Library:
+    """Cases loaded so far."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loaded: dict[str, Loaded] = {}
+
+    def get(self, case: Case) -> Loaded:
+        """Both implementations; built once."""
+        if case.id not in self._loaded:
+            directory = self._directory / case.id
+            reference = Reference(build(case, directory))
+            self._loaded[case.id] = Loaded(reference, load_model(directory))
+        return self._loaded[case.id]
+
+
+def selection() -> list[tuple[Case, Mode]]:
+    """Which models run in which modes."""
+    chosen: list[tuple[Case, Mode]] = []
+    seen: set[str] = set()
+    turn = 0
+    for case in CASES:
+        architecture = case.id.partition("-")[0]
+        modes = MODES
+        if architecture in seen:
+            modes = tuple(MODES[(turn + i) % len(MODES)] for i in range(MODES_PER_MODEL))
+            turn += MODES_PER_MODEL
+        seen.add(architecture)
+        chosen += [(case, mode) for mode in modes]
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def ties() -> Iterator[TieCount]:
+    count = TieCount()
+    yield count
+    count.check()
+
+
+def generate(core: EngineCore, prompts: tuple[tuple[int, ...], ...]) -> list[list[int]]:
+    params = SamplingParams(max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True)
+    requests = [EngineRequest(str(i), prompt, params) for i, prompt in enumerate(prompts)]
+    results = run_all(core, requests)
+    assert all(result.finish_reason is FinishReason.LENGTH for result in results.values())
+    return [results[request.request_id].token_ids for request in requests]
+
+
+@pytest.mark.parametrize(
+    ("case", "mode"), [pytest.param(c, m, id=f"{c.id}-{m.id}") for c, m in selection()]
+)
+def test_greedy_tokens_equal_transformers(
+    case: Case, mode: Mode, library: Library, ties: TieCount
+) -> None:
+    loaded = library.get(case)
+    with model_engine(loaded.model, mode.setup) as engine:
+        for _ in range(mode.runs):
+            groups = (PROMPTS,) if mode.together else tuple((prompt,) for prompt in PROMPTS)
+            made = [tokens for group in groups for tokens in generate(engine.core, group)]
+            for prompt, tokens in zip(PROMPTS, made, strict=True):
+                assert_greedy_parity(loaded.reference, prompt, tokens, ties)
+        engine.check_idle()
+        stats = engine.stats
+    assert mode.happened(stats), stats

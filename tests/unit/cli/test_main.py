@@ -1,0 +1,118 @@
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from tests.unit.cli.conftest import Commands
+
+import tandem
+from tandem.cli.engine_flags import ENGINE_FLAGS
+from tandem.cli.sampling_flags import SAMPLING_FLAGS
+from tandem.spec.config import EngineConfig
+from tandem.spec.sampling import SamplingParams
+
+COMMANDS = ["generate", "chat", "serve", "collect-env"]
+
+
+@pytest.mark.parametrize("args", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_help_is_shown(commands: Commands, args: list[str]) -> None:
+    ran = commands.run(*args)
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("Usage: tandem")
+
+
+def test_version(commands: Commands) -> None:
+    assert commands.run("--version").out == f"tandem {tandem.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "serve"])
+def test_every_engine_option_is_a_flag_with_a_twin(commands: Commands, command: str) -> None:
+    text = re.sub(r"\s+", " ", commands.run(command, "--help").out)
+    for name in EngineConfig.__dataclass_fields__:
+        twin = f"TANDEM_{name.upper()}"
+        assert twin in text.replace(" ", ""), twin
+    for flag in ENGINE_FLAGS:
+        assert f"--{flag.name.replace('_', '-')}" in text
+
+
+def test_flags_cover_their_dataclasses() -> None:
+    assert {"model", *(flag.name for flag in ENGINE_FLAGS)} == set(
+        EngineConfig.__dataclass_fields__
+    )
+    elsewhere = {"seed", "logprobs", "logit_bias"}
+    sampling = {flag.name for flag in SAMPLING_FLAGS}
+    assert sampling | elsewhere == set(SamplingParams.__dataclass_fields__)
+    defaults = EngineConfig("demo")
+    assert all(flag.default == getattr(defaults, flag.name) for flag in ENGINE_FLAGS)
+
+
+def test_flags_and_twins_reach_the_configuration(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TANDEM_MAX_NUM_SEQS", "7")
+    monkeypatch.setenv("TANDEM_ENABLE_PREFIX_CACHING", "0")
+    monkeypatch.setenv("TANDEM_GPU_MEMORY", "3GiB")
+    flags = "--gpu-memory 1GiB --no-overlap --max-model-len 99 --seed 3 --kv-placement split"
+    assert commands.run("generate", "--prompt", "a", *flags.split()).status == 0
+    assert commands.configs == [
+        EngineConfig(
+            "demo",
+            gpu_memory="1GiB",
+            overlap=False,
+            max_model_len=99,
+            seed=3,
+            kv_placement="split",
+            max_num_seqs=7,
+            enable_prefix_caching=False,
+        )
+    ]
+
+
+def test_an_unknown_command(commands: Commands) -> None:
+    ran = commands.run("fly")
+    assert (ran.status, ran.err) == (2, "tandem: error: No such command 'fly'.\n")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from tandem.cli.main import main; main(['serve', '--help']);"
+        "heavy = {'torch', 'transformers', 'fastapi', 'numpy', 'tokenizers'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_collect_env(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_API_KEY", "hush")
+    monkeypatch.setenv("TANDEM_DTYPE", "float32")
+    facts = json.loads(commands.run("collect-env", "--json").out)
+    assert facts["tandem"] == tandem.__version__
+    assert facts["$TANDEM_DTYPE"] == "float32"
+    assert "hush" not in str(facts)
+    text = commands.run("collect-env").out
+    assert all(name in text for name in facts)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--port", "70000"], "port must be between 0 and 65535"),
+        (["--max-body-size", "big"], "'big' is not a size"),
+        (["--log-level", "loud"], "unknown log_level 'loud'"),
+        (["--api-key", ""], "an API key is empty"),
+        (["--host", "256.1.1.1", "--port", "0"], "cannot listen on 256.1.1.1:0"),
+    ],
+)
+def test_bad_server_settings(commands: Commands, args: list[str], message: str) -> None:
+    ran = commands.run("serve", *args)
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert message in ran.err

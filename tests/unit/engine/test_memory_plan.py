@@ -1,0 +1,143 @@
+"""Sizes and refusals of the memory plan, without a model."""
+
+from dataclasses import replace
+
+import pytest
+
+from tandem.engine.dtype_choice import choose_dtype
+from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
+from tandem.plan.online import OnlinePlan
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.parameters import weight_bytes
+from tandem.spec.units import GIB, MIB
+
+SPEC = ModelSpec(
+    architecture="llama",
+    vocab_size=1000,
+    hidden_size=64,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    intermediate_size=128,
+    max_positions=4096,
+    rope=RopeSpec(),
+    dtype=DType.BFLOAT16,
+)
+CONFIG = EngineConfig("m", max_num_seqs=4, max_num_batched_tokens=64)
+WEIGHTS = weight_bytes(SPEC, DType.FLOAT32)
+HYBRID = Capacities(8 * MIB, 64 * MIB, real=False)
+
+
+def plan(config: EngineConfig = CONFIG, capacities: Capacities = HYBRID) -> MemoryPlan:
+    return plan_memory(config, SPEC, DType.FLOAT32, WEIGHTS, capacities)
+
+
+def test_what_is_reserved_fits_in_every_memory() -> None:
+    memory = plan()
+    for place in ("device", "host"):
+        assert memory.ledger.budget(place).left_bytes >= 0
+    left = memory.ledger.budget("device").left_bytes
+    assert left < memory.page.bytes_per_block, "a whole block was left unused"
+
+
+def test_pools_are_no_larger_than_all_sequences_at_full_length() -> None:
+    memory = plan(capacities=Capacities(8 * GIB, 8 * GIB, real=False))
+    most = CONFIG.max_num_seqs * memory.page.blocks_for_tokens(SPEC.max_positions)
+    assert memory.plan.device_blocks == memory.plan.host_blocks == most
+
+
+def test_context_is_limited_to_what_fits_and_says_so() -> None:
+    memory = plan(capacities=Capacities(2 * MIB, 0, real=False))
+    assert memory.plan.max_model_len == memory.plan.device_blocks * 64 + 1
+    assert any("context limited" in note for note in memory.plan.notes)
+
+
+def test_real_devices_set_kernel_scratch_aside() -> None:
+    emulated = plan(capacities=Capacities(128 * MIB, 0, real=False))
+    real = plan(capacities=Capacities(68 * MIB, 0))
+    assert real.plan.device_blocks < emulated.plan.device_blocks
+    assert "kernel scratch" in {entry.label for entry in real.ledger.entries}
+
+
+def test_an_explicit_length_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"memory too small.*raise --gpu-memory") as error:
+        plan(replace(CONFIG, max_model_len=4096), Capacities(2 * MIB, 0, real=False))
+    assert error.value.param == "max_model_len"
+
+
+def test_both_tiers_together_hold_what_neither_could() -> None:
+    small = Capacities(2 * MIB, 2 * MIB, real=False)
+    config = replace(CONFIG, max_model_len=4096)
+    memory = plan(config, small)
+    assert memory.plan.device_blocks * 64 < 4096
+    assert memory.plan.max_model_len == 4096
+    with pytest.raises(ConfigError, match="memory too small"):
+        plan(replace(config, strategy="gpu-only"), small)
+
+
+def test_weights_larger_than_the_device_are_refused_with_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"device memory too small: weights .* needed"):
+        plan(capacities=Capacities(WEIGHTS // 2, 64 * MIB, real=False))
+
+
+def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:
+    measured = plan_memory(
+        CONFIG, SPEC, DType.FLOAT32, WEIGHTS, Capacities(GIB, 0), measured_workspace_bytes=12345
+    )
+    rows = {entry.label: entry for entry in measured.ledger.entries}
+    assert rows["workspace"].predicted_bytes == 12345
+    assert "kernel scratch" not in rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strategy": "fastest"}, "unknown strategy"),
+        ({"max_num_batched_tokens": 2}, "max_num_batched_tokens"),
+        ({"strategy": "gpu-only", "kv_placement": "host"}, "cannot attend KV on the host"),
+        ({"max_model_len": 5000}, "beyond the model's 4096 positions"),
+    ],
+)
+def test_contradictions_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(replace(CONFIG, **changes))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("changes", [{"kv_placement": "host"}, {"strategy": "rendezvous"}])
+def test_host_placement_needs_a_host_tier(changes: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="needs a host KV tier"):
+        plan(replace(CONFIG, **changes), Capacities(GIB, 0, "host"))  # pyright: ignore[reportArgumentType]
+
+
+def test_auto_names_the_strategy_it_chose() -> None:
+    assert plan().plan.strategy == "ride-along"
+    assert plan(capacities=Capacities(GIB, 0, "host")).plan.strategy == "gpu-only"
+
+
+def test_the_plan_survives_json() -> None:
+    made = plan().plan
+    assert OnlinePlan.from_json(made.to_json()) == made
+
+
+def test_sixteen_bit_checkpoints_are_widened_on_the_host_and_it_is_said() -> None:
+    choice = choose_dtype("auto", SPEC, host_maths=True, available_bytes=GIB)
+    assert choice.dtype is DType.FLOAT32
+    assert choice.note is not None
+    assert "bfloat16" in choice.note
+
+
+def test_weights_that_would_not_fit_widened_stay_narrow() -> None:
+    choice = choose_dtype("auto", SPEC, host_maths=True, available_bytes=WEIGHTS)
+    assert choice.dtype is DType.BFLOAT16
+    assert choice.note is not None
+
+
+def test_an_accelerator_computes_in_the_checkpoint_s_type() -> None:
+    choice = choose_dtype("auto", SPEC, host_maths=False, available_bytes=GIB)
+    assert (choice.dtype, choice.note) == (DType.BFLOAT16, None)
+    with pytest.raises(ConfigError, match="unknown dtype"):
+        choose_dtype("int3", SPEC, host_maths=False, available_bytes=GIB)

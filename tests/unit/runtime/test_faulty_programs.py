@@ -1,0 +1,151 @@
+"""A mistake in a program is found twice: by the validator, and by running it in exact mode."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from tests.support.engines import model_engine, tiny_model
+from tests.support.mutations import (
+    Mutation,
+    drop,
+    drop_joins,
+    drop_waits,
+    is_op,
+    move,
+    swap_queues,
+)
+from tests.support.script import run_all
+from tests.support.setups import Setup
+
+from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, ProgramTemplate, Queue
+from tandem.plan.templates import sampling_template, sweep_template
+from tandem.plan.validator import ProgramError, validate
+from tandem.scheduler import step_compiler
+from tandem.spec.errors import EngineDeadError
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+NUM_LAYERS = 2
+SEEDS = range(12)
+SPLIT = Setup(
+    strategy="ride-along", kv_placement="split", device_blocks=12, host_blocks=12, executor="exact"
+)
+COHORTS = replace(SPLIT, strategy="rendezvous")
+
+QKV_COPY = is_op(OpKind.COPY, Part.QKV)
+UPLOAD = is_op(OpKind.COPY, Part.PARTIAL)
+
+TOKENS_COPY = is_op(OpKind.COPY, Part.TOKENS)
+HOST_APPEND = is_op(OpKind.APPEND, queue=Queue.CPU)
+HOST_ATTEND = is_op(OpKind.ATTEND, queue=Queue.CPU)
+DEVICE_ATTEND = is_op(OpKind.ATTEND, queue=Queue.ACCEL)
+MERGE = is_op(OpKind.MERGE)
+
+
+def riding_upload(op: ProgramOp) -> bool:
+    """Uploads within the sweep; a join's wait for the sweep is about time, not about data."""
+    return UPLOAD(op) and op.joins is None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A mistake, and an engine whose programs suffer from it."""
+
+    id: str
+    mutation: Mutation
+    setup: Setup = SPLIT
+
+
+FAULTS = (
+    Fault("queries-copied-before-they-are-computed", drop_waits(QKV_COPY)),
+    Fault("host-append-before-the-copy", drop_waits(HOST_APPEND)),
+    Fault("upload-before-host-attention", drop_waits(riding_upload)),
+    Fault("merge-before-upload", drop_waits(MERGE)),
+    Fault("tokens-fetched-before-sampling", drop_waits(TOKENS_COPY)),
+    Fault("no-copy-of-queries", drop(QKV_COPY)),
+    Fault("no-copy-of-queries-in-the-last-layer", drop(is_op(OpKind.COPY, Part.QKV, layer=1))),
+    Fault("no-upload", drop(UPLOAD)),
+    Fault("no-upload-in-the-last-layer", drop(is_op(OpKind.COPY, Part.PARTIAL, layer=1))),
+    Fault("no-wait-for-the-cohort", drop_joins(UPLOAD), COHORTS),
+    Fault("no-copy-of-a-cohort's-queries", drop(is_op(OpKind.COPY, Part.QKV, layer=1)), COHORTS),
+    Fault("merge-on-the-cpu", move(MERGE, Queue.CPU)),
+    Fault("device-attention-on-the-cpu", move(DEVICE_ATTEND, Queue.CPU)),
+    Fault("host-attention-on-the-device", move(HOST_ATTEND, Queue.ACCEL)),
+    Fault("append-and-copy-swap-queues", swap_queues(HOST_APPEND, QKV_COPY)),
+    Fault("upload-and-merge-swap-queues", swap_queues(UPLOAD, MERGE)),
+)
+each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+
+TEMPLATES = (
+    sweep_template(NUM_LAYERS, (LaneShape(device=True, host=True),)),
+    sweep_template(
+        NUM_LAYERS,
+        (LaneShape(), LaneShape(cursor=0, suspends=True, host=True, guarded=True)),
+    ),
+    sweep_template(NUM_LAYERS, (LaneShape(suspends=True, host=True),)),
+    sampling_template(1),
+)
+
+
+def requests() -> list[EngineRequest]:
+    params = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
+    prompts = [tuple((5 * i + n) % 64 for i in range(n)) for n in (40, 35, 2)]
+    return [EngineRequest(str(i), prompt, params) for i, prompt in enumerate(prompts)]
+
+
+def tokens(setup: Setup) -> dict[str, list[int]]:
+    with model_engine(tiny_model(NUM_LAYERS), setup) as engine:
+        results = run_all(engine.core, requests())
+    return {request_id: result.token_ids for request_id, result in results.items()}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[int]]:
+    return tokens(Setup())
+
+
+@pytest.fixture
+def faulty(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fault]:
+    """The scheduler compiles to mutated templates, unseen by the validator."""
+
+    def sweep(num_layers: int, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
+        return fault.mutation(sweep_template(num_layers, lanes))
+
+    def sampling(num_lanes: int) -> ProgramTemplate:
+        return fault.mutation(sampling_template(num_lanes))
+
+    monkeypatch.setattr(step_compiler, "cached_sweep", sweep)
+    monkeypatch.setattr(step_compiler, "cached_sampling", sampling)
+    yield fault
+
+
+@each_fault
+def test_the_validator_finds_it(fault: Fault) -> None:
+    found: list[str] = []
+    for template in TEMPLATES:
+        mutated = fault.mutation(template)
+        if mutated.ops == template.ops:
+            continue
+        with pytest.raises(ProgramError) as error:
+            validate(mutated)
+        found.append(str(error.value))
+    assert found
+
+
+@each_fault
+def test_an_adversarial_order_finds_it(faulty: Fault, expected: dict[str, list[int]]) -> None:
+    def goes_wrong(seed: int) -> bool:
+        try:
+            return tokens(replace(faulty.setup, executor_seed=seed)) != expected
+        except EngineDeadError:
+            return True
+
+    assert any(goes_wrong(seed) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("setup", [SPLIT, COHORTS], ids=["split", "cohorts"])
+def test_whole_programs_pass(setup: Setup, expected: dict[str, list[int]]) -> None:
+    for seed in SEEDS:
+        assert tokens(replace(setup, executor_seed=seed)) == expected
+    for template in TEMPLATES:
+        validate(template)

@@ -1,0 +1,168 @@
+"""Pages, work, tokens, verdicts and clocks of the paced emulator."""
+
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.fakes.paced import TINY
+from tests.fakes.paced_program import op, program
+
+from tandem.cost.stage import AttentionWork
+from tandem.devices.cpu_cache import last_level_cache_bytes
+from tandem.devices.native_wait import NativeAlarm
+from tandem.memory.page import KVPageSpec
+from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
+from tandem.plan.program import Queue
+from tandem.runtime.paced.gauges import Gauges
+from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
+from tandem.runtime.paced.ledger import PacedLedger
+from tandem.runtime.paced.report import Lateness, judge
+from tandem.runtime.paced.tokens import SyntheticTokens
+from tandem.runtime.paced.work import count_work
+from tandem.spec.dtype import DType
+from tandem.spec.tier import Tier
+
+STAGE_S = 1e-3
+
+
+def page(dtype: DType) -> KVPageSpec:
+    return KVPageSpec.of_model(TINY, dtype=dtype, block_size=16)
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+def test_host_pages_are_random_distinct_finite_and_not_zero(dtype: DType) -> None:
+    host = PacedHost(TINY, page(dtype), 8, Aliasing(3, 1, 1, 1), seed=0)
+    pages = host._pages
+    assert pages.shape == (3, 8, *page(dtype).page_shape)
+    assert bool(torch.isfinite(pages).all())
+    assert bool((pages != 0).all())
+    flat = pages.flatten(0, 1).flatten(1).view(torch.uint8).numpy()
+    assert len({row.tobytes() for row in flat}) == 24
+
+
+def test_sets_of_pages_exceed_the_cache_eightfold_unless_memory_caps_them() -> None:
+    spec = page(DType.FLOAT32)
+    blocks = 100
+    plenty = plan_aliasing(spec, blocks, cache_bytes=1 << 22, limit_bytes=1 << 40)
+    assert 0.75 * plenty.distinct_bytes >= 8 << 22
+    assert plenty.set_bytes == blocks * spec.bytes_per_block_layer
+    capped = plan_aliasing(spec, blocks, cache_bytes=1 << 22, limit_bytes=2 * plenty.set_bytes)
+    assert capped.sets == 2
+    assert plan_aliasing(spec, 0, cache_bytes=1 << 22, limit_bytes=1 << 40).sets == 0
+
+
+def test_work_counts_keys_per_tier() -> None:
+    table = np.array([[0, 1, 0], [2, 3, 4]], dtype=np.int32)
+    # row 0: one token at position 20; row 1: two tokens at 39 and 40
+    attention = TierAttention(
+        None,
+        np.array([0, 1, 3], dtype=np.int32),
+        1,
+        np.array([20, 39, 40], dtype=np.int32),
+        table,
+        None,
+    )
+    ids = np.zeros(3, dtype=np.int64)
+    append = TierAppend(None, np.array([20, 39, 40], dtype=np.int64))
+    binding = LaneBinding(
+        np.array([0, 1], dtype=np.int32),
+        ids,
+        ids,
+        attention.positions,
+        {Tier.HOST: attention},
+        {Tier.HOST: append},
+        np.array([0, 2], dtype=np.int64),
+    )
+    work = count_work(binding, 16)
+    assert work.attention[Tier.HOST] == AttentionWork(tokens=3, pairs=21 + 40 + 41, keys=21 + 41)
+    assert work.attention[Tier.DEVICE] == AttentionWork(0, 0, 0)
+    assert (work.tokens, work.logits, work.appended[Tier.HOST]) == (3, 2, 3)
+
+
+def test_synthetic_tokens_depend_on_row_and_position_and_are_no_end() -> None:
+    tokens = SyntheticTokens(TINY)
+    rows = np.repeat(np.arange(50), 50)
+    positions = np.tile(np.arange(50), 50)
+    first, again = tokens.choose(rows, positions), tokens.choose(rows, positions)
+    assert (first == again).all()
+    assert not set(TINY.eos_token_ids) & set(first.tolist())
+    assert first.min() >= 0
+    assert first.max() < TINY.vocab_size
+    assert len(set(first.tolist())) > 50
+
+
+def test_dma_steals_the_time_that_its_bytes_take_from_overlapping_host_work() -> None:
+    gauges = Gauges(dram_bytes_per_s=1000.0, aliasing=Aliasing(0, 1, 8, 1))
+    ledger = PacedLedger()
+    copies = [op(Queue.H2D, 1), op(Queue.D2H, 1), op(Queue.H2D, 2)]
+    ledger.submit(program(copies, ledger.base, lambda _: 2.0, submitted_s=1.0))
+    ledger.advance(1.0)
+    for span in ledger.take_spans():
+        gauges.resolved(span, copied_bytes=800.0)  # 400 bytes/s: H2D from 1 to 5, D2H from 1 to 3
+    assert gauges.stolen_s(2.0, 4.0) == pytest.approx((2 * 400 + 1 * 400) / 1000)
+    assert gauges.stolen_s(5.0, 9.0) == 0.0
+    assert Gauges(None, Aliasing(0, 1, 8, 1)).stolen_s(2.0, 4.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("lateness", "busy", "read", "reason"),
+    [
+        (Lateness(poll=[STAGE_S * 0.04] * 20), 0.79, 0, None),
+        (Lateness(poll=[STAGE_S * 0.06] * 20), 0.5, 0, "polls were 60 us late"),
+        (Lateness(submit=[STAGE_S] * 20), 0.5, 0, "submissions were"),
+        (Lateness(start=[STAGE_S] * 20), 0.5, 0, "host operations were"),
+        (Lateness(poll=[0.0] * 99 + [1.0]), 0.5, 0, None),
+        (Lateness(), 0.81, 0, "scheduler's core was 81% busy"),
+        (Lateness(), 0.5, 799, "host attention read 799 B"),
+        (Lateness(), 0.5, 800, None),
+    ],
+)
+def test_a_run_is_invalid_when_the_host_was_too_slow(
+    lateness: Lateness, busy: float, read: int, reason: str | None
+) -> None:
+    reasons = judge(lateness, STAGE_S, busy, read, cache_bytes=100, wanted_bytes=800)
+    assert (len(reasons) == 1 and reason in reasons[0]) if reason else reasons == ()
+
+
+def test_the_last_level_cache_is_the_largest(tmp_path: Path) -> None:
+    for index, size in enumerate(("48K", "2048K", "30M")):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(size + "\n")
+    assert last_level_cache_bytes(tmp_path) == 30 << 20
+    assert last_level_cache_bytes(tmp_path / "none") == 32 << 20
+
+
+def test_an_alarm_ends_a_wait_from_another_thread() -> None:
+    alarm = NativeAlarm()
+    thread = threading.Thread(target=alarm.ring)
+    begin = time.perf_counter()
+    thread.start()
+    alarm.wait(begin + 30)
+    assert time.perf_counter() - begin < 15
+    thread.join()
+    alarm.close()
+
+
+def test_deadlines_of_a_real_clock_do_not_drift() -> None:
+    """50 operations of 1 ms end after 50 ms: waits overshoot one by one, deadlines do not."""
+    walls: list[float] = []
+    alarm = NativeAlarm()
+    for _ in range(3):
+        ledger = PacedLedger()
+        begin = time.perf_counter()
+        ops = [op(Queue.ACCEL, n) for n in range(1, 51)]
+        ledger.submit(program(ops, ledger.base, lambda _: 1e-3, submitted_s=begin))
+        ledger.advance(begin)
+        spans = ledger.take_spans()
+        for span in spans:
+            alarm.wait(span.end_s)
+            assert time.perf_counter() >= span.end_s
+        assert spans[-1].end_s - begin == pytest.approx(0.05)
+        walls.append(time.perf_counter() - begin)
+    alarm.close()
+    assert statistics.median(walls) < 0.1

@@ -1,0 +1,32 @@
+"""Reading `--accelerator`."""
+
+import pytest
+
+from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator
+from tandem.spec.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("auto", AcceleratorChoice("auto")),
+        ("none", AcceleratorChoice("none")),
+        ("cuda", AcceleratorChoice("cuda")),
+        ("cuda:3", AcceleratorChoice("cuda", index=3)),
+        ("emulated", AcceleratorChoice("emulated")),
+        ("emulated:exact,seed=7", AcceleratorChoice("emulated", seed=7)),
+        (
+            "emulated:paced,spec=a10g",
+            AcceleratorChoice("emulated", mode="paced", spec="a10g"),
+        ),
+    ],
+)
+def test_forms(text: str, expected: AcceleratorChoice) -> None:
+    assert parse_accelerator(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "gpu", "cuda:x", "none:1", "emulated:fast", "emulated:seed=x"])
+def test_other_forms_are_refused_and_the_right_ones_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="use auto, none, cuda") as error:
+        parse_accelerator(text)
+    assert error.value.param == "accelerator"
