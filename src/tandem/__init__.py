@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tandem.engine.llm import LLM as LLM
+    from tandem.llm import LLM as LLM
     from tandem.spec.sampling import SamplingParams as SamplingParams
 
 __all__ = ["LLM", "SamplingParams", "__version__"]
@@ -14,7 +14,7 @@ __all__ = ["LLM", "SamplingParams", "__version__"]
 def __getattr__(name: str) -> object:
     """Import the public API lazily, so that `import tandem` stays free of torch."""
     if name == "LLM":
-        from tandem.engine.llm import LLM
+        from tandem.llm import LLM
 
         return LLM
     if name == "SamplingParams":

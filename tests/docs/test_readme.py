@@ -67,8 +67,12 @@ def server() -> Iterator[Server]:
 def test_generate_prints_text() -> None:
     line = next(c for c in commands("tandem generate") if "--prompt" in c)
     done = subprocess.run(
-        tandem(*line[1:]), env=environment(), capture_output=True, text=True, timeout=100,
-        check=True
+        tandem(*line[1:]),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
     )
     assert len(done.stdout.split()) > 3
 

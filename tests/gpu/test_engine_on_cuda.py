@@ -65,7 +65,7 @@ def _compare(**changes: object) -> EngineStats:
     with tempfile.TemporaryDirectory() as directory:
         base = _config(directory)
         expected, _ = _run(build_engine_core(replace(base, accelerator="none"), check=True))
-        config = replace(base, **changes)  # pyright: ignore[reportArgumentType]
+        config = replace(base, **changes)
         tokens, stats = _run(build_engine_core(replace(config, accelerator="cuda"), check=True))
     assert tokens == expected
     assert all(len(ids) == _NEW_TOKENS for ids in tokens.values())

@@ -1,4 +1,4 @@
-"""A request's tokens depend on nothing but the request: not on its company, tier, loop or executor."""
+"""A request's tokens depend on the request alone: not on company, tier, loop or executor."""
 
 from dataclasses import replace
 

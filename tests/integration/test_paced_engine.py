@@ -46,7 +46,7 @@ def config(strategy: str, placement: str, **changes: object) -> EngineConfig:
         max_num_seqs=8,
         max_num_batched_tokens=64,
     )
-    return replace(base, **changes)  # pyright: ignore[reportArgumentType]
+    return replace(base, **changes)
 
 
 class Run:
@@ -90,7 +90,7 @@ class Run:
             self.submitted.append(program)
             submit(program)
 
-        self.engine.executor.submit = keep  # pyright: ignore[reportAttributeAccessIssue]
+        self.engine.executor.submit = keep
 
     def _host_s(self, task: HostTask, attention_s: float) -> float:
         attends = task.entry.op.kind.value == "attend"
@@ -310,7 +310,7 @@ def test_a_host_operation_that_raises_ends_the_engine() -> None:
     def fail(task: HostTask) -> None:
         raise ValueError("broken page")
 
-    engine.executor.run_task = fail  # pyright: ignore[reportAttributeAccessIssue]
+    engine.executor.run_task = fail
     try:
         params = SamplingParams(max_tokens=4)
         engine.core.add_request(EngineRequest("r", (1, 2, 3), params))

@@ -1,6 +1,7 @@
 """Greedy tokens of transformers, and the rule by which ours may differ from them (invariant 5)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -26,7 +27,8 @@ class Reference:
     """A transformers model that continues prompts greedily, past the end-of-sequence token."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
+        # a generation mixin of transformers' that its type does not show
+        self._model: Any = model
         self._known: dict[tuple[tuple[int, ...], int], list[int]] = {}
 
     def continuation(self, prompt: tuple[int, ...], count: int) -> list[int]:
@@ -43,7 +45,6 @@ class Reference:
                     eos_token_id=None,
                     pad_token_id=0,
                 )
-            assert isinstance(made, torch.Tensor)
             self._known[prompt, count] = made[0, len(prompt) :].tolist()
         return self._known[prompt, count]
 
@@ -82,7 +83,8 @@ def assert_greedy_parity(
 def _assert_tie(logits: torch.Tensor, token: int, place: int) -> None:
     best = logits.topk(2)
     margin = float(best.values[0] - best.values[1])
-    assert margin < TIE_MARGIN and token in best.indices.tolist(), (
+    is_tie = margin < TIE_MARGIN and token in best.indices.tolist()
+    assert is_tie, (
         f"output token {place} is {token}; the reference takes {int(best.indices[0])} "
         f"by a margin of {margin:.2e}"
     )

@@ -53,14 +53,15 @@ def goes_wrong(setup: Setup, seed: int) -> bool:
     except (EngineDeadError, AssertionError, ValueError):
         return True
     return any(
-        results[r.request_id].token_ids
-        != greedy(r, num_layers=NUM_LAYERS, vocab_size=TOY_VOCAB)[0]
+        results[r.request_id].token_ids != greedy(r, num_layers=NUM_LAYERS, vocab_size=TOY_VOCAB)[0]
         for r in todo.requests
         if not results[r.request_id].aborted
     )
 
 
-@pytest.mark.parametrize("setup", [TIGHT, SWAP, COHORTS, HOSTED], ids=["device", "swap", "cohorts", "host"])
+@pytest.mark.parametrize(
+    "setup", [TIGHT, SWAP, COHORTS, HOSTED], ids=["device", "swap", "cohorts", "host"]
+)
 def test_nothing_goes_wrong_without_a_mistake(setup: Setup) -> None:
     assert not any(goes_wrong(setup, seed) for seed in SEEDS)
 
@@ -147,5 +148,5 @@ def test_a_slot_of_another_position_is_named() -> None:
     query = np.zeros(1, dtype=np.uint64)
     assert attend_pages(pages, attention([3], [1, 2]), query, "t").count.tolist() == [4]
     assert attend_pages(pages, attention([1], [1, 0]), query, "t").count.tolist() == [2]
-    with pytest.raises(ProvenanceError, match="reads position 2 from block 0, which holds .* 0"):
+    with pytest.raises(ProvenanceError, match=r"reads position 2 from block 0, which holds .* 0"):
         attend_pages(pages, attention([2], [1, 0]), query, "t")

@@ -98,9 +98,7 @@ def toy_engine(setup: Setup, num_layers: int = 2) -> Iterator[TestEngine]:
     """An engine over the toy model, whose KV slots know their origin; closed at the end."""
     page = cast(KVPageSpec, ToyPages(num_layers, setup.block_size))
     machine = _machine(tiny_model(), page, setup, torch.int64)
-    runner = ProvenanceRunner(
-        machine.runner, machine.kv, machine.buffers, machine.slots, TOY_VOCAB
-    )
+    runner = ProvenanceRunner(machine.runner, machine.kv, machine.buffers, machine.slots, TOY_VOCAB)
     machine.runner = cast(OpRunner, runner)
     with _engine(machine, page, num_layers, TOY_VOCAB, setup) as engine:
         yield engine

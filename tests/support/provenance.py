@@ -149,9 +149,7 @@ class ProvenanceRunner:
         positions = binding.positions.astype(np.int64)
         hidden = toy_maths.embed(ids, positions)
         nothing = np.zeros_like(hidden)
-        self._put(
-            running, STATE, lane, ToyState(ids, positions, hidden, nothing, nothing, nothing)
-        )
+        self._put(running, STATE, lane, ToyState(ids, positions, hidden, nothing, nothing, nothing))
 
     def _pre(self, running: Running, lane: LaneContext) -> None:
         s = self._state(running, lane)

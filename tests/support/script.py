@@ -109,6 +109,12 @@ def _take_outputs(core: EngineCore, results: dict[str, Generated]) -> None:
         result.cached_tokens = max(result.cached_tokens, output.cached_tokens)
 
 
+def drain(core: EngineCore) -> None:
+    """Step until nothing is left, whatever comes out."""
+    while core.has_work():
+        core.step()
+
+
 def run_all(
     core: EngineCore, requests: Sequence[EngineRequest], *, num_layers: int = 3
 ) -> dict[str, Generated]:

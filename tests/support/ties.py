@@ -1,4 +1,4 @@
-"""When two greedy runs of real arithmetic may part: at a tie of the best two scores (invariant 5)."""
+"""Where two greedy runs of real arithmetic may part: at ties of the best two (invariant 5)."""
 
 from tests.support.script import Generated
 

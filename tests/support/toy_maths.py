@@ -47,9 +47,7 @@ def advance(hidden: Hashes, attention: Hashes, layer: int) -> Hashes:
     return mix(hidden + mix(attention ^ np.uint64(layer + 101)))
 
 
-def logits(
-    hidden: Hashes, token_ids: NDArray[np.int64], vocab_size: int
-) -> NDArray[np.float32]:
+def logits(hidden: Hashes, token_ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.float32]:
     """Scores of the token after each of `token_ids`, between 0 and 8; [n, vocab]."""
     words = mix(hidden[:, None] ^ mix(np.arange(vocab_size, dtype=np.uint64))[None, :])
     scores = ((words >> _LOGIT_BITS).astype(np.float64) * _LOGIT_SCALE).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What the toy model must generate, worked out in the plainest way: one token, one row, no cache."""
+"""What the toy model must generate, worked out plainly: one token, one row, no cache."""
 
 from collections import Counter
 
@@ -15,7 +15,8 @@ def greedy(
 ) -> tuple[list[int], FinishReason]:
     """Tokens and the reason of the end of a greedy request with `max_tokens`."""
     params = request.sampling
-    assert params.greedy and params.max_tokens is not None
+    assert params.greedy
+    assert params.max_tokens is not None
     prompt = list(request.prompt_token_ids)
     stops = set(params.stop_token_ids) | (set() if params.ignore_eos else set(eos_ids))
     made: list[int] = []

@@ -41,7 +41,7 @@ def chat(
     """Talk with a model."""
     params = sampling()
     config = engine(model)
-    from tandem.engine.llm import LLM
+    from tandem.llm import LLM
 
     with load_progress() as progress:
         llm = LLM.load(config, progress=progress, chat_template=chat_template)

@@ -53,7 +53,7 @@ def generate(
     params = replace(sampling(), logprobs=logprobs)
     prompts = read_prompts(prompt, prompt_ids, prompt_file)
     config = engine(model)
-    from tandem.engine.llm import LLM
+    from tandem.llm import LLM
 
     with load_progress() as progress:
         llm = LLM.load(config, progress=progress)

@@ -37,6 +37,7 @@ def run_demo(console: Console) -> bool:
     """Show the demo; False if any token differed from the plain run's."""
     hybrid_config, plain_config = demo_configs()
     tokenizer = load_tokenizer(resolve_model("demo"))
+    assert tokenizer is not None, "the packaged model has a tokenizer"
     requests = demo_requests(tokenizer)
     console.print(
         f"[bold]Tandem demo[/bold]: {len(requests)} requests at once on an emulated accelerator of "

@@ -1,10 +1,11 @@
 """Linear maps, on whichever of torch's CPU paths is the fastest for the number of rows.
 
 `F.linear` calls MKL for float32 on a CPU, which is best for one to three rows and for many, but
-reads a large matrix at half the speed of memory for the batches in between. Putting the weight
-first, `(weight @ x.T).T`, or oneDNN's kernel does those up to twice as fast. In bfloat16 both beat
-`F.linear` throughout on cores with AMX; elsewhere 16-bit products are left to it. (Medians on
-AVX-512 cores with AMX, one and two threads, 1M to 33M elements; smaller maps gain nothing.)
+reads a large matrix at half the speed of memory for the batches in between. oneDNN's kernel, or the
+weight put first, `(weight @ x.T).T`, do those up to twice as fast. In bfloat16 on cores with AMX
+the latter reads a third faster up to a few dozen rows; without AMX, 16-bit products are torch's.
+(Medians on AVX-512 cores with AMX, 1M to 33M elements. Where two paths differ by less than a tenth,
+the simpler one is taken; smaller maps gain nothing.)
 """
 
 from enum import Enum, auto
@@ -16,7 +17,7 @@ from torch import Tensor
 from tandem.devices.cpu import has_amx
 from tandem.models.weights import Affine
 
-_MIN_ELEMENTS = 1024 * 1024
+_MIN_ELEMENTS, _LARGE_ELEMENTS = 1024 * 1024, 2 * 1024 * 1024
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(
     torch.ops.mkldnn, "_linear_pointwise"
 )
@@ -35,12 +36,15 @@ def choose_path(weight: Tensor, rows: int) -> Path:
     """The fastest way for `rows` inputs; a fixed rule, so that runs repeat exactly."""
     if weight.device.type != "cpu" or weight.numel() < _MIN_ELEMENTS or not _HAS_ONEDNN:
         return Path.TORCH
+    outputs, inputs = weight.shape
     if weight.dtype == torch.float32:
-        if 4 <= rows <= 48:
+        if 8 <= rows <= 48 and outputs >= inputs:
             return Path.WEIGHT_FIRST
-        return Path.ONEDNN if 48 < rows <= 256 else Path.TORCH
+        is_large = weight.numel() >= _LARGE_ELEMENTS
+        return Path.ONEDNN if is_large and 4 <= rows <= 256 else Path.TORCH
     if weight.dtype == torch.bfloat16 and _HAS_AMX:
-        return Path.WEIGHT_FIRST if rows <= 128 else Path.ONEDNN
+        few = 32 if outputs < 2 * inputs else 128
+        return Path.WEIGHT_FIRST if rows <= few else Path.TORCH
     return Path.TORCH
 
 

@@ -34,7 +34,7 @@ def pages(tier: Tier, layer: int) -> BufferRef:
 class _Builder:
     """Collects operations and numbers them per queue."""
 
-    ops: list[ProgramOp] = field(default_factory=list)
+    ops: list[ProgramOp] = field(default_factory=list[ProgramOp])
     counts: dict[Queue, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(

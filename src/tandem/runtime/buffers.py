@@ -103,7 +103,7 @@ def size_bytes(value: object) -> int:
     if isinstance(value, torch.Tensor):
         return value.nbytes
     if isinstance(value, tuple):
-        return sum(size_bytes(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+        return sum(size_bytes(item) for item in value)
     return int(getattr(value, "size_bytes", 0))
 
 

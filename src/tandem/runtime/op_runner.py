@@ -277,7 +277,7 @@ class OpRunner:
     def _get(self, running: Running, name: str, lane: LaneContext) -> tuple[torch.Tensor, ...]:
         value = self._buffers.get((name, lane.key), running.op.queue, running)
         assert isinstance(value, tuple)
-        return value  # pyright: ignore[reportUnknownVariableType]
+        return value
 
     def _put(
         self,

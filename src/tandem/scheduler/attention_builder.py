@@ -106,8 +106,8 @@ def _tier_part(part: _Blocks, chosen: LongArray, tokens: LaneTokens) -> TierAtte
     counts = tokens.counts[chosen]
     starts = np.zeros(len(chosen) + 1, dtype=np.int32)
     np.cumsum(counts, out=starts[1:])
-    offsets = np.arange(starts[-1]) - np.repeat(starts[:-1], counts)
-    index = np.repeat(tokens.starts[chosen], counts) + offsets
+    offsets: LongArray = np.arange(int(starts[-1]), dtype=np.int64) - np.repeat(starts[:-1], counts)
+    index: LongArray = np.repeat(tokens.starts[chosen], counts) + offsets
     return TierAttention(
         token_index=index,
         query_start=starts,

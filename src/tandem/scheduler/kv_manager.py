@@ -173,7 +173,7 @@ class KVManager:
         first = int(r.published[row])
         self.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, dtype=np.int32))
         blocks = r.block_ids[row, first:num_full].tolist()
-        tiers = r.block_tiers[row, first:num_full].tolist()
+        tiers: list[int] = r.block_tiers[row, first:num_full].tolist()
         for block, tier, digest in zip(
             blocks, tiers, sequence.digests[first:num_full], strict=True
         ):

@@ -104,13 +104,13 @@ def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:
 )
 def test_contradictions_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        plan(replace(CONFIG, **changes))  # pyright: ignore[reportArgumentType]
+        plan(replace(CONFIG, **changes))
 
 
 @pytest.mark.parametrize("changes", [{"kv_placement": "host"}, {"strategy": "rendezvous"}])
 def test_host_placement_needs_a_host_tier(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="needs a host KV tier"):
-        plan(replace(CONFIG, **changes), Capacities(GIB, 0, "host"))  # pyright: ignore[reportArgumentType]
+        plan(replace(CONFIG, **changes), Capacities(GIB, 0, "host"))
 
 
 def test_auto_names_the_strategy_it_chose() -> None:

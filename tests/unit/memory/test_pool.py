@@ -298,6 +298,6 @@ def test_check_idle_tells_what_is_held() -> None:
 def test_check_finds_a_corrupted_count() -> None:
     pool, _ = make_pool()
     pool.allocate(2)
-    pool._refcount[0] = 0  # pyright: ignore[reportPrivateUsage]
+    pool._refcount[0] = 0
     with pytest.raises(AssertionError, match="block 0 is HELD, refcount 0"):
         pool.check()

@@ -9,7 +9,7 @@ from tandem.models.weights import Affine
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("rows", [1, 4, 64, 257])
+@pytest.mark.parametrize("rows", [1, 4, 8, 64, 257])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_large_map_equals_the_product(
     bias: bool, rows: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -33,28 +33,26 @@ def test_large_float32_maps_take_the_path_that_was_fastest_for_their_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_HAS_ONEDNN", True)
-    large, small = torch.zeros(1024, 1024), torch.zeros(1023, 1024)
-    taken = {rows: choose_path(large, rows) for rows in (1, 3, 4, 48, 49, 256, 257)}
-    assert taken == {
-        1: Path.TORCH,
-        3: Path.TORCH,
-        4: Path.WEIGHT_FIRST,
-        48: Path.WEIGHT_FIRST,
-        49: Path.ONEDNN,
-        256: Path.ONEDNN,
-        257: Path.TORCH,
-    }
-    assert choose_path(small, 8) is Path.TORCH
+    wide, square, tall = torch.zeros(2048, 1024), torch.zeros(1024, 1024), torch.zeros(1024, 2048)
+    torch_path, first, onednn = Path.TORCH, Path.WEIGHT_FIRST, Path.ONEDNN
+    expected = {3: torch_path, 4: onednn, 8: first, 48: first, 49: onednn, 257: torch_path}
+    assert {rows: choose_path(wide, rows) for rows in expected} == expected
+    expected = {7: torch_path, 8: first, 48: first, 49: torch_path}
+    assert {rows: choose_path(square, rows) for rows in expected} == expected
+    expected = {3: torch_path, 4: onednn, 256: onednn, 257: torch_path}
+    assert {rows: choose_path(tall, rows) for rows in expected} == expected
+    assert choose_path(torch.zeros(1023, 1024), 8) is torch_path
 
 
 def test_bfloat16_leaves_torch_s_path_only_where_the_processor_has_tiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_HAS_ONEDNN", True)
-    large = torch.zeros(1024, 1024, dtype=torch.bfloat16)
+    large = torch.zeros(2048, 1024, dtype=torch.bfloat16)
     monkeypatch.setattr(module, "_HAS_AMX", False)
     assert choose_path(large, 8) is Path.TORCH
     monkeypatch.setattr(module, "_HAS_AMX", True)
     assert choose_path(large, 1) is Path.WEIGHT_FIRST
-    assert choose_path(large, 129) is Path.ONEDNN
+    assert choose_path(large, 129) is Path.TORCH
+    assert choose_path(large.view(1024, 2048), 33) is Path.TORCH
     assert choose_path(large.half(), 8) is Path.TORCH

@@ -29,7 +29,8 @@ from tandem.spec.tier import Tier
 
 LAYERS = 3
 MAIN = tuple(
-    LaneShape(device=device, host=host) for device, host in ((True, False), (False, True), (True, True))
+    LaneShape(device=device, host=host)
+    for device, host in ((True, False), (False, True), (True, True))
 )
 STARTS = tuple(LaneShape(suspends=True, host=True, device=device) for device in (True, False))
 JOINS = tuple(
@@ -55,7 +56,9 @@ def op(
     )  # fmt: skip
 
 
-def template(*ops: ProgramOp, counts: tuple[tuple[Queue, int], ...] | None = None) -> ProgramTemplate:
+def template(
+    *ops: ProgramOp, counts: tuple[tuple[Queue, int], ...] | None = None
+) -> ProgramTemplate:
     found = {q: sum(o.queue is q for o in ops) for q in dict.fromkeys(o.queue for o in ops)}
     return ProgramTemplate(
         "test", (LaneShape(),), ops, tuple(found.items()) if counts is None else counts
@@ -131,7 +134,7 @@ def test_a_buffer_must_have_been_written() -> None:
 
 def test_reads_are_ordered_after_writes() -> None:
     write, read = op(Queue.ACCEL, 1, writes=(STATE,)), op(Queue.D2H, 1, reads=(STATE,))
-    with pytest.raises(ProgramError, match="may read .* before"):
+    with pytest.raises(ProgramError, match=r"may read .* before"):
         validate(template(write, read))
     validate(template(write, replace(read, waits=(SignalRef(Queue.ACCEL, 1),))))
 
@@ -139,7 +142,7 @@ def test_reads_are_ordered_after_writes() -> None:
 def test_overwriting_is_ordered_after_reads() -> None:
     write, again = op(Queue.ACCEL, 1, writes=(STATE,)), op(Queue.ACCEL, 2, writes=(STATE,))
     read = op(Queue.D2H, 1, reads=(STATE,), waits=(SignalRef(Queue.ACCEL, 1),))
-    with pytest.raises(ProgramError, match="may overwrite .* while"):
+    with pytest.raises(ProgramError, match=r"may overwrite .* while"):
         validate(template(write, read, again))
     validate(template(write, read, replace(again, waits=(SignalRef(Queue.D2H, 1),))))
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.engines import model_engine, tiny_model, toy_engine
-from tests.support.script import run_all
+from tests.support.script import drain, run_all
 from tests.support.setups import Setup
 
 from tandem.plan.events import Failed, LaneAdvanced, StepRetired
@@ -67,8 +67,7 @@ def test_activations_beyond_the_workspace_kill_the_engine_with_the_cause() -> No
         for request in requests():
             engine.core.add_request(request)
         with pytest.raises(EngineDeadError, match=r"ArenaOverflowError: .* of 1000 are in use"):
-            while engine.core.has_work():
-                engine.core.step()
+            drain(engine.core)
 
 
 def test_a_failed_executor_reports_once_and_stays_still() -> None:

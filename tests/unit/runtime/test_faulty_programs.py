@@ -1,6 +1,5 @@
 """A mistake in a program is found twice: by the validator, and by running it in exact mode."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -105,7 +104,7 @@ def expected() -> dict[str, list[int]]:
 
 
 @pytest.fixture
-def faulty(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fault]:
+def faulty(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> Fault:
     """The scheduler compiles to mutated templates, unseen by the validator."""
 
     def sweep(num_layers: int, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
@@ -116,7 +115,7 @@ def faulty(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fault]:
 
     monkeypatch.setattr(step_compiler, "cached_sweep", sweep)
     monkeypatch.setattr(step_compiler, "cached_sampling", sampling)
-    yield fault
+    return fault
 
 
 @each_fault

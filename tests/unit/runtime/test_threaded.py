@@ -5,7 +5,7 @@ import threading
 import pytest
 from tests.support.engines import TestEngine, toy_engine
 from tests.support.mutations import Selector, is_op
-from tests.support.script import run_all
+from tests.support.script import drain, run_all
 from tests.support.setups import Setup
 
 from tandem.plan.program import OpKind, Part, Queue
@@ -35,6 +35,11 @@ OPERATIONS = {
 }
 
 
+def executor_threads() -> list[threading.Thread]:
+    names = {f"tandem-{queue.name.lower()}" for queue in Queue}
+    return [thread for thread in threading.enumerate() if thread.name in names]
+
+
 def break_operation(engine: TestEngine, select: Selector, monkeypatch: pytest.MonkeyPatch) -> None:
     run = engine.machine.runner.run
 
@@ -56,9 +61,8 @@ def test_an_operation_that_raises_ends_the_engine(
         break_operation(engine, OPERATIONS[name], monkeypatch)
         engine.core.add_request(REQUEST)
         with pytest.raises(EngineDeadError, match="ZeroDivisionError: broken on purpose"):
-            while engine.core.has_work():
-                engine.core.step()
-    assert not [t for t in threading.enumerate() if t.name.startswith("tandem-")]
+            drain(engine.core)
+    assert not executor_threads()
 
 
 def test_closing_in_the_middle_ends_all_threads() -> None:
@@ -66,8 +70,8 @@ def test_closing_in_the_middle_ends_all_threads() -> None:
         engine.core.add_request(REQUEST)
         for _ in range(3):
             engine.core.step()
-        assert [t for t in threading.enumerate() if t.name.startswith("tandem-")]
-    assert not [t for t in threading.enumerate() if t.name.startswith("tandem-")]
+        assert executor_threads()
+    assert not executor_threads()
 
 
 def test_a_join_that_comes_too_late_is_refused_and_tried_again(

@@ -2,13 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
-import uvicorn
 from tests.fakes.core import VOCAB_SIZE, FakeCore, saying
 
 import tandem
@@ -20,7 +19,7 @@ from tandem.engine.inprocess import InProcessClient
 from tandem.server.app import create_app
 from tandem.server.context import ServerContext
 from tandem.server.metrics import ServerMetrics
-from tandem.server.serve import bind
+from tandem.server.serve import DrainingServer, bind
 from tandem.server.settings import ServerSettings
 
 SAID = "The quick brown fox jumps over the lazy dog. 🦜 The end."
@@ -35,12 +34,18 @@ class RunningServer:
     core: FakeCore
     service: Service
     died: threading.Event
+    stop: Callable[[], None]
+    clients: list[openai.OpenAI] = field(default_factory=list)
 
     def http(self, **headers: str) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers=headers, timeout=20)
 
     def openai(self, api_key: str = "none") -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0, timeout=20)
+        client = openai.OpenAI(
+            base_url=f"{self.url}/v1", api_key=api_key, max_retries=0, timeout=20
+        )
+        self.clients.append(client)
+        return client
 
     def num_running(self) -> int:
         return self.service.frontend.client.stats()["num_running"]
@@ -66,25 +71,33 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
         core = core or FakeCore(MAX_MODEL_LEN, token_at=said, step_s=0.001)
         frontend = Frontend(InProcessClient(lambda: core), tokenizer, VOCAB_SIZE)
         service = Service(frontend, "demo", MAX_MODEL_LEN)
-        settings = ServerSettings(served_model_names=("demo", "alias/demo"), port=0)
+        settings = ServerSettings(
+            ("demo", "alias/demo"), port=0, shutdown_timeout_s=0, log_level="warning"
+        )
         settings = replace(settings, **changes)
         died = threading.Event()
         context = ServerContext(service, settings, ServerMetrics(), on_engine_death=died.set)
         listener = bind(settings)
-        server = uvicorn.Server(
-            uvicorn.Config(create_app(context), log_level="warning", timeout_graceful_shutdown=1)
-        )
+        server = DrainingServer(settings, service)
+        server.config.app = create_app(context)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
 
-        def close() -> None:
+        def stop() -> None:
             server.should_exit = True
+
+        def close() -> None:
+            for client in running.clients:
+                client.close()
+            stop()
             thread.join()
             service.close()
             listener.close()
 
         closers.append(close)
-        return RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", core, service, died)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        running = RunningServer(url, core, service, died, stop)
+        return running
 
     yield start_server
     for close in closers:

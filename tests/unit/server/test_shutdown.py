@@ -2,12 +2,11 @@
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.fakes.core import FOREVER_TOKEN
 from tests.unit.server.conftest import Start
-
-ENDLESS = {"prompt": [FOREVER_TOKEN], "max_tokens": 400}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -15,14 +14,15 @@ def test_requests_that_take_too_long_are_aborted_and_answered(
     start: Start, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = start()
-    body = {**ENDLESS, "stream": stream}
-    with server.http() as http, http.stream("POST", "/v1/completions", json=body) as response:
-        lines = response.iter_lines()
-        first = next(lines) if stream else ""
+    body = {"prompt": [FOREVER_TOKEN], "max_tokens": 400, "stream": stream}
+    with server.http() as http, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(http.post, "/v1/completions", json=body)
+        while server.num_running() == 0:
+            assert not answer.done()
         server.stop()
-        text = "\n".join([first, *lines])
+        text = answer.result().text
     if stream:
-        assert text.endswith("data: [DONE]\n")
-        text = [line for line in text.splitlines() if line][-2].removeprefix("data: ")
+        assert text.endswith("data: [DONE]\n\n")
+        text = text.split("\n\n")[-3].removeprefix("data: ")
     assert json.loads(text)["choices"][0]["finish_reason"] == "abort"
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -25,7 +25,9 @@ def test_forms(text: str, expected: AcceleratorChoice) -> None:
     assert parse_accelerator(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "gpu", "cuda:x", "none:1", "emulated:fast", "emulated:seed=x"])
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "cuda:x", "none:1", "emulated:fast", "emulated:seed=x"]
+)
 def test_other_forms_are_refused_and_the_right_ones_named(text: str) -> None:
     with pytest.raises(ConfigError, match="use auto, none, cuda") as error:
         parse_accelerator(text)
