@@ -85,11 +85,19 @@ class CudaDriver(Generic[RunningT]):
 
     Args:
         completed: called with every operation that has completed, in order per queue.
+        failed: called when the device reports an error; the operation is the first to hear of it,
+            not necessarily its cause.
     """
 
-    def __init__(self, device: torch.device, completed: Callable[[RunningT], None]) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        completed: Callable[[RunningT], None],
+        failed: Callable[[RunningT, BaseException], None],
+    ) -> None:
         self._device = device
         self._completed = completed
+        self._failed = failed
         # the default stream orders the step's metadata uploads before the operations that read them
         self._streams = {
             Queue.ACCEL: torch.cuda.default_stream(device),
@@ -99,6 +107,7 @@ class CudaDriver(Generic[RunningT]):
         self._launched = {queue: Signal() for queue in Queue}
         self._finished = {queue: Signal() for queue in Queue}
         self._events: dict[Queue, dict[int, torch.cuda.Event]] = {queue: {} for queue in _STREAMS}
+        self._broken = False
         self._lock = threading.Lock()
         self._reapers = {queue: SimpleQueue[tuple[int, RunningT] | None]() for queue in _STREAMS}
         self._threads = [
@@ -157,7 +166,12 @@ class CudaDriver(Generic[RunningT]):
         torch.cuda.set_device(self._device)
         while (entry := self._reapers[queue].get()) is not None:
             value, running = entry
-            self._events[queue][value].synchronize()
+            try:
+                self._events[queue][value].synchronize()
+            except Exception as error:  # noqa: BLE001 - a device error is the engine's end
+                self._broken = True
+                self._failed(running, error)
+                continue
             self._finished[queue].set(value)
             with self._lock:
                 del self._events[queue][value]
@@ -169,4 +183,5 @@ class CudaDriver(Generic[RunningT]):
             inbox.put(None)
         for thread in self._threads:
             thread.join()
-        torch.cuda.synchronize(self._device)
+        if not self._broken:
+            torch.cuda.synchronize(self._device)

@@ -96,7 +96,7 @@ def on_cuda(model: Model, sizes: MachineSizes) -> Assembled:
     uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
     machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor))
     executor = ThreadedExecutor(machine)
-    driver: CudaDriver[Running] = CudaDriver(model.device, executor.completed)
+    driver: CudaDriver[Running] = CudaDriver(model.device, executor.completed, executor.failed)
     uploads.append(driver.upload)
     executor.start(driver)
     return Assembled(executor, machine, CudaMeasures(model.device), model.weights.size_bytes)

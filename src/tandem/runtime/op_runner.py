@@ -52,7 +52,7 @@ class OpRunner:
         self._upload = upload
         self._scale = model.spec.attention_scale
         self._pre, _, self._post = model.stages
-        self.sampling = SamplingOps(buffers, slots)
+        self.sampling = SamplingOps(buffers, slots, upload)
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,
             (OpKind.STAGE, Part.PRE): self._run_pre,
