@@ -74,9 +74,7 @@ def _check_ids(param: str, token_ids: tuple[int, ...], vocab_size: int) -> None:
         )
 
 
-def _stop_ids(
-    params: SamplingParams, eos_ids: tuple[int, ...], vocab_size: int
-) -> frozenset[int]:
+def _stop_ids(params: SamplingParams, eos_ids: tuple[int, ...], vocab_size: int) -> frozenset[int]:
     """Token ids that end the sequence, and that `min_tokens` therefore forbids at first."""
     stops = frozenset(params.stop_token_ids)
     if not params.ignore_eos:

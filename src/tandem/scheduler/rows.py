@@ -1,6 +1,8 @@
 """The row table: everything about running sequences that a step touches, as columns."""
 
+import copy
 from enum import IntEnum
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +91,16 @@ class RowTable:
         self.many_stops: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self._free = list(range(max_rows - 1, -1, -1))
 
+    def read_only(self) -> "RowTable":
+        """The same table, columns and all, through which nothing can be changed."""
+        table = copy.copy(self)
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                view = cast("NDArray[np.generic]", column).view()
+                view.flags.writeable = False
+                setattr(table, name, view)
+        return table
+
     @property
     def num_free(self) -> int:
         """Rows without an owner."""
@@ -96,8 +108,9 @@ class RowTable:
 
     def take(self) -> int:
         """Give a free row to a new owner."""
-        row = self._free.pop()
+        row = self._free[-1]
         self.state[row] = RowState.RUNNING
+        self._free.pop()
         for column in (self.pending, self.submitted, self.computed, self.num_blocks):
             column[row] = 0
         for column in (self.num_host_blocks, self.published, self.cohort, self.num_recent):

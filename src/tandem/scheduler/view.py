@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -9,16 +10,51 @@ from tandem.memory.prefix_cache import CachedBlock
 from tandem.plan.binding import LongArray
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
-from tandem.scheduler.kv_manager import BlockNeed, KVManager
+from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.sequence import Sequence
 
 
+class KVFacts(Protocol):
+    """What may be asked about KV memory."""
+
+    def total(self) -> BlockNeed:
+        """Blocks of both pools."""
+        ...
+
+    def free(self) -> BlockNeed:
+        """Blocks that can be allocated now."""
+        ...
+
+    def returning(self) -> BlockNeed:
+        """Leased blocks: they come free when the steps that name them end."""
+        ...
+
+    def growth(self, row: int, num_tokens: int) -> BlockNeed:
+        """Blocks a row must get to hold `num_tokens` more."""
+        ...
+
+    def one_block_each(self, rows: LongArray) -> BlockNeed:
+        """Blocks that rows take which must get one each."""
+        ...
+
+    def matched(self, sequence: Sequence, device_limit: int) -> list[CachedBlock]:
+        """Cached blocks that a waiting request would start with."""
+        ...
+
+    def admission_need(
+        self, sequence: Sequence, matched: list[CachedBlock], device_limit: int, num_tokens: int
+    ) -> BlockNeed:
+        """Blocks that a waiting request takes from the free ones."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerView:
-    """A moment of the scheduler's state; strategies call only what computes from it.
+    """A moment of the scheduler's state, open to questions only.
 
     Attributes:
+        rows: not writable.
         waiting: accepted requests without a row, in order of rank.
         cohorts: by id.
         idle: nothing is in flight, so nothing will change without a new step.
@@ -26,7 +62,7 @@ class SchedulerView:
 
     config: SchedulerConfig
     rows: RowTable
-    kv: KVManager
+    kv: KVFacts
     waiting: Iterable[Sequence]
     cohorts: Mapping[int, Cohort]
     idle: bool

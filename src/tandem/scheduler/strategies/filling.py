@@ -46,11 +46,12 @@ class StepFiller:
     def reserve(self, rows: LongArray) -> LongArray:
         """Set blocks aside for one more token of each row; returns the rows that have them."""
         growing = set(self.view.needs_block(rows).tolist())
-        kept: list[int] = []
-        for row in rows.tolist():
+        kept = [
+            row
+            for row in rows.tolist()
             # a row further ahead may have taken this one's place just now
-            if row not in self.preempt and (row not in growing or self._take(row, 1)):
-                kept.append(row)
+            if row not in self.preempt and (row not in growing or self._take(row, 1))
+        ]
         return np.array(kept, dtype=np.int64)
 
     def fill(self, rows: LongArray) -> StepProposal:
