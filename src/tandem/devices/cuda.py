@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from tandem.devices.signal import Signal
 from tandem.plan.program import Queue
 from tandem.spec.errors import ConfigError
+from tandem.spec.units import format_size
 
 _LIVENESS_CHECK_S = 1.0
 RunningT = TypeVar("RunningT")
@@ -58,11 +59,42 @@ def end_peak(device: torch.device) -> int:
     return peak
 
 
-class CudaMeasures:
-    """The driver's and the allocator's word on one device."""
+def pin(tensor: torch.Tensor) -> Callable[[], None]:
+    """Lock a contiguous host tensor's pages and make them known to the device; the exact bytes.
+
+    Torch's own pinned allocations are rounded up to a power of two: too much for a large pool.
+
+    Returns: undoes it; to be called when no copy is under way, before the memory is freed.
+
+    Raises:
+        ConfigError: the driver refuses.
+    """
+    runtime: Any = torch.cuda.cudart()
+    address, size = tensor.data_ptr(), tensor.nbytes
+    error = runtime.cudaHostRegister(address, size, 0)
+    if int(error) != 0:
+        raise ConfigError(
+            f"the driver cannot pin {format_size(size)} of host memory ({error}); "
+            "lower --cpu-memory, or raise the limit on locked memory (ulimit -l)",
+            param="cpu_memory",
+        )
+
+    def release() -> None:
+        # after a device error, which was reported where it struck, every call fails: nothing to add
+        runtime.cudaHostUnregister(address)
+
+    return release
+
+
+class CudaMemory:
+    """The driver's and the allocator's word on one device, from here on.
+
+    What is allocated now counts as fixed: weights, pages, slot table.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._fixed_bytes = start_peak(device)
 
     @property
     def description(self) -> str:
@@ -71,9 +103,18 @@ class CudaMeasures:
         gib = properties.total_memory / (1 << 30)
         return f"{properties.name} (sm_{properties.major}{properties.minor}, {gib:.1f} GiB)"
 
-    def peak_bytes(self) -> int:
-        """Most memory ever reserved from the driver by this process's allocator."""
-        return torch.cuda.max_memory_reserved(self._device)
+    def driver_peak_bytes(self) -> int:
+        """What the driver has given out, contexts and other processes included, at the moment when
+        this process's allocator held most.
+        """
+        free, total = torch.cuda.mem_get_info(self._device)
+        reserved = torch.cuda.memory_reserved(self._device)
+        returned = torch.cuda.max_memory_reserved(self._device) - reserved
+        return total - free + max(0, returned)
+
+    def grown_bytes(self) -> int:
+        """Most bytes allocated at once beside the fixed ones."""
+        return max(0, torch.cuda.max_memory_allocated(self._device) - self._fixed_bytes)
 
 
 class CudaDriver(Generic[RunningT]):

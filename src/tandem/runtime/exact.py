@@ -120,11 +120,12 @@ class ExactExecutor:
     def _start(self, queue: Queue) -> None:
         running = self._queues[queue].popleft()
         self._started[queue] = running
+        self._machine.begin(running)
         self._poison(running)
 
     def _end(self, queue: Queue) -> None:
         running = self._started[queue]
-        self._machine.runner.run(running)
+        self._machine.run(running)
         del self._started[queue]
         self._done[queue] += 1
         self._events += self._machine.finish(running)

@@ -1,5 +1,6 @@
 """The memory and maths behind an executor, without any order of execution."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -22,6 +23,7 @@ class Machine:
     Attributes:
         cohort_signals: per cohort, the number of its host attentions that have completed.
         submitted: operations ever given to each queue.
+        op_bytes: accelerator memory that an operation takes while it runs.
     """
 
     device: torch.device
@@ -33,6 +35,21 @@ class Machine:
     contexts: ContextCache
     cohort_signals: dict[int, Signal] = field(default_factory=dict)
     submitted: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
+
+    op_bytes: Callable[[Running], int] = field(default=lambda running: 0)
+
+    def begin(self, running: Running) -> None:
+        """Charge what an operation takes while it runs.
+
+        Raises:
+            ArenaOverflowError: it does not fit beside what lies there.
+        """
+        self.arena.charge(running.op.queue, self.op_bytes(running))
+
+    def run(self, running: Running) -> None:
+        """Do the maths of an operation that has begun; what it leaves is charged by the buffers."""
+        self.arena.charge(running.op.queue, 0)
+        self.runner.run(running)
 
     def prepare(self, program: StepProgram) -> ProgramContext:
         """Make a program's context and the signals of its cohorts."""

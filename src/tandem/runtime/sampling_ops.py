@@ -92,7 +92,9 @@ class _Sampled:
 
     @property
     def size_bytes(self) -> int:
-        return self.tokens.token_ids.numel() * 8
+        t = self.tokens
+        held = (t.token_ids, t.valid, t.logprobs, t.top_token_ids, t.top_logprobs)
+        return sum(tensor.nbytes for tensor in held if tensor is not None)
 
     def to_event(self, step: int, lane: int) -> TokensSampled:
         t = self.tokens

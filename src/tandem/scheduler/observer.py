@@ -202,8 +202,8 @@ class Observer:
         if sequence.num_output <= sequence.request.sampling.min_tokens and sequence.stop_ids:
             message = (
                 "no token could be chosen for this request: either min_tokens forbids all that the "
-                f"model allows ({len(sequence.stop_ids)} ids would end it), or the model's output is "
-                "not a number; lower min_tokens, or check the weights and dtype"
+                f"model allows ({len(sequence.stop_ids)} ids would end it), or the model's output "
+                "is not a number; lower min_tokens, or check the weights and dtype"
             )
         return RequestOutput(sequence.request_id, (), FinishReason.ERROR, error=message)
 
