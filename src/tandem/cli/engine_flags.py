@@ -33,7 +33,7 @@ ENGINE_FLAGS = (
     ),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
     _flag("max_model_len", int | None, "Most tokens of prompt and output together.", "TOKENS"),
-    _flag("seed", int, "From which requests without a seed derive theirs."),
+    _flag("seed", int, "From which requests without a seed derive theirs, and dummy weights."),
     _flag("load_format", str, "auto, safetensors, or dummy for random weights.", "NAME"),
     _flag("max_num_seqs", int, "Most sequences that run at once."),
     _flag("max_num_batched_tokens", int, "Most tokens computed in one step.", "TOKENS"),

@@ -15,7 +15,7 @@ from tandem.spec.units import format_size
 
 DEVICE_STYLE, HOST_STYLE = "green", "cyan"
 _SHOWN_CHARACTERS = 150
-_BAR_CELLS = 40
+_BAR_CELLS = 30  # so that a row fits 80 columns
 
 
 def streams(watched: Sequence[Watched], tokenizer: Tokenizer) -> Table:

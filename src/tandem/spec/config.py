@@ -51,6 +51,8 @@ class EngineConfig:
             or `demo` for the packaged model.
         accelerator: `auto`, `cuda[:N]`, `emulated[:SPEC]` or `none`.
         gpu_memory, cpu_memory: memory that Tandem may use on the accelerator and in host DRAM.
+            `auto`: all that is free but `gpu_margin`, and half of the free DRAM, or three quarters
+            without an accelerator.
             `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
             of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.

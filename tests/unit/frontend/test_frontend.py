@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -205,7 +206,7 @@ def test_without_a_tokenizer_token_ids_still_work() -> None:
     with pytest.raises(RequestError, match="no tokenizer"):
         frontend.text_prompt("hello")
     with pytest.raises(RequestError, match="no stop string can be found"):
-        run(frontend, Job(frontend.token_prompt([9]), SamplingParams(stop="END")))
+        run(frontend, Job(frontend.token_prompt([9]), SamplingParams(stop=("END",))))
     client.close()
     assert (output.outputs[0].text, output.outputs[0].token_ids) == ("", (9, 9, 9))
 
@@ -226,7 +227,7 @@ def test_more_than_the_queue_ever_holds_is_refused_for_good(tokenizer: Tokenizer
 def test_the_default_limit_leaves_given_ones_alone(frontend: Frontend) -> None:
     prompt = frontend.token_prompt([5] * (MAX_MODEL_LEN - 7))
 
-    def limit(**values: int | None) -> int | None:
+    def limit(**values: Any) -> int | None:
         return frontend.with_limit(SamplingParams(**values), prompt, 128).max_tokens
 
     assert limit(max_tokens=None) == 7

@@ -1,7 +1,7 @@
 """Renders a conversation as the model's training data did.
 
 The environment is that of transformers' `apply_chat_template`, which would cost seconds to import;
-`tests/unit/frontend/test_chat_template.py` holds the two together.
+`tests/unit/frontend/test_tokenizer.py` holds the two together.
 """
 
 import json

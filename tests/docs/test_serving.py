@@ -1,0 +1,19 @@
+"""The page on serving names every field that the server takes."""
+
+import re
+
+from tests.docs.pages import ROOT
+
+from tandem.server.chat_schema import ChatRequest
+from tandem.server.completion_schema import CompletionRequest
+from tandem.server.fields import StreamOptions
+
+PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
+ALWAYS_REFUSED = {"suffix", "functions"}
+
+
+def test_every_field_is_named() -> None:
+    schemas = (CompletionRequest, ChatRequest, StreamOptions)
+    fields = {name for schema in schemas for name in schema.model_fields} - ALWAYS_REFUSED
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`\n]+`", PAGE))))
+    assert fields - named == set()
