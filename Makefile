@@ -59,5 +59,5 @@ clean: ## remove caches and build outputs
 	@rm -rf build dist .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	@find src tests scripts -type d -name __pycache__ -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv too
-	@rm -rf .venv
+distclean: clean ## remove .venv and the compiled kernels too
+	@rm -rf .venv src/tandem/kernels/_native.*.so

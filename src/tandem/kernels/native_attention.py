@@ -1,0 +1,142 @@
+"""Decode attention by the compiled kernels; means what `kernels.attention` means.
+
+Import this module only if `native.available()`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.kernels import _native
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.native_pool import NativePool, Pending, SignalPoint
+from tandem.kernels.pages import PageShape
+from tandem.plan.binding import TierAttention
+
+MAX_QUERY_TOKENS = 8
+
+
+def can_attend(attention: TierAttention) -> bool:
+    """Whether every row has at most `MAX_QUERY_TOKENS` query tokens; longer ones are prefill."""
+    return int(np.diff(attention.query_start).max(initial=0)) <= MAX_QUERY_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class NativeBatch:
+    """One tier's decode attention, divided over threads; built once per step, used by every layer.
+
+    Attributes:
+        plan: what is read and by which part of the work.
+        shape: of the pages that it is for.
+        heads: query heads.
+    """
+
+    plan: _native.AttentionPlan
+    shape: PageShape
+    heads: int
+
+    @staticmethod
+    def from_binding(
+        attention: TierAttention, shape: PageShape, heads: int, num_threads: int
+    ) -> "NativeBatch":
+        """Divide one tier's part of a lane into runs of equal bytes.
+
+        Raises:
+            ValueError: the arrays contradict each other, a row is longer than decode attention
+                takes (`can_attend`), a head_dim that is no multiple of 4, more than 16 heads per KV
+                head.
+        """
+        plan = _native.AttentionPlan(
+            heads=heads,
+            kv_heads=shape.kv_heads,
+            block_size=shape.block_size,
+            head_dim=shape.head_dim,
+            query_start=attention.query_start,
+            positions=attention.positions,
+            block_table=attention.block_table,
+            block_index=attention.block_index,
+            token_index=attention.token_index,
+            num_threads=num_threads,
+        )
+        return NativeBatch(plan, shape, heads)
+
+    @property
+    def num_tokens(self) -> int:
+        """Query tokens that take part."""
+        return self.plan.num_tokens
+
+    def read_bytes(self, element_bytes: int) -> int:
+        """Bytes of keys and values that one layer's attention reads."""
+        per_key = 2 * self.shape.kv_heads * self.shape.head_dim
+        return self.plan.total_keys * per_key * element_bytes
+
+
+def submit_attention(
+    pool: NativePool,
+    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    batch: NativeBatch,
+    scale: float,
+    *,
+    after: SignalPoint | None = None,
+    then: SignalPoint | None = None,
+) -> Pending[AttentionOutput]:
+    """Start attention once `after` is reached, and raise `then` at its end, without Python.
+
+    `then` is raised also if the work failed; `wait` tells. Slots that no query may see are not
+    read for the result.
+
+    Raises:
+        ValueError: tensors that do not fit the batch; nothing was started.
+    """
+    task, result = _task(pool, q, pages, batch, scale)
+    task.submit(after, then)
+    return Pending(task, result)
+
+
+def paged_attention(
+    pool: NativePool,
+    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    batch: NativeBatch,
+    scale: float,
+) -> AttentionOutput:
+    """Attention now, on the pool's threads; on the calling one if it is too little to divide.
+
+    Returns:
+        out [t, heads, head_dim], lse [t, heads], t = `batch.num_tokens`, in the batch's order.
+
+    Raises:
+        ValueError: tensors that do not fit the batch.
+    """
+    task, result = _task(pool, q, pages, batch, scale)
+    if batch.plan.num_parts == 1:
+        task.run_here()
+    else:
+        task.submit()
+        task.wait()
+    return result
+
+
+def decode_attention(
+    pool: NativePool,
+    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    attention: TierAttention,
+    scale: float,
+) -> AttentionOutput:
+    """`paged_attention`, planned for this call alone."""
+    shape = PageShape.of(pages)
+    batch = NativeBatch.from_binding(attention, shape, q.shape[1], pool.num_threads)
+    return paged_attention(pool, q, pages, batch, scale)
+
+
+def _task(
+    pool: NativePool, q: Tensor, pages: Tensor, batch: NativeBatch, scale: float
+) -> tuple[_native.Task, AttentionOutput]:
+    out = torch.empty(batch.num_tokens, batch.heads, batch.shape.head_dim)
+    lse = torch.empty(batch.num_tokens, batch.heads)
+    task = _native.attention(pool.handle, batch.plan, q, pages, out, lse, scale, pool.isa)
+    return task, AttentionOutput(out, lse)
