@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kTileBytes = 8192;
 constexpr int kCacheLine = 64;
+constexpr int kUnrolledKeys = 4;
 constexpr float kMinusInfinity = -__builtin_inff();
 
 // Asks for memory in the order in which it lies, evenly over a number of steps: asked for at once,
@@ -159,8 +160,7 @@ inline __attribute__((always_inline)) void add_columns(const T* values, int coun
                 Vec::load(target + static_cast<long>(i) * run.padded_dim + c * Vec::kWidth));
     }
     const T* row = values + column;
-    for (int key = 0; key < count; ++key, row += run.head_dim) {
-        prefetcher.advance(1);
+    const auto add = [&](int key) __attribute__((always_inline)) {
         typename Vec::Reg value[kColumns];
         for (int c = 0; c < kColumns; ++c)
             value[c] = kPart ? Vec::load_part(row, run.head_dim - column)
@@ -171,7 +171,16 @@ inline __attribute__((always_inline)) void add_columns(const T* values, int coun
 #pragma GCC unroll 8
             for (int c = 0; c < kColumns; ++c) sums[i][c] = Vec::fma(weight, value[c], sums[i][c]);
         }
+        row += run.head_dim;
+    };
+    int key = 0;
+    for (; key + kUnrolledKeys <= count; key += kUnrolledKeys) {
+        prefetcher.advance(kUnrolledKeys);
+#pragma GCC unroll 4
+        for (int i = 0; i < kUnrolledKeys; ++i) add(key + i);
     }
+    prefetcher.advance(count - key);
+    for (; key < count; ++key) add(key);
     for (int i = 0; i < kQueries; ++i)
         for (int c = 0; c < kColumns; ++c)
             Vec::store(target + static_cast<long>(i) * run.padded_dim + c * Vec::kWidth,
