@@ -41,7 +41,8 @@ PlanPointer make_plan(int heads, int kv_heads, int block_size, int head_dim,
                       const ReadOnlyArray& query_start, const ReadOnlyArray& positions,
                       const ReadOnlyArray& block_table,
                       const std::optional<ReadOnlyArray>& block_index,
-                      const std::optional<ReadOnlyArray>& token_index, int num_threads) {
+                      const std::optional<ReadOnlyArray>& token_index, int num_threads,
+                      int window) {
     const View starts("query_start", query_start), tokens("positions", positions);
     const View table("block_table", block_table);
     starts.require_dimensions(1, "[rows + 1]").require_contiguous();
@@ -53,7 +54,8 @@ PlanPointer make_plan(int heads, int kv_heads, int block_size, int head_dim,
                            .block_table = table.ints(),
                            .block_index = {},
                            .token_index = {},
-                           .selects_tokens = token_index.has_value()};
+                           .selects_tokens = token_index.has_value(),
+                           .window = window};
     if (block_index) {
         const View index("block_index", *block_index);
         arrays.block_index = index.require_shape(table.shape()).require_contiguous().ints();
@@ -88,11 +90,12 @@ AttentionMemory check_attention(const AttentionPlan& plan, const View& queries, 
 std::unique_ptr<Task> attention_task(const PoolPointer& pool, const PlanPointer& plan,
                                      const ReadOnlyArray& q, const ReadOnlyArray& pages,
                                      const Array& out, const Array& lse, double scale,
-                                     const std::string& isa) {
+                                     double soft_cap, const std::string& isa) {
     const AttentionMemory memory = check_attention(*plan, View("q", q), View("pages", pages),
                                                    View("out", out), View("lse", lse));
     auto job = std::make_unique<AttentionJob>(plan, memory, static_cast<float>(scale),
-                                              choose_isa(isa), pool->buffers());
+                                              static_cast<float>(soft_cap), choose_isa(isa),
+                                              pool->buffers());
     return std::make_unique<Task>(
         pool, std::vector<nb::object>{nb::cast(q), nb::cast(pages), nb::cast(out), nb::cast(lse)},
         std::move(job));
@@ -215,7 +218,7 @@ void bind_work(nb::module_& module) {
     nb::class_<AttentionPlan>(module, "AttentionPlan")
         .def(nb::new_(&make_plan), "heads"_a, "kv_heads"_a, "block_size"_a, "head_dim"_a,
              "query_start"_a, "positions"_a, "block_table"_a, "block_index"_a.none(),
-             "token_index"_a.none(), "num_threads"_a)
+             "token_index"_a.none(), "num_threads"_a, "window"_a = 0)
         .def_ro("num_tokens", &AttentionPlan::num_tokens)
         .def_ro("total_keys", &AttentionPlan::total_keys)
         .def_prop_ro("num_parts", &AttentionPlan::num_parts);
@@ -228,7 +231,8 @@ void bind_work(nb::module_& module) {
         .def_prop_ro("end_ns", [](const Task& self) { return self.job().end_ns(); });
     // Arrays are taken as they are: a converted copy would be read, or worse, written.
     module.def("attention", &attention_task, "pool"_a, "plan"_a, "q"_a.noconvert(),
-               "pages"_a.noconvert(), "out"_a.noconvert(), "lse"_a.noconvert(), "scale"_a, "isa"_a);
+               "pages"_a.noconvert(), "out"_a.noconvert(), "lse"_a.noconvert(), "scale"_a,
+               "soft_cap"_a, "isa"_a);
     module.def("append", &append_task, "pool"_a, "pages"_a.noconvert(), "k"_a.noconvert(),
                "v"_a.noconvert(), "slots"_a.noconvert());
     module.def("merge", &merge_task, "pool"_a, "out_a"_a.noconvert(), "lse_a"_a.noconvert(),

@@ -68,11 +68,12 @@ FloatBuffer& thread_scratch() {
 }  // namespace
 
 AttentionJob::AttentionJob(std::shared_ptr<const AttentionPlan> plan, const AttentionMemory& memory,
-                           float scale, Isa isa, BufferStore& buffers)
+                           float scale, float soft_cap, Isa isa, BufferStore& buffers)
     : Job(plan->num_parts()),
       plan_(std::move(plan)),
       memory_(memory),
       scale_(scale * std::numbers::log2e_v<float>),
+      soft_cap_(soft_cap * std::numbers::log2e_v<float>),
       kernel_(choose_kernel(isa, memory.page_type)),
       padded_dim_((plan_->shape.head_dim + kPadDim - 1) / kPadDim * kPadDim),
       max_queries_(plan_->max_row_tokens * plan_->shape.heads),
@@ -81,6 +82,9 @@ AttentionJob::AttentionJob(std::shared_ptr<const AttentionPlan> plan, const Atte
       buffers_(buffers),
       partials_(buffers.take()),
       partial_data_(partials_.reserve(state_floats_ * plan_->num_partials)) {
+    if (!std::isfinite(scale)) throw std::invalid_argument("scale must be finite");
+    if (!std::isfinite(soft_cap) || soft_cap < 0)
+        throw std::invalid_argument("soft_cap must be finite and positive, or 0 for none");
     if (plan_->max_block >= memory_.num_blocks)
         throw std::invalid_argument("block_table names block " + std::to_string(plan_->max_block) +
                                     ", but there are " + std::to_string(memory_.num_blocks) +
@@ -102,11 +106,12 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
     const int head_queries = row.num_tokens * shape.group();
     const int queries = row.num_tokens * shape.heads;
     const int padded = (queries + 15) / 16 * 16;
-    float* at = scratch.reserve(std::size_t(padded) * (2 * padded_dim_ + kMaxTile + 4));
+    float* at = scratch.reserve(std::size_t(padded) * (2 * padded_dim_ + kMaxTile + 5));
     const auto take = [&](std::size_t floats) { return std::exchange(at, at + floats); };
     float* query = take(std::size_t(queries) * padded_dim_);
     float* scores = take(std::size_t(padded) * kMaxTile);
     float* correction = take(padded);
+    auto* first_seen = reinterpret_cast<std::int32_t*>(take(padded));
     auto* visible = reinterpret_cast<std::int32_t*>(take(padded));
     State state{};
     if (segment.partial >= 0) {
@@ -117,8 +122,11 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
         state.sums = take(std::size_t(queries) * padded_dim_);
     }
     load_queries(segment, query);
-    for (int i = 0; i < head_queries; ++i)
-        visible[i] = plan_->visible[row.first_token + i / shape.group()];
+    for (int i = 0; i < head_queries; ++i) {
+        const int token = row.first_token + i / shape.group();
+        first_seen[i] = plan_->first_seen[token];
+        visible[i] = plan_->visible[token];
+    }
     kernel_({.pages = memory_.pages,
              .blocks = plan_->blocks.data() + row.blocks,
              .kv_heads = shape.kv_heads,
@@ -127,7 +135,9 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
              .padded_dim = padded_dim_,
              .num_queries = head_queries,
              .queries = query,
+             .first_seen = first_seen,
              .visible = visible,
+             .soft_cap = soft_cap_,
              .begin = segment.begin,
              .end = segment.end,
              .next = next ? first_key(*next) : nullptr,

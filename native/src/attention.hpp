@@ -27,8 +27,9 @@ struct AttentionMemory {
 class AttentionJob final : public Job {
   public:
     // Throws std::invalid_argument if the pages do not hold every block of the plan.
+    // `soft_cap` bounds scores to cap * tanh(score / cap); 0: none.
     AttentionJob(std::shared_ptr<const AttentionPlan> plan, const AttentionMemory& memory,
-                 float scale, Isa isa, BufferStore& buffers);
+                 float scale, float soft_cap, Isa isa, BufferStore& buffers);
     ~AttentionJob() override;
 
   private:
@@ -51,7 +52,8 @@ class AttentionJob final : public Job {
 
     std::shared_ptr<const AttentionPlan> plan_;
     AttentionMemory memory_;
-    float scale_;  // of base-2 scores
+    float scale_;     // of base-2 scores
+    float soft_cap_;  // likewise
     AttendRun kernel_;
     int padded_dim_;
     int max_queries_;  // of one row

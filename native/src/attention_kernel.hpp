@@ -19,11 +19,13 @@ struct AttentionRun {
     int kv_heads;
     int block_size;
     int head_dim;
-    int padded_dim;               // head_dim rounded up to kPadDim
-    int num_queries;              // of a KV head: query tokens times heads of the group
-    const float* queries;         // [all queries, padded_dim], padding 0
-    const std::int32_t* visible;  // [num_queries]; each sees the sequence's first visible[i] keys
-    int begin;                    // keys begin..end-1 of the sequence
+    int padded_dim;                  // head_dim rounded up to kPadDim
+    int num_queries;                 // of a KV head: query tokens times heads of the group
+    const float* queries;            // [all queries, padded_dim], padding 0
+    const std::int32_t* first_seen;  // [num_queries]; each sees the sequence's keys from this one
+    const std::int32_t* visible;     // [num_queries]; up to, and without, this one
+    float soft_cap;                  // of base-2 scores: cap * tanh(score / cap); 0: none
+    int begin;                       // keys begin..end-1 of the sequence
     int end;
     const void* next;   // what will be read after this run, to be prefetched; may be null
     float* scores;      // [all queries, kMaxTile], scratch

@@ -53,6 +53,17 @@ typename Vec::Reg exp2(typename Vec::Reg x) {
     return Vec::mul(y, power);
 }
 
+// cap * tanh(x / cap); the error is some 1e-7 of the cap.
+template <class Vec>
+typename Vec::Reg cap_softly(typename Vec::Reg x, float cap) {
+    constexpr float kTwoLog2e = 2.8853901f;
+    const auto size = Vec::max(x, Vec::sub(Vec::zero(), x));
+    const auto shrunk = exp2<Vec>(Vec::mul(size, Vec::broadcast(-kTwoLog2e / cap)));
+    const auto one = Vec::broadcast(1.0f);
+    const auto tanh = Vec::div(Vec::sub(one, shrunk), Vec::add(one, shrunk));
+    return Vec::copy_sign(Vec::mul(tanh, Vec::broadcast(cap)), x);
+}
+
 // Scores of kQueries queries with 4 * kLanes / kQueries keys, stored as [query][key].
 //
 // The last of a tile's keys are repeated where the tile has fewer (kClamp): callers overwrite them.
@@ -113,14 +124,20 @@ void score_tile(const T* keys, int count, int first_query, const AttentionRun& r
     }
 }
 
+int bound(int value, int most) { return value < 0 ? 0 : value > most ? most : value; }
+
 // Turns a query's scores into weights and notes by how much earlier sums shrink.
 template <class Vec>
 void weigh_tile(int query, int first_key, int count, const AttentionRun& run) {
     float* scores = run.scores + static_cast<long>(query) * kMaxTile;
     const int padded = (count + Vec::kWidth - 1) / Vec::kWidth * Vec::kWidth;
-    int seen = run.visible[query] - first_key;
-    seen = seen < 0 ? 0 : seen > count ? count : seen;
-    for (int i = seen; i < padded; ++i) scores[i] = kMinusInfinity;
+    if (run.soft_cap > 0)
+        for (int i = 0; i < padded; i += Vec::kWidth)
+            Vec::store(scores + i, cap_softly<Vec>(Vec::load(scores + i), run.soft_cap));
+    const int unseen = bound(run.first_seen[query] - first_key, count);
+    for (int i = 0; i < unseen; ++i) scores[i] = kMinusInfinity;
+    for (int i = bound(run.visible[query] - first_key, count); i < padded; ++i)
+        scores[i] = kMinusInfinity;
     auto highest = Vec::broadcast(run.max[query]);
     for (int i = 0; i < padded; i += Vec::kWidth)
         highest = Vec::max(highest, Vec::load(scores + i));

@@ -19,15 +19,13 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 
 std::int64_t count_units(const AttentionPlan::Row& row) {
     if (row.num_tokens == 0) return 0;
-    return std::max<std::int64_t>(1, divide_up(row.num_keys, kCutKeys));
+    return std::max<std::int64_t>(1, divide_up(row.num_keys - row.first_key, kCutKeys));
 }
 
 void check_shape(const AttentionShape& s) {
     require(s.kv_heads > 0 && s.heads > 0 && s.heads % s.kv_heads == 0,
             "heads (" + std::to_string(s.heads) + ") must be a positive multiple of kv_heads (" +
                 std::to_string(s.kv_heads) + ")");
-    require(s.group() <= kMaxGroup,
-            "more than " + std::to_string(kMaxGroup) + " heads per KV head");
     require(s.head_dim > 0 && s.head_dim % 4 == 0 && s.head_dim <= kMaxHeadDim,
             "head_dim must be a multiple of 4 up to " + std::to_string(kMaxHeadDim) + ", not " +
                 std::to_string(s.head_dim));
@@ -41,6 +39,7 @@ AttentionPlan::AttentionPlan(const AttentionShape& given, const AttentionArrays&
     : shape(given) {
     check_shape(shape);
     require(num_threads > 0, "num_threads must be positive");
+    require(arrays.window >= 0, "window must be positive, or 0 for none");
     require(!arrays.query_start.empty(), "query_start must hold rows + 1 entries");
     require(arrays.positions.size() < std::numeric_limits<std::int32_t>::max(), "too many tokens");
     const std::size_t num_rows = arrays.query_start.size() - 1;
@@ -51,6 +50,7 @@ AttentionPlan::AttentionPlan(const AttentionShape& given, const AttentionArrays&
             "block_index must have the shape of block_table");
     read_tokens(arrays);
     rows.reserve(num_rows);
+    first_seen.resize(num_tokens);
     visible.resize(num_tokens);
     for (std::size_t row = 0; row < num_rows; ++row) read_row(arrays, row, max_blocks);
     cut(num_threads);
@@ -84,30 +84,38 @@ void AttentionPlan::read_row(const AttentionArrays& arrays, std::size_t row,
     const auto first_key = [&](std::size_t j) {
         return (arrays.block_index.empty() ? std::int64_t(j) : arrays.block_index[line + j]) * size;
     };
-    Row result{first, last - first, 0, blocks.size()};
-    for (std::int32_t t = first; t < last; ++t) {
-        const std::int64_t position = arrays.positions[t];
-        require(position >= 0, name + "a position is negative");
-        require(t == first || position >= arrays.positions[t - 1], name + "positions must ascend");
+    // Keys of this tier at positions up to `position`.
+    const auto count_keys = [&](std::int64_t position) {
         std::int64_t keys = 0;
         for (std::size_t j = 0; j < max_blocks && first_key(j) <= position; ++j) {
             require(first_key(j) >= 0 && (j == 0 || first_key(j) > first_key(j - 1)),
                     name + "block_index must ascend from 0 or more");
             keys += std::min(size, position + 1 - first_key(j));
         }
-        require(!arrays.block_index.empty() || keys == position + 1,
-                name + "position " + std::to_string(position) + " lies beyond its block table");
         require(keys <= std::numeric_limits<std::int32_t>::max(), name + "too many keys");
-        visible[t] = result.num_keys = static_cast<std::int32_t>(keys);
+        return static_cast<std::int32_t>(keys);
+    };
+    Row result{first, last - first, 0, 0, blocks.size()};
+    for (std::int32_t t = first; t < last; ++t) {
+        const std::int64_t position = arrays.positions[t];
+        require(position >= 0, name + "a position is negative");
+        require(t == first || position >= arrays.positions[t - 1], name + "positions must ascend");
+        visible[t] = result.num_keys = count_keys(position);
+        require(!arrays.block_index.empty() || result.num_keys == position + 1,
+                name + "position " + std::to_string(position) + " lies beyond its block table");
+        first_seen[t] = arrays.window ? count_keys(position - arrays.window) : 0;
     }
+    if (first < last) result.first_key = first_seen[first];
     for (std::int64_t j = 0; j < divide_up(result.num_keys, size); ++j) {
-        const std::int32_t block = arrays.block_table[line + j];
+        // Blocks before the window are not read: they may be gone.
+        const bool read = (j + 1) * size > result.first_key;
+        const std::int32_t block = read ? arrays.block_table[line + j] : 0;
         require(block >= 0, name + "block_table holds the negative block " + std::to_string(block));
-        max_block = std::max(max_block, block);
+        if (read) max_block = std::max(max_block, block);
         blocks.push_back(block);
     }
     max_row_tokens = std::max(max_row_tokens, result.num_tokens);
-    total_keys += result.num_keys;
+    total_keys += result.num_keys - result.first_key;
     rows.push_back(result);
 }
 
@@ -122,14 +130,14 @@ void AttentionPlan::cut(int num_threads) {
     std::int64_t done = 0;
     std::int64_t part_end = units / parts;
     for (std::int32_t r = 0; r < static_cast<std::int32_t>(rows.size()); ++r) {
-        const std::int32_t keys = rows[r].num_keys;
+        const std::int64_t first = rows[r].first_key, last = rows[r].num_keys;
         const std::int64_t row_units = count_units(rows[r]);
         for (std::int64_t unit = 0; unit < row_units;) {
             const std::int64_t take = std::min(row_units - unit, part_end - done);
-            const std::int64_t end = std::min<std::int64_t>(keys, (unit + take) * kCutKeys);
-            add_segment(
-                {r, static_cast<std::int32_t>(unit * kCutKeys), static_cast<std::int32_t>(end), -1},
-                keys);
+            const std::int64_t begin = first + unit * kCutKeys;
+            const std::int64_t end = std::min(last, begin + take * kCutKeys);
+            add_segment({r, static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end), -1},
+                        rows[r]);
             unit += take;
             done += take;
             if (done == part_end && done < units) {
@@ -141,10 +149,10 @@ void AttentionPlan::cut(int num_threads) {
     part_start.push_back(static_cast<std::int32_t>(segments.size()));
 }
 
-void AttentionPlan::add_segment(Segment segment, int row_keys) {
-    if (segment.begin != 0 || segment.end != row_keys) {
+void AttentionPlan::add_segment(Segment segment, const Row& row) {
+    if (segment.begin != row.first_key || segment.end != row.num_keys) {
         segment.partial = num_partials++;
-        if (segment.begin == 0)
+        if (segment.begin == row.first_key)
             merges.push_back({segment.row, segment.partial, 1});
         else
             ++merges.back().count;

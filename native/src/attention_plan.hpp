@@ -29,16 +29,15 @@ struct AttentionArrays {
     std::span<const std::int32_t> block_index;  // [rows, max_blocks]; empty: entry j is block j
     std::span<const std::int64_t> token_index;  // [tokens]; empty: token i is query i
     bool selects_tokens;                        // token_index is given
+    std::int32_t window;  // keys that a token sees, itself included; 0: all before it
 };
 
 inline constexpr int kMaxQueryTokens = 8;  // per row; longer runs are prefill
-inline constexpr int kMaxGroup = 16;
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr int kCutKeys = 16;  // rows are cut at multiples of this
 
 // Keys begin..end-1 of a row, for all KV heads: a page is read from its beginning to its end.
-// `partial` is where an unfinished result goes, or -1
-// if the segment is all of the row's keys.
+// `partial` is where an unfinished result goes, or -1 if the segment is all of the row's keys.
 struct Segment {
     std::int32_t row;
     std::int32_t begin;
@@ -63,8 +62,9 @@ class AttentionPlan {
     struct Row {
         std::int32_t first_token;
         std::int32_t num_tokens;
-        std::int32_t num_keys;  // that its last token sees
-        std::size_t blocks;     // where its physical block ids begin in `blocks`
+        std::int32_t first_key;  // that its first token sees
+        std::int32_t num_keys;   // up to the last one that its last token sees
+        std::size_t blocks;      // where its physical block ids begin in `blocks`
     };
 
     AttentionShape shape;
@@ -74,8 +74,9 @@ class AttentionPlan {
     std::int32_t max_row_tokens = 0;
     std::int64_t total_keys = 0;  // of all rows; each is read once per KV head
     std::vector<Row> rows;
-    std::vector<std::int32_t> visible;  // [num_tokens]; keys that each token sees
-    std::vector<std::int64_t> tokens;   // [num_tokens]; row of the query array of each token
+    std::vector<std::int32_t> first_seen;  // [num_tokens]; first key that each token sees
+    std::vector<std::int32_t> visible;     // [num_tokens]; end of the keys that each token sees
+    std::vector<std::int64_t> tokens;      // [num_tokens]; row of the query array of each token
     std::vector<std::int32_t> blocks;
     std::vector<Segment> segments;
     std::vector<std::int32_t> part_start;  // [parts + 1]; segments of each part
@@ -88,7 +89,7 @@ class AttentionPlan {
     void read_tokens(const AttentionArrays& arrays);
     void read_row(const AttentionArrays& arrays, std::size_t row, std::size_t max_blocks);
     void cut(int num_threads);
-    void add_segment(Segment segment, int row_keys);
+    void add_segment(Segment segment, const Row& row);
 };
 
 }  // namespace tandem

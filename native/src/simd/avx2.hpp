@@ -23,6 +23,11 @@ struct Vec {
     static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
     static Reg sub(Reg a, Reg b) { return _mm256_sub_ps(a, b); }
     static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
+    static Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
+    static Reg copy_sign(Reg size, Reg sign) {
+        const Reg mask = _mm256_set1_ps(-0.0f);
+        return _mm256_or_ps(_mm256_andnot_ps(mask, size), _mm256_and_ps(mask, sign));
+    }
 
     static Reg load(const float* p) { return _mm256_loadu_ps(p); }
     static void store(float* p, Reg r) { _mm256_storeu_ps(p, r); }

@@ -21,6 +21,11 @@ struct Vec {
     static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
     static Reg sub(Reg a, Reg b) { return _mm512_sub_ps(a, b); }
     static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
+    static Reg div(Reg a, Reg b) { return _mm512_div_ps(a, b); }
+    static Reg copy_sign(Reg size, Reg sign) {
+        const Reg mask = _mm512_set1_ps(-0.0f);
+        return _mm512_or_ps(_mm512_andnot_ps(mask, size), _mm512_and_ps(mask, sign));
+    }
 
     static Reg load(const float* p) { return _mm512_loadu_ps(p); }
     static void store(float* p, Reg r) { _mm512_storeu_ps(p, r); }

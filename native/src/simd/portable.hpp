@@ -25,6 +25,10 @@ struct Vec {
     static Reg add(Reg a, Reg b) { return a + b; }
     static Reg sub(Reg a, Reg b) { return a - b; }
     static Reg max(Reg a, Reg b) { return a > b ? a : b; }
+    static Reg div(Reg a, Reg b) { return a / b; }
+    static Reg copy_sign(Reg size, Reg sign) {
+        return (Reg)(((Bits)size & 0x7fffffffu) | ((Bits)sign & 0x80000000u));
+    }
 
     static Reg load(const float* p) {
         Reg r;

@@ -16,6 +16,7 @@ def attention(
     out: Tensor,
     lse: Tensor,
     scale: float,
+    soft_cap: float,
     isa: str,
 ) -> Task: ...
 def append(pool: Pool, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> Task: ...
@@ -58,6 +59,7 @@ class AttentionPlan:
         block_index: NDArray[np.int32] | None,
         token_index: NDArray[np.int64] | None,
         num_threads: int,
+        window: int = 0,
     ) -> None: ...
     @property
     def num_tokens(self) -> int: ...

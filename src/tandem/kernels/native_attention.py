@@ -39,14 +39,21 @@ class NativeBatch:
 
     @staticmethod
     def from_binding(
-        attention: TierAttention, shape: PageShape, heads: int, num_threads: int
+        attention: TierAttention,
+        shape: PageShape,
+        heads: int,
+        num_threads: int,
+        window: int = 0,
     ) -> "NativeBatch":
         """Divide one tier's part of a lane into runs of equal bytes.
 
+        Args:
+            window: how many positions a token sees, its own included; 0 for all. Blocks that lie
+                wholly before every token's window are not read.
+
         Raises:
             ValueError: the arrays contradict each other, a row is longer than decode attention
-                takes (`can_attend`), a head_dim that is no multiple of 4, more than 16 heads per KV
-                head.
+                takes (`can_attend`), a head_dim that is no multiple of 4.
         """
         plan = _native.AttentionPlan(
             heads=heads,
@@ -59,6 +66,7 @@ class NativeBatch:
             block_index=attention.block_index,
             token_index=attention.token_index,
             num_threads=num_threads,
+            window=window,
         )
         return NativeBatch(plan, shape, heads)
 
@@ -80,6 +88,7 @@ def submit_attention(
     batch: NativeBatch,
     scale: float,
     *,
+    soft_cap: float = 0.0,
     after: SignalPoint | None = None,
     then: SignalPoint | None = None,
 ) -> Pending[AttentionOutput]:
@@ -91,7 +100,7 @@ def submit_attention(
     Raises:
         ValueError: tensors that do not fit the batch; nothing was started.
     """
-    task, result = _task(pool, q, pages, batch, scale)
+    task, result = _task(pool, q, pages, batch, scale, soft_cap)
     task.submit(after, then)
     return Pending(task, result)
 
@@ -102,8 +111,13 @@ def paged_attention(
     pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
     batch: NativeBatch,
     scale: float,
+    *,
+    soft_cap: float = 0.0,
 ) -> AttentionOutput:
     """Attention now, on the pool's threads; on the calling one if it is too little to divide.
+
+    Args:
+        soft_cap: scores become `cap * tanh(score / cap)`; 0 for none.
 
     Returns:
         out [t, heads, head_dim], lse [t, heads], t = `batch.num_tokens`, in the batch's order.
@@ -111,7 +125,7 @@ def paged_attention(
     Raises:
         ValueError: tensors that do not fit the batch.
     """
-    task, result = _task(pool, q, pages, batch, scale)
+    task, result = _task(pool, q, pages, batch, scale, soft_cap)
     if batch.plan.num_parts == 1:
         task.run_here()
     else:
@@ -134,9 +148,9 @@ def decode_attention(
 
 
 def _task(
-    pool: NativePool, q: Tensor, pages: Tensor, batch: NativeBatch, scale: float
+    pool: NativePool, q: Tensor, pages: Tensor, batch: NativeBatch, scale: float, soft_cap: float
 ) -> tuple[_native.Task, AttentionOutput]:
     out = torch.empty(batch.num_tokens, batch.heads, batch.shape.head_dim)
     lse = torch.empty(batch.num_tokens, batch.heads)
-    task = _native.attention(pool.handle, batch.plan, q, pages, out, lse, scale, pool.isa)
+    task = _native.attention(pool.handle, batch.plan, q, pages, out, lse, scale, soft_cap, pool.isa)
     return task, AttentionOutput(out, lse)
