@@ -3,12 +3,13 @@
 #include "pool.hpp"
 
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "check.hpp"
 
 namespace {
 
@@ -18,14 +19,6 @@ using tandem::Pool;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kForever = Clock::time_point::max();
-
-#define CHECK(condition)                                                         \
-    do {                                                                         \
-        if (!(condition)) {                                                      \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            std::exit(1);                                                        \
-        }                                                                        \
-    } while (false)
 
 template <class Part>
 class Task final : public Job {

@@ -13,7 +13,7 @@ from tandem.kernels.state import merge_states
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
-from tandem.kernels.native_attention import decode_attention
+from tandem.kernels.native_attention import NativeBatch, decode_attention, paged_attention
 from tandem.kernels.native_pool import NativePool
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
@@ -47,14 +47,22 @@ def test_one_tier_equals_reference_and_two_merged_equal_exact(
     blocks = [list(range(-(-r.context // case.shape.block_size))) for r in case.rows]
     near = [[b for b in row if data.draw(st.booleans())] for row in blocks]
     far = [[b for b in row if b not in kept] for row, kept in zip(blocks, near, strict=True)]
+    window = data.draw(st.one_of(st.just(0), st.integers(1, 250)))
+    soft_cap = data.draw(st.sampled_from([0.0, 2.0, 50.0]))
     out = torch.zeros(case.query.shape)
     lse = torch.full(out.shape[:2], -torch.inf)
     for held in (near, far):
         if not any(held):
             continue
         tier = make_tier(case, held, select=True)
-        part = decode_attention(pool, tier.query, tier.pages, tier.attention, case.scale)
-        torch.testing.assert_close(tuple(part), tuple(tier.reference()), **TOLERANCE)
+        if not window and not soft_cap:
+            part = decode_attention(pool, tier.query, tier.pages, tier.attention, case.scale)
+            torch.testing.assert_close(tuple(part), tuple(tier.reference()), **TOLERANCE)
+        heads = case.query.shape[1]
+        batch = NativeBatch.from_binding(tier.attention, case.shape, heads, 2, window)
+        part = paged_attention(pool, tier.query, tier.pages, batch, case.scale, soft_cap=soft_cap)
         where = tier.tokens
         out[where], lse[where] = merge_states(out[where], lse[where], part.out, part.lse)
-    torch.testing.assert_close((out, lse), tuple(exact_attention(case)), **TOLERANCE)
+    exact = exact_attention(case, window=window, soft_cap=soft_cap)
+    tolerance = {**TOLERANCE, "rtol": 2e-5, "atol": 2e-5} if soft_cap else TOLERANCE
+    torch.testing.assert_close((out, lse), tuple(exact), **tolerance)
