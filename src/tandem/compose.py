@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.engine.client import EngineClient
+from tandem.engine.describe import describe_load
 from tandem.engine.driver import Core
 from tandem.engine.frontend.frontend import Frontend
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
@@ -29,11 +30,13 @@ class Service:
         frontend: takes prompts; its `client` is the engine and is closed by `close`.
         model_name: what the user called the model.
         max_model_len: most tokens of prompt and output together.
+        description: what was loaded where, and what was decided, one line each.
     """
 
     frontend: Frontend
     model_name: str
     max_model_len: int
+    description: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Stop the engine; unfinished requests fail."""
@@ -76,8 +79,10 @@ def open_service(
     spec = read_model_spec(directory)
     tokenizer = load_tokenizer(directory, chat_template)
     client = open_client(config, progress)
+    stats = client.stats()
     return Service(
         frontend=Frontend(client, tokenizer, spec.vocab_size),
         model_name=config.model,
-        max_model_len=min(spec.max_positions, config.max_model_len or spec.max_positions),
+        max_model_len=stats["max_model_len"],
+        description=tuple(describe_load(config.model, stats)),
     )

@@ -151,6 +151,11 @@ class LLM:
         prompt = self.frontend.chat_prompt(messages)
         yield from self.frontend.start([Job(prompt, sampling_params or SamplingParams())])
 
+    @property
+    def description(self) -> tuple[str, ...]:
+        """What was loaded where, and what was decided, one line each."""
+        return self._service.description
+
     def stats(self) -> dict[str, Any]:
         """The engine's counters as plain values."""
         return self.frontend.client.stats()

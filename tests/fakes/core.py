@@ -27,6 +27,8 @@ class FakeTierStats:
     tier: str = "device"
     total_blocks: int = 10
     free_blocks: int = 6
+    block_bytes: int = 1024
+    block_size: int = 16
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class FakeStats:
     num_waiting: int = 3
     preemptions: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
+    max_model_len: int = 512
+    dtype: str = "float32"
+    accelerator: str = "nothing"
+    strategy: str = "none"
+    notes: tuple[str, ...] = ()
 
 
 def saying(token_ids: Sequence[int], eos_token_id: int = 1) -> Callable[[EngineRequest, int], int]:
@@ -151,7 +158,13 @@ class FakeCore:
 
     def stats(self) -> FakeStats:
         running = len(self._running)
-        return FakeStats(running, len(self.aborted), self._finished, os.getpid())
+        return FakeStats(
+            running,
+            len(self.aborted),
+            self._finished,
+            os.getpid(),
+            max_model_len=self.max_model_len,
+        )
 
     def close(self) -> None:
         self.closed = True

@@ -30,7 +30,8 @@ from tandem.plan.templates import (
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext
-from tandem.runtime.op_runner import OpRunner, Running
+from tandem.runtime.op_runner import OpRunner
+from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 
 _PRODUCTION = (OpKind.SAMPLE, Part.TOKENS, Part.PAGES)

@@ -10,7 +10,7 @@ from tandem.cli.arguments import ModelArgument
 from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
 from tandem.cli.flags import env_twin, fill
 from tandem.cli.sampling_flags import SAMPLING_FLAGS, SamplingOptions
-from tandem.cli.terminal import load_progress, note, write
+from tandem.cli.terminal import load_progress, note, tell_load, write
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import EngineDeadError, TandemError
 from tandem.spec.sampling import SamplingParams
@@ -46,6 +46,7 @@ def chat(
     with load_progress() as progress:
         llm = LLM.load(config, progress=progress, chat_template=chat_template)
     with llm:
+        tell_load(llm.description)
         conversation = Conversation(llm, params, system)
         if message is not None:
             conversation.ask(message)

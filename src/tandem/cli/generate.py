@@ -12,7 +12,7 @@ from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
 from tandem.cli.flags import env_twin, fill
 from tandem.cli.prompts import PromptInput, read_prompts
 from tandem.cli.sampling_flags import SAMPLING_FLAGS, SamplingOptions
-from tandem.cli.terminal import load_progress, note, write
+from tandem.cli.terminal import load_progress, note, tell_load, write
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.sampling import SamplingParams
@@ -58,6 +58,7 @@ def generate(
     with load_progress() as progress:
         llm = LLM.load(config, progress=progress)
     with llm:
+        tell_load(llm.description)
         if as_json:
             _print_json(llm, prompts, params, n)
         elif len(prompts) == 1 and n == 1:

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tandem.spec.progress import Progress, no_progress
 
@@ -33,6 +33,15 @@ def write(text: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
+
+
+def tell_load(description: Sequence[str]) -> None:
+    """Say on standard error what was loaded where. Notes are decisions that the user did not ask
+    for: they are said even if nobody watches, the rest is not.
+    """
+    for line in description:
+        if sys.stderr.isatty() or line.startswith("note: "):
+            print(f"tandem: {line}", file=sys.stderr)
 
 
 def note(text: str) -> None:

@@ -26,7 +26,8 @@ def streams(watched: Sequence[Watched], tokenizer: Tokenizer) -> Table:
     for entry in watched:
         text = " ".join(tokenizer.decode(entry.token_ids).split())
         line = Text(entry.request.shown[-60:] + " ", style="dim")
-        line.append(text[-_SHOWN_CHARACTERS:], style="default")
+        cut = len(text) > _SHOWN_CHARACTERS
+        line.append(("... " if cut else "") + text[-_SHOWN_CHARACTERS:], style="default")
         table.add_row(entry.request.title, line)
     return table
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """KV blocks of one tier now, and the most ever held."""
+    """KV blocks of one tier now, and the most ever held; `block_size` is in tokens."""
 
     tier: str
     total_blocks: int
@@ -16,6 +16,7 @@ class TierStats:
     cached_blocks: int
     peak_held_blocks: int
     block_bytes: int
+    block_size: int
 
 
 @dataclass(frozen=True, slots=True)

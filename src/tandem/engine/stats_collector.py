@@ -107,4 +107,5 @@ class StatsCollector:
             cached_blocks=counts.cached_free,
             peak_held_blocks=self._peak_held[tier],
             block_bytes=self._page.bytes_per_block,
+            block_size=self._page.block_size,
         )

@@ -45,4 +45,7 @@ class MemoryBudget:
     def remedy(self) -> str:
         """What to do about too small a capacity."""
         param = CAPACITY_PARAMS.get(self.location)
-        return f"raise --{param.replace('_', '-')}" if param else "free some of it"
+        if param is None:
+            return "free some of it"
+        lower = ", or lower --max-num-batched-tokens" if self.used_bytes.get("workspace") else ""
+        return f"raise --{param.replace('_', '-')}{lower}"

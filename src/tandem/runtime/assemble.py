@@ -19,8 +19,9 @@ from tandem.runtime.inline import InlineExecutor
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.machine import Machine
 from tandem.runtime.measures import DeviceMeasures
-from tandem.runtime.op_runner import OpRunner, Running
+from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.program_context import ContextCache
+from tandem.runtime.running import Running
 from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size

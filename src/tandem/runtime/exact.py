@@ -16,7 +16,7 @@ from tandem.plan.templates import QKV, SLOTS, TOKENS
 from tandem.runtime.executor import Rank
 from tandem.runtime.kv_store import PAGE_POISON
 from tandem.runtime.machine import Machine
-from tandem.runtime.op_runner import Running
+from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 
 _REFUSE_JOIN = 0.3

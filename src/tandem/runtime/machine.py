@@ -10,8 +10,9 @@ from tandem.plan.program import LaneSlot, OpKind, Queue, StepProgram
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.kv_store import KVStore
-from tandem.runtime.op_runner import OpRunner, Running
+from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.program_context import ContextCache, ProgramContext
+from tandem.runtime.running import Running
 
 
 @dataclass(slots=True)

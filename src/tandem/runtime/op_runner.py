@@ -1,47 +1,32 @@
 """The maths of every operation, the same for all interpreters."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from tandem.kernels.attention import paged_attention
 from tandem.kernels.pages import append_kv_rows, copy_blocks
-from tandem.kernels.sampling import SampledTokens, sample
 from tandem.kernels.state import merge_states
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
-from tandem.plan.events import Event, LaneAdvanced, LaneDone, TokensSampled, TransferDone
+from tandem.plan.events import Event, LaneAdvanced, LaneDone, TransferDone
 from tandem.plan.program import EventKind, OpKind, Part, ProgramOp
 from tandem.plan.templates import (
     DEVICE_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
     LOGITS,
-    SAMPLED,
     STAGED_PARTIAL,
     STATE,
 )
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext, select
-from tandem.runtime.program_context import ProgramContext
+from tandem.runtime.running import Running
+from tandem.runtime.sampling_ops import SamplingOps
 from tandem.spec.tier import Tier
 
 Partial = tuple[torch.Tensor, torch.Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """An operation being executed: what `run` and the buffers need to know of it."""
-
-    op: ProgramOp
-    context: ProgramContext
-
-    def __str__(self) -> str:
-        step, op = self.context.program.step_id, self.op
-        return f"step {step}: {op.kind} {op.part} layer {op.layer}"
 
 
 class OpRunner:
@@ -67,6 +52,7 @@ class OpRunner:
         self._upload = upload
         self._scale = model.spec.attention_scale
         self._pre, _, self._post = model.stages
+        self.sampling = SamplingOps(buffers, slots)
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,
             (OpKind.STAGE, Part.PRE): self._run_pre,
@@ -77,11 +63,10 @@ class OpRunner:
             (OpKind.COPY, Part.QKV): self._stage_qkv,
             (OpKind.COPY, Part.PARTIAL): self._stage_partial,
             (OpKind.COPY, Part.PAGES): self._copy_pages,
-            (OpKind.COPY, Part.TOKENS): self._fetch_tokens,
+            (OpKind.COPY, Part.TOKENS): self.sampling.fetch_tokens,
             (OpKind.MERGE, Part.NONE): self._merge,
-            (OpKind.SAMPLE, Part.NONE): self._sample,
+            (OpKind.SAMPLE, Part.NONE): self.sampling.sample,
         }
-        self._tokens: dict[tuple[int, int], TokensSampled] = {}
 
     def run(self, running: Running) -> None:
         """Execute one operation; lanes whose guard failed are left out."""
@@ -106,7 +91,7 @@ class OpRunner:
         if op.event is EventKind.TRANSFER_DONE:
             return [TransferDone(step, context.pages[(op.queue, op.ordinal)].transfer_id)]
         if op.event is EventKind.TOKENS:
-            event = self._tokens.pop((step, op.lanes[0]), None)
+            event = self.sampling.take_event(step, op.lanes[0])
             return [] if event is None else [event]
         return []
 
@@ -212,7 +197,7 @@ class OpRunner:
             state.finish_attention(_merge_parts(query, parts).to(query.dtype))
             self._put(running, STATE, lane, state)
 
-    # --- copies and sampling --------------------------------------------------------------------
+    # --- page copies ----------------------------------------------------------------------------
 
     def _copy_pages(self, running: Running) -> None:
         transfer = running.context.pages[(running.op.queue, running.op.ordinal)]
@@ -221,51 +206,6 @@ class OpRunner:
         source_ids = torch.from_numpy(transfer.source_blocks).long().to(source.device)
         target_ids = torch.from_numpy(transfer.target_blocks).long().to(target.device)
         copy_blocks(source, source_ids, target, target_ids)
-
-    def _sample(self, running: Running) -> None:
-        context = running.context
-        assert context.forward is not None
-        for index in running.op.lanes:
-            if not context.forward.guards.get(self._forward_lane(context, index), True):
-                continue
-            rows = context.program.sampling[index]
-            lane = context.forward.lanes[self._forward_lane(context, index)]
-            logits = self._buffers.get((LOGITS, lane.key), running.op.queue)
-            assert isinstance(logits, torch.Tensor)
-            chosen = sample(logits, rows)
-            rows_index = torch.from_numpy(rows.rows.astype(np.int64)).to(self._slots.device)
-            self._slots.index_copy_(0, rows_index, chosen.token_ids)
-            self._buffers.put(
-                (SAMPLED, self._local(context, index)),
-                Place.DEVICE,
-                _Sampled(chosen),
-                running.op.queue,
-            )
-
-    def _fetch_tokens(self, running: Running) -> None:
-        context = running.context
-        for index in running.op.lanes:
-            key = (SAMPLED, self._local(context, index))
-            if not self._buffers.contains(key):
-                continue
-            held = self._buffers.get(key, running.op.queue)
-            assert isinstance(held, _Sampled)
-            step = context.program.step_id
-            self._tokens[(step, index)] = held.to_event(step, index)
-            self._buffers.drop(key[1])
-
-    @staticmethod
-    def _forward_lane(context: ProgramContext, index: int) -> int:
-        return context.program.sampling_lanes[index]
-
-    @staticmethod
-    def _local(context: ProgramContext, index: int) -> int:
-        """A buffer key of this program alone: negative, so that it is no cohort's."""
-        return -(context.program.step_id * 64 + index + 1)
-
-    def sampled_key(self, running: Running) -> tuple[str, int]:
-        """Where a sampling operation keeps its result until it is fetched."""
-        return (SAMPLED, self._local(running.context, running.op.lanes[0]))
 
     # --- buffers --------------------------------------------------------------------------------
 
@@ -288,30 +228,6 @@ class OpRunner:
         place: Place = Place.DEVICE,
     ) -> None:
         self._buffers.put((name, lane.key), place, value, running.op.queue)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sampled:
-    """Sampled ids and log-probabilities on the accelerator."""
-
-    tokens: SampledTokens
-
-    @property
-    def size_bytes(self) -> int:
-        return self.tokens.token_ids.numel() * 8
-
-    def to_event(self, step: int, lane: int) -> TokensSampled:
-        t = self.tokens
-        return TokensSampled(
-            step, lane, _numpy(t.token_ids), _numpy(t.valid),
-            None if t.logprobs is None else _numpy(t.logprobs),
-            None if t.top_token_ids is None else _numpy(t.top_token_ids),
-            None if t.top_logprobs is None else _numpy(t.top_logprobs),
-        )  # fmt: skip
-
-
-def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.cpu().numpy()
 
 
 def _tier(op: ProgramOp) -> Tier:

@@ -10,7 +10,7 @@ from tandem.plan.events import Event, Failed
 from tandem.plan.program import Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
-from tandem.runtime.op_runner import Running
+from tandem.runtime.running import Running
 
 _LIVENESS_CHECK_S = 1.0
 

@@ -2,28 +2,22 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from tandem.engine.frontend.collector import Collector
 from tandem.engine.frontend.frontend import Job, Prompt
 from tandem.engine.frontend.results import Delta, GenerationOutput, SampleOutput
+from tandem.server.answer import Answer, Deltas
 from tandem.server.body import read_body
 from tandem.server.completion_schema import CompletionRequest, PromptInput
 from tandem.server.context import ServerContext, context_of
-from tandem.server.disconnect import unless_gone
-from tandem.server.event_stream import EventStream
 from tandem.server.logprobs import completion_logprobs
-from tandem.server.usage import UsageCounter
 
 router = APIRouter()
-
-Deltas = AsyncGenerator[Delta, None]
 
 
 @router.post("/v1/completions")
@@ -36,13 +30,7 @@ async def create_completion(request: Request) -> Response:
     body.check()
     # On a thread: a long prompt must not stall the streams of others.
     jobs = await asyncio.to_thread(_jobs, context, body)
-    generation = context.frontend.start(jobs)
-    await unless_gone(request.receive, generation.accepted())
-    deltas = context.metrics.observed(generation, jobs, arrived_at)
-    answer = CompletionAnswer(context, body, jobs)
-    if body.stream:
-        return EventStream(answer.chunks(deltas))
-    return JSONResponse(await unless_gone(request.receive, answer.whole(deltas)))
+    return await CompletionAnswer(context, body, jobs).respond(request, arrived_at)
 
 
 def _jobs(context: ServerContext, body: CompletionRequest) -> list[Job]:
@@ -57,38 +45,23 @@ def _prompt(context: ServerContext, body: CompletionRequest, prompt: PromptInput
     return context.frontend.token_prompt(prompt)
 
 
-class CompletionAnswer:
-    """Turns the deltas of one request into OpenAI's objects."""
+class CompletionAnswer(Answer[CompletionRequest]):
+    """Completions of one or several prompts, as OpenAI's objects."""
 
     def __init__(
         self, context: ServerContext, body: CompletionRequest, jobs: Sequence[Job]
     ) -> None:
-        self._context = context
-        self._body = body
-        self._jobs = jobs
-        self._usage = UsageCounter(jobs)
-        self._head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": context.model_name,
-        }
-        if body.service_tier is not None:
-            self._head["service_tier"] = body.service_tier
+        super().__init__(context, body, jobs, "cmpl")
 
     async def whole(self, deltas: Deltas) -> dict[str, Any]:
         """The answer once everything is generated."""
-        collector = Collector(self._jobs)
-        async with aclosing(deltas):
-            async for delta in deltas:
-                self._usage.add(delta)
-                collector.add(delta)
+        outputs = await self._collect(deltas)
         choices = [
             self._choice(prompt_index, sample_index, sample)
-            for prompt_index, output in enumerate(collector.outputs())
+            for prompt_index, output in enumerate(outputs)
             for sample_index, sample in enumerate(self._best(output))
         ]
-        return {**self._head, "choices": choices, "usage": self._usage.report()}
+        return {**self._chunk_head(), "choices": choices, "usage": self._usage.report()}
 
     async def chunks(self, deltas: Deltas) -> AsyncGenerator[dict[str, Any], None]:
         """The answer as it comes."""
@@ -101,7 +74,7 @@ class CompletionAnswer:
                 if delta.text or delta.logprobs or delta.finish_reason:
                     yield self._chunk([self._chunk_choice(delta, offsets)])
         if self._body.wants_usage:
-            yield {**self._head, "choices": [], "usage": self._usage.report()}
+            yield self._usage_chunk()
 
     def _best(self, output: GenerationOutput) -> Sequence[SampleOutput]:
         wanted = self._body.num_samples
@@ -163,15 +136,11 @@ class CompletionAnswer:
         tokenizer = self._context.frontend.tokenizer
         return completion_logprobs(tokenizer, news.token_ids, news.logprobs, text_offset)
 
+    def _chunk_head(self) -> dict[str, Any]:
+        return {**self._head, "object": "text_completion"}
+
     def _index(self, prompt_index: int, sample_index: int) -> int:
         return prompt_index * self._body.num_samples + sample_index
-
-    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        chunk: dict[str, Any] = {**self._head, "choices": choices}
-        options = self._body.stream_options
-        if options and options.include_usage:
-            chunk["usage"] = self._usage.report() if options.continuous_usage_stats else None
-        return chunk
 
 
 def _mean_logprob(sample: SampleOutput) -> float:

@@ -80,6 +80,8 @@ def serve_model(
         server.config.app = create_app(context)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
+        for line in service.description:
+            print(f"tandem: {line}", file=sys.stderr)
         print(f"tandem: serving {context.model_name} at http://{shown}:{port}/v1", file=sys.stderr)
         sys.stderr.flush()
         try:

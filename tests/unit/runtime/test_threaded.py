@@ -10,7 +10,7 @@ from tests.support.setups import Setup
 
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.runtime import threaded
-from tandem.runtime.op_runner import Running
+from tandem.runtime.running import Running
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams

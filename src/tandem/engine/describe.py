@@ -1,0 +1,26 @@
+"""What an engine decided when it loaded, in a few lines for a person."""
+
+from tandem.engine.client import Stats
+from tandem.spec.units import format_size
+
+
+def describe_load(model_name: str, stats: Stats) -> list[str]:
+    """Model, place and KV cache, then one line per decision that the user might not expect.
+
+    Args:
+        stats: `EngineStats` as plain values.
+    """
+    tiers = [tier for tier in stats["tiers"] if tier["total_blocks"]]
+    lines = [
+        f"{model_name} in {stats['dtype']} on {stats['accelerator']}; "
+        f"up to {stats['max_model_len']} tokens per request",
+        f"KV cache: {' + '.join(_tier(tier, len(tiers)) for tier in tiers)}; "
+        f"strategy {stats['strategy']}",
+    ]
+    return lines + [f"note: {note}" for note in stats["notes"]]
+
+
+def _tier(tier: Stats, num_tiers: int) -> str:
+    size = format_size(tier["total_blocks"] * tier["block_bytes"])
+    where = f" on the {tier['tier']}" if num_tiers > 1 else ""
+    return f"{tier['total_blocks']} blocks of {tier['block_size']} tokens ({size}){where}"

@@ -1,0 +1,100 @@
+"""Sampling operations: choose tokens, and bring them to the host."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tandem.kernels.sampling import SampledTokens, sample
+from tandem.plan.events import TokensSampled
+from tandem.plan.templates import LOGITS, SAMPLED
+from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.program_context import ProgramContext
+from tandem.runtime.running import Running
+
+_MAX_LANES = 64
+
+
+class SamplingOps:
+    """The SAMPLE operation and the copy that follows it.
+
+    Args:
+        slots: int64 [rows] on the accelerator: the last sampled id of each row (contract 6).
+    """
+
+    def __init__(self, buffers: BufferSpace, slots: torch.Tensor) -> None:
+        self._buffers = buffers
+        self._slots = slots
+        self._tokens: dict[tuple[int, int], TokensSampled] = {}
+
+    def take_event(self, step: int, lane: int) -> TokensSampled | None:
+        """What `fetch_tokens` brought for a lane; None if its guard failed."""
+        return self._tokens.pop((step, lane), None)
+
+    def sample(self, running: Running) -> None:
+        """Choose a token for each row whose lane took part, and note it in the slot table."""
+        context = running.context
+        assert context.forward is not None
+        for index in running.op.lanes:
+            if not context.forward.guards.get(_forward_lane(context, index), True):
+                continue
+            rows = context.program.sampling[index]
+            lane = context.forward.lanes[_forward_lane(context, index)]
+            logits = self._buffers.get((LOGITS, lane.key), running.op.queue)
+            assert isinstance(logits, torch.Tensor)
+            chosen = sample(logits, rows)
+            rows_index = torch.from_numpy(rows.rows.astype(np.int64)).to(self._slots.device)
+            self._slots.index_copy_(0, rows_index, chosen.token_ids)
+            self._buffers.put(
+                (SAMPLED, _local(context, index)),
+                Place.DEVICE,
+                _Sampled(chosen),
+                running.op.queue,
+            )
+
+    def fetch_tokens(self, running: Running) -> None:
+        """Bring what `sample` chose to the host."""
+        context = running.context
+        for index in running.op.lanes:
+            key = (SAMPLED, _local(context, index))
+            if not self._buffers.contains(key):
+                continue
+            held = self._buffers.get(key, running.op.queue)
+            assert isinstance(held, _Sampled)
+            step = context.program.step_id
+            self._tokens[(step, index)] = held.to_event(step, index)
+            self._buffers.drop(key[1])
+
+
+def _forward_lane(context: ProgramContext, index: int) -> int:
+    return context.program.sampling_lanes[index]
+
+
+def _local(context: ProgramContext, index: int) -> int:
+    """A buffer key of this program alone: negative, so that it is no cohort's."""
+    assert index < _MAX_LANES
+    return -(context.program.step_id * _MAX_LANES + index + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """Sampled ids and log-probabilities on the accelerator."""
+
+    tokens: SampledTokens
+
+    @property
+    def size_bytes(self) -> int:
+        return self.tokens.token_ids.numel() * 8
+
+    def to_event(self, step: int, lane: int) -> TokensSampled:
+        t = self.tokens
+        return TokensSampled(
+            step, lane, _numpy(t.token_ids), _numpy(t.valid),
+            None if t.logprobs is None else _numpy(t.logprobs),
+            None if t.top_token_ids is None else _numpy(t.top_token_ids),
+            None if t.top_logprobs is None else _numpy(t.top_logprobs),
+        )  # fmt: skip
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.cpu().numpy()

@@ -1,0 +1,25 @@
+"""What a person is told after loading."""
+
+from dataclasses import asdict
+
+from tests.support.engines import toy_engine
+from tests.support.setups import Setup
+
+from tandem.engine.describe import describe_load
+
+
+def test_it_names_the_model_each_tier_that_has_blocks_and_every_note() -> None:
+    with toy_engine(Setup(strategy="ride-along", device_blocks=3, host_blocks=5)) as engine:
+        stats = asdict(engine.stats) | {"notes": ("context limited", "another")}
+    first, second, *notes = describe_load("some/model", stats)
+    assert first.startswith("some/model in float32 on under test; up to ")
+    assert "3 blocks of 16 tokens" in second
+    assert "on the device + 5 blocks of 16 tokens" in second
+    assert second.endswith("on the host; strategy ride-along")
+    assert notes == ["note: context limited", "note: another"]
+
+
+def test_a_single_tier_is_not_named() -> None:
+    with toy_engine(Setup(device_blocks=3)) as engine:
+        stats = asdict(engine.stats)
+    assert "on the" not in describe_load("m", stats)[1]
