@@ -17,6 +17,8 @@ class Job {
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
+    int num_parts() const { return num_parts_; }
+
     // Steady clock, nanoseconds: the first part began, the last thing ended; 0 before.
     std::int64_t start_ns() const { return start_ns_.load(std::memory_order_acquire); }
     std::int64_t end_ns() const { return end_ns_.load(std::memory_order_acquire); }

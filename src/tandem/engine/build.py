@@ -11,6 +11,7 @@ from tandem.engine.dtype_choice import choose_dtype
 from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.warm_up import measure_workspace
+from tandem.kernels import native
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.pool import BlockPool
 from tandem.models.config import read_model_spec
@@ -62,7 +63,7 @@ def build_engine_core(
     host_maths = target.device.type == "cpu"
     free = read_host_memory().available_bytes
     dtype = choose_dtype(config.dtype, spec, host_maths=host_maths, available_bytes=free)
-    notes = (dtype.note,) if dtype.note else ()
+    notes = ((dtype.note,) if dtype.note else ()) + host_kernel_notes(spec)
     size = weight_bytes(spec, dtype.dtype)
     memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes)
     model = _load(directory, config, dtype.dtype, target.device, progress)
@@ -71,6 +72,19 @@ def build_engine_core(
         memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes, measured)
     assembled = assemble(config, model, memory, target.choice)
     return core_of(config, spec, memory, assembled, dtype.dtype, check=check)
+
+
+def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
+    """Says so if attention in host memory is left to the reference kernels.
+
+    Raises:
+        ConfigError: TANDEM_CPU_ISA cannot be followed.
+    """
+    reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        return (reason,)
+    native.choose_isa()
+    return ()
 
 
 def resolve_target(config: EngineConfig) -> Target:

@@ -16,6 +16,7 @@ except ImportError as error:  # not built, or for another Python
 else:
     _reason = ""
 
+HEAD_DIM_STEP, MAX_HEAD_DIM = 4, 512
 ISA_VARIABLE = "TANDEM_CPU_ISA"
 
 
@@ -30,6 +31,19 @@ def unavailable_message() -> str:
         f"CPU attention runs on the slow reference kernels, because the compiled ones could not be"
         f" loaded ({_reason}): install Tandem from a wheel, or where there is a C++20 compiler."
     )
+
+
+def reason_against(head_dim: int) -> str | None:
+    """Why attention with this head size is left to the reference kernels; None if it is not."""
+    if not available():
+        return unavailable_message()
+    if head_dim % HEAD_DIM_STEP or head_dim > MAX_HEAD_DIM:
+        return (
+            f"CPU attention runs on the slow reference kernels: the compiled ones take head sizes"
+            f" that are multiples of {HEAD_DIM_STEP} up to {MAX_HEAD_DIM}, and the model's is"
+            f" {head_dim}."
+        )
+    return None
 
 
 def choose_isa(environ: Mapping[str, str] | None = None) -> str:

@@ -100,7 +100,8 @@ def submit_attention(
     Raises:
         ValueError: tensors that do not fit the batch; nothing was started.
     """
-    task, result = _task(pool, q, pages, batch, scale, soft_cap)
+    result = _empty_result(batch)
+    task = _native.attention(pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa)
     task.submit(after, then)
     return Pending(task, result)
 
@@ -125,13 +126,32 @@ def paged_attention(
     Raises:
         ValueError: tensors that do not fit the batch.
     """
-    task, result = _task(pool, q, pages, batch, scale, soft_cap)
+    result = _empty_result(batch)
+    attend_into(result, pool, q, pages, batch, scale, soft_cap=soft_cap)
+    return result
+
+
+def attend_into(
+    result: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; float32, contiguous
+    pool: NativePool,
+    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    batch: NativeBatch,
+    scale: float,
+    *,
+    soft_cap: float = 0.0,
+) -> None:
+    """`paged_attention` into given memory.
+
+    Raises:
+        ValueError: tensors that do not fit the batch.
+    """
+    task = _native.attention(pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa)
     if batch.plan.num_parts == 1:
         task.run_here()
     else:
         task.submit()
         task.wait()
-    return result
 
 
 def decode_attention(
@@ -147,10 +167,6 @@ def decode_attention(
     return paged_attention(pool, q, pages, batch, scale)
 
 
-def _task(
-    pool: NativePool, q: Tensor, pages: Tensor, batch: NativeBatch, scale: float, soft_cap: float
-) -> tuple[_native.Task, AttentionOutput]:
+def _empty_result(batch: NativeBatch) -> AttentionOutput:
     out = torch.empty(batch.num_tokens, batch.heads, batch.shape.head_dim)
-    lse = torch.empty(batch.num_tokens, batch.heads)
-    task = _native.attention(pool.handle, batch.plan, q, pages, out, lse, scale, soft_cap, pool.isa)
-    return task, AttentionOutput(out, lse)
+    return AttentionOutput(out, torch.empty(batch.num_tokens, batch.heads))

@@ -35,6 +35,27 @@ def append_kv(
     return Pending(task, pages)
 
 
+def append_now(
+    pool: NativePool,
+    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous, written in place
+    k: Tensor,  # [t, kv_heads, head_dim]; a token's heads contiguous
+    v: Tensor,  # [t, kv_heads, head_dim]; likewise, of the same element type
+    slots: Tensor,  # int64 [t]; each slot at most once
+) -> None:
+    """`append_kv`, to its end; on the calling thread if it is too little to divide.
+
+    Raises:
+        ValueError: tensors that do not fit each other, or a slot that does not exist; nothing was
+            written.
+    """
+    task = _native.append(pool.handle, pages, k, v, slots)
+    if task.num_parts == 1:
+        task.run_here()
+    else:
+        task.submit()
+        task.wait()
+
+
 def merge_states(
     pool: NativePool,
     a: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; contiguous

@@ -52,6 +52,11 @@ class Pending(Generic[_Result]):
         return self._task.end_ns * 1e-9
 
 
+def usable_threads() -> int:
+    """Processors of the affinity mask, or the cgroup's quota if that is less."""
+    return _native.default_num_threads()
+
+
 class NativePool:
     """Persistent threads for the compiled kernels; safe to use from several threads.
 

@@ -246,7 +246,7 @@ Mutation = Callable[[TierCase], TierCase]
 
 def with_arrays(**arrays: object) -> Mutation:
     def mutate(tier: TierCase) -> TierCase:
-        return replace(tier, attention=replace(tier.attention, **arrays))  # type: ignore[arg-type]
+        return replace(tier, attention=replace(tier.attention, **arrays))
 
     return mutate
 
