@@ -224,9 +224,8 @@ void bind_work(nb::module_& module) {
         .def_prop_ro("num_parts", &AttentionPlan::num_parts);
     nb::class_<Task>(module, "Task")
         .def("submit", &Task::submit, "after"_a.none() = nb::none(), "then"_a.none() = nb::none())
-        .def("run_here", &Task::run_here)
+        .def("run", &Task::run)
         .def("wait", &Task::wait, "timeout_s"_a = nb::none())
-        .def_prop_ro("num_parts", [](const Task& self) { return self.job().num_parts(); })
         .def_prop_ro("done", [](const Task& self) { return self.job().done(); })
         .def_prop_ro("start_ns", [](const Task& self) { return self.job().start_ns(); })
         .def_prop_ro("end_ns", [](const Task& self) { return self.job().end_ns(); });

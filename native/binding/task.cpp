@@ -28,10 +28,15 @@ void Task::submit(const Point& after, const Point& then) {
     pool_->submit(*job_, to_point(after_), to_point(then_));
 }
 
-void Task::run_here() {
+void Task::run() {
     require(!submitted_ && !job_->done(), "a task runs once");
     nb::gil_scoped_release release;
-    job_->run_here();
+    if (job_->num_parts() == 1) {
+        job_->run_here();
+        return;
+    }
+    submitted_ = true;
+    pool_->run(*job_);
 }
 
 bool Task::wait(std::optional<double> timeout_s) {

@@ -23,7 +23,7 @@ class Task {
     Task& operator=(const Task&) = delete;
 
     void submit(const Point& after, const Point& then);
-    void run_here();  // on the calling thread
+    void run();  // to its end, the calling thread taking part
     bool wait(std::optional<double> timeout_s);
     const Job& job() const { return *job_; }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <limits>
 
 #include "signal.hpp"
 
@@ -46,6 +47,8 @@ class Job {
     bool ready_ = false;
     int next_part_ = 0;
     int parts_left_ = 0;
+    int workers_ = 0;  // the pool's threads that run a part now
+    int most_workers_ = std::numeric_limits<int>::max();
     std::exception_ptr error_;
     Job* next_ = nullptr;
 };

@@ -92,21 +92,43 @@ int Pool::num_threads() const {
 void Pool::submit(Job& job, SignalPoint after, SignalPoint then) {
     {
         const std::lock_guard lock(mutex_);
-        if (job.submitted_) throw std::invalid_argument("a job can be submitted once");
-        job.submitted_ = true;
-        job.after_ = after;
-        job.then_ = then;
-        job.parts_left_ = job.num_parts_;
-        (last_ ? last_->next_ : first_) = &job;
-        last_ = &job;
-        ++news_;
+        enqueue(job, after, then);
     }
     work_.notify_all();
 }
 
-Pool::Claim Pool::claim() {
+void Pool::enqueue(Job& job, SignalPoint after, SignalPoint then) {
+    if (job.submitted_) throw std::invalid_argument("a job can be submitted once");
+    job.submitted_ = true;
+    job.after_ = after;
+    job.then_ = then;
+    job.parts_left_ = job.num_parts_;
+    (last_ ? last_->next_ : first_) = &job;
+    last_ = &job;
+    ++news_;
+}
+
+void Pool::run(Job& job) {
+    {
+        std::unique_lock lock(mutex_);
+        enqueue(job, {}, {});
+        job.most_workers_ = num_threads_ - 1;
+        if (job.most_workers_ > 0) work_.notify_all();
+        for (Claim next = claim(&job); next.job; next = claim(&job)) {
+            lock.unlock();
+            run_claimed(next);
+            lock.lock();
+        }
+    }
+    const Clock::time_point spin_end = Clock::now() + spin_;
+    while (!job.done() && Clock::now() < spin_end) relax();
+    wait(job, Clock::time_point::max());
+}
+
+Pool::Claim Pool::claim(Job* only) {
     Job* before = nullptr;
     for (Job* job = first_; job; before = job, job = job->next_) {
+        if (only ? job != only : job->workers_ >= job->most_workers_) continue;
         if (!job->ready_) {
             if (!job->after_.is_reached()) continue;
             job->ready_ = true;
@@ -121,30 +143,34 @@ Pool::Claim Pool::claim() {
             (before ? before->next_ : first_) = job->next_;
             if (last_ == job) last_ = before;
         }
-        return {job, part};
+        if (!only) ++job->workers_;
+        return {job, part, !only};
     }
     return {};
 }
 
 bool Pool::any_ready() const {
     for (const Job* job = first_; job; job = job->next_)
-        if (job->ready_ || job->after_.is_reached()) return true;
+        if (job->workers_ < job->most_workers_ && (job->ready_ || job->after_.is_reached()))
+            return true;
     return false;
 }
 
-void Pool::run(Claim claim) {
+void Pool::run_claimed(Claim claim) {
     std::exception_ptr error;
     try {
         claim.job->run_part(claim.part);
     } catch (...) {
         error = std::current_exception();
     }
-    complete(*claim.job, std::move(error));
+    complete(claim, std::move(error));
 }
 
-void Pool::complete(Job& job, std::exception_ptr error) {
+void Pool::complete(Claim claim, std::exception_ptr error) {
+    Job& job = *claim.job;
     {
         const std::lock_guard lock(mutex_);
+        if (claim.by_worker) --job.workers_;
         if (error && !job.error_) job.error_ = std::move(error);
         if (--job.parts_left_ > 0) return;
     }
@@ -180,7 +206,7 @@ void Pool::work(int cpu) {
             continue;
         }
         lock.unlock();
-        run(next);
+        run_claimed(next);
         lock.lock();
     }
 }
@@ -232,7 +258,7 @@ void Pool::help(std::unique_lock<std::mutex>& lock) {
     const Claim next = claim();
     lock.unlock();
     if (next.job)
-        run(next);
+        run_claimed(next);
     else
         std::this_thread::yield();
     lock.lock();

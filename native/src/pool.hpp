@@ -35,6 +35,10 @@ class Pool {
     // Throws std::invalid_argument for a job that was submitted before.
     void submit(Job& job, SignalPoint after = {}, SignalPoint then = {});
 
+    // Runs the job to its end, the calling thread taking part in place of one of the pool's: where
+    // those find no free processor, it does the work alone. Throws what the job threw.
+    void run(Job& job);
+
     // Blocks until the job is done and throws what it threw; false if `deadline` passed first.
     // In a job of this pool it runs other work meanwhile.
     bool wait(Job& job, std::chrono::steady_clock::time_point deadline);
@@ -50,18 +54,20 @@ class Pool {
     struct Claim {
         Job* job = nullptr;
         int part = 0;
+        bool by_worker = true;
     };
 
     void start(int num_threads);
     void stop();
     void work(int cpu);
     void idle(std::unique_lock<std::mutex>& lock);
-    Claim claim();           // under the mutex
-    bool any_ready() const;  // under the mutex
+    void enqueue(Job& job, SignalPoint after, SignalPoint then);  // under the mutex
+    Claim claim(Job* only = nullptr);  // under the mutex; of one job: by a thread outside the pool
+    bool any_ready() const;            // under the mutex
     void watch(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point spin_end);
     void help(std::unique_lock<std::mutex>& lock);
-    void run(Claim claim);
-    void complete(Job& job, std::exception_ptr error);
+    void run_claimed(Claim claim);
+    void complete(Claim claim, std::exception_ptr error);
 
     const bool pin_;
     const std::chrono::microseconds spin_;

@@ -126,6 +126,31 @@ void many_threads_submit_while_another_resizes(Pool& pool) {
     CHECK(pool.num_threads() == 3);
 }
 
+void a_caller_takes_part(Pool& pool) {
+    std::vector<std::thread> callers;
+    std::atomic<int> runs{0};
+    for (int i = 0; i < 3; ++i)
+        callers.emplace_back([&] {
+            for (int n = 0; n < 100; ++n) {
+                Task job(7, [&](int) { ++runs; });
+                pool.run(job);
+                CHECK(job.done() && job.finished == 1);
+            }
+        });
+    for (std::thread& caller : callers) caller.join();
+    CHECK(runs == 3 * 100 * 7);
+    Task failing(5, [](int part) {
+        if (part == 3) throw std::runtime_error("part failed");
+    });
+    bool thrown = false;
+    try {
+        pool.run(failing);
+    } catch (const std::runtime_error&) {
+        thrown = true;
+    }
+    CHECK(thrown);
+}
+
 void a_job_cannot_be_submitted_twice(Pool& pool) {
     Task job(1, [](int) {});
     pool.submit(job);
@@ -159,6 +184,7 @@ int main() {
             a_job_starts_after_its_signal_and_overtakes_blocked_ones(pool);
             a_chain_of_signals_runs_in_order(pool);
             a_job_may_wait_for_another(pool);
+            a_caller_takes_part(pool);
             a_job_cannot_be_submitted_twice(pool);
             many_threads_submit_while_another_resizes(pool);
         }

@@ -115,7 +115,7 @@ def paged_attention(
     *,
     soft_cap: float = 0.0,
 ) -> AttentionOutput:
-    """Attention now, on the pool's threads; on the calling one if it is too little to divide.
+    """Attention now, the calling thread taking part.
 
     Args:
         soft_cap: scores become `cap * tanh(score / cap)`; 0 for none.
@@ -147,11 +147,7 @@ def attend_into(
         ValueError: tensors that do not fit the batch.
     """
     task = _native.attention(pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa)
-    if batch.plan.num_parts == 1:
-        task.run_here()
-    else:
-        task.submit()
-        task.wait()
+    task.run()
 
 
 def decode_attention(

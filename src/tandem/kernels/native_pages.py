@@ -42,18 +42,14 @@ def append_now(
     v: Tensor,  # [t, kv_heads, head_dim]; likewise, of the same element type
     slots: Tensor,  # int64 [t]; each slot at most once
 ) -> None:
-    """`append_kv`, to its end; on the calling thread if it is too little to divide.
+    """`append_kv`, to its end, the calling thread taking part.
 
     Raises:
         ValueError: tensors that do not fit each other, or a slot that does not exist; nothing was
             written.
     """
     task = _native.append(pool.handle, pages, k, v, slots)
-    if task.num_parts == 1:
-        task.run_here()
-    else:
-        task.submit()
-        task.wait()
+    task.run()
 
 
 def merge_states(
