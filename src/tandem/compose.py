@@ -8,6 +8,7 @@ from tandem.engine.client import EngineClient
 from tandem.engine.describe import describe_load
 from tandem.engine.driver import Core
 from tandem.engine.frontend.frontend import Frontend
+from tandem.engine.frontend.prompts import PromptReader
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
 from tandem.engine.inprocess import InProcessClient
 from tandem.engine.process_client import ProcessClient
@@ -29,13 +30,11 @@ class Service:
     Attributes:
         frontend: takes prompts; its `client` is the engine and is closed by `close`.
         model_name: what the user called the model.
-        max_model_len: most tokens of prompt and output together.
         description: what was loaded where, and what was decided, one line each.
     """
 
     frontend: Frontend
     model_name: str
-    max_model_len: int
     description: tuple[str, ...] = ()
 
     def close(self) -> None:
@@ -56,7 +55,7 @@ def build_engine(config: EngineConfig, progress: Progress = no_progress) -> Core
 
 def open_in_process(config: EngineConfig, progress: Progress = no_progress) -> EngineClient:
     """An engine on a thread of this process."""
-    return InProcessClient(lambda: build_engine(config, progress))
+    return InProcessClient(lambda report: build_engine(config, report), progress)
 
 
 def open_in_child(config: EngineConfig, progress: Progress = no_progress) -> EngineClient:
@@ -69,8 +68,12 @@ def open_service(
     open_client: OpenClient = open_in_process,
     progress: Progress = no_progress,
     chat_template: Path | None = None,
+    check: Callable[[PromptReader], object] = lambda reader: None,
 ) -> Service:
     """Load tokenizer and engine. What is cheap to check is checked before the weights are read.
+
+    Args:
+        check: called before the weights are read; what it raises ends the load.
 
     Raises:
         TandemError: the model, its tokenizer or its chat template cannot be loaded.
@@ -78,11 +81,21 @@ def open_service(
     directory = resolve_model(config.model)
     spec = read_model_spec(directory)
     tokenizer = load_tokenizer(directory, chat_template)
+    check(PromptReader(tokenizer, spec.vocab_size, config.max_model_len or spec.max_positions))
     client = open_client(config, progress)
-    stats = client.stats()
+    try:
+        stats = client.stats()
+    except BaseException:
+        client.close()
+        raise
     return Service(
-        frontend=Frontend(client, tokenizer, spec.vocab_size),
+        frontend=Frontend(
+            client,
+            tokenizer,
+            spec.vocab_size,
+            stats["max_model_len"],
+            config.max_num_queued_reqs,
+        ),
         model_name=config.model,
-        max_model_len=stats["max_model_len"],
         description=tuple(describe_load(config.model, stats)),
     )

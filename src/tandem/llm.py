@@ -1,8 +1,9 @@
 """The Python API."""
 
 import contextlib
+import operator
 import weakref
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,14 +11,18 @@ from typing import Any
 from tandem.compose import Service, open_in_child, open_in_process, open_service
 from tandem.engine.frontend.chat_template import Message
 from tandem.engine.frontend.collector import Collector
-from tandem.engine.frontend.frontend import Frontend, Job, Prompt
+from tandem.engine.frontend.frontend import Frontend, Job
+from tandem.engine.frontend.prompts import Prompt, PromptInput, PromptReader
 from tandem.engine.frontend.results import Delta, GenerationOutput
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import RequestError
 from tandem.spec.progress import Progress, no_progress
 from tandem.spec.sampling import SamplingParams
 
-PromptInput = str | Sequence[int]
+Prompts = str | Sequence[int] | Sequence[PromptInput]
+"""One prompt or several."""
+
+_DEFAULT_MAX_TOKENS = SamplingParams().max_tokens or 1
 
 
 class LLM:
@@ -29,7 +34,8 @@ class LLM:
     ```
 
     Usable from several threads and event loops at once; their requests run as one batch. A prompt
-    is a text or a sequence of token ids. Without sampling parameters, those of `SamplingParams()`.
+    is a text or a sequence of token ids. Without sampling parameters, those of `SamplingParams()`,
+    but for a prompt that leaves the context less than its `max_tokens`.
 
     Args:
         model: a model directory, a Hugging Face id in the local cache, or `demo`.
@@ -50,7 +56,8 @@ class LLM:
         **options: Any,
     ) -> None:
         open_client = open_in_child if isolated else open_in_process
-        self._own(open_service(EngineConfig(model, **options), open_client, progress))
+        config = EngineConfig.from_options({"model": model, **options})
+        self._own(open_service(config, open_client, progress))
 
     @classmethod
     def load(
@@ -59,9 +66,15 @@ class LLM:
         *,
         progress: Progress = no_progress,
         chat_template: Path | None = None,
+        check: Callable[[PromptReader], object] = lambda reader: None,
     ) -> "LLM":
-        """As `LLM(...)`, from a configuration; `chat_template` replaces the model's own."""
-        service = open_service(config, progress=progress, chat_template=chat_template)
+        """As `LLM(...)`, from a configuration.
+
+        Args:
+            chat_template: replaces the model's own.
+            check: called before the weights are read; what it raises ends the load.
+        """
+        service = open_service(config, progress=progress, chat_template=chat_template, check=check)
         return cls.over(service)
 
     @classmethod
@@ -78,7 +91,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: str | Sequence[int] | Sequence[PromptInput],
+        prompts: Prompts,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         n: int = 1,
     ) -> list[GenerationOutput]:
@@ -98,7 +111,7 @@ class LLM:
 
     async def agenerate(
         self,
-        prompts: str | Sequence[int] | Sequence[PromptInput],
+        prompts: Prompts,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         n: int = 1,
     ) -> list[GenerationOutput]:
@@ -138,7 +151,7 @@ class LLM:
             RequestError: the model has no chat template, or it refuses the messages.
             EngineDeadError: the engine has stopped.
         """
-        job = Job(self.frontend.chat_prompt(messages), sampling_params or SamplingParams(), n)
+        job = self._job(self.frontend.chat_prompt(messages), sampling_params, n)
         collector = Collector([job])
         for delta in self.frontend.start([job]):
             collector.add(delta)
@@ -148,8 +161,8 @@ class LLM:
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
     ) -> Generator[Delta, None, None]:
         """As `chat`, piece by piece. Closing the iterator aborts the answer."""
-        prompt = self.frontend.chat_prompt(messages)
-        yield from self.frontend.start([Job(prompt, sampling_params or SamplingParams())])
+        job = self._job(self.frontend.chat_prompt(messages), sampling_params, 1)
+        yield from self.frontend.start([job])
 
     @property
     def description(self) -> tuple[str, ...]:
@@ -182,36 +195,59 @@ class LLM:
 
     def _jobs(
         self,
-        prompts: str | Sequence[int] | Sequence[PromptInput],
+        prompts: Prompts,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         n: int,
     ) -> list[Job]:
-        checked = [self._prompt(prompt) for prompt in _as_list(prompts)]
+        checked = [self.frontend.prompt(prompt) for prompt in _as_list(prompts)]
         each = _one_each(sampling_params, len(checked))
-        return [Job(prompt, params, n) for prompt, params in zip(checked, each, strict=True)]
+        return [self._job(prompt, params, n) for prompt, params in zip(checked, each, strict=True)]
 
-    def _prompt(self, prompt: PromptInput) -> Prompt:
-        if isinstance(prompt, str):
-            return self.frontend.text_prompt(prompt)
-        return self.frontend.token_prompt(prompt)
+    def _job(self, prompt: Prompt, params: SamplingParams | None, n: int) -> Job:
+        if params is None:
+            unlimited = SamplingParams(max_tokens=None)
+            params = self.frontend.with_limit(unlimited, prompt, _DEFAULT_MAX_TOKENS)
+        return Job(prompt, params, n)
 
 
-def _as_list(prompts: str | Sequence[int] | Sequence[PromptInput]) -> list[PromptInput]:
+def _as_list(prompts: Prompts) -> list[PromptInput]:
     if isinstance(prompts, str):
         return [prompts]
+    if isinstance(prompts, Mapping | bytes) or not isinstance(prompts, Iterable):
+        raise RequestError(
+            f"prompts must be a text, token ids, or a list of such, not {type(prompts).__name__}",
+            param="prompt",
+        )
     items: list[Any] = list(prompts)
-    return [items] if items and all(isinstance(item, int) for item in items) else items
+    return [items] if items and all(map(_is_integer, items)) else items
+
+
+def _is_integer(item: object) -> bool:
+    """True for booleans too, which are refused as token ids; not for arrays of one element."""
+    if getattr(item, "ndim", 0):
+        return False
+    try:
+        operator.index(item)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        return False
+    return True
 
 
 def _one_each(
     sampling_params: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> list[SamplingParams]:
+) -> Sequence[SamplingParams | None]:
     if sampling_params is None or isinstance(sampling_params, SamplingParams):
-        return [sampling_params or SamplingParams()] * count
+        return [sampling_params] * count
+    if not isinstance(sampling_params, Sequence) or not all(
+        isinstance(params, SamplingParams) for params in sampling_params
+    ):
+        raise RequestError(
+            "sampling_params must be a SamplingParams or a list of them", param="sampling_params"
+        )
     if len(sampling_params) != count:
         raise RequestError(
             f"{len(sampling_params)} sampling parameters for {count} prompts; give one, or one "
             "for each",
             param="sampling_params",
         )
-    return list(sampling_params)
+    return sampling_params

@@ -81,12 +81,18 @@ def test_every_documented_flag_exists() -> None:
     for line in commands("tandem"):
         if len(line) < 2 or line[1].startswith("-"):
             continue
+        first_flag = next((i for i, word in enumerate(line) if word.startswith("--")), len(line))
+        command = line[1:first_flag]  # with its subcommand and arguments, which --help ignores
         help_text = subprocess.run(
-            tandem(line[1], "--help"), env=environment(), capture_output=True, text=True, check=True
+            tandem(*command, "--help"),
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for word in line:
             if word.startswith("--"):
-                assert word in help_text, f"{line[1]} has no {word}"
+                assert word in help_text, f"{command} has no {word}"
 
 
 def test_curl_gets_an_answer(server: Server) -> None:

@@ -25,6 +25,7 @@ FOREVER_TOKEN = 4003
 @dataclass(frozen=True)
 class FakeTierStats:
     tier: str = "device"
+    location: str = "device"
     total_blocks: int = 10
     free_blocks: int = 6
     block_bytes: int = 1024
@@ -82,6 +83,8 @@ class FakeCore:
     token_at: Callable[[EngineRequest, int], int] = default_token
     step_s: float = 0.0
     step_gate: threading.Semaphore | None = None
+    preemptions: int = 0
+    tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
     closed: bool = False
     aborted: list[str] = field(default_factory=list)
     requests: list[EngineRequest] = field(default_factory=list)
@@ -163,6 +166,8 @@ class FakeCore:
             len(self.aborted),
             self._finished,
             os.getpid(),
+            preemptions=self.preemptions,
+            tiers=self.tiers,
             max_model_len=self.max_model_len,
         )
 

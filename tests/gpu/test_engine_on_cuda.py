@@ -112,4 +112,7 @@ def test_workspace_was_measured() -> None:
     stats = _compare(strategy="gpu-only", gpu_memory="256MiB")
     labels = {row.label: row for row in stats.memory}
     assert labels["workspace"].predicted_bytes > 0
+    assert labels["workspace"].actual_bytes
     assert stats.peak_device_bytes > labels["weights"].predicted_bytes
+    device = next(totals for totals in stats.memory_totals if totals.location == "device")
+    assert device.grown_bytes is not None

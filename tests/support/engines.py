@@ -183,3 +183,9 @@ class NoMeasures:
 
     def peak_bytes(self) -> int:
         return 0
+
+    def workspace_bytes(self) -> None:
+        return None
+
+    def staging_bytes(self) -> None:
+        return None

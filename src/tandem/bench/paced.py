@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import torch
 
 from tandem.bench.host_probe import HostRates, probe_host
 from tandem.bench.paced_cell import CellResult, Load, PacedCell, device_capacity, run_cell
+from tandem.bench.records import BenchRow
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.memory.peaks import read_host_memory
@@ -174,62 +175,36 @@ def _ratios(cell: PacedCell, bench: PacedBench) -> tuple[Ratio, ...]:
     return compare_cells(real, scaled)
 
 
-def rows_of(outcome: PacedOutcome) -> list[dict[str, Any]]:
+def rows_of(outcome: PacedOutcome) -> tuple[BenchRow, ...]:
     """Rows of the common record format, for every strategy."""
     cell, alone = outcome.cell, outcome.baseline
     case = (
         f"{cell.hardware.name}, Llama-3.1-8B cut to {cell.model.num_layers} layers, "
         f"{cell.dtype.value}, decode at {cell.context} tokens"
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[BenchRow] = []
     for result in outcome.results:
-        variant = f"paced {result.strategy}"
+        row = partial(BenchRow, case, f"paced {result.strategy}")
         hybrid = result is not alone
         bound = alone.tokens_per_s * (1 + outcome.gain_bound)
         if not hybrid:
             bound = result.tokens_per_s / max(result.report.accel_busy, 1e-9)
-        add = _Adder(rows, case, variant)
-        add("decode throughput", result.tokens_per_s, "tokens/s", bound, result.spread)
+        rows.append(row("decode throughput", result.tokens_per_s, "tokens/s", bound, result.spread))
         if hybrid:
             gain = result.tokens_per_s / alone.tokens_per_s - 1
-            add("gain over gpu-only", gain, "ratio - 1", outcome.gain_bound)
-            add("time per host token", result.period_s, "s")
+            rows += [
+                row("gain over gpu-only", gain, "ratio - 1", outcome.gain_bound),
+                row("time per host token", result.period_s, "s"),
+            ]
         report = result.report
-        add("run valid", float(report.valid), "1 or 0", 1.0)
-        add("host lateness p95", report.lateness_p95_s, "s", 0.05 * report.stage_s)
-        add("scheduler core busy", report.busy_share, "share", 0.8)
-        add("accelerator busy", report.accel_busy, "share", 1.0)
-        add("host attention busy", report.cpu_busy, "share", 1.0)
-    return rows
-
-
-class _Adder:
-    """Appends rows of one case and variant."""
-
-    def __init__(self, rows: list[dict[str, Any]], case: str, variant: str) -> None:
-        self._rows, self._case, self._variant = rows, case, variant
-
-    def __call__(
-        self,
-        metric: str,
-        value: float,
-        unit: str,
-        bound: float | None = None,
-        spread: tuple[float, float] | None = None,
-    ) -> None:
-        """One row; without a spread the value is its own."""
-        self._rows.append(
-            {
-                "case": self._case,
-                "variant": self._variant,
-                "metric": metric,
-                "value": value,
-                "unit": unit,
-                "bound": bound,
-                "fraction": value / bound if bound else None,
-                "spread": list(spread or (value, value)),
-            }
-        )
+        rows += [
+            row("run valid", float(report.valid), "1 or 0", 1.0),
+            row("host lateness p95", report.lateness_p95_s, "s", 0.05 * report.stage_s),
+            row("scheduler core busy", report.busy_share, "share", 0.8),
+            row("accelerator busy", report.accel_busy, "share", 1.0),
+            row("host attention busy", report.cpu_busy, "share", 1.0),
+        ]
+    return tuple(rows)
 
 
 def describe(outcome: PacedOutcome) -> list[str]:

@@ -2,18 +2,21 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tandem.cli.arguments import ModelArgument
 from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
 from tandem.cli.flags import env_twin, fill
-from tandem.cli.sampling_flags import SAMPLING_FLAGS, SamplingOptions
-from tandem.cli.terminal import load_progress, note, tell_load, write
+from tandem.cli.sampling_flags import DEFAULT_MAX_TOKENS, SAMPLING_FLAGS, SamplingOptions, notes_on
+from tandem.cli.terminal import load_progress, note, tell_load, tell_notes, write
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import EngineDeadError, TandemError
 from tandem.spec.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from tandem.engine.frontend.prompts import PromptReader
 
 _HELP = "/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C stops an answer."
 
@@ -43,8 +46,13 @@ def chat(
     config = engine(model)
     from tandem.llm import LLM
 
+    def check(reader: "PromptReader") -> None:
+        reader.check_sampling(params)
+        reader.chat_prompt([*_start(system), {"role": "user", "content": message or "Hello"}])
+
+    tell_notes(notes_on(params))
     with load_progress() as progress:
-        llm = LLM.load(config, progress=progress, chat_template=chat_template)
+        llm = LLM.load(config, progress=progress, chat_template=chat_template, check=check)
     with llm:
         tell_load(llm.description)
         conversation = Conversation(llm, params, system)
@@ -67,7 +75,7 @@ class Conversation:
     def __init__(self, llm: Any, params: SamplingParams, system: str | None) -> None:
         self._llm = llm
         self._params = params
-        self._start = [] if system is None else [{"role": "system", "content": system}]
+        self._start = _start(system)
         self.messages = list(self._start)
 
     def reset(self) -> None:
@@ -81,15 +89,21 @@ class Conversation:
             TandemError: the conversation is too long or the engine died; `text` is forgotten.
         """
         asked = [*self.messages, {"role": "user", "content": text}]
+        prompt = self._llm.frontend.chat_prompt(asked)
+        params = self._llm.frontend.with_limit(self._params, prompt, DEFAULT_MAX_TOKENS)
         pieces: list[str] = []
         try:
-            for delta in self._llm.stream_chat(asked, self._params):
+            for delta in self._llm.stream(prompt.token_ids, params):
                 pieces.append(delta.text)
                 write(delta.text)
         except KeyboardInterrupt:
             write(" [stopped]")
         write("\n")
         self.messages = [*asked, {"role": "assistant", "content": "".join(pieces)}]
+
+
+def _start(system: str | None) -> list[dict[str, str]]:
+    return [] if system is None else [{"role": "system", "content": system}]
 
 
 def _converse(conversation: Conversation) -> None:

@@ -1,17 +1,15 @@
 """`tandem collect-env`: what a bug report needs."""
 
-import importlib.metadata
 import json
 import os
 import platform
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import tandem
+from tandem.devices.host_facts import nvidia_gpus, package_version, processor_name
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -42,32 +40,16 @@ def environment() -> dict[str, str]:
         "tandem": tandem.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "usable cores": str(len(os.sched_getaffinity(0))),
         "physical cores": str(psutil.cpu_count(logical=False)),
         "memory": f"{format_size(memory.total)}, {format_size(memory.available)} available",
         "memory limit": _memory_limit(),
         "accelerators": _accelerators(),
         "CPU kernels": _cpu_kernels(),
-        **{name: _version(name) for name in _PACKAGES},
+        **{name: package_version(name) or "not installed" for name in _PACKAGES},
         **_variables(),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _memory_limit() -> str:
@@ -96,14 +78,10 @@ def _cpu_kernels() -> str:
 
 
 def _accelerators() -> str:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
+    gpus = nvidia_gpus()
+    if gpus is None:
         return "none found (no nvidia-smi)"
-    query = "--query-gpu=name,memory.total,driver_version,compute_cap"
-    result = subprocess.run(
-        [tool, query, "--format=csv,noheader"], capture_output=True, text=True, check=False
-    )
-    return "; ".join(result.stdout.splitlines()) or "none found (nvidia-smi lists none)"
+    return "; ".join(gpus) or "none found (nvidia-smi lists none)"
 
 
 def _variables() -> dict[str, str]:

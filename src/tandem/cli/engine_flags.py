@@ -18,9 +18,19 @@ def _flag(name: str, kind: object, help: str, metavar: str | None = None) -> Fla
 
 ENGINE_FLAGS = (
     _flag("accelerator", str, "auto, cuda[:N], emulated[:SPEC] or none.", "NAME"),
-    _flag("gpu_memory", str, "Memory to use on the accelerator, e.g. 12GiB, or auto.", "SIZE"),
+    _flag(
+        "gpu_memory",
+        str,
+        "Memory to use on the accelerator, e.g. 12GiB; auto: what is free.",
+        "SIZE",
+    ),
     _flag("gpu_margin", str, "Accelerator memory to leave free under auto.", "SIZE"),
-    _flag("cpu_memory", str, "DRAM to use, e.g. 64GiB, or auto.", "SIZE"),
+    _flag(
+        "cpu_memory",
+        str,
+        "DRAM to use, e.g. 64GiB; auto: half of the free, 3/4 without GPU.",
+        "SIZE",
+    ),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
     _flag("max_model_len", int | None, "Most tokens of prompt and output together.", "TOKENS"),
     _flag("seed", int, "From which requests without a seed derive theirs."),

@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -32,6 +34,11 @@ class Flag:
     def parameter(self) -> inspect.Parameter:
         """This flag as a parameter that typer understands."""
         option = "--" + self.name.replace("_", "-")
+        if self.kind == list[str] | None:
+            info: Any = list_option(self.name, self.help, self.metavar)
+            return inspect.Parameter(
+                self.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[self.kind, info]
+            )
         names = f"{option}/--no-{self.name.replace('_', '-')}" if self.kind is bool else option
         info = typer.Option(names, envvar=env_twin(self.name), help=self.help, metavar=self.metavar)
         return inspect.Parameter(
@@ -49,6 +56,32 @@ class Flag:
 def env_twin(name: str) -> str:
     """The environment variable that stands for an option."""
     return "TANDEM_" + name.upper()
+
+
+def list_option(name: str, help: str, metavar: str | None = None) -> Any:
+    """A repeatable option; it must be annotated without a default.
+
+    Its twin is read here, since the library would split it at blanks, which values may hold.
+    """
+    return typer.Option(
+        "--" + name.replace("_", "-"),
+        help=f"{help}  [env var: {env_twin(name)}, one or a JSON list]",
+        metavar=metavar,
+        default_factory=functools.partial(_read_twins, env_twin(name)),
+        show_default=False,
+    )
+
+
+def _read_twins(variable: str) -> list[str] | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return [text]
+    is_list = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    return values if is_list else [text]
 
 
 def fill(parameter: str, build: Callable[..., object], flags: Sequence[Flag]) -> Any:

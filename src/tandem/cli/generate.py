@@ -2,20 +2,26 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tandem.cli.arguments import ModelArgument
 from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
 from tandem.cli.flags import env_twin, fill
-from tandem.cli.prompts import PromptInput, read_prompts
-from tandem.cli.sampling_flags import SAMPLING_FLAGS, SamplingOptions
-from tandem.cli.terminal import load_progress, note, tell_load, write
+from tandem.cli.prompts import read_prompts
+from tandem.cli.sampling_flags import DEFAULT_MAX_TOKENS, SAMPLING_FLAGS, SamplingOptions, notes_on
+from tandem.cli.terminal import load_progress, note, tell_load, tell_notes, write
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from tandem.engine.frontend.prompts import Prompt, PromptReader
+
+TokenIds = tuple[int, ...]
 
 
 @fill("sampling", SamplingParams, SAMPLING_FLAGS)
@@ -46,28 +52,42 @@ def generate(
     ] = False,
 ) -> None:
     """Continue prompts. One prompt is printed as it comes."""
-    from dataclasses import replace
-
     if logprobs is not None and not as_json:
         raise ConfigError("--logprobs has no place in plain text; add --json", param="logprobs")
     params = replace(sampling(), logprobs=logprobs)
-    prompts = read_prompts(prompt, prompt_ids, prompt_file)
+    given = read_prompts(prompt, prompt_ids, prompt_file)
     config = engine(model)
+    from tandem.engine.frontend.prompts import check_samples
     from tandem.llm import LLM
 
+    prompts: list[Prompt] = []
+
+    def check(reader: "PromptReader") -> None:
+        check_samples(n)
+        reader.check_sampling(params)
+        prompts.extend(map(reader.prompt, given))
+        if not (as_json or reader.has_tokenizer):
+            raise ConfigError(
+                "this model has no tokenizer, so there is no text to print; add --json",
+                param="json",
+            )
+
+    tell_notes(notes_on(params, n))
     with load_progress() as progress:
-        llm = LLM.load(config, progress=progress)
+        llm = LLM.load(config, progress=progress, check=check)
     with llm:
         tell_load(llm.description)
+        each = [llm.frontend.with_limit(params, prompt, DEFAULT_MAX_TOKENS) for prompt in prompts]
+        token_ids = [prompt.token_ids for prompt in prompts]
         if as_json:
-            _print_json(llm, prompts, params, n)
+            _print_json(llm, token_ids, each, n)
         elif len(prompts) == 1 and n == 1:
-            _print_stream(llm, prompts[0], params)
+            _print_stream(llm, token_ids[0], each[0])
         else:
-            _print_all(llm, prompts, params, n)
+            _print_all(llm, token_ids, each, n)
 
 
-def _print_json(llm: Any, prompts: list[PromptInput], params: SamplingParams, n: int) -> None:
+def _print_json(llm: Any, prompts: list[TokenIds], params: list[SamplingParams], n: int) -> None:
     results = llm.generate(prompts, params, n)
     outputs = [
         {
@@ -75,9 +95,9 @@ def _print_json(llm: Any, prompts: list[PromptInput], params: SamplingParams, n:
             "token_ids": sample.token_ids,
             "text": sample.text,
             "finish_reason": sample.finish_reason,
-            **({} if params.logprobs is None else {"logprobs": _logprobs(sample)}),
+            **({} if asked.logprobs is None else {"logprobs": _logprobs(sample)}),
         }
-        for result in results
+        for result, asked in zip(results, params, strict=True)
         for sample in result.outputs
     ]
     print(json.dumps({"outputs": outputs, "stats": llm.stats()}))
@@ -95,7 +115,7 @@ def _logprobs(sample: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _print_stream(llm: Any, prompt: PromptInput, params: SamplingParams) -> None:
+def _print_stream(llm: Any, prompt: TokenIds, params: SamplingParams) -> None:
     num_tokens, first_at, reason = 0, None, None
     for delta in llm.stream(prompt, params):
         first_at = first_at or time.perf_counter()
@@ -108,7 +128,7 @@ def _print_stream(llm: Any, prompt: PromptInput, params: SamplingParams) -> None
     note(f"[{num_tokens} tokens{rate}, ended by {reason}]")
 
 
-def _print_all(llm: Any, prompts: list[PromptInput], params: SamplingParams, n: int) -> None:
+def _print_all(llm: Any, prompts: list[TokenIds], params: list[SamplingParams], n: int) -> None:
     for number, result in enumerate(llm.generate(prompts, params, n), start=1):
         for sample in result.outputs:
             which = f"prompt {number}" + (f", sample {sample.index + 1}" if n > 1 else "")

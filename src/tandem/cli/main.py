@@ -1,20 +1,27 @@
 """Entry point of the `tandem` command: which commands there are, and how errors look."""
 
+import contextlib
+import errno
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 import tandem
+from tandem.cli.bench import bench_app
 from tandem.cli.chat import chat
 from tandem.cli.collect_env import collect_env
 from tandem.cli.demo import demo
 from tandem.cli.generate import generate
 from tandem.cli.serve import serve
+from tandem.devices.host_threads import wait_calmly
 from tandem.spec.errors import TandemError
 
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 130
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Typer's base of usage errors, whether it brings its own copy of click or not.
 _UsageError: type[Exception] = next(
@@ -27,12 +34,21 @@ _UsageError: type[Exception] = next(
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit status. Errors of the user's are one line."""
     args = sys.argv[1:] if argv is None else argv
+    wait_calmly(os.environ)
     try:
         status = build_app()(args or ["--help"], prog_name="tandem", standalone_mode=False)
+        sys.stdout.flush()
     except TandemError as error:
         return _fail(error.message)
     except _UsageError as error:
         return _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _discard_output()
+        return _fail(
+            f"cannot write the output: {error.strerror}; free some space, or write elsewhere"
+        )
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED_STATUS
     return status or 0
@@ -51,6 +67,7 @@ def build_app() -> typer.Typer:
     app.command()(chat)
     app.command()(serve)
     app.command()(demo)
+    app.add_typer(bench_app(), name="bench")
     app.command()(collect_env)
     return app
 
@@ -70,6 +87,12 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+def _discard_output() -> None:
+    """Send what is left to write nowhere, or the interpreter's end would fail on it again."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _fail(message: str) -> int:

@@ -6,6 +6,8 @@ from tandem.cli.flags import Flag
 from tandem.spec.errors import RequestError
 from tandem.spec.sampling import SamplingParams
 
+DEFAULT_MAX_TOKENS = 128
+
 # Builds the parameters; a call, so that errors in them appear when the command runs.
 SamplingOptions = Callable[[], SamplingParams]
 
@@ -26,7 +28,13 @@ def _token_ids(texts: list[str] | None) -> tuple[int, ...]:
 
 
 SAMPLING_FLAGS = (
-    Flag("max_tokens", int, 128, "Most tokens to generate per sample."),
+    Flag(
+        "max_tokens",
+        int | None,
+        None,
+        f"Most tokens to generate per sample; by default {DEFAULT_MAX_TOKENS}, or what the context "
+        "leaves.",
+    ),
     Flag("min_tokens", int, 0, "Neither end token nor stop string counts before."),
     Flag("temperature", float, 0.0, "0 always takes the most probable token."),
     Flag("top_p", float, 1.0, "Sample from the most probable tokens with this total."),
@@ -47,3 +55,18 @@ SAMPLING_FLAGS = (
     Flag("ignore_eos", bool, False, "Go on after the end-of-sequence token."),
     Flag("include_stop_str_in_output", bool, False, "Keep the stop string in the text."),
 )
+
+
+def notes_on(params: SamplingParams, n: int = 1) -> list[str]:
+    """What a user may not expect of these parameters, one line each."""
+    if not params.greedy:
+        return []
+    filters = {"--top-p": params.top_p != 1, "--top-k": params.top_k > 0, "--min-p": params.min_p}
+    notes = [
+        f"{flag} changes nothing at temperature 0; add --temperature"
+        for flag, given in filters.items()
+        if given
+    ]
+    if n > 1:
+        notes.append(f"all {n} samples are the same at temperature 0; add --temperature")
+    return notes

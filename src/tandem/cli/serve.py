@@ -7,7 +7,7 @@ import typer
 
 from tandem.cli.arguments import ModelArgument
 from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
-from tandem.cli.flags import env_twin, fill
+from tandem.cli.flags import env_twin, fill, list_option
 from tandem.cli.terminal import load_progress
 from tandem.spec.config import EngineConfig
 
@@ -15,6 +15,7 @@ from tandem.spec.config import EngineConfig
 @fill("engine", EngineConfig, ENGINE_FLAGS)
 def serve(
     engine: EngineOptions,
+    *,
     model: ModelArgument = "demo",
     host: Annotated[
         str, typer.Option(help="Address to listen on.", envvar=env_twin("host"))
@@ -23,19 +24,12 @@ def serve(
         int, typer.Option(help="Port to listen on; 0: any.", envvar=env_twin("port"))
     ] = 8000,
     api_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Key that clients must send; repeatable.",
-            envvar=env_twin("api_key"),
-            show_envvar=True,
-        ),
-    ] = None,
+        list[str] | None, list_option("api_key", "Key that clients must send; repeatable.", "KEY")
+    ],
     served_model_name: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Name of the model in the API; repeatable.", envvar=env_twin("served_model_name")
-        ),
-    ] = None,
+        list_option("served_model_name", "Name of the model in the API; repeatable.", "NAME"),
+    ],
     chat_template: Annotated[
         Path | None,
         typer.Option(

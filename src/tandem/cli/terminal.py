@@ -44,6 +44,12 @@ def tell_load(description: Sequence[str]) -> None:
             print(f"tandem: {line}", file=sys.stderr)
 
 
+def tell_notes(notes: Sequence[str]) -> None:
+    """Say on standard error what was asked for and will not happen, also if nobody watches."""
+    for line in notes:
+        print(f"tandem: note: {line}", file=sys.stderr)
+
+
 def note(text: str) -> None:
     """Tell a person something that is not part of the result; silent if nobody watches."""
     if sys.stderr.isatty():

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from tandem.devices.signal import Signal
 from tandem.plan.program import Queue
 from tandem.spec.errors import ConfigError
+from tandem.spec.units import format_size
 
 _LIVENESS_CHECK_S = 1.0
 RunningT = TypeVar("RunningT")
@@ -58,11 +59,42 @@ def end_peak(device: torch.device) -> int:
     return peak
 
 
-class CudaMeasures:
-    """The driver's and the allocator's word on one device."""
+def pin(tensor: torch.Tensor) -> Callable[[], None]:
+    """Lock a contiguous host tensor's pages and make them known to the device; the exact bytes.
+
+    Torch's own pinned allocations are rounded up to a power of two: too much for a large pool.
+
+    Returns: undoes it; to be called when no copy is under way, before the memory is freed.
+
+    Raises:
+        ConfigError: the driver refuses.
+    """
+    runtime: Any = torch.cuda.cudart()
+    address, size = tensor.data_ptr(), tensor.nbytes
+    error = runtime.cudaHostRegister(address, size, 0)
+    if int(error) != 0:
+        raise ConfigError(
+            f"the driver cannot pin {format_size(size)} of host memory ({error}); "
+            "lower --cpu-memory, or raise the limit on locked memory (ulimit -l)",
+            param="cpu_memory",
+        )
+
+    def release() -> None:
+        # after a device error, which was reported where it struck, every call fails: nothing to add
+        runtime.cudaHostUnregister(address)
+
+    return release
+
+
+class CudaMemory:
+    """The driver's and the allocator's word on one device, from here on.
+
+    What is allocated now counts as fixed: weights, pages, slot table.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._fixed_bytes = start_peak(device)
 
     @property
     def description(self) -> str:
@@ -71,9 +103,18 @@ class CudaMeasures:
         gib = properties.total_memory / (1 << 30)
         return f"{properties.name} (sm_{properties.major}{properties.minor}, {gib:.1f} GiB)"
 
-    def peak_bytes(self) -> int:
-        """Most memory ever reserved from the driver by this process's allocator."""
-        return torch.cuda.max_memory_reserved(self._device)
+    def driver_peak_bytes(self) -> int:
+        """What the driver has given out, contexts and other processes included, at the moment when
+        this process's allocator held most.
+        """
+        free, total = torch.cuda.mem_get_info(self._device)
+        reserved = torch.cuda.memory_reserved(self._device)
+        returned = torch.cuda.max_memory_reserved(self._device) - reserved
+        return total - free + max(0, returned)
+
+    def grown_bytes(self) -> int:
+        """Most bytes allocated at once beside the fixed ones."""
+        return max(0, torch.cuda.max_memory_allocated(self._device) - self._fixed_bytes)
 
 
 class CudaDriver(Generic[RunningT]):
@@ -85,11 +126,19 @@ class CudaDriver(Generic[RunningT]):
 
     Args:
         completed: called with every operation that has completed, in order per queue.
+        failed: called when the device reports an error; the operation is the first to hear of it,
+            not necessarily its cause.
     """
 
-    def __init__(self, device: torch.device, completed: Callable[[RunningT], None]) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        completed: Callable[[RunningT], None],
+        failed: Callable[[RunningT, BaseException], None],
+    ) -> None:
         self._device = device
         self._completed = completed
+        self._failed = failed
         # the default stream orders the step's metadata uploads before the operations that read them
         self._streams = {
             Queue.ACCEL: torch.cuda.default_stream(device),
@@ -99,6 +148,7 @@ class CudaDriver(Generic[RunningT]):
         self._launched = {queue: Signal() for queue in Queue}
         self._finished = {queue: Signal() for queue in Queue}
         self._events: dict[Queue, dict[int, torch.cuda.Event]] = {queue: {} for queue in _STREAMS}
+        self._broken = False
         self._lock = threading.Lock()
         self._reapers = {queue: SimpleQueue[tuple[int, RunningT] | None]() for queue in _STREAMS}
         self._threads = [
@@ -157,7 +207,12 @@ class CudaDriver(Generic[RunningT]):
         torch.cuda.set_device(self._device)
         while (entry := self._reapers[queue].get()) is not None:
             value, running = entry
-            self._events[queue][value].synchronize()
+            try:
+                self._events[queue][value].synchronize()
+            except Exception as error:  # noqa: BLE001 - a device error is the engine's end
+                self._broken = True
+                self._failed(running, error)
+                continue
             self._finished[queue].set(value)
             with self._lock:
                 del self._events[queue][value]
@@ -169,4 +224,5 @@ class CudaDriver(Generic[RunningT]):
             inbox.put(None)
         for thread in self._threads:
             thread.join()
-        torch.cuda.synchronize(self._device)
+        if not self._broken:
+            torch.cuda.synchronize(self._device)

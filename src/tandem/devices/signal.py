@@ -10,8 +10,9 @@ class Signal:
     """A monotonic 32-bit counter that any thread can raise and wait for.
 
     Values are compared modulo 2**32, so a counter may run for ever as long as no waiter lags by
-    more than 2**31. Native pools and CUDA streams use the same counter through its memory; this is
-    the host's implementation.
+    more than 2**31. It lives in Python: only host threads see it. CUDA streams order themselves by
+    events, which `devices/cuda.py` turns into these counters when they have completed; a counter in
+    memory that native threads can raise comes with the native pool.
     """
 
     __slots__ = ("_condition", "_value")

@@ -1,18 +1,17 @@
 """Build an engine core: resolve devices and sizes, load the model, put everything together."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from tandem.devices.cuda import cuda_available, free_bytes, open_cuda
 from tandem.engine.core import EngineCore
 from tandem.engine.dtype_choice import choose_dtype
-from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
+from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.stats_collector import StatsCollector
-from tandem.engine.warm_up import measure_workspace
+from tandem.engine.target import check_backing, resolve_target
+from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.kernels import native
-from tandem.memory.peaks import read_host_memory
 from tandem.memory.pool import BlockPool
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
@@ -23,27 +22,13 @@ from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_e
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
-from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator
+from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
-from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import weight_bytes
 from tandem.spec.progress import Progress, no_progress
 from tandem.spec.tier import Tier
-from tandem.spec.units import GIB, parse_size
-
-_AUTO_HOST_SHARE = 0.8
-_EMULATED_DEFAULT_BYTES = 2 * GIB
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The resolved device and the memory that may be used."""
-
-    choice: AcceleratorChoice
-    device: torch.device
-    capacities: Capacities
 
 
 def build_engine_core(
@@ -52,26 +37,32 @@ def build_engine_core(
     """Load the model and build the engine around it.
 
     Args:
-        check: verify conservation after every event (tests).
+        check: verify conservation after every event, and warm the emulated accelerator up too, so
+            that growth can be told (tests). CUDA is always warmed up.
 
     Raises:
         TandemError: the model cannot be loaded, a flag is wrong, or memory does not suffice.
     """
     directory = resolve_model(config.model)
-    spec = read_model_spec(directory)
+    spec, eos_notes = with_usable_ends(read_model_spec(directory))
     target = resolve_target(config)
     host_maths = target.device.type == "cpu"
-    free = read_host_memory().available_bytes
+    free = target.host.available_bytes
     dtype = choose_dtype(config.dtype, spec, host_maths=host_maths, available_bytes=free)
-    notes = ((dtype.note,) if dtype.note else ()) + host_kernel_notes(spec)
+    notes = eos_notes + ((dtype.note,) if dtype.note else ()) + target.notes + host_kernel_notes(spec)
     size = weight_bytes(spec, dtype.dtype)
     memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes)
+    check_backing(target, memory)
     model = _load(directory, config, dtype.dtype, target.device, progress)
     if target.choice.kind == "cuda":
-        measured = measure_workspace(model, config, memory)
+        limits = scheduler_config(memory.plan, config, spec)
+        measured = measure_workspace(model, limits, memory)
         memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes, measured)
     assembled = assemble(config, model, memory, target.choice)
-    return core_of(config, spec, memory, assembled, dtype.dtype, check=check)
+    warm = target.choice.kind == "cuda" or (check and target.choice.kind == "emulated")
+    if warm:
+        _warm_up(config, spec, memory, assembled)
+    return core_of(config, spec, memory, assembled, dtype.dtype, check=check, warm=warm)
 
 
 def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
@@ -87,44 +78,20 @@ def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
     return ()
 
 
-def resolve_target(config: EngineConfig) -> Target:
-    """Find the device that `--accelerator` means, and how much memory may be used.
+def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model without end-of-sequence ids outside its vocabulary, and a note if it had any.
 
-    Raises:
-        ConfigError: there is no such device.
+    Such an id can never be sampled, but banning it (`min_tokens`) would write outside the logits.
     """
-    choice = parse_accelerator(config.accelerator)
-    if choice.kind == "auto":
-        choice = AcceleratorChoice("cuda" if cuda_available() else "none")
-    available = int(read_host_memory().available_bytes * _AUTO_HOST_SHARE)
-    host = (
-        available
-        if config.cpu_memory == "auto"
-        else parse_size(config.cpu_memory, param="cpu_memory")
+    usable = tuple(token for token in spec.eos_token_ids if 0 <= token < spec.vocab_size)
+    dropped = [str(token) for token in spec.eos_token_ids if token not in usable]
+    if not dropped:
+        return spec, ()
+    note = (
+        f"ignored end-of-sequence ids outside the vocabulary of {spec.vocab_size}: "
+        f"{', '.join(dropped)}; mend eos_token_id in config.json or generation_config.json"
     )
-    if choice.kind == "none":
-        if config.gpu_memory != "auto":
-            raise ConfigError(
-                "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
-                param="gpu_memory",
-            )
-        return Target(choice, torch.device("cpu"), Capacities(host, 0, "host"))
-    if choice.kind == "cuda":
-        device = open_cuda(choice.index)
-        margin = parse_size(config.gpu_margin, param="gpu_margin")
-        size = free_bytes(device) - margin
-        if config.gpu_memory != "auto":
-            size = parse_size(config.gpu_memory, param="gpu_memory")
-        return Target(choice, device, Capacities(size, host))
-    if choice.mode == "paced":
-        raise ConfigError(
-            "the paced emulator runs under `tandem bench`, it returns no text; use emulated:exact",
-            param="accelerator",
-        )
-    size = _EMULATED_DEFAULT_BYTES
-    if config.gpu_memory != "auto":
-        size = parse_size(config.gpu_memory, param="gpu_memory")
-    return Target(choice, torch.device("cpu"), Capacities(size, host, real=False))
+    return replace(spec, eos_token_ids=usable), (note,)
 
 
 def _load(
@@ -136,6 +103,15 @@ def _load(
 
     load_format = "dummy" if config.load_format == "dummy" else "auto"
     return load_model(directory, dtype, device, load_format, config.seed, report)
+
+
+def _warm_up(
+    config: EngineConfig, spec: ModelSpec, memory: MemoryPlan, assembled: Assembled
+) -> None:
+    limits = scheduler_config(memory.plan, config, spec)
+    blocks = warm_up_blocks(limits, memory)
+    executor, vocab_size = assembled.executor, spec.vocab_size
+    run_largest_steps(executor, vocab_size, limits, memory.plan.strategy, blocks)
 
 
 def assemble(
@@ -166,8 +142,11 @@ def core_of(
     dtype: DType,
     *,
     check: bool = False,
+    warm: bool = False,
 ) -> EngineCore:
-    """Scheduler, collector and loop over an assembled executor."""
+    """Scheduler, collector and loop over an assembled executor, on which the largest step has run
+    already if `warm`.
+    """
     plan = memory.plan
     pools = {
         Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
@@ -185,7 +164,16 @@ def core_of(
     collector = StatsCollector(
         scheduler, plan, memory.page, memory.ledger, assembled.measures, str(dtype)
     )
-    return EngineCore(scheduler, assembled.executor, collector, overlap=config.overlap, check=check)
+    if warm:
+        collector.mark_warm()
+    return EngineCore(
+        scheduler,
+        assembled.executor,
+        collector,
+        overlap=config.overlap,
+        check=check,
+        release=assembled.machine.kv.close,
+    )
 
 
 def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) -> SchedulerConfig:
@@ -208,12 +196,17 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
 
 
 def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
-    ledger, kv = memory.ledger, assembled.machine.kv
-    place = next(entry.location for entry in ledger.entries if entry.label == "weights")
-    ledger.record_actual(place, "weights", assembled.weights_bytes)
+    """Enter what was allocated for good."""
+    ledger, machine = memory.ledger, assembled.machine
     for entry in ledger.entries:
         if entry.label == "kv pool":
             tier = (
                 Tier.HOST if entry.location == "host" and memory.plan.host_blocks else Tier.DEVICE
             )
-            ledger.record_actual(entry.location, entry.label, kv.size_bytes(tier))
+            ledger.record_actual(entry.location, entry.label, machine.kv.size_bytes(tier))
+        elif entry.label == "weights":
+            ledger.record_actual(entry.location, entry.label, assembled.weights_bytes)
+        elif entry.label == "slot table":
+            ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
+        elif entry.label == "process":
+            ledger.record_actual(entry.location, entry.label, entry.predicted_bytes)

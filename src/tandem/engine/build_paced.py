@@ -80,6 +80,12 @@ class PacedMeasures:
         """What is accounted, from the start to the end."""
         return self._accounted
 
+    def workspace_bytes(self) -> None:
+        """Accounted, not allocated."""
+
+    def staging_bytes(self) -> None:
+        """Not counted: the host's part of the paced emulator keeps buffers of its own."""
+
 
 def build_paced_core(
     config: EngineConfig,

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -53,6 +53,12 @@ class EngineClient(ABC):
     @abstractmethod
     def death(self) -> EngineDeadError | None:
         """Why the engine no longer runs, or None while it does."""
+
+    @abstractmethod
+    def on_death(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the engine no longer runs (closed, too): at once if so already,
+        otherwise from the thread that finds out, which must not be held up.
+        """
 
     def stats(self) -> Stats:
         """The engine's counters as plain JSON values; waits for the current step.

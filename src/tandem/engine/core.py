@@ -44,6 +44,7 @@ class EngineCore:
         collector: what the engine counts.
         clock: seconds; injected, used for statistics only.
         check: verify conservation after every event (tests).
+        release: frees memory that operations in flight may use; called after the executor stopped.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class EngineCore:
         overlap: bool = True,
         clock: Callable[[], float] = time.perf_counter,
         check: bool = False,
+        release: Callable[[], None] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
@@ -62,6 +64,7 @@ class EngineCore:
         self._overlap = overlap
         self._clock = clock
         self._check = check
+        self._release = release
 
     def add_request(self, request: EngineRequest) -> None:
         """Accept a request.
@@ -142,3 +145,6 @@ class EngineCore:
         for request_id in self._scheduler.running.ids():
             self._scheduler.abort(request_id)
         self._executor.close()
+        if self._release is not None:
+            self._release()
+            self._release = None

@@ -6,7 +6,7 @@ from tandem.memory.budget import MemoryBudget
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.sizing import PoolSizes, size_pools
-from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, workspace_bytes
+from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory, workspace_bytes
 from tandem.plan.online import OnlinePlan, WeightPlacement
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
@@ -14,6 +14,8 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.units import format_size
 
+_SLOT_BYTES = 8  # a sampled token id, int64
+_MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
 STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous")
 
 
@@ -25,12 +27,14 @@ class Capacities:
         device_bytes: on the accelerator; with no accelerator, of host DRAM for everything.
         host_bytes: of host DRAM for the host tier's KV; 0 with no accelerator.
         real: kernels take scratch memory from the device (not so on the emulated one).
+        process_bytes: what the process took before anything was loaded: Python and its libraries.
     """
 
     device_bytes: int
     host_bytes: int
     device_location: str = "device"
     real: bool = True
+    process_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,9 @@ def plan_memory(
     """
     _check(config, capacities)
     page = KVPageSpec.of_model(spec, dtype=dtype, block_size=config.block_size)
-    workspace = workspace_bytes(spec, dtype, config.max_num_batched_tokens, config.max_num_seqs)
-    used = {"weights": weight_bytes, "workspace": workspace}
+    workspace = workspace_bytes(spec, dtype, largest_step(config, capacities))
+    slots = config.max_num_seqs * _SLOT_BYTES
+    used = {"weights": weight_bytes, "workspace": workspace, "slot table": slots}
     if measured_workspace_bytes is not None:
         used["workspace"] = measured_workspace_bytes
     elif capacities.real:
@@ -89,10 +94,29 @@ def plan_memory(
         max_model_len=max_len,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
+        max_cohorts=_MAX_COHORTS,
+        max_cohort_rows=_MAX_COHORT_ROWS,
         launch_ahead_steps=2 if config.overlap else 1,
         notes=notes + length_notes,
     )
-    return MemoryPlan(plan, page, _ledger(plan, page, used, capacities), workspace)
+    beside = {"process": capacities.process_bytes}
+    if capacities.host_bytes:
+        beside |= _host_overheads(spec, dtype, largest_step(config, capacities))
+    return MemoryPlan(plan, page, _ledger(plan, page, used, beside, capacities), workspace)
+
+
+def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
+    """The shapes that a step may reach; a sequence in a cohort is none of the main lane's."""
+    cohorts = _MAX_COHORTS * _MAX_COHORT_ROWS if config.strategy == "rendezvous" else 0
+    both_tiers = capacities.host_bytes > 0 and config.strategy != "gpu-only"
+    on_gpu = capacities.real and capacities.device_location == "device"
+    return LargestStep(
+        tokens=config.max_num_batched_tokens,
+        rows=config.max_num_seqs,
+        cohort_tokens=min(cohorts, config.max_num_seqs),
+        tiers=2 if both_tiers else 1,
+        device_type="cuda" if on_gpu else "cpu",
+    )
 
 
 def _check(config: EngineConfig, capacities: Capacities) -> None:
@@ -169,17 +193,34 @@ def _max_len(
     )
 
 
+def _host_overheads(spec: ModelSpec, dtype: DType, step: LargestStep) -> dict[str, int]:
+    """What attention on the host takes beside the KV: queries and results on their way, scratch."""
+    memory = StepMemory(spec, dtype)
+    per_token = memory.qkv_token_bytes + memory.partial_token_bytes
+    tokens = step.tokens + step.cohort_tokens
+    return {"staging": tokens * per_token, "attention scratch": KERNEL_SCRATCH_BYTES}
+
+
 def _ledger(
-    plan: OnlinePlan, page: KVPageSpec, used: dict[str, int], capacities: Capacities
+    plan: OnlinePlan,
+    page: KVPageSpec,
+    used: dict[str, int],
+    beside: dict[str, int],
+    capacities: Capacities,
 ) -> MemoryLedger:
+    """All users of memory. `beside` is the host's and not part of what `--cpu-memory` bounds."""
     place = capacities.device_location
     limits = {place: capacities.device_bytes}
     if capacities.host_bytes:
         limits["host"] = capacities.host_bytes
+    if "host" in limits:
+        limits["host"] += sum(beside.values())
     ledger = MemoryLedger(limits)
     for label, size in used.items():
         ledger.reserve(place, label, size)
     ledger.reserve(place, "kv pool", plan.device_blocks * page.bytes_per_block)
     if capacities.host_bytes:
         ledger.reserve("host", "kv pool", plan.host_blocks * page.bytes_per_block)
+    for label, size in beside.items():
+        ledger.reserve("host", label, size)
     return ledger

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 
+from tandem.devices.host_threads import wait_calmly
 from tandem.engine.channel import Channel, pack
 from tandem.engine.client import EngineClient, Stats
 from tandem.engine.mailbox import Mailbox
@@ -115,6 +117,10 @@ class ProcessClient(EngineClient):
         """See `EngineClient.death`."""
         return self._registry.death
 
+    def on_death(self, callback: Callable[[], None]) -> None:
+        """See `EngineClient.on_death`."""
+        self._registry.on_death(callback)
+
     def _await_ready(self, progress: Progress) -> None:
         while True:
             match self._channel.receive():
@@ -159,6 +165,8 @@ class ProcessClient(EngineClient):
 
 def _spawn() -> "tuple[subprocess.Popen[bytes], Channel]":
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    wait_calmly(environment)
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "tandem.engine.process", str(theirs.fileno())],
@@ -168,7 +176,7 @@ def _spawn() -> "tuple[subprocess.Popen[bytes], Channel]":
             stdout=sys.stderr if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
             # Ctrl-C at the terminal is for us; we then close the child in order.
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=environment,
         )
     return process, Channel(ours)
 

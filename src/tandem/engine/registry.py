@@ -1,6 +1,7 @@
 """Which mailbox belongs to which unfinished request."""
 
 import threading
+from collections.abc import Callable
 
 from tandem.engine.client import fresh_error
 from tandem.engine.mailbox import Event, Failed, Mailbox, is_last
@@ -18,11 +19,21 @@ class RequestRegistry:
         self._lock = threading.RLock()  # reentrant for the reason given in Mailbox
         self._mailboxes: dict[str, Mailbox] = {}
         self._death: EngineDeadError | None = None
+        self._on_death: list[Callable[[], None]] = []
 
     @property
     def death(self) -> EngineDeadError | None:
         """Why no event will come any more, or None."""
         return self._death
+
+    def on_death(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the engine is dead; at once if it is."""
+        with self._lock:
+            dead = self._death is not None
+            if not dead:
+                self._on_death.append(callback)
+        if dead:
+            callback()
 
     def register(self, request_id: str, mailbox: Mailbox) -> None:
         """Route the request's events to `mailbox` until its last one.
@@ -73,3 +84,6 @@ class RequestRegistry:
             mailboxes, self._mailboxes = self._mailboxes, {}
             for request_id, mailbox in mailboxes.items():
                 mailbox.put(Failed(request_id, fresh_error(error)))
+            callbacks, self._on_death = self._on_death, []
+        for callback in callbacks:
+            callback()

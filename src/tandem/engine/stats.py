@@ -2,12 +2,19 @@
 
 from dataclasses import dataclass
 
+from tandem.memory.ledger import LocationTotals
+
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """KV blocks of one tier now, and the most ever held; `block_size` is in tokens."""
+    """KV blocks of one tier now, and the most ever held; `block_size` is in tokens.
+
+    Attributes:
+        location: memory that the tier lies in; without an accelerator, `device` lies in `host`.
+    """
 
     tier: str
+    location: str
     total_blocks: int
     free_blocks: int
     held_blocks: int
@@ -38,6 +45,8 @@ class EngineStats:
         host_attention_tokens: query tokens whose attention ran (in part) on the host.
         cohort_joins, cohort_waits: joins that happened, and that found the cohort not ready.
         scheduler_time_s: time spent choosing and compiling steps, and taking in their events.
+        memory, memory_totals: the ledger: who takes what; each memory's peak, by the word of the
+            device's driver or the control group, and how much it grew after the warm-up.
         notes: decisions made for the user, one line each.
     """
 
@@ -60,6 +69,7 @@ class EngineStats:
     scheduler_time_s: float
     tiers: tuple[TierStats, ...]
     memory: tuple[MemoryRow, ...]
+    memory_totals: tuple[LocationTotals, ...]
     peak_device_bytes: int
     peak_host_bytes: int
     notes: tuple[str, ...]

@@ -1,5 +1,6 @@
 """Counts what an engine does."""
 
+from tandem.engine.memory_record import MemoryRecorder
 from tandem.engine.stats import EngineStats, MemoryRow, TierStats
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
@@ -32,7 +33,7 @@ class StatsCollector:
         self._scheduler = scheduler
         self._plan = plan
         self._page = page
-        self._ledger = ledger
+        self._memory = MemoryRecorder(ledger, measures)
         self._measures = measures
         self._dtype = dtype
         self.prompt_tokens = 0
@@ -41,6 +42,10 @@ class StatsCollector:
         self._attended = {Tier.DEVICE: 0, Tier.HOST: 0}
         self._joins = self._waits = 0
         self._peak_held = {Tier.DEVICE: 0, Tier.HOST: 0}
+
+    def mark_warm(self) -> None:
+        """The largest step has run; see `MemoryRecorder`."""
+        self._memory.mark_warm()
 
     def submitted(self, program: StepProgram) -> None:
         """A program goes to the executor."""
@@ -67,6 +72,8 @@ class StatsCollector:
     def stats(self) -> EngineStats:
         """Counters since start, gauges of now."""
         scheduler, host = self._scheduler, read_host_memory()
+        self._memory.record()
+        ledger = self._memory.ledger
         return EngineStats(
             accelerator=self._measures.description,
             strategy=self._plan.strategy,
@@ -88,8 +95,9 @@ class StatsCollector:
             tiers=tuple(self._tier(tier) for tier in TIERS),
             memory=tuple(
                 MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)
-                for e in self._ledger.as_rows()
+                for e in ledger.as_rows()
             ),
+            memory_totals=tuple(ledger.totals(place) for place in ledger.locations),
             peak_device_bytes=self._measures.peak_bytes(),
             peak_host_bytes=host.peak_rss_bytes,
             notes=self._plan.notes,
@@ -97,8 +105,11 @@ class StatsCollector:
 
     def _tier(self, tier: Tier) -> TierStats:
         counts = self._scheduler.kv.pools[tier].counts()
+        entries = self._memory.ledger.entries
+        places = [entry.location for entry in entries if entry.label == "kv pool"]
         return TierStats(
             tier=tier.label,
+            location=tier.label if tier.label in places else Tier.HOST.label,
             total_blocks=counts.total,
             free_blocks=counts.free,
             held_blocks=counts.held,

@@ -1,6 +1,9 @@
-"""Run the largest step once and see what it takes (contract 12)."""
+"""Run the largest step once, to see what it takes and that nothing grows later (contract 12)."""
 
-from tandem.devices.cuda import end_peak, start_peak
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tandem.devices.cuda import end_peak, pin, start_peak
 from tandem.engine.memory_plan import MemoryPlan
 from tandem.memory.pool import BlockPool
 from tandem.models.model import Model
@@ -9,53 +12,131 @@ from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
-from tandem.scheduler.strategies.gpu_only import GpuOnly
-from tandem.spec.config import EngineConfig
+from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.request import EngineRequest
-from tandem.spec.sampling import SamplingParams
+from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 from tandem.spec.tier import Tier
 
+# everything that takes memory in sampling, at once
+_SAMPLING = SamplingParams(
+    max_tokens=2,
+    temperature=1.0,
+    top_k=50,
+    top_p=0.9,
+    min_p=0.01,
+    repetition_penalty=1.1,
+    logprobs=MAX_LOGPROBS,
+    ignore_eos=True,
+)
 
-def measure_workspace(model: Model, config: EngineConfig, memory: MemoryPlan) -> int:
-    """Bytes that a step of maximum shape allocates on a CUDA device beside weights and pages."""
-    rows, tokens = config.max_num_seqs, config.max_num_batched_tokens
-    blocks = rows + memory.page.blocks_for_tokens(tokens)
+
+def measure_workspace(model: Model, limits: SchedulerConfig, memory: MemoryPlan) -> int:
+    """Bytes that the largest steps allocate on a CUDA device beside weights and pages."""
+    blocks = warm_up_blocks(limits, memory)
     before = start_peak(model.device)
-    sizes = MachineSizes(memory.page, blocks, 0, rows)
-    machine = build_machine(model, sizes, lambda tensor: tensor.to(model.device))
+    sizes = MachineSizes(memory.page, blocks[Tier.DEVICE], blocks[Tier.HOST], limits.max_num_seqs)
+    machine = build_machine(model, sizes, lambda tensor: tensor.to(model.device), pin)
     pages = machine.kv.size_bytes(Tier.DEVICE)
-    run_largest_step(InlineExecutor(machine), model, config, blocks)
+    run_largest_steps(
+        InlineExecutor(machine), model.spec.vocab_size, limits, memory.plan.strategy, blocks
+    )
+    machine.kv.close()
     del machine
     return max(0, end_peak(model.device) - before - pages)
 
 
-def run_largest_step(executor: Executor, model: Model, config: EngineConfig, blocks: int) -> int:
-    """Prefill `max_num_batched_tokens` tokens of `max_num_seqs` sequences in one step, all sampled.
+def warm_up_blocks(limits: SchedulerConfig, memory: MemoryPlan) -> dict[Tier, int]:
+    """Blocks per tier that the largest steps need at most, or as many as there are."""
+    needed = limits.max_num_seqs + memory.page.blocks_for_tokens(limits.max_num_batched_tokens)
+    # admission keeps a sixteenth of a pool free
+    wanted = needed + needed // 15 + 1
+    plan = memory.plan
+    return {
+        Tier.DEVICE: min(wanted, plan.device_blocks),
+        Tier.HOST: min(wanted, plan.host_blocks),
+    }
+
+
+def run_largest_steps(
+    executor: Executor,
+    vocab_size: int,
+    limits: SchedulerConfig,
+    strategy: str,
+    blocks: Mapping[Tier, int],
+) -> int:
+    """Reach the largest shapes on an idle executor, which is idle again afterwards.
+
+    First all sequences come at once, their prompts as many tokens as a step may compute. Then a few
+    prompts of as many tokens arrive while all other sequences decode (on the host, as a cohort, if
+    the strategy has cohorts). Fewer blocks than `warm_up_blocks` make the steps smaller.
+
+    Args:
+        limits: of the engine; `auto` placement becomes `split`, so that both tiers take part.
 
     Returns: sequences that ended, for the caller to check.
     """
-    rows, tokens = config.max_num_seqs, config.max_num_batched_tokens
-    longest = tokens - (rows - 1)
-    pools = {Tier.DEVICE: BlockPool(Tier.DEVICE, blocks), Tier.HOST: BlockPool(Tier.HOST, 0)}
-    limits = SchedulerConfig(
-        num_layers=model.spec.num_layers,
-        max_model_len=longest + 1,
-        block_size=config.block_size,
-        max_num_seqs=rows,
-        max_num_batched_tokens=tokens,
+    made = make_strategy(strategy)
+    if made.uses_host and blocks[Tier.HOST] and limits.kv_placement == "auto":
+        limits = replace(limits, kv_placement="split")
+    pools = {tier: BlockPool(tier, count) for tier, count in blocks.items()}
+    run = _Run(
+        executor, Scheduler(limits, made, pools, vocab_size=vocab_size, enable_prefix_caching=False)
     )
-    scheduler = Scheduler(
-        limits, GpuOnly(), pools, vocab_size=model.spec.vocab_size, enable_prefix_caching=False
-    )
-    params = SamplingParams(max_tokens=1, logprobs=0)
-    positions = model.spec.max_positions
-    for row in range(rows):
-        length = min(longest, positions - 1) if row == 0 else 1
-        scheduler.add(EngineRequest(str(row), (0,) * length, params))
-    ended = 0
-    while scheduler.has_work:
-        for program in scheduler.schedule():
-            executor.submit(program)
-        outputs = scheduler.observe(executor.poll(wait=True))
-        ended += sum(output.finish_reason is not None for output in outputs)
-    return ended
+    rows, tokens = limits.max_num_seqs, limits.max_num_batched_tokens
+    longest = limits.max_model_len - (_SAMPLING.max_tokens or 0)
+    run.add(_lengths(rows, tokens, longest))
+    run.drain()
+    late = min(-(-tokens // longest), rows)
+    run.add([1] * (rows - late))
+    decoding = False
+    while run.busy and not decoding:
+        decoding = run.step()
+    run.step()
+    run.add(_lengths(late, tokens, longest))
+    run.drain()
+    return run.ended
+
+
+def _lengths(count: int, tokens: int, longest: int) -> list[int]:
+    """`count` prompt lengths of 1 to `longest` with a sum of `tokens`, or as near as possible."""
+    lengths: list[int] = []
+    for left in range(count, 0, -1):
+        lengths.append(max(1, min(longest, tokens - sum(lengths) - (left - 1))))
+    return lengths
+
+
+class _Run:
+    """Drives a scheduler of its own on the executor."""
+
+    def __init__(self, executor: Executor, scheduler: Scheduler) -> None:
+        self._executor = executor
+        self._scheduler = scheduler
+        self._added = 0
+        self.ended = 0
+
+    @property
+    def busy(self) -> bool:
+        return self._scheduler.has_work
+
+    def add(self, lengths: list[int]) -> None:
+        for length in lengths:
+            self._scheduler.add(EngineRequest(str(self._added), (0,) * length, _SAMPLING))
+            self._added += 1
+
+    def drain(self) -> None:
+        while self.busy:
+            self.step()
+
+    def step(self) -> bool:
+        """True if any sequence got a token."""
+        programs = self._scheduler.schedule()
+        for program in programs:
+            self._executor.submit(program)
+        wait = not programs and self._scheduler.flight.busy
+        outputs = self._scheduler.observe(self._executor.poll(wait=wait))
+        for cohort_id in self._scheduler.finished_cohorts():
+            self._executor.release_cohort(cohort_id)
+        for program in self._scheduler.late_sampling():
+            self._executor.submit(program)
+        self.ended += sum(output.finish_reason is not None for output in outputs)
+        return len(outputs) > 0

@@ -17,9 +17,8 @@ from tandem.kernels.logits import adjust_logits, needs_adjustment
 from tandem.kernels.logprobs import RowLogprobs, row_logprobs
 from tandem.kernels.upload import upload
 from tandem.kernels.weights import token_weights
+from tandem.memory.workspace import SAMPLING_CHUNK_BYTES
 from tandem.plan.binding import LongArray, SamplingRows
-
-_CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 128 << 20}  # of int64 weights at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def _random_chunks(rows: SamplingRows, logits: Tensor) -> list[LongArray]:
 
 
 def _chunk_rows(logits: Tensor) -> int:
-    return max(1, _CHUNK_BYTES[logits.device.type] // (8 * logits.shape[1]))
+    return max(1, SAMPLING_CHUNK_BYTES[logits.device.type] // (8 * logits.shape[1]))
 
 
 def _draw_rows(adjusted: Tensor, peak: Tensor, rows: SamplingRows, chunk: LongArray) -> Tensor:

@@ -38,11 +38,15 @@ class BlockHasher:
             digests: of the first `len(digests)` blocks of the same sequence; extended in place.
             tokens: the whole sequence so far; only the new full blocks of it are read.
         """
-        size = self._block_size
+        size, first = self._block_size, len(digests)
+        count = len(tokens) // size - first
+        if count <= 0:
+            return
         parent = digests[-1] if digests else self._root
-        for start in range(len(digests) * size, len(tokens) - size + 1, size):
-            block = np.asarray(tokens[start : start + size], dtype="<i4")
-            parent = blake2b(parent + block.tobytes(), digest_size=DIGEST_BYTES).digest()
+        new = np.asarray(tokens[first * size : (first + count) * size], dtype="<i4").tobytes()
+        for start in range(0, len(new), 4 * size):
+            block = new[start : start + 4 * size]
+            parent = blake2b(parent + block, digest_size=DIGEST_BYTES).digest()
             digests.append(parent)
 
     def digests(self, tokens: TokenIds) -> list[bytes]:

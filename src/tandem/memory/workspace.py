@@ -1,24 +1,179 @@
-"""Activations and workspaces of a step at its largest, predicted from shapes."""
+"""Accelerator memory of a step beside weights and pages, from the operations and their shapes.
+
+The same sums serve twice: before an engine starts they predict the largest step, and while the
+emulated accelerator runs they are charged for the time of each operation.
+"""
+
+from dataclasses import dataclass
 
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
+from tandem.spec.operations import (
+    Operation,
+    Stage,
+    default_stages,
+    layer_operations,
+    live_buffers,
+)
+from tandem.spec.sampling import MAX_LOGPROBS
 
 _FP32_BYTES = 4
+_INDEX_BYTES = 8
 KERNEL_SCRATCH_BYTES = 64 << 20
 """Gathered pages and score blocks inside one attention call stay below this."""
+SAMPLING_CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 128 << 20}
+"""Rows are sampled so many at a time that their integer weights take about this much."""
+_SAMPLED_ROW_BYTES = 16 + MAX_LOGPROBS * 12  # id, validity, log-probabilities; not yet on the host
+_SAMPLED_STEPS = 2
+_SAMPLING_ARRAYS = 6  # as large as a chunk's weights, at once: weights, their floats, top-p's sort
+_MERGE_ARRAYS = 5  # in float32, as large as the attention's result: the sum, both sides, products
 
 
-def workspace_bytes(spec: ModelSpec, dtype: DType, max_tokens: int, max_logits: int) -> int:
-    """Bytes of all buffers that live between operations, for `max_tokens` tokens in a step.
+@dataclass(frozen=True, slots=True)
+class LargestStep:
+    """The shapes that a step may reach.
 
-    Counted are, per token: the residual, the normed input, q, k, v, the attention's result, gate,
-        up
-    and their product in the model's dtype; two partial results with their log-sum-exp in fp32; and
-    ids and positions. Logits are fp32, twice: as they come and as they are filtered.
+    Attributes:
+        tokens: of the main lane. cohort_tokens: of cohorts, which come on top of those.
+        rows: sequences, so rows of logits per step.
+        tiers: 2 if attention may be over keys in both tiers.
+        device_type: "cpu" or "cuda"; how many rows are sampled at a time depends on it.
     """
-    hidden, inner = spec.hidden_size, spec.intermediate_size
-    activations = 2 * hidden + 2 * spec.q_size + 2 * spec.kv_size + 3 * inner
-    partials = 2 * (spec.q_size + spec.num_heads) * _FP32_BYTES
-    rotation = 2 * spec.head_dim * _FP32_BYTES
-    per_token = activations * dtype.size_bytes + partials + rotation + 4 * 8
-    return max_tokens * per_token + 2 * max_logits * spec.vocab_size * _FP32_BYTES
+
+    tokens: int
+    rows: int
+    cohort_tokens: int = 0
+    tiers: int = 1
+    device_type: str = "cpu"
+
+
+class StepMemory:
+    """Bytes of a model's activations: held between operations, or taken while one runs."""
+
+    def __init__(self, spec: ModelSpec, dtype: DType) -> None:
+        self._spec = spec
+        self._dtype = dtype
+        operations = layer_operations(spec)
+        stages = default_stages(operations)
+        self.pre_token_bytes = self._stage_token_bytes(operations, stages.pre)
+        self.post_token_bytes = self._stage_token_bytes(operations, stages.post)
+
+    def _stage_token_bytes(self, operations: tuple[Operation, ...], stage: Stage) -> int:
+        """Most bytes per token that a stage's operations hold at once, beside what was given.
+
+        Every buffer that an operation writes is new memory, but for the residual.
+        """
+        made: set[str] = set()
+        live = peak = 0
+        for cut, operation in enumerate(stage.of(operations), stage.start + 1):
+            new = [buffer for buffer in operation.writes if buffer.name != "residual"]
+            size = (live + sum(b.width for b in new)) * self._dtype.size_bytes
+            peak = max(peak, size + self._scratch(operation))
+            made.update(buffer.name for buffer in new)
+            live = sum(b.width for b in live_buffers(operations, cut) if b.name in made)
+        return peak
+
+    def _scratch(self, operation: Operation) -> int:
+        """Bytes per token inside one operation, beside its inputs and outputs."""
+        width = sum(buffer.width for buffer in operation.writes)
+        narrow = self._dtype is not DType.FLOAT32
+        if operation.kind == "rope":
+            # turned in float32; Q, K and V lie in one product, which V keeps; where nothing comes
+            # between them and the rotation, their input lives on
+            wide = _FP32_BYTES * width * (3 if narrow else 1)
+            kept = width if self._spec.qk_norm else self._spec.hidden_size
+            return wide + kept * self._dtype.size_bytes
+        if operation.kind in ("norm", "head_norm") and self._spec.norm == "rms":
+            return _FP32_BYTES * width * (3 if narrow else 2)
+        return 0
+
+    @property
+    def token_bytes(self) -> int:
+        """Held per token through all layers: residual, rotation, position, token id and row."""
+        residual = self._spec.hidden_size * self._dtype.size_bytes
+        return residual + self.rotation_token_bytes + 3 * _INDEX_BYTES
+
+    @property
+    def rotation_token_bytes(self) -> int:
+        """Cosines and sines of a position, made in the first layer and kept."""
+        return 2 * self._spec.head_dim * _FP32_BYTES if self._spec.rope is not None else 0
+
+    @property
+    def qkv_token_bytes(self) -> int:
+        """Held per token from PRE to the merge: q, k and v; the turned q and k are copies, while v
+        keeps the product of all three.
+        """
+        q, kv = self._spec.q_size, self._spec.kv_size
+        turned = q + kv if self._spec.rope is not None else 0
+        return (q + 2 * kv + turned) * self._dtype.size_bytes
+
+    @property
+    def partial_token_bytes(self) -> int:
+        """One tier's attention: result and log-sum-exp in float32."""
+        return (self._spec.q_size + self._spec.num_heads) * _FP32_BYTES
+
+    @property
+    def attend_token_bytes(self) -> int:
+        """While attending: a new partial result, and the queries in float32 if they are not."""
+        narrow = self._dtype is not DType.FLOAT32
+        return self.partial_token_bytes + (self._spec.q_size * _FP32_BYTES if narrow else 0)
+
+    @property
+    def attention_token_bytes(self) -> int:
+        """The merged attention."""
+        return self._spec.q_size * self._dtype.size_bytes
+
+    @property
+    def merge_token_bytes(self) -> int:
+        """While the attention of two tiers is merged."""
+        return _MERGE_ARRAYS * self.partial_token_bytes + self.attention_token_bytes
+
+    def logits_bytes(self, rows: int) -> int:
+        """Logits of `rows` rows in float32."""
+        return rows * self._spec.vocab_size * _FP32_BYTES
+
+    def head_bytes(self, rows: int) -> int:
+        """While logits are computed: chosen and normed rows, logits as they come and in float32."""
+        narrow = self._dtype is not DType.FLOAT32
+        per_row = 2 * self._spec.hidden_size + (self._spec.vocab_size if narrow else 0)
+        return rows * per_row * self._dtype.size_bytes + self.logits_bytes(rows)
+
+    def sample_bytes(self, rows: int, copies: int, device_type: str, *, draws: bool) -> int:
+        """While `rows` rows are sampled.
+
+        Args:
+            copies: of the logits: one if rows are chosen from them, one if they are adjusted.
+            draws: tokens are drawn or their probabilities wanted, which takes integer weights.
+        """
+        row_bytes = self._spec.vocab_size * _INDEX_BYTES
+        at_once = min(rows, max(1, SAMPLING_CHUNK_BYTES[device_type] // row_bytes))
+        weights = _SAMPLING_ARRAYS * at_once * row_bytes if draws else 0
+        return copies * self.logits_bytes(rows) + weights
+
+
+def workspace_bytes(spec: ModelSpec, dtype: DType, step: LargestStep) -> int:
+    """Most bytes of activations at once, attention's scratch excluded (`KERNEL_SCRATCH_BYTES`).
+
+    Whatever operation runs, the logits of the last step still lie there, and so do the last layer's
+    partial results of each tier.
+    """
+    memory = StepMemory(spec, dtype)
+    tokens = step.tokens + step.cohort_tokens
+    held = tokens * (memory.token_bytes + step.tiers * memory.partial_token_bytes)
+    held += memory.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
+    held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
+    # several lanes are brought together in a copy for each stage
+    joined = memory.token_bytes if step.cohort_tokens else 0
+    attending = memory.attend_token_bytes
+    if step.tiers > 1:
+        attending = max(attending, memory.merge_token_bytes)
+    per_token = max(
+        joined + memory.pre_token_bytes,
+        memory.qkv_token_bytes + attending,
+        memory.attention_token_bytes * (2 if joined else 1) + joined + memory.post_token_bytes,
+    )
+    ends = max(
+        memory.head_bytes(step.rows),
+        memory.sample_bytes(step.rows, 2, step.device_type, draws=True),
+    )
+    return held + max(tokens * per_token, ends)

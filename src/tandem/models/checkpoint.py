@@ -1,6 +1,7 @@
 """What a checkpoint holds: its safetensors files and the tensors in them, without reading data."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
 _FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,40 @@ def open_shard(file: Path) -> Iterator[Any]:
     try:
         shard = safe_open(file, framework="pt", device="cpu")
     except SafetensorError as error:
-        raise ModelError(
-            f"{file} is truncated or corrupt ({error}); download the file again"
-        ) from error
+        cut_off = _tensors_cut_off(file)
+        what = f"cut off within {listed(cut_off)}" if cut_off else f"truncated or corrupt ({error})"
+        raise ModelError(f"{file} is {what}; download the file again") from error
     except OSError as error:
         reason = error.strerror or "not found"
         raise ModelError(f"cannot read {file} ({reason}); download the file again") from error
     with shard as handle:
         yield handle
+
+
+def listed(names: Sequence[str]) -> str:
+    """`tensors 'a', 'b', 'c' and 4 more`."""
+    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"tensor{'s' if len(names) > 1 else ''} {shown}{more}"
+
+
+def _tensors_cut_off(file: Path) -> list[str]:
+    """Tensors whose bytes end beyond the file's end, in order of their place in it.
+
+    Empty if the header is damaged too, or the fault lies elsewhere. The file is a length (8 bytes,
+    little-endian), a JSON header with each tensor's `data_offsets`, and the data.
+    """
+    try:
+        with file.open("rb") as stream:
+            header_bytes = int.from_bytes(stream.read(8), "little")
+            held_bytes = file.stat().st_size - 8 - header_bytes
+            if held_bytes < 0:
+                return []
+            header: dict[str, Any] = json.loads(stream.read(header_bytes))
+        ends = {n: t["data_offsets"][1] for n, t in header.items() if n != "__metadata__"}
+        return sorted((n for n, end in ends.items() if end > held_bytes), key=ends.__getitem__)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return []
 
 
 def read_checkpoint(directory: Path) -> Checkpoint:

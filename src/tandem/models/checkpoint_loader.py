@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from tandem.models.architecture import Architecture
-from tandem.models.checkpoint import Checkpoint, StoredTensor, open_shard
+from tandem.models.checkpoint import Checkpoint, StoredTensor, listed, open_shard
 from tandem.models.weights import Weights
 from tandem.spec.errors import ModelError
 
 # Called with bytes done, bytes in total, and the name of the tensor just finished.
 Progress = Callable[[int, int, str], None]
-
-_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ def load_checkpoint(
         ModelError: tensors missing, unexpected, misshapen, not representable, or a damaged file.
     """
     stored = _with_prefix(checkpoint, architecture.prefix)
-    targets = _targets(weights, architecture)
+    targets = checkpoint_tensors(weights, architecture)
     head = architecture.outer_tensor("head.weight")
     embedding = architecture.outer_tensor("embedding.weight")
     tied_head = stored.pop(head, None) if weights.tied else None
@@ -55,7 +53,8 @@ def load_checkpoint(
         _check_tied(tied_head, weights.outer["embedding"].weight)
 
 
-def _targets(weights: Weights, architecture: Architecture) -> dict[str, Tensor]:
+def checkpoint_tensors(weights: Weights, architecture: Architecture) -> dict[str, Tensor]:
+    """The memory of every stored weight by its name in checkpoints of `architecture`."""
     return {
         architecture.outer_tensor(p.name)
         if p.layer is None
@@ -81,13 +80,13 @@ def _check_names(
     missing = [name for name in targets if name not in stored]
     if missing:
         raise ModelError(
-            f"{checkpoint.directory} lacks {_listed(missing)}; "
+            f"{checkpoint.directory} lacks {listed(missing)}; "
             "config.json and weights do not belong together, or the download is incomplete"
         )
     extra = [t.name for n, t in stored.items() if n not in targets and not _harmless(n)]
     if extra:
         raise ModelError(
-            f"{checkpoint.directory} holds unexpected {_listed(extra)}; "
+            f"{checkpoint.directory} holds unexpected {listed(extra)}; "
             "config.json and weights do not belong together"
         )
 
@@ -95,12 +94,6 @@ def _check_names(
 def _harmless(name: str) -> bool:
     # Old checkpoints store the rotary frequencies, which config.json determines.
     return name.endswith("rotary_emb.inv_freq")
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"tensor{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
 def _check_shapes(copies: list[_Copy]) -> None:

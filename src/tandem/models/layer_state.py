@@ -44,14 +44,25 @@ class LayerState:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the positions and the live activations."""
+        """Bytes that these tokens keep: positions, live activations and the rotation.
+
+        A view with strided tokens keeps its whole buffer, which other views here may share.
+        """
         live = (
-            self.x, self.q, self.k, self.v, self.attention, self.gate, self.up, self.mlp,
+            self.residual, self.x, self.q, self.k, self.v, self.attention,
+            self.gate, self.up, self.mlp, *(self.rotation or ()),
         )  # fmt: skip
-        size = self.positions.nbytes + self.residual.nbytes
+        size = self.positions.nbytes
+        shared: set[int] = set()
         for tensor in live:
-            if tensor is not None:
+            if tensor is None:
+                continue
+            stride = tensor.stride(0)
+            if tensor.nbytes == stride * tensor.shape[0] * tensor.element_size():
                 size += tensor.nbytes
+            elif stride not in shared:
+                shared.add(stride)
+                size += stride * tensor.shape[0] * tensor.element_size()
         return size
 
     def finish_attention(self, attention: Tensor) -> None:
@@ -100,6 +111,16 @@ class LayerState:
             raise ValueError(f"sizes {list(sizes)} do not add up to {self.num_tokens} tokens")
         starts = [sum(sizes[:index]) for index in range(len(sizes))]
         return tuple(self._narrow(start, size) for start, size in zip(starts, sizes, strict=True))
+
+    def owned(self) -> "LayerState":
+        """A copy in memory of its own, which keeps no larger buffer alive."""
+        copy = self._narrow(0, self.num_tokens)
+        copy.positions, copy.residual = self.positions.clone(), self.residual.clone()
+        for name, tensor in self.buffers().items():
+            setattr(copy, name, tensor.clone())
+        if self.rotation is not None:
+            copy.rotation = (self.rotation[0].clone(), self.rotation[1].clone())
+        return copy
 
     def _narrow(self, start: int, size: int) -> "LayerState":
         part = LayerState(

@@ -37,7 +37,7 @@ class TokensSampled:
 
     Attributes:
         token_ids: int64 [n].
-        valid: bool [n]; False where the model gave no usable logits (nan, or all banned).
+        valid: bool [n]; False where the model gave no usable logits (nan, or all ruled out).
         logprobs: float32 [n] of the sampled tokens, if wanted by any row.
         top_token_ids, top_logprobs: [n, k], likeliest first, if wanted.
     """

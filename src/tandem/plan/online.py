@@ -33,9 +33,7 @@ class OnlinePlan:
     Attributes:
         device_blocks, host_blocks: KV blocks per tier.
         launch_ahead_steps: sweeps that may be in flight, the one being computed included.
-        launch_ahead_stages: stages in flight beyond the device in a hybrid sweep.
         max_cohorts, max_cohort_rows: host-attention cohorts under way, and their size.
-        interposition_budget: passes per sweep that may be interposed for cohorts (0: none).
         max_join_wait_s: how long the accelerator may wait for a cohort that is due.
         notes: what was decided for the user and why, one line each.
     """
@@ -49,10 +47,8 @@ class OnlinePlan:
     max_num_seqs: int
     max_num_batched_tokens: int
     launch_ahead_steps: int = 2
-    launch_ahead_stages: int = 2
     max_cohorts: int = 1
     max_cohort_rows: int = 256
-    interposition_budget: int = 0
     max_join_wait_s: float = 0.002
     notes: tuple[str, ...] = ()
 

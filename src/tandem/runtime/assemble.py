@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from tandem.devices.cuda import CudaDriver, CudaMeasures
+from tandem.devices.cuda import CudaDriver, CudaMemory, pin
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
+from tandem.memory.workspace import StepMemory
 from tandem.models.model import Model
 from tandem.models.weights import torch_dtype
 from tandem.runtime.arena import Arena
@@ -19,6 +20,7 @@ from tandem.runtime.inline import InlineExecutor
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.machine import Machine
 from tandem.runtime.measures import DeviceMeasures
+from tandem.runtime.op_memory import OpMemory
 from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.program_context import ContextCache
 from tandem.runtime.running import Running
@@ -56,17 +58,22 @@ def build_machine(
     model: Model,
     sizes: MachineSizes,
     upload: Callable[[torch.Tensor], torch.Tensor],
+    pin: Callable[[torch.Tensor], Callable[[], None]] | None = None,
     *,
     host_only: bool = False,
 ) -> Machine:
-    """Allocate pages, buffers and the slot table on the model's device."""
+    """Allocate pages, buffers and the slot table on the model's device.
+
+    Args:
+        pin: makes the host's pages known to the device, see `KVStore`.
+    """
     device, page = model.device, sizes.page
     kv = KVStore(
         page,
         {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
         torch_dtype(page.dtype),
-        pin_host=device.type == "cuda",
+        pin=pin,
     )
     arena = Arena(sizes.workspace_bytes)
     buffers = BufferSpace(arena)
@@ -74,13 +81,14 @@ def build_machine(
     kernels = choose_kernels(model.spec, page, device, host_only=host_only)
     runner = OpRunner(model, kv, buffers, slots, upload, kernels)
     contexts = ContextCache(device, kernels)
-    return Machine(device, runner, kv, buffers, arena, slots, contexts)
+    op_bytes = OpMemory(StepMemory(model.spec, page.dtype), buffers, device.type)
+    return Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
 
 
 def on_host(model: Model, sizes: MachineSizes, *, threads: bool = False) -> Assembled:
     """No accelerator: programs run on the caller's thread, or on a thread per queue (tests)."""
     machine = build_machine(model, sizes, _stay, host_only=True)
-    measures = HostMeasures()
+    measures = HostMeasures(machine)
     if not threads:
         return Assembled(InlineExecutor(machine), machine, measures, model.weights.size_bytes)
     executor = ThreadedExecutor(machine)
@@ -98,18 +106,21 @@ def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled
 def on_cuda(model: Model, sizes: MachineSizes) -> Assembled:
     """A CUDA device: streams and events, one launching thread per queue."""
     uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
-    machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor))
+    machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
+    memory = CudaMemory(model.device)
     executor = ThreadedExecutor(machine)
-    driver: CudaDriver[Running] = CudaDriver(model.device, executor.completed)
+    driver: CudaDriver[Running] = CudaDriver(model.device, executor.completed, executor.failed)
     uploads.append(driver.upload)
     executor.start(driver)
-    return Assembled(executor, machine, CudaMeasures(model.device), model.weights.size_bytes)
+    measures = CudaMeasures(memory, machine)
+    return Assembled(executor, machine, measures, model.weights.size_bytes)
 
 
 class HostMeasures:
     """The operating system's word on this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._threads = torch.get_num_threads()
 
     @property
@@ -121,6 +132,14 @@ class HostMeasures:
         """Highest resident set."""
         return read_host_memory().peak_rss_bytes
 
+    def workspace_bytes(self) -> int:
+        """The arena's peak."""
+        return self._machine.arena.peak_bytes
+
+    def staging_bytes(self) -> int:
+        """Host buffers' peak."""
+        return self._machine.buffers.staging_peak_bytes
+
 
 class EmulatedMeasures:
     """The emulated accelerator's own count: weights, pages, slot table, and the arena's peak."""
@@ -128,7 +147,7 @@ class EmulatedMeasures:
     def __init__(self, machine: Machine, model: Model, name: str) -> None:
         self._machine = machine
         self._fixed = model.weights.size_bytes + machine.kv.size_bytes(Tier.DEVICE)
-        self._fixed += machine.slots.numel() * machine.slots.element_size()
+        self._fixed += machine.slots.nbytes
         self._name = name
 
     @property
@@ -139,6 +158,39 @@ class EmulatedMeasures:
     def peak_bytes(self) -> int:
         """Fixed allocations and the most that activations took at once."""
         return self._fixed + self._machine.arena.peak_bytes
+
+    def workspace_bytes(self) -> int:
+        """The arena's peak."""
+        return self._machine.arena.peak_bytes
+
+    def staging_bytes(self) -> int:
+        """Host buffers' peak."""
+        return self._machine.buffers.staging_peak_bytes
+
+
+class CudaMeasures:
+    """The driver's and the allocator's word on a device, and the machine's on its host buffers."""
+
+    def __init__(self, memory: CudaMemory, machine: Machine) -> None:
+        self._memory = memory
+        self._machine = machine
+
+    @property
+    def description(self) -> str:
+        """Name, compute capability and memory."""
+        return self._memory.description
+
+    def peak_bytes(self) -> int:
+        """Most that the driver had given out, to other processes too."""
+        return self._memory.driver_peak_bytes()
+
+    def workspace_bytes(self) -> int:
+        """The allocator's peak beside weights, pages and slot table."""
+        return self._memory.grown_bytes()
+
+    def staging_bytes(self) -> int:
+        """Host buffers' peak."""
+        return self._machine.buffers.staging_peak_bytes
 
 
 def _stay(tensor: torch.Tensor) -> torch.Tensor:

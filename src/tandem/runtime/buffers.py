@@ -43,23 +43,27 @@ class BufferSpace:
     """All step-to-step buffers of an executor: `(name, lane key) -> value`, each in one place.
 
     Values are tensors, or objects with a `size_bytes` property that hold several. Device buffers
-    are charged to the arena; nothing but an operation on a queue that reaches the place can see a
-    value.
+    are charged to the arena, host buffers are counted; nothing but an operation on a queue that
+    reaches the place can see a value.
     """
 
     def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+        self._arenas = {Place.DEVICE: arena, Place.HOST: Arena()}
         self._places: dict[Key, Place] = {}
         self._values: dict[Key, object] = {}
         # queues may be threads; dropping a lane must not meet another's insertion
         self._lock = threading.Lock()
 
+    @property
+    def staging_peak_bytes(self) -> int:
+        """Most bytes of host buffers at once."""
+        return self._arenas[Place.HOST].peak_bytes
+
     def put(self, key: Key, place: Place, value: object, queue: Queue) -> None:
         """Store the result of an operation that runs on `queue`."""
         _check_reach(key, place, queue)
         with self._lock:
-            if place is Place.DEVICE:
-                self._arena.charge(key, size_bytes(value))
+            self._arenas[place].charge(key, size_bytes(value))
             self._places[key] = place
             self._values[key] = value
 
@@ -94,7 +98,7 @@ class BufferSpace:
         """Free all buffers of a lane."""
         with self._lock:
             for key in [k for k in self._values if k[1] == lane_key]:
-                self._arena.charge(key, 0)
+                self._arenas[self._places[key]].charge(key, 0)
                 del self._values[key], self._places[key]
 
 

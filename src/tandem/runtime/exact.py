@@ -8,7 +8,6 @@ happening to work. Guarded joins that are not ready may be refused.
 
 import random
 from collections import deque
-from dataclasses import dataclass
 
 from tandem.plan.events import Event, Failed
 from tandem.plan.program import OpKind, Part, Queue, StepProgram
@@ -28,12 +27,6 @@ class DeadlockError(RuntimeError):
     """No operation can start: the programs wait for each other."""
 
 
-@dataclass(slots=True)
-class _Entry:
-    running: Running
-    base: dict[Queue, int]
-
-
 class ExactExecutor:
     """Deterministic in (programs, calls, seed).
 
@@ -46,9 +39,8 @@ class ExactExecutor:
         self._random = random.Random(seed)
         # some queues crawl: a cohort is often late, a copy often outruns the maths
         self._pace = {queue: self._random.choice(_PACES) for queue in Queue}
-        self._queues: dict[Queue, deque[_Entry]] = {queue: deque() for queue in Queue}
-        self._started: dict[Queue, _Entry] = {}
-        self._submitted = dict.fromkeys(Queue, 0)
+        self._queues: dict[Queue, deque[Running]] = {queue: deque() for queue in Queue}
+        self._started: dict[Queue, Running] = {}
         self._done = dict.fromkeys(Queue, 0)
         self._events: list[Event] = []
         self._failed = False
@@ -61,11 +53,8 @@ class ExactExecutor:
     def submit(self, program: StepProgram) -> None:
         """Queue all operations; none runs before the next `poll`."""
         context = self._machine.prepare(program)
-        base = dict(self._submitted)
         for op in program.template.ops:
-            self._queues[op.queue].append(_Entry(Running(op, context), base))
-        for queue, count in program.template.counts:
-            self._submitted[queue] += count
+            self._queues[op.queue].append(Running(op, context))
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Advance queues: until something happens if `wait`, else by a few drawn operations."""
@@ -95,7 +84,7 @@ class ExactExecutor:
         choices = [queue for queue in Queue if queue in self._started or self._can_start(queue)]
         if self._failed or not choices:
             if must and not self._failed:
-                heads = [str(q[0].running) for q in self._queues.values() if q]
+                heads = [str(q[0]) for q in self._queues.values() if q]
                 raise DeadlockError(f"nothing can run; queue heads: {heads}")
             return False
         paces = [self._pace[queue] for queue in choices]
@@ -107,35 +96,36 @@ class ExactExecutor:
                 self._start(queue)
         except Exception as error:  # noqa: BLE001 - reported as Failed
             self._failed = True
-            step = self._current(queue).running.context.program.step_id
+            step = self._current(queue).context.program.step_id
             self._events.append(Failed(step, f"{type(error).__name__}: {error}"))
         return True
 
-    def _current(self, queue: Queue) -> _Entry:
+    def _current(self, queue: Queue) -> Running:
         return self._started[queue] if queue in self._started else self._queues[queue][0]
 
     def _can_start(self, queue: Queue) -> bool:
         if not self._queues[queue]:
             return False
-        entry = self._queues[queue][0]
-        for wait in entry.running.op.waits:
-            if self._done[wait.queue] < entry.base[wait.queue] + wait.ordinal:
-                return False
-        if entry.running.op.joins is None or self._machine.cohort_ready(entry.running):
+        running = self._queues[queue][0]
+        if any(self._done[on] < value for on, value in running.waits()):
+            return False
+        joins = running.op.joins
+        if joins is None or self._machine.cohort_ready(running):
             return True
-        if self._machine.is_guarded(entry.running) and self._random.random() < _REFUSE_JOIN:
-            entry.running.context.guards[entry.running.op.joins] = False
+        if self._machine.is_guarded(running) and self._random.random() < _REFUSE_JOIN:
+            running.context.guards[joins] = False
             return True
-        return entry.running.op.joins in entry.running.context.guards
+        return joins in running.context.guards
 
     def _start(self, queue: Queue) -> None:
-        entry = self._queues[queue].popleft()
-        self._started[queue] = entry
-        self._poison(entry.running)
+        running = self._queues[queue].popleft()
+        self._started[queue] = running
+        self._machine.begin(running)
+        self._poison(running)
 
     def _end(self, queue: Queue) -> None:
-        running = self._started[queue].running
-        self._machine.runner.run(running)
+        running = self._started[queue]
+        self._machine.run(running)
         del self._started[queue]
         self._done[queue] += 1
         self._events += self._machine.finish(running)

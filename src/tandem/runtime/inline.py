@@ -19,6 +19,7 @@ class InlineExecutor:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._events: list[Event] = []
+        self._largest = {False: 0, True: 0}
 
     @property
     def rank(self) -> Rank:
@@ -28,19 +29,34 @@ class InlineExecutor:
     def submit(self, program: StepProgram) -> None:
         """Run the program; its events are there at the next `poll`."""
         context = self._machine.prepare(program)
+        counts = self._may_peak(program)
         try:
             # entered once: entering it for every operation costs as much as a small one
             with torch.inference_mode():
                 for op in program.template.ops:
-                    self._run(Running(op, context))
+                    self._run(Running(op, context), counts=counts)
         except Exception as error:  # noqa: BLE001 - reported as Failed
             self._events.append(Failed(program.step_id, f"{type(error).__name__}: {error}"))
 
-    def _run(self, running: Running) -> None:
+    def _may_peak(self, program: StepProgram) -> bool:
+        """True if no step before was larger: only then is its memory counted, since that takes
+        a few percent of a small model's step.
+        """
+        sampling = bool(program.sampling)
+        tokens = sum(lane.binding.num_tokens for lane in program.lanes)
+        size = sum(len(rows.rows) for rows in program.sampling) if sampling else tokens
+        self._largest[sampling] = max(size, self._largest[sampling])
+        return size == self._largest[sampling]
+
+    def _run(self, running: Running, *, counts: bool) -> None:
         machine = self._machine
         if running.op.joins is not None and not machine.cohort_ready(running):
             raise RuntimeError(f"{running}: a cohort's attention never ran")
-        machine.runner.run(running)
+        if counts:
+            machine.begin(running)
+            machine.run(running)
+        else:
+            machine.runner.run(running)
         self._events += machine.finish(running)
 
     def poll(self, *, wait: bool) -> list[Event]:

@@ -2,6 +2,7 @@
 
 import math
 import mmap
+from collections.abc import Callable
 
 import torch
 
@@ -25,6 +26,7 @@ class KVStore:
         blocks: pool size per tier; zero-size pools get an empty tensor.
         devices: where each tier's tensor lives.
         dtype: element type of the pages.
+        pin: makes host pages known to the accelerator; returns what undoes it. None: not needed.
     """
 
     def __init__(
@@ -34,14 +36,22 @@ class KVStore:
         devices: dict[Tier, torch.device],
         dtype: torch.dtype,
         *,
-        pin_host: bool = False,
+        pin: Callable[[torch.Tensor], Callable[[], None]] | None = None,
     ) -> None:
         self._pages: dict[Tier, torch.Tensor] = {}
+        self._unpin: Callable[[], None] | None = None
         for tier, count in blocks.items():
             shape = (page.num_layers, count, *page.page_shape)
-            pin = pin_host and tier is Tier.HOST and count > 0
-            self._pages[tier] = _zero_pages(shape, dtype, devices[tier], pin=pin)
+            self._pages[tier] = _zero_pages(shape, dtype, devices[tier])
+        if pin is not None and blocks.get(Tier.HOST):
+            self._unpin = pin(self._pages[Tier.HOST])
         self._layers = {tier: pages.unbind(0) for tier, pages in self._pages.items()}
+
+    def close(self) -> None:
+        """Unpin the host's pages; nothing may be copying them, or copy them later."""
+        if self._unpin is not None:
+            self._unpin()
+            self._unpin = None
 
     def size_bytes(self, tier: Tier) -> int:
         """Bytes of a tier's pages."""
@@ -72,17 +82,15 @@ def _check_reach(tier: Tier, queue: Queue) -> None:
         raise DeviceAccessError(f"queue {queue} cannot reach the {tier.label} tier's pages")
 
 
-def _zero_pages(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, *, pin: bool
-) -> torch.Tensor:
-    """Zeroed pages; in pageable host memory the system provides them on first touch, so that a
-    large pool costs no start-up time and no memory before it is used.
+def _zero_pages(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeroed pages; in host memory the system provides them on first touch, so that a large pool
+    costs no start-up time and no memory before it is used or pinned.
 
     Mapped here and not by NumPy, which asks for huge pages: where memory is fragmented, every first
     touch of 4 KiB then takes 10 us of fruitless compaction instead of 1.
     """
-    if device.type != "cpu" or pin or 0 in shape:
-        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin)
+    if device.type != "cpu" or 0 in shape:
+        return torch.zeros(shape, dtype=dtype, device=device)
     size_bytes = math.prod(shape) * dtype.itemsize
     lazy = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(lazy, dtype=torch.uint8).view(dtype).view(shape)

@@ -1,5 +1,6 @@
 """The memory and maths behind an executor, without any order of execution."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +22,8 @@ class Machine:
 
     Attributes:
         cohort_signals: per cohort, the number of its host attentions that have completed.
+        submitted: operations ever given to each queue.
+        op_bytes: accelerator memory that an operation takes while it runs.
     """
 
     device: torch.device
@@ -31,21 +34,48 @@ class Machine:
     slots: torch.Tensor
     contexts: ContextCache
     cohort_signals: dict[int, Signal] = field(default_factory=dict)
+    submitted: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
+
+    op_bytes: Callable[[Running], int] = field(default=lambda running: 0)
+
+    def begin(self, running: Running) -> None:
+        """Charge what an operation takes while it runs.
+
+        Raises:
+            ArenaOverflowError: it does not fit beside what lies there.
+        """
+        self.arena.charge(running.op.queue, self.op_bytes(running))
+
+    def run(self, running: Running) -> None:
+        """Do the maths of an operation that has begun; what it leaves is charged by the buffers."""
+        self.arena.charge(running.op.queue, 0)
+        self.runner.run(running)
 
     def prepare(self, program: StepProgram) -> ProgramContext:
         """Make a program's context and the signals of its cohorts."""
         context = self.contexts.make(program)
+        context.base = dict(self.submitted)
         context.remaining = len(program.template.ops)
+        for queue, count in program.template.counts:
+            self.submitted[queue] += count
         for slot in program.lanes:
             if slot.cohort_id and slot.cohort_id not in self.cohort_signals:
                 self.cohort_signals[slot.cohort_id] = Signal()
         return context
 
     def finish(self, running: Running) -> list[Event]:
-        """After an operation's maths: raise its cohort's signal, collect what it reports."""
-        op, context = running.op, running.context
-        if op.kind is OpKind.ATTEND and op.queue is Queue.CPU:
+        """`complete` and `report` at once."""
+        self.complete(running)
+        return self.report(running)
+
+    def complete(self, running: Running) -> None:
+        """After an operation's maths: raise its cohort's signal, for whoever joins."""
+        if running.op.kind is OpKind.ATTEND and running.op.queue is Queue.CPU:
             self._signal_cohort(running)
+
+    def report(self, running: Running) -> list[Event]:
+        """What a completed operation tells the scheduler; once, in an order that causes allow."""
+        context = running.context
         events = self.runner.events(running)
         context.remaining -= 1
         if context.remaining == 0:

@@ -54,7 +54,7 @@ class OpRunner:
         self._upload = upload
         self._kernels = kernels
         self._pre, _, self._post = model.stages
-        self.sampling = SamplingOps(buffers, slots)
+        self.sampling = SamplingOps(buffers, slots, upload)
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,
             (OpKind.STAGE, Part.PRE): self._run_pre,
@@ -124,8 +124,12 @@ class OpRunner:
         joint = states[0] if len(states) == 1 else LayerState.cat(states)
         run(joint)
         parts = [joint] if len(states) == 1 else joint.split([lane.num_tokens for lane in lanes])
-        for lane, state in zip(lanes, parts, strict=True):
-            self._put(running, STATE, lane, state)
+        shapes = running.context.program.template.lanes
+        leaving = running.op.part is Part.PRE and len(states) > 1
+        for index, state in zip(running.context.active(running.op), parts, strict=True):
+            # a cohort that leaves the sweep must not keep the other lanes' activations alive
+            kept = state.owned() if leaving and shapes[index].suspends else state
+            self._put(running, STATE, running.context.lanes[index], kept)
 
     def _head(self, running: Running) -> None:
         for lane in self._lanes(running):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
-from tandem.plan.program import PageTransfer, ProgramOp, StepProgram
+from tandem.plan.program import PageTransfer, ProgramOp, Queue, StepProgram
 from tandem.runtime.lane_context import LaneContext, make_context
 from tandem.spec.tier import Tier
 
@@ -19,6 +19,8 @@ class ProgramContext:
         guards: decided joins: lane index -> joined. A lane that is not in it takes part.
         forward: for sampling programs, the context whose guards apply.
         pages: payload of each PAGES copy, by (queue, ordinal).
+        base: operations submitted to each queue before this program's.
+        remaining: operations that have not been reported.
     """
 
     program: StepProgram
@@ -26,6 +28,7 @@ class ProgramContext:
     guards: dict[int, bool] = field(default_factory=dict)
     forward: "ProgramContext | None" = None
     pages: dict[tuple[str, int], PageTransfer] = field(default_factory=dict)
+    base: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
     remaining: int = 0
 
     def active(self, op: ProgramOp) -> tuple[int, ...]:

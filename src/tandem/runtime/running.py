@@ -1,8 +1,9 @@
 """An operation under way."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tandem.plan.program import ProgramOp
+from tandem.plan.program import ProgramOp, Queue
 from tandem.runtime.program_context import ProgramContext
 
 
@@ -16,3 +17,13 @@ class Running:
     def __str__(self) -> str:
         step, op = self.context.program.step_id, self.op
         return f"step {step}: {op.kind} {op.part} layer {op.layer}"
+
+    @property
+    def value(self) -> int:
+        """What its queue's timeline reads when it has completed."""
+        return self.context.base[self.op.queue] + self.op.ordinal
+
+    def waits(self) -> Iterator[tuple[Queue, int]]:
+        """Timelines, and what they must have reached before it may start."""
+        for wait in self.op.waits:
+            yield wait.queue, self.context.base[wait.queue] + wait.ordinal

@@ -1,5 +1,6 @@
 """Sampling operations: choose tokens, and bring them to the host."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,18 @@ class SamplingOps:
 
     Args:
         slots: int64 [rows] on the accelerator: the last sampled id of each row (contract 6).
+        upload: brings a host tensor to the accelerator on the current queue, without waiting.
     """
 
-    def __init__(self, buffers: BufferSpace, slots: torch.Tensor) -> None:
+    def __init__(
+        self,
+        buffers: BufferSpace,
+        slots: torch.Tensor,
+        upload: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
         self._buffers = buffers
         self._slots = slots
+        self._upload = upload
         self._tokens: dict[tuple[int, int], TokensSampled] = {}
 
     def take_event(self, step: int, lane: int) -> TokensSampled | None:
@@ -43,7 +51,7 @@ class SamplingOps:
             logits = self._buffers.get((LOGITS, lane.key), running.op.queue)
             assert isinstance(logits, torch.Tensor)
             chosen = sample(logits, rows)
-            rows_index = torch.from_numpy(rows.rows.astype(np.int64)).to(self._slots.device)
+            rows_index = self._upload(torch.from_numpy(rows.rows.astype(np.int64)))
             self._slots.index_copy_(0, rows_index, chosen.token_ids)
             self._buffers.put(
                 (SAMPLED, _local(context, index)),
@@ -84,7 +92,9 @@ class _Sampled:
 
     @property
     def size_bytes(self) -> int:
-        return self.tokens.token_ids.numel() * 8
+        t = self.tokens
+        held = (t.token_ids, t.valid, t.logprobs, t.top_token_ids, t.top_logprobs)
+        return sum(tensor.nbytes for tensor in held if tensor is not None)
 
     def to_event(self, step: int, lane: int) -> TokensSampled:
         t = self.tokens

@@ -1,7 +1,6 @@
 """The device interpreter: one thread launches each queue's operations as their waits permit."""
 
 import threading
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from tandem.plan.events import Event, Failed
 from tandem.plan.program import Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
+from tandem.runtime.report_order import ReportOrder
 from tandem.runtime.running import Running
 
 _LIVENESS_CHECK_S = 1.0
@@ -41,26 +41,19 @@ class QueueDriver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    running: Running
-    base: dict[Queue, int]
-    value: int
-
-
 class ThreadedExecutor:
     """Queues as threads over a driver; programs overlap as far as their signals allow."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._driver: QueueDriver | None = None
-        self._inboxes: dict[Queue, SimpleQueue[_Entry | None]] = {q: SimpleQueue() for q in Queue}
+        self._inboxes: dict[Queue, SimpleQueue[Running | None]] = {q: SimpleQueue() for q in Queue}
         self._threads: list[threading.Thread] = []
-        self._submitted = dict.fromkeys(Queue, 0)
         self._events: list[Event] = []
         self._arrived = threading.Condition()
         self._failed = threading.Event()
-        self._finish_lock = threading.Lock()
+        self._order = ReportOrder()
+        self._order_lock = threading.Lock()
 
     def start(self, driver: QueueDriver) -> None:
         """Begin to run queues on `driver`, which reports to `completed`."""
@@ -80,13 +73,8 @@ class ThreadedExecutor:
     def submit(self, program: StepProgram) -> None:
         """Hand all operations to their queues."""
         context = self._machine.prepare(program)
-        base = dict(self._submitted)
         for op in program.template.ops:
-            self._inboxes[op.queue].put(
-                _Entry(Running(op, context), base, base[op.queue] + op.ordinal)
-            )
-        for queue, count in program.template.counts:
-            self._submitted[queue] += count
+            self._inboxes[op.queue].put(Running(op, context))
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events so far; with `wait`, at least one."""
@@ -111,9 +99,10 @@ class ThreadedExecutor:
 
     def completed(self, running: Running) -> None:
         """A driver's call: the operation has completed; from any thread."""
-        with self._finish_lock:
-            events = self._machine.finish(running)
-        self._post(events)
+        self._machine.complete(running)
+        with self._order_lock:
+            for reported in self._order.completed(running):
+                self._post(self._machine.report(reported))
 
     def failed(self, running: Running, error: BaseException) -> None:
         """The operation raised: no queue goes on."""
@@ -129,26 +118,26 @@ class ThreadedExecutor:
 
     def _serve(self, queue: Queue, driver: QueueDriver) -> None:
         driver.enter(queue)
-        while (entry := self._inboxes[queue].get()) is not None:
+        while (running := self._inboxes[queue].get()) is not None:
             if self._failed.is_set():
                 continue
             try:
-                if self._await(queue, entry, driver):
-                    self._machine.runner.run(entry.running)
-                    driver.done(queue, entry.value, entry.running)
+                if self._await(queue, running, driver):
+                    self._machine.runner.run(running)
+                    driver.done(queue, running.value, running)
             except Exception as error:  # noqa: BLE001 - reported as Failed
-                self.failed(entry.running, error)
+                self.failed(running, error)
 
-    def _await(self, queue: Queue, entry: _Entry, driver: QueueDriver) -> bool:
+    def _await(self, queue: Queue, running: Running, driver: QueueDriver) -> bool:
         # a join's bounded wait is the host's: it must not begin before the sweep is there, so its
         # operation waits as the CPU queue does, blocking this thread
-        waiter = queue if entry.running.op.joins is None else Queue.CPU
-        for wait in entry.running.op.waits:
-            while not driver.wait(waiter, wait.queue, entry.base[wait.queue] + wait.ordinal):
+        waiter = queue if running.op.joins is None else Queue.CPU
+        for on, value in running.waits():
+            while not driver.wait(waiter, on, value):
                 if self._failed.is_set():
                     return False
-        if entry.running.op.joins is not None:
-            return self._await_cohort(entry.running)
+        if running.op.joins is not None:
+            return self._await_cohort(running)
         return True
 
     def _await_cohort(self, running: Running) -> bool:

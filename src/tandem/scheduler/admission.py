@@ -9,6 +9,9 @@ from tandem.scheduler.sequence import Sequence
 from tandem.spec.errors import ContextLengthError, RequestError
 from tandem.spec.random import derive_seed
 from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+_MAX_PRIORITY = 2**23 - 1  # rank is (priority, arrival) in one 64-bit number, 40 bits for arrival
 
 
 def make_sequence(
@@ -21,7 +24,8 @@ def make_sequence(
     """Check a request against the model and turn it into a sequence.
 
     Raises:
-        RequestError: empty prompt, a token id outside the vocabulary.
+        RequestError: empty prompt, a token id outside the vocabulary, a priority out of range, no
+            token that could be chosen.
         ContextLengthError: prompt and output exceed the model's length.
     """
     prompt, params = request.prompt_token_ids, request.sampling
@@ -32,11 +36,13 @@ def make_sequence(
         raise RequestError(
             f"prompt token id {bad} is outside the vocabulary of {vocab_size}", param="prompt"
         )
-    biased = next((t for t, _ in params.logit_bias if not 0 <= t < vocab_size), None)
-    if biased is not None:
+    _check_ids("logit_bias", tuple(token for token, _ in params.logit_bias), vocab_size)
+    _check_ids("stop_token_ids", params.stop_token_ids, vocab_size)
+    if abs(request.priority) > _MAX_PRIORITY:
         raise RequestError(
-            f"logit_bias token id {biased} is outside the vocabulary of {vocab_size}",
-            param="logit_bias",
+            f"priority must be between {-_MAX_PRIORITY} and {_MAX_PRIORITY}, "
+            f"not {request.priority}",
+            param="priority",
         )
     limit = config.max_model_len
     wanted = len(prompt) + (params.max_tokens if params.max_tokens is not None else 1)
@@ -48,9 +54,7 @@ def make_sequence(
         raise ContextLengthError(
             _too_long(len(prompt), params.min_tokens, limit), param="min_tokens"
         )
-    stops = frozenset(params.stop_token_ids)
-    if not params.ignore_eos:
-        stops |= frozenset(eos_ids)
+    stops = _stop_ids(params, eos_ids, vocab_size)
     seed = params.seed if params.seed is not None else derive_seed(config.seed, arrival, 0)
     return Sequence(
         request=request,
@@ -60,6 +64,28 @@ def make_sequence(
         stop_ids=stops,
         tokens=array("i", prompt),
     )
+
+
+def _check_ids(param: str, token_ids: tuple[int, ...], vocab_size: int) -> None:
+    outside = next((token for token in token_ids if not 0 <= token < vocab_size), None)
+    if outside is not None:
+        raise RequestError(
+            f"{param} token id {outside} is outside the vocabulary of {vocab_size}", param=param
+        )
+
+
+def _stop_ids(params: SamplingParams, eos_ids: tuple[int, ...], vocab_size: int) -> frozenset[int]:
+    """Token ids that end the sequence, and that `min_tokens` therefore forbids at first."""
+    stops = frozenset(params.stop_token_ids)
+    if not params.ignore_eos:
+        stops |= frozenset(eos_ids)
+    if params.min_tokens and len(stops) >= vocab_size:
+        raise RequestError(
+            f"min_tokens forbids all {vocab_size} tokens of the vocabulary, since each of them "
+            "ends the request; lower min_tokens to 0 or give fewer stop_token_ids",
+            param="min_tokens",
+        )
+    return stops
 
 
 def check_fits(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.program import LaneSlot
 
 
@@ -20,7 +20,7 @@ class Cohort:
     """
 
     cohort_id: int
-    rows: IntArray
+    rows: LongArray
     epochs: IntArray
     slot: LaneSlot
     has_device: bool

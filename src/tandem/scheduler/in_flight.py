@@ -17,7 +17,7 @@ class RowsInFlight:
         after: tokens with complete KV once the lane is done (empty for sampling).
     """
 
-    rows: IntArray
+    rows: LongArray
     epochs: IntArray
     after: IntArray
 
@@ -57,7 +57,7 @@ class LateRows:
 
     forward_step: int
     lane: int
-    rows: IntArray
+    rows: LongArray
     epochs: IntArray
     logits_index: LongArray
 

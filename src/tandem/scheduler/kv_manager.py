@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tandem.memory.pool import BlockPool
 from tandem.memory.prefix_cache import CachedBlock, PrefixCache
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import IntArray, LongArray
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sequence import Sequence
 from tandem.spec.tier import TIERS, Tier
@@ -70,12 +70,12 @@ class KVManager:
         last = -(-(int(r.submitted[row]) + num_tokens) // self.block_size)
         return self.need(int(r.num_blocks[row]), last, int(r.device_limit[row]))
 
-    def one_block_each(self, rows: IntArray) -> BlockNeed:
+    def one_block_each(self, rows: LongArray) -> BlockNeed:
         """Blocks that rows take which must get one each."""
         device = int(np.count_nonzero(self._next_on_device(rows)))
         return BlockNeed(device, len(rows) - device)
 
-    def _next_on_device(self, rows: IntArray) -> NDArray[np.bool_]:
+    def _next_on_device(self, rows: LongArray) -> NDArray[np.bool_]:
         return self._rows.num_blocks[rows] < self._rows.device_limit[rows]
 
     def matched(self, sequence: Sequence, device_limit: int) -> list[CachedBlock]:
@@ -128,7 +128,7 @@ class KVManager:
                 for block in self.pools[tier].allocate(count):
                     self._rows.append_block(row, tier, int(block))
 
-    def grow_by_one_block(self, rows: IntArray) -> None:
+    def grow_by_one_block(self, rows: LongArray) -> None:
         """Allocate one block for each of some rows.
 
         Raises:
@@ -140,14 +140,7 @@ class KVManager:
         for tier, chosen in ((Tier.DEVICE, rows[on_device]), (Tier.HOST, rows[~on_device])):
             if len(chosen) == 0:
                 continue
-            at = r.num_blocks[chosen]
-            r.block_ids[chosen, at] = self.pools[tier].allocate(len(chosen))
-            r.block_tiers[chosen, at] = tier
-            r.num_blocks[chosen] = at + 1
-            if tier is Tier.HOST:
-                r.num_host_blocks[chosen] += 1
-            else:
-                r.scattered[chosen] |= r.num_host_blocks[chosen] > 0
+            r.append_blocks(chosen, tier, self.pools[tier].allocate(len(chosen)))
 
     def release(self, row: int, *, moving: bool) -> None:
         """Give all blocks of a row back; those that operations in flight name stay leased.
@@ -162,7 +155,7 @@ class KVManager:
             blocks = r.blocks(row, tier)
             if len(blocks):
                 self.pools[tier].release(blocks, lease)
-        r.num_blocks[row] = r.num_host_blocks[row] = 0
+        r.drop_blocks(row)
 
     def publish(self, row: int, sequence: Sequence, num_full: int) -> None:
         """Offer a row's leading `num_full` blocks to the prefix cache.
@@ -171,13 +164,10 @@ class KVManager:
         """
         r = self._rows
         first = int(r.published[row])
-        self.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, dtype=np.int32))
-        blocks = r.block_ids[row, first:num_full].tolist()
-        tiers: list[int] = r.block_tiers[row, first:num_full].tolist()
-        for block, tier, digest in zip(
-            blocks, tiers, sequence.digests[first:num_full], strict=True
-        ):
-            self.prefix.publish(TIERS[tier], block, digest)
+        self.prefix.extend_digests(sequence.digests, sequence.tokens)
+        for index in range(first, num_full):
+            tier = TIERS[int(r.block_tiers[row, index])]
+            self.prefix.publish(tier, int(r.block_ids[row, index]), sequence.digests[index])
         r.published[row] = num_full
 
     def begin_move(self, row: int, target: Tier) -> tuple[IntArray, IntArray]:
@@ -190,15 +180,9 @@ class KVManager:
 
     def complete_move(self, row: int, target: Tier, source: IntArray, blocks: IntArray) -> None:
         """Second phase: the copy has arrived; the row's blocks are the new ones."""
-        r = self._rows
         origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
         self.pools[target].complete_transfer(blocks)
-        count = r.num_blocks[row]
-        moved = np.flatnonzero(r.block_tiers[row, :count] == int(origin))
-        r.block_ids[row, moved] = blocks
-        r.block_tiers[row, moved] = target
-        r.num_host_blocks[row] = count if target is Tier.HOST else 0
-        r.scattered[row] = False
+        self._rows.gather_blocks(row, target, blocks)
         self.pools[origin].release(source, None)
 
     def cancel_move(self, target: Tier, blocks: IntArray, step: int | None) -> None:

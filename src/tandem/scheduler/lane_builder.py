@@ -18,13 +18,14 @@ class BuiltLane:
     """A lane's arrays, and what the scheduler records of them.
 
     Attributes:
-        counts: int32 [rows]; tokens per row.
-        sampled: int32 [n]; rows that reach their end in this step, in the order of `logits_index`.
+        rows: int64 [rows]; as in the binding. counts: int32 [rows]; tokens per row.
+        sampled: int64 [n]; rows that reach their end in this step, in the order of `logits_index`.
     """
 
     binding: LaneBinding
+    rows: LongArray
     counts: IntArray
-    sampled: IntArray
+    sampled: LongArray
 
 
 class LaneBuilder:
@@ -42,16 +43,16 @@ class LaneBuilder:
         self._tokens_of = tokens_of
         self._attention = AttentionBuilder(rows, block_size)
 
-    def build(self, decode: IntArray, chunks: list[tuple[int, int]]) -> BuiltLane:
+    def build(self, decode: LongArray, chunks: list[tuple[int, int]]) -> BuiltLane:
         """A lane of `decode` rows with one token each and `chunks` of (row, tokens).
 
         Blocks for the new tokens must have been allocated. Chunks of one token are decodes here.
         """
         tokens = self._tokens(decode, chunks)
-        at = tokens.rows.astype(np.int64)
+        at = tokens.rows
         reaches = self._reaches_end(at, tokens.counts)
         binding = LaneBinding(
-            rows=tokens.rows,
+            rows=at.astype(np.int32),
             token_ids=self._token_ids(at, tokens),
             token_rows=tokens.token_rows,
             positions=tokens.positions,
@@ -59,27 +60,27 @@ class LaneBuilder:
             append=self._append(tokens.token_rows, tokens.positions),
             logits_index=(tokens.starts[1:] - 1)[reaches].astype(np.int64),
         )
-        return BuiltLane(binding, tokens.counts, tokens.rows[reaches])
+        return BuiltLane(binding, at, tokens.counts, at[reaches])
 
-    def _tokens(self, decode: IntArray, chunks: list[tuple[int, int]]) -> LaneTokens:
+    def _tokens(self, decode: LongArray, chunks: list[tuple[int, int]]) -> LaneTokens:
         if not chunks:
-            at = decode.astype(np.int64)
             starts = np.arange(len(decode) + 1, dtype=np.int32)
             ones = np.ones(len(decode), dtype=np.int32)
-            return LaneTokens(decode, ones, starts, at, self._rows.submitted[at], len(decode))
+            positions = self._rows.submitted[decode]
+            return LaneTokens(decode, ones, starts, decode, positions, len(decode))
         singles = [row for row, count in chunks if count == 1]
         longer = [(row, count) for row, count in chunks if count > 1]
-        first = np.concatenate([decode, np.array(singles, dtype=np.int32)])
-        rows = np.concatenate([first, np.array([row for row, _ in longer], dtype=np.int32)])
+        first = np.concatenate([decode, np.array(singles, dtype=np.int64)])
+        rows = np.concatenate([first, np.array([row for row, _ in longer], dtype=np.int64)])
         counts = np.ones(len(rows), dtype=np.int32)
         counts[len(first) :] = [count for _, count in longer]
         starts = np.zeros(len(rows) + 1, dtype=np.int32)
         np.cumsum(counts, out=starts[1:])
-        token_rows = np.repeat(rows, counts).astype(np.int64)
+        token_rows = np.repeat(rows, counts)
         positions = self._positions(rows, counts, starts)
         return LaneTokens(rows, counts, starts, token_rows, positions, len(first))
 
-    def _positions(self, rows: IntArray, counts: IntArray, starts: IntArray) -> IntArray:
+    def _positions(self, rows: LongArray, counts: IntArray, starts: IntArray) -> IntArray:
         offsets = np.arange(starts[-1], dtype=np.int32) - np.repeat(starts[:-1], counts)
         return np.repeat(self._rows.submitted[rows], counts) + offsets
 

@@ -82,7 +82,7 @@ class Observer:
         step = self._flight.steps[event.step_id]
         lane = step.lanes[event.lane]
         alive = np.flatnonzero(lane.alive(self._rows))
-        rows = lane.rows[alive].astype(np.int64)
+        rows = lane.rows[alive]
         self._rows.computed[rows] = lane.after[alive]
         self._publish(rows)
         self._flight.settle(event.step_id, "done", event.lane)
@@ -135,7 +135,7 @@ class Observer:
         record = self._flight.sampling.pop((event.step_id, event.lane))
         step = self._flight.steps[record.forward_step]
         alive = np.flatnonzero(record.rows.alive(self._rows))
-        rows, tokens = record.rows.rows[alive].astype(np.int64), event.token_ids[alive]
+        rows, tokens = record.rows.rows[alive], event.token_ids[alive]
         self._running.add_tokens(rows, tokens)
         self._rows.pending[rows] -= 1
         if record.lane in step.cohorts:
@@ -198,6 +198,13 @@ class Observer:
         """The model gave this sequence no usable logits: it fails, the others go on."""
         self._running.end(sequence)
         message = "the model's output is not a number for this request; check the weights and dtype"
+        # the token that is none has been counted already
+        if sequence.num_output <= sequence.request.sampling.min_tokens and sequence.stop_ids:
+            message = (
+                "no token could be chosen for this request: either min_tokens forbids all that the "
+                f"model allows ({len(sequence.stop_ids)} ids would end it), or the model's output "
+                "is not a number; lower min_tokens, or check the weights and dtype"
+            )
         return RequestOutput(sequence.request_id, (), FinishReason.ERROR, error=message)
 
     def _output(

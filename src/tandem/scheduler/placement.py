@@ -10,7 +10,8 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
     """Leading blocks of a request to keep on the device; the others go to the host.
 
     `auto`: all, unless the longest it may become exceeds the device's pool; then the share of the
-    pool that one request may take. `split` forces about half of the prompt onto the host.
+    pool that one request may take. `split` forces about half of the prompt onto the host. In both,
+    what the host cannot hold stays on the device.
     """
     size = config.block_size
     longest = -(-(sequence.limit - 1) // size)
@@ -20,7 +21,7 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
         return 0
     if config.kv_placement == "split":
         prompt_blocks = -(-sequence.num_prompt // size)
-        return min(prompt_blocks // 2, total.device)
+        return min(max(prompt_blocks // 2, longest - total.host), total.device)
     if longest <= total.device:
         return UNLIMITED
     share = int(total.device * config.split_share)

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import LongArray
 
 
-def _no_rows() -> IntArray:
-    return np.zeros(0, dtype=np.int32)
+def _no_rows() -> LongArray:
+    return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class StepProposal:
         cohort_starts: rows of each new cohort; `cohort_joins` the cohorts that join this sweep.
     """
 
-    decode: IntArray = field(default_factory=_no_rows)
+    decode: LongArray = field(default_factory=_no_rows)
     chunks: tuple[Chunk, ...] = ()
     admissions: tuple[Admission, ...] = ()
     spill: tuple[int, ...] = ()
     preempt: tuple[int, ...] = ()
     swap_in: tuple[int, ...] = ()
     resume: tuple[int, ...] = ()
-    cohort_starts: tuple[IntArray, ...] = ()
+    cohort_starts: tuple[LongArray, ...] = ()
     cohort_joins: tuple[int, ...] = ()
 
     @property

@@ -1,16 +1,20 @@
 """The row table: everything about running sequences that a step touches, as columns."""
 
+import copy
 from enum import IntEnum
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.plan.binding import IntArray, LongArray
-from tandem.spec.tier import Tier
+from tandem.spec.tier import TIERS, Tier
 
 MAX_STOP_IDS = 8
 MAX_RECENT = 128  # above the usual block: whoever publishes a full block empties them in time
 UNLIMITED = np.iinfo(np.int32).max
+FAR = 1 << 20
+"""Logical number of no block: beyond any position, so that causality drops it."""
 
 
 class RowState(IntEnum):
@@ -28,8 +32,10 @@ class RowTable:
     """Columns indexed by row; a row is a running sequence's slot, also in the device's slot table.
 
     A steady decode step is a handful of vector operations on these columns, whatever the number of
-    rows. Token counts: `known` tokens have values on the host, `pending` more are sampled on the
-    device but not reported, `submitted` have had their KV computation submitted, `computed` have it
+    rows. Arrays of rows are int64: numpy converts any other index at each use.
+
+    Token counts: `known` tokens have values on the host, `pending` more are sampled on the device
+    but not reported, `submitted` have had their KV computation submitted, `computed` have it
     complete in every layer.
 
     Attributes:
@@ -45,7 +51,10 @@ class RowTable:
         cached: prompt tokens taken from the prefix cache at first admission.
         recent: last known tokens that the row's sequence does not have yet, `num_recent` of them;
             whoever reads a sequence's tokens brings them over first (`Running.sequence_of`).
-        scattered: a device block comes after a host block.
+        block_ids, block_tiers: [rows, max_blocks]; a row's blocks in logical order.
+        tier_ids, tier_index: int32 [tiers, rows, max_blocks]; the same blocks by tier: ids, and
+            their logical numbers, ascending, then FAR. Kept up with every change, since most rows'
+            tables are the same in the next step.
         special: sampling needs more than temperature and filters (bias, bans, penalties).
     """
 
@@ -66,9 +75,11 @@ class RowTable:
         self.last_step: LongArray = np.full(max_rows, -1, dtype=np.int64)
         self.on_device: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self.late: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
-        self.scattered: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self.block_ids: IntArray = np.zeros((max_rows, max_blocks), dtype=np.int32)
         self.block_tiers: NDArray[np.int8] = np.zeros((max_rows, max_blocks), dtype=np.int8)
+        by_tier = (len(TIERS), max_rows, max_blocks)
+        self.tier_ids: IntArray = np.zeros(by_tier, dtype=np.int32)
+        self.tier_index: IntArray = np.full(by_tier, FAR, dtype=np.int32)
         self.stop_ids: IntArray = np.full((MAX_STOP_IDS, max_rows), -1, dtype=np.int32)
         self.seed: NDArray[np.uint64] = np.zeros(max_rows, dtype=np.uint64)
         self.temperature: NDArray[np.float32] = np.zeros(max_rows, dtype=np.float32)
@@ -80,6 +91,16 @@ class RowTable:
         self.many_stops: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self._free = list(range(max_rows - 1, -1, -1))
 
+    def read_only(self) -> "RowTable":
+        """The same table, columns and all, through which nothing can be changed."""
+        table = copy.copy(self)
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                view = cast("NDArray[np.generic]", column).view()
+                view.flags.writeable = False
+                setattr(table, name, view)
+        return table
+
     @property
     def num_free(self) -> int:
         """Rows without an owner."""
@@ -87,14 +108,15 @@ class RowTable:
 
     def take(self) -> int:
         """Give a free row to a new owner."""
-        row = self._free.pop()
+        row = self._free[-1]
         self.state[row] = RowState.RUNNING
+        self._free.pop()
         for column in (self.pending, self.submitted, self.computed, self.num_blocks):
             column[row] = 0
         for column in (self.num_host_blocks, self.published, self.cohort, self.num_recent):
             column[row] = 0
         self.last_step[row] = -1
-        self.on_device[row] = self.scattered[row] = False
+        self.on_device[row] = False
         return row
 
     def free(self, row: int) -> None:
@@ -103,11 +125,11 @@ class RowTable:
         self.epoch[row] += 1
         self._free.append(row)
 
-    def owned(self) -> IntArray:
+    def owned(self) -> LongArray:
         """All rows with an owner."""
-        return np.flatnonzero(self.state).astype(np.int32)
+        return np.flatnonzero(self.state)
 
-    def runnable(self) -> IntArray:
+    def runnable(self) -> LongArray:
         """Rows with a token to compute now, outside cohorts.
 
         A row whose last allowed token is sampled has none; a row whose sampling waits for the host
@@ -116,9 +138,9 @@ class RowTable:
         target = self.known + self.pending
         ready = (self.state == int(RowState.RUNNING)) & (self.cohort == 0)
         ready &= (self.submitted < target) & (target < self.limit)
-        return np.flatnonzero(ready).astype(np.int32)
+        return np.flatnonzero(ready)
 
-    def remaining(self, rows: IntArray) -> IntArray:
+    def remaining(self, rows: LongArray) -> IntArray:
         """Tokens known or pending whose KV is not submitted: int32 [len(rows)]."""
         return self.known[rows] + self.pending[rows] - self.submitted[rows]
 
@@ -130,16 +152,45 @@ class RowTable:
             and self.cohort[row] == 0
         )
 
+    # --- blocks -----------------------------------------------------------------------------------
+
     def append_block(self, row: int, tier: Tier, block: int) -> None:
         """Add a block at the end of a row's KV."""
-        index = self.num_blocks[row]
-        self.block_ids[row, index] = block
-        self.block_tiers[row, index] = tier
-        self.num_blocks[row] = index + 1
+        self.append_blocks(np.array([row]), tier, np.array([block], dtype=np.int32))
+
+    def append_blocks(self, rows: LongArray, tier: Tier, blocks: IntArray) -> None:
+        """Add one block at the end of the KV of each of some rows."""
+        at = self.num_blocks[rows]
+        held = self.num_host_blocks[rows]
+        place = held if tier is Tier.HOST else at - held
+        self.block_ids[rows, at] = blocks
+        self.block_tiers[rows, at] = tier
+        self.tier_ids[tier, rows, place] = blocks
+        self.tier_index[tier, rows, place] = at
+        self.num_blocks[rows] = at + 1
         if tier is Tier.HOST:
-            self.num_host_blocks[row] += 1
-        elif self.num_host_blocks[row]:
-            self.scattered[row] = True
+            self.num_host_blocks[rows] = held + 1
+
+    def gather_blocks(self, row: int, target: Tier, blocks: IntArray) -> None:
+        """All of a row's blocks of the other tier have moved: they are `blocks` of `target` now."""
+        count = int(self.num_blocks[row])
+        moved = np.flatnonzero(self.block_tiers[row, :count] != int(target))
+        self.block_ids[row, moved] = blocks
+        self.block_tiers[row, :count] = target
+        self.num_host_blocks[row] = count if target is Tier.HOST else 0
+        self.tier_index[:, row, :count] = FAR
+        self.tier_ids[target, row, :count] = self.block_ids[row, :count]
+        self.tier_index[target, row, :count] = np.arange(count)
+
+    def drop_blocks(self, row: int) -> None:
+        """A row has no blocks any more."""
+        self.tier_index[:, row, : int(self.num_blocks[row])] = FAR
+        self.num_blocks[row] = self.num_host_blocks[row] = 0
+
+    def num_in_tier(self, tier: Tier, rows: LongArray) -> IntArray:
+        """Blocks of each of `rows` in a tier."""
+        host = self.num_host_blocks[rows]
+        return host if tier is Tier.HOST else self.num_blocks[rows] - host
 
     def blocks(self, row: int, tier: Tier) -> IntArray:
         """A row's block ids in one tier, in logical order."""

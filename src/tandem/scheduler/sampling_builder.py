@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.plan.binding import IntArray, LongArray, Penalties, SamplingRows
+from tandem.plan.binding import LongArray, Penalties, SamplingRows
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sequence import Sequence
 from tandem.spec.random import uniform
@@ -22,13 +22,13 @@ class SamplingBuilder:
         self._rows = rows
         self._sequence_of = sequence_of
 
-    def build(self, rows: IntArray, logits_index: LongArray) -> SamplingRows:
+    def build(self, rows: LongArray, logits_index: LongArray) -> SamplingRows:
         """Parameters for sampling the next token of `rows` (before it is counted as pending).
 
         Args:
             logits_index: int64 [len(rows)]; where each row's logits are.
         """
-        r, at = self._rows, rows.astype(np.int64)
+        r, at = self._rows, rows
         special = rows[r.special[at]]
         temperature = r.temperature[at]
         plain = len(special) == 0 and not temperature.any()
@@ -36,7 +36,7 @@ class SamplingBuilder:
         bias, values = self._bias(rows, special)
         return SamplingRows(
             logits_index=logits_index,
-            rows=rows,
+            rows=rows.astype(np.int32),
             greedy=plain,
             temperature=temperature,
             top_p=r.top_p[at],
@@ -60,14 +60,14 @@ class SamplingBuilder:
             numbers[drawn] = uniform(self._rows.seed[chosen], position)
         return numbers
 
-    def _places(self, rows: IntArray, special: IntArray) -> list[tuple[int, int]]:
+    def _places(self, rows: LongArray, special: LongArray) -> list[tuple[int, int]]:
         """(index in `rows`, row) of the rows with rare parameters."""
         if len(special) == 0:
             return []
         members = set(special.tolist())
         return [(i, row) for i, row in enumerate(rows.tolist()) if row in members]
 
-    def _banned(self, rows: IntArray, special: IntArray) -> LongArray:
+    def _banned(self, rows: LongArray, special: LongArray) -> LongArray:
         """Ending tokens of rows that have not reached their least length."""
         r = self._rows
         pairs = [
@@ -78,7 +78,7 @@ class SamplingBuilder:
         ]
         return _pairs(pairs)
 
-    def _bias(self, rows: IntArray, special: IntArray) -> tuple[LongArray, NDArray[np.float32]]:
+    def _bias(self, rows: LongArray, special: LongArray) -> tuple[LongArray, NDArray[np.float32]]:
         entries = [
             (i, token, value)
             for i, row in self._places(rows, special)
@@ -87,7 +87,7 @@ class SamplingBuilder:
         values = np.array([value for _, _, value in entries], dtype=np.float32)
         return _pairs([(i, token) for i, token, _ in entries]), values
 
-    def _penalties(self, rows: IntArray, special: IntArray) -> Penalties | None:
+    def _penalties(self, rows: LongArray, special: LongArray) -> Penalties | None:
         late = special[self._rows.late[special]]
         if len(late) == 0:
             return None

@@ -58,6 +58,7 @@ class Scheduler:
         self._vocab_size, self._eos_ids = vocab_size, eos_ids
         max_blocks = -(-config.max_model_len // config.block_size) + 1
         self.rows = RowTable(config.max_num_seqs, max_blocks)
+        self._facts = self.rows.read_only()
         prefix = PrefixCache(pools, config.block_size, enabled=enable_prefix_caching)
         self.kv = KVManager(self.rows, pools, prefix, config.block_size)
         self.waiting = WaitingQueue()
@@ -148,7 +149,7 @@ class Scheduler:
 
     def _view(self) -> SchedulerView:
         return SchedulerView(
-            self.config, self.rows, self.kv, self.waiting, self.cohorts, not self.flight.busy
+            self.config, self._facts, self.kv, self.waiting, self.cohorts, not self.flight.busy
         )
 
     def _start_moves(self) -> list[StepProgram]:

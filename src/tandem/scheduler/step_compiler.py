@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTemplate, StepProgram
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
 from tandem.plan.validator import validate
@@ -40,6 +40,14 @@ def cached_sweep(num_layers: int, lanes: tuple[LaneShape, ...]) -> ProgramTempla
 
 
 @lru_cache(maxsize=64)
+def cached_transfer(sources: tuple[Tier, ...]) -> ProgramTemplate:
+    """A validated template of page copies."""
+    template = transfer_template(sources)
+    validate(template)
+    return template
+
+
+@lru_cache(maxsize=64)
 def cached_sampling(num_lanes: int) -> ProgramTemplate:
     """A validated sampling template."""
     template = sampling_template(num_lanes)
@@ -54,7 +62,7 @@ class _Sweep:
     record: StepInFlight
     shapes: list[LaneShape] = field(default_factory=list[LaneShape])
     slots: list[LaneSlot] = field(default_factory=list[LaneSlot])
-    sampled: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
+    sampled: dict[int, LongArray] = field(default_factory=dict[int, LongArray])
 
 
 class StepCompiler:
@@ -78,9 +86,9 @@ class StepCompiler:
 
     def sweep(
         self,
-        decode: IntArray,
+        decode: LongArray,
         chunks: list[tuple[int, int]],
-        starts: tuple[IntArray, ...],
+        starts: tuple[LongArray, ...],
         joins: list[Cohort],
     ) -> tuple[list[StepProgram], list[Cohort]]:
         """The forward program, the sampling program if any row reaches its end, new cohorts."""
@@ -116,10 +124,10 @@ class StepCompiler:
         sweep.shapes.append(shape)
         sweep.slots.append(LaneSlot(binding))
         sweep.sampled[MAIN] = built.sampled
-        sweep.record.lanes[MAIN] = self._in_flight(binding.rows)
+        sweep.record.lanes[MAIN] = self._in_flight(built.rows)
         sweep.record.due.add(("done", MAIN))
 
-    def _add_start(self, sweep: _Sweep, rows: IntArray) -> Cohort:
+    def _add_start(self, sweep: _Sweep, rows: LongArray) -> Cohort:
         built = self._lanes.build(rows, [])
         self._submit_rows(sweep, built)
         cohort_id = next(self._cohort_ids)
@@ -154,25 +162,22 @@ class StepCompiler:
             sweep.sampled[lane] = cohort.rows
 
     def _submit_rows(self, sweep: _Sweep, built: BuiltLane) -> None:
-        at = built.binding.rows.astype(np.int64)
-        self._rows.submitted[at] += built.counts
-        self._rows.last_step[at] = sweep.record.step_id
+        self._rows.submitted[built.rows] += built.counts
+        self._rows.last_step[built.rows] = sweep.record.step_id
 
-    def _in_flight(self, rows: IntArray) -> RowsInFlight:
-        at = rows.astype(np.int64)
-        return RowsInFlight(rows, self._rows.epoch[at], self._rows.submitted[at])
+    def _in_flight(self, rows: LongArray) -> RowsInFlight:
+        return RowsInFlight(rows, self._rows.epoch[rows], self._rows.submitted[rows])
 
     # --- sampling ---------------------------------------------------------------------------------
 
     def _sample_sweep(self, sweep: _Sweep) -> StepProgram | None:
         """Sample all rows that can be; rows with unknown history are noted to be sampled late."""
-        parts: list[tuple[int, IntArray, IntArray]] = []
+        parts: list[tuple[int, LongArray, LongArray]] = []
         for lane, rows in sweep.sampled.items():
             if len(rows) == 0:
                 continue
-            index = np.arange(len(rows), dtype=np.int32)
-            at = rows.astype(np.int64)
-            waits = self._rows.late[at] & (self._rows.pending[at] > 0)
+            index = np.arange(len(rows), dtype=np.int64)
+            waits = self._rows.late[rows] & (self._rows.pending[rows] > 0)
             if waits.any():
                 self._note_late(sweep.record.step_id, lane, rows[waits], index[waits])
                 rows, index = rows[~waits], index[~waits]
@@ -180,9 +185,9 @@ class StepCompiler:
                 parts.append((lane, rows, index))
         return self._sampling_program(sweep.record.step_id, parts) if parts else None
 
-    def _note_late(self, step: int, lane: int, rows: IntArray, index: IntArray) -> None:
+    def _note_late(self, step: int, lane: int, rows: LongArray, index: LongArray) -> None:
         epochs = self._rows.epoch[rows].copy()
-        self._flight.late.append(LateRows(step, lane, rows, epochs, index.astype(np.int64)))
+        self._flight.late.append(LateRows(step, lane, rows, epochs, index))
         self._flight.steps[step].due.add(("late", lane))
 
     def late_sampling(self) -> list[StepProgram]:
@@ -196,26 +201,23 @@ class StepCompiler:
                 waiting.append(late)
                 continue
             if len(rows):
-                part = (late.lane, rows, index.astype(np.int32))
+                part = (late.lane, rows, index)
                 ready.append(self._sampling_program(late.forward_step, [part]))
             self._flight.settle(late.forward_step, "late", late.lane)
         self._flight.late = waiting
         return ready
 
     def _sampling_program(
-        self, forward_step: int, parts: list[tuple[int, IntArray, IntArray]]
+        self, forward_step: int, parts: list[tuple[int, LongArray, LongArray]]
     ) -> StepProgram:
         step = self._flight.new_step()
-        payload = tuple(
-            self._sampling.build(rows, index.astype(np.int64)) for _, rows, index in parts
-        )
+        payload = tuple(self._sampling.build(rows, index) for _, rows, index in parts)
         for number, (lane, rows, _) in enumerate(parts):
-            at = rows.astype(np.int64)
-            in_flight = RowsInFlight(rows, self._rows.epoch[at], _NO_TOKENS)
+            in_flight = RowsInFlight(rows, self._rows.epoch[rows], _NO_TOKENS)
             self._flight.sampling[(step, number)] = SamplingInFlight(forward_step, lane, in_flight)
             self._flight.steps[forward_step].due.add((f"tokens{number}", step))
-            self._rows.pending[at] += 1
-            self._rows.on_device[at] = True
+            self._rows.pending[rows] += 1
+            self._rows.on_device[rows] = True
         return StepProgram(
             step,
             cached_sampling(len(parts)),
@@ -238,5 +240,5 @@ class StepCompiler:
                 row, int(self._rows.epoch[row]), target is Tier.HOST, source, blocks, step
             )
             self._rows.last_step[row] = step
-        template = transfer_template(tuple(t.source for t in transfers))
+        template = cached_transfer(tuple(t.source for t in transfers))
         return StepProgram(step, template, transfers=tuple(transfers))

@@ -2,24 +2,59 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from tandem.memory.prefix_cache import CachedBlock
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import LongArray
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
-from tandem.scheduler.kv_manager import BlockNeed, KVManager
+from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.sequence import Sequence
-from tandem.spec.tier import Tier
+
+
+class KVFacts(Protocol):
+    """What may be asked about KV memory."""
+
+    def total(self) -> BlockNeed:
+        """Blocks of both pools."""
+        ...
+
+    def free(self) -> BlockNeed:
+        """Blocks that can be allocated now."""
+        ...
+
+    def returning(self) -> BlockNeed:
+        """Leased blocks: they come free when the steps that name them end."""
+        ...
+
+    def growth(self, row: int, num_tokens: int) -> BlockNeed:
+        """Blocks a row must get to hold `num_tokens` more."""
+        ...
+
+    def one_block_each(self, rows: LongArray) -> BlockNeed:
+        """Blocks that rows take which must get one each."""
+        ...
+
+    def matched(self, sequence: Sequence, device_limit: int) -> list[CachedBlock]:
+        """Cached blocks that a waiting request would start with."""
+        ...
+
+    def admission_need(
+        self, sequence: Sequence, matched: list[CachedBlock], device_limit: int, num_tokens: int
+    ) -> BlockNeed:
+        """Blocks that a waiting request takes from the free ones."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerView:
-    """A moment of the scheduler's state; strategies call only what computes from it.
+    """A moment of the scheduler's state, open to questions only.
 
     Attributes:
+        rows: not writable.
         waiting: accepted requests without a row, in order of rank.
         cohorts: by id.
         idle: nothing is in flight, so nothing will change without a new step.
@@ -27,7 +62,7 @@ class SchedulerView:
 
     config: SchedulerConfig
     rows: RowTable
-    kv: KVManager
+    kv: KVFacts
     waiting: Iterable[Sequence]
     cohorts: Mapping[int, Cohort]
     idle: bool
@@ -37,19 +72,19 @@ class SchedulerView:
         """Blocks that can be allocated now."""
         return self.kv.free()
 
-    def runnable(self) -> IntArray:
+    def runnable(self) -> LongArray:
         """Rows with a token to compute, outside cohorts."""
         return self.rows.runnable()
 
-    def in_state(self, state: RowState) -> IntArray:
+    def in_state(self, state: RowState) -> LongArray:
         """Rows in one state, in order of rank."""
-        return self.by_rank(np.flatnonzero(self.rows.state == int(state)).astype(np.int32))
+        return self.by_rank(np.flatnonzero(self.rows.state == int(state)))
 
-    def by_rank(self, rows: IntArray) -> IntArray:
+    def by_rank(self, rows: LongArray) -> LongArray:
         """Rows sorted so that who goes first comes first."""
         return rows[np.argsort(self.rows.order[rows], kind="stable")]
 
-    def needs_block(self, rows: IntArray) -> IntArray:
+    def needs_block(self, rows: LongArray) -> LongArray:
         """Those of `rows` whose next token starts a block that they do not have yet."""
         r = self.rows
         return rows[r.submitted[rows] >= r.num_blocks[rows] * self.config.block_size]
@@ -58,7 +93,7 @@ class SchedulerView:
         """Blocks a row must get to hold `num_tokens` more."""
         return self.kv.growth(row, num_tokens)
 
-    def one_block_each(self, rows: IntArray) -> BlockNeed:
+    def one_block_each(self, rows: LongArray) -> BlockNeed:
         """Blocks that rows take which must get one each."""
         return self.kv.one_block_each(rows)
 
@@ -79,7 +114,3 @@ class SchedulerView:
     def matched(self, sequence: Sequence, device_limit: int) -> list[CachedBlock]:
         """Cached blocks that a waiting request would start with."""
         return self.kv.matched(sequence, device_limit)
-
-    def has_host_tier(self) -> bool:
-        """True if there is a host pool at all."""
-        return self.kv.pools[Tier.HOST].num_blocks > 0

@@ -8,11 +8,11 @@ from starlette.responses import Response
 
 import tandem
 from tandem.server import chat, completions, models, status, tokens
-from tandem.server.context import ServerContext, context_of
+from tandem.server.context import ServerContext
 from tandem.server.disconnect import ClientGoneError
 from tandem.server.errors import ApiError, api_error
 from tandem.server.middleware import LimitBody, RequireApiKey
-from tandem.spec.errors import EngineDeadError, TandemError
+from tandem.spec.errors import TandemError
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,8 +55,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, EngineDeadError):
-        context_of(request).on_engine_death()
+    del request
     return api_error(error).response()
 
 

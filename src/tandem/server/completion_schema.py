@@ -8,7 +8,7 @@ from tandem.server.errors import ApiError
 from tandem.server.fields import GenerationFields
 from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 
-_DEFAULT_MAX_TOKENS = 16
+DEFAULT_MAX_TOKENS = 16
 
 PromptInput = str | list[int]
 
@@ -51,11 +51,12 @@ class CompletionRequest(GenerationFields):
             )
 
     def sampling(self) -> SamplingParams:
-        """The sampling parameters; log-probabilities are also needed to choose the best."""
+        """The sampling parameters; log-probabilities are also needed to choose the best. Without a
+        limit, it is up to the caller.
+        """
         ranks = self.num_candidates > self.num_samples
         logprobs = 0 if ranks and self.logprobs is None else self.logprobs
-        max_tokens = _DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
-        return self.sampling_params(max_tokens, logprobs)
+        return self.sampling_params(self.max_tokens, logprobs)
 
     def prompts(self) -> list[PromptInput]:
         """One or several prompts, each a text or token ids.

@@ -9,12 +9,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from tandem.engine.frontend.frontend import Job, Prompt
+from tandem.engine.frontend.frontend import Job
 from tandem.engine.frontend.results import Delta, GenerationOutput, SampleOutput
 from tandem.server.answer import Answer, Deltas
 from tandem.server.body import read_body
-from tandem.server.completion_schema import CompletionRequest, PromptInput
+from tandem.server.completion_schema import DEFAULT_MAX_TOKENS, CompletionRequest
 from tandem.server.context import ServerContext, context_of
+from tandem.server.fields import check_sequences
 from tandem.server.logprobs import completion_logprobs
 
 router = APIRouter()
@@ -34,15 +35,18 @@ async def create_completion(request: Request) -> Response:
 
 
 def _jobs(context: ServerContext, body: CompletionRequest) -> list[Job]:
-    sampling = body.sampling()
-    prompts = [_prompt(context, body, prompt) for prompt in body.prompts()]
-    return [Job(prompt, sampling, body.num_candidates, body.priority) for prompt in prompts]
-
-
-def _prompt(context: ServerContext, body: CompletionRequest, prompt: PromptInput) -> Prompt:
-    if isinstance(prompt, str):
-        return context.frontend.text_prompt(prompt, body.add_special_tokens is not False)
-    return context.frontend.token_prompt(prompt)
+    sampling, given, frontend = body.sampling(), body.prompts(), context.frontend
+    check_sequences(len(given), body.num_candidates)
+    prompts = [frontend.prompt(prompt, body.add_special_tokens is not False) for prompt in given]
+    return [
+        Job(
+            prompt,
+            frontend.with_limit(sampling, prompt, DEFAULT_MAX_TOKENS),
+            body.num_candidates,
+            body.priority,
+        )
+        for prompt in prompts
+    ]
 
 
 class CompletionAnswer(Answer[CompletionRequest]):

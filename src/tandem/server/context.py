@@ -1,7 +1,6 @@
 """What every route needs, made once per server."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -18,14 +17,12 @@ class ServerContext:
     """A loaded service behind an API.
 
     Attributes:
-        on_engine_death: called when a request finds the engine dead.
         started_at: Unix time at which the model was loaded.
     """
 
     service: Service
     settings: ServerSettings
     metrics: ServerMetrics
-    on_engine_death: Callable[[], None] = lambda: None
     started_at: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -4,6 +4,7 @@ from starlette.responses import JSONResponse
 
 from tandem.spec.errors import (
     ContextLengthError,
+    EngineDeadError,
     OverloadError,
     RequestError,
     TandemError,
@@ -19,6 +20,7 @@ class ApiError(Exception):
         status: of the HTTP answer.
         message: one line, cause first, remedy second.
         kind, param, code: `type`, `param` and `code` of the error object.
+        retry_after_s: when the same request may succeed, if it may.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class ApiError(Exception):
         kind: str = "invalid_request_error",
         param: str | None = None,
         code: str | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -36,6 +39,7 @@ class ApiError(Exception):
         self.kind = kind
         self.param = param
         self.code = code
+        self.retry_after_s = retry_after_s
 
     def body(self) -> dict[str, object]:
         """The answer's body. What UTF-8 cannot express in a message is escaped."""
@@ -51,7 +55,7 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         """The answer."""
-        headers = {"Retry-After": str(_RETRY_AFTER_S)} if self.status == 503 else {}
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return JSONResponse(self.body(), self.status, headers)
@@ -67,7 +71,16 @@ def api_error(error: Exception) -> ApiError:
         case RequestError():
             return ApiError(400, error.message, param=error.param)
         case OverloadError():
-            return ApiError(503, error.message, kind="overloaded_error", code="overloaded")
+            return ApiError(
+                503,
+                error.message,
+                kind="overloaded_error",
+                code="overloaded",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        case EngineDeadError():
+            # As /health says it: a balancer takes the request elsewhere, this server ends.
+            return ApiError(503, error.message, kind="server_error", code="engine_dead")
         case TandemError():
             return ApiError(500, error.message, kind="server_error", code="engine_error")
         case _:

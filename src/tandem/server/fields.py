@@ -4,11 +4,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tandem.engine.frontend.frontend import MAX_SAMPLES
+from tandem.engine.frontend.prompts import MAX_SAMPLES
 from tandem.server.body import StrictBody, refuse_unknown
 from tandem.server.errors import ApiError
 from tandem.spec.errors import RequestError
 from tandem.spec.sampling import SamplingParams
+
+MAX_SEQUENCES = 2048
+"""Most prompts times samples of one request."""
 
 ServiceTier = Literal["auto", "default", "flex", "priority", "scale"]
 
@@ -110,6 +113,21 @@ class GenerationFields(StrictBody):
         }
         present = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(max_tokens=max_tokens, **present)
+
+
+def check_sequences(num_prompts: int, num_samples: int) -> None:
+    """Refuse a request that asks for too much at once.
+
+    Raises:
+        RequestError: prompts times samples are too many.
+    """
+    if num_prompts * num_samples > MAX_SEQUENCES:
+        raise RequestError(
+            f"{num_prompts} prompts with {num_samples} samples each make "
+            f"{num_prompts * num_samples} sequences, and one request may ask for {MAX_SEQUENCES}; "
+            "send several requests",
+            param="n" if num_samples > num_prompts else "prompt",
+        )
 
 
 def _as_tuple(stop: str | list[str] | None) -> tuple[str, ...]:

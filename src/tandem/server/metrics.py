@@ -11,6 +11,8 @@ from prometheus_client.exposition import generate_latest
 from tandem.engine.frontend.frontend import Job
 from tandem.engine.frontend.generation import Generation
 from tandem.engine.frontend.results import Delta
+from tandem.spec.errors import TandemError
+from tandem.spec.request import FinishReason
 
 _LATENCIES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TOKEN_LATENCIES_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -30,9 +32,8 @@ class ServerMetrics:
         self._kv_usage = Gauge(
             "tandem:kv_cache_usage_perc", "Share of KV blocks in use.", ["tier"], registry=registry
         )
-        self._preemptions = Gauge(
-            "tandem:num_preemptions", "Preemptions since the start.", registry=registry
-        )
+        self._preemptions = Counter("tandem:num_preemptions", "Preemptions.", registry=registry)
+        self._preemptions_seen = 0
         self._first_token_s = Histogram(
             "tandem:time_to_first_token_seconds",
             "From arrival to the first token.",
@@ -59,7 +60,7 @@ class ServerMetrics:
         )
         self._success = Counter(
             "tandem:request_success",
-            "Samples that ended, by reason.",
+            "Samples that ended, by reason; abort: the client left, or the server stopped.",
             ["finished_reason"],
             registry=registry,
         )
@@ -75,10 +76,19 @@ class ServerMetrics:
         """
         self._prompt_tokens.inc(sum(len(job.prompt.token_ids) for job in jobs))
         last_at: dict[tuple[int, int], float] = {}
-        async with aclosing(generation.__aiter__()) as deltas:
-            async for delta in deltas:
-                self._observe(delta, arrived_at, last_at)
-                yield delta
+        num_unended = sum(job.num_samples for job in jobs)
+        reason = FinishReason.ABORT
+        try:
+            async with aclosing(generation.__aiter__()) as deltas:
+                async for delta in deltas:
+                    self._observe(delta, arrived_at, last_at)
+                    num_unended -= delta.finish_reason is not None
+                    yield delta
+        except TandemError:
+            reason = FinishReason.ERROR
+            raise
+        finally:
+            self._success.labels(str(reason)).inc(num_unended)
 
     def _observe(
         self, delta: Delta, arrived_at: float, last_at: dict[tuple[int, int], float]
@@ -100,9 +110,9 @@ class ServerMetrics:
         """All metrics as text; `stats` is what the engine tells about itself."""
         self._running.set(stats["num_running"])
         self._waiting.set(stats["num_waiting"])
-        self._preemptions.set(stats["preemptions"])
+        self._preemptions.inc(stats["preemptions"] - self._preemptions_seen)
+        self._preemptions_seen = stats["preemptions"]
         for tier in stats["tiers"]:
-            total = tier["total_blocks"]
-            usage = 1 - tier["free_blocks"] / total if total else 0.0
-            self._kv_usage.labels(tier["tier"]).set(usage)
+            if total := tier["total_blocks"]:
+                self._kv_usage.labels(tier["location"]).set(1 - tier["free_blocks"] / total)
         return generate_latest(self._registry)

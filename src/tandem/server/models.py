@@ -32,5 +32,5 @@ def _card(context: ServerContext, name: str) -> dict[str, Any]:
         "created": context.started_at,
         "owned_by": "tandem",
         "root": context.service.model_name,
-        "max_model_len": context.service.max_model_len,
+        "max_model_len": context.frontend.max_model_len,
     }

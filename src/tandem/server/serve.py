@@ -76,7 +76,7 @@ def serve_model(
         def stop() -> None:
             server.should_exit = True
 
-        context = ServerContext(service, settings, ServerMetrics(), on_engine_death=stop)
+        context = ServerContext(service, settings, ServerMetrics())
         server.config.app = create_app(context)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -84,6 +84,7 @@ def serve_model(
             print(f"tandem: {line}", file=sys.stderr)
         print(f"tandem: serving {context.model_name} at http://{shown}:{port}/v1", file=sys.stderr)
         sys.stderr.flush()
+        service.frontend.client.on_death(stop)
         try:
             server.run(sockets=[listener])
         except KeyboardInterrupt:

@@ -16,7 +16,6 @@ async def health(request: Request) -> Response:
     death = context.frontend.client.death
     if death is None:
         return JSONResponse({"status": "ok"})
-    context.on_engine_death()
     return JSONResponse({"status": "dead", "reason": death.message}, 503)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from tandem.engine.frontend.frontend import Prompt
+from tandem.engine.frontend.prompts import Prompt
 from tandem.server.body import StrictBody, read_body
 from tandem.server.chat_schema import ChatMessage
 from tandem.server.context import ServerContext, context_of
@@ -38,14 +38,17 @@ async def tokenize(request: Request) -> dict[str, Any]:
     context = context_of(request)
     body = await read_body(request, TokenizeRequest)
     context.check_model(body.model)
-    token_ids = (await asyncio.to_thread(_prompt, context, body)).token_ids
-    tokenizer = context.frontend.tokenizer
-    texts = [tokenizer.token_text(token_id) for token_id in token_ids]
+    return await asyncio.to_thread(_tokenized, context, body)
+
+
+def _tokenized(context: ServerContext, body: TokenizeRequest) -> dict[str, Any]:
+    token_ids = _prompt(context, body).token_ids
+    text_of = context.frontend.tokenizer.token_text
     return {
         "count": len(token_ids),
-        "max_model_len": context.service.max_model_len,
+        "max_model_len": context.frontend.max_model_len,
         "tokens": token_ids,
-        "token_strs": texts if body.return_token_strs else None,
+        "token_strs": [text_of(i) for i in token_ids] if body.return_token_strs else None,
     }
 
 
@@ -56,7 +59,8 @@ async def detokenize(request: Request) -> dict[str, Any]:
     body = await read_body(request, DetokenizeRequest)
     context.check_model(body.model)
     prompt = context.frontend.token_prompt(body.tokens)
-    text = context.frontend.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
+    decode = context.frontend.tokenizer.decode
+    text = await asyncio.to_thread(decode, prompt.token_ids, skip_special_tokens=False)
     return {"prompt": text}
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-_HELP = "use auto, none, cuda, cuda:N, or emulated[:exact|paced][,seed=N][,spec=NAME]"
+_HELP = "use auto, none, cuda, cuda:N, or emulated[:exact|paced][,seed=N][,SPEC]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class AcceleratorChoice:
         mode: how the emulated accelerator runs: all maths in adversarial order, or paced by a
             clock.
         seed: of the emulator's order.
-        spec: name or path of the emulated hardware's description.
+        spec: name or path of the emulated hardware's description; not looked up here.
     """
 
     kind: Literal["auto", "none", "cuda", "emulated"]
@@ -28,7 +28,7 @@ class AcceleratorChoice:
 
 
 def parse_accelerator(text: str) -> AcceleratorChoice:
-    """Read `auto`, `none`, `cuda:1`, `emulated`, `emulated:exact,seed=3`, `emulated:paced,spec=F`.
+    """Read `auto`, `none`, `cuda:1`, `emulated:exact,seed=3`, `emulated:t4`, `emulated:spec=F`.
 
     Raises:
         ConfigError: none of these.
@@ -54,8 +54,8 @@ def _parse_emulated(text: str, rest: str) -> AcceleratorChoice:
             mode = "paced" if part == "paced" else "exact"
         elif key == "seed" and value.isdigit():
             seed = int(value)
-        elif key == "spec" and value:
-            spec = value
+        elif (key == "spec" and value) or "=" not in part:
+            spec = value or part
         else:
             raise ConfigError(
                 f"'{part}' in '{text}' is not understood; {_HELP}", param="accelerator"

@@ -1,9 +1,11 @@
 """Everything a user can choose about an engine, frozen and resolved once."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
+from tandem.spec import forms
 from tandem.spec.errors import ConfigError
 
 KVPlacement = Literal["auto", "device", "host", "split"]
@@ -14,23 +16,48 @@ _PREEMPTION_MODES = ("recompute", "swap")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 _MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
 
+_FORMS: dict[str, forms.Form] = {
+    "model": forms.path_text,
+    "accelerator": forms.text,
+    "gpu_memory": forms.size_text,
+    "cpu_memory": forms.size_text,
+    "gpu_margin": forms.size_text,
+    "dtype": forms.text,
+    "max_model_len": forms.optional(forms.whole_number),
+    "seed": forms.whole_number,
+    "load_format": forms.text,
+    "max_num_seqs": forms.whole_number,
+    "max_num_batched_tokens": forms.whole_number,
+    "block_size": forms.whole_number,
+    "strategy": forms.text,
+    "kv_placement": forms.text,
+    "preemption_mode": forms.text,
+    "enable_prefix_caching": forms.flag,
+    "max_num_queued_reqs": forms.optional(forms.whole_number),
+    "overlap": forms.flag,
+    "tensor_parallel_size": forms.whole_number,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """One engine's configuration; the command line's engine flags are these fields.
 
-    Sizes are written as people write them (`12GiB`) or `auto`. The fields hold plain JSON values
-    only, so that a configuration can be handed to a child process as text.
+    Sizes are written as people write them (`12GiB`) or `auto`; whole numbers are bytes. The fields
+    hold plain JSON values only, so that a configuration can be handed to a child process as text.
 
     Attributes:
         model: directory of a model in Hugging Face layout, an id in the local Hugging Face cache,
             or `demo` for the packaged model.
         accelerator: `auto`, `cuda[:N]`, `emulated[:SPEC]` or `none`.
         gpu_memory, cpu_memory: memory that Tandem may use on the accelerator and in host DRAM.
+            `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
+            of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
-        dtype: element type to compute in, or `auto` for the checkpoint's.
+        dtype: element type to compute in. `auto` is the checkpoint's; where the host does the
+            maths, float32 if the weights then take at most a third of free memory (ADR 0007).
         max_model_len: most tokens of prompt and output together; None for the model's own limit.
-        seed: from which requests without a seed of their own derive theirs.
+        seed: from which requests without a seed of their own derive theirs, and dummy weights.
         load_format: `auto`, `safetensors`, or `dummy` for reproducible random weights.
         max_num_seqs: most sequences that run at once.
         max_num_batched_tokens: most tokens computed in one step.
@@ -43,7 +70,7 @@ class EngineConfig:
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
 
     Raises:
-        ConfigError: a value outside its range (names the parameter).
+        ConfigError: a value of the wrong type or outside its range (names the parameter).
     """
 
     model: str
@@ -67,6 +94,7 @@ class EngineConfig:
     tensor_parallel_size: int = 1
 
     def __post_init__(self) -> None:
+        forms.apply_forms(self, _FORMS, ConfigError)
         _at_least(self.max_model_len, 1, "max_model_len")
         _at_least(self.max_num_seqs, 1, "max_num_seqs")
         _at_least(self.max_num_batched_tokens, 1, "max_num_batched_tokens")
@@ -95,11 +123,23 @@ class EngineConfig:
         Raises:
             ConfigError: a key that is no field, or a value out of range.
         """
-        values = json.loads(text)
-        unknown = set(values) - {field.name for field in fields(EngineConfig)}
+        return EngineConfig.from_options(json.loads(text))
+
+    @staticmethod
+    def from_options(options: Mapping[str, Any]) -> "EngineConfig":
+        """A configuration from its fields by name; `model` must be among them.
+
+        Raises:
+            ConfigError: a name that is no field, or a value out of range.
+        """
+        known = [field.name for field in fields(EngineConfig)]
+        unknown = set(options) - set(known)
         if unknown:
-            raise ConfigError(f"unknown engine option '{min(unknown)}'; see tandem serve --help")
-        return EngineConfig(**values)
+            name = min(unknown)
+            raise ConfigError(
+                f"unknown engine option '{name}'; use some of: {', '.join(known)}", param=name
+            )
+        return EngineConfig(**options)
 
 
 def _at_least(value: int | None, minimum: int, param: str) -> None:

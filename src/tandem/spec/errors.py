@@ -36,4 +36,4 @@ class OverloadError(TandemError):
 
 
 class EngineDeadError(TandemError):
-    """The engine has stopped; running requests were failed with this error (HTTP 500)."""
+    """The engine has stopped; running requests were failed with this error (HTTP 503)."""

@@ -11,9 +11,11 @@ UintArray = NDArray[np.uint64]
 
 _MASK = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
+# Columns: words 0 and 2 of the counter go through a round together, each with its own constants.
+_MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
+_WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint32)
 _ROUNDS = 10
+_WEYL_OF_ROUND = np.arange(_ROUNDS, dtype=np.uint32)[:, None, None] * _WEYL
 # The last counter word keeps the uses apart.
 _UNIFORM, _DERIVE = 0, 1
 
@@ -28,14 +30,23 @@ def philox4x32(counter: UintArray, key: UintArray) -> UintArray:
     Returns:
         uint64 [..., 4], each below 2**32 and uniformly distributed.
     """
-    c0, c1, c2, c3 = (counter[..., i] for i in range(4))
-    k0, k1 = key[..., 0], key[..., 1]
-    for _ in range(_ROUNDS):
-        product0, product1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
-        c0, c2 = (product1 >> _SHIFT) ^ c1 ^ k0, (product0 >> _SHIFT) ^ c3 ^ k1
-        c1, c3 = product1 & _MASK, product0 & _MASK
-        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
-    return np.stack((c0, c1, c2, c3), axis=-1)
+    flat = counter.reshape(-1, 4).T
+    even, odd = flat[::2].copy(), flat[1::2].copy()
+    first_key = np.ascontiguousarray(key.reshape(-1, 2).T, np.uint32)
+    keys = (first_key + _WEYL_OF_ROUND).astype(np.uint64)  # 32 bits wrap as they should
+    # Operands of full shape in buffers made once: for some hundred counters, a round is as long as
+    # the calls that it takes.
+    multipliers = np.broadcast_to(_MULTIPLIERS, even.shape).copy()
+    product = np.empty_like(even)
+    for round_key in keys:
+        np.multiply(even, multipliers, out=product)
+        np.right_shift(product, _SHIFT, out=even[::-1])
+        np.bitwise_xor(even, odd, out=even)
+        np.bitwise_xor(even, round_key, out=even)
+        np.bitwise_and(product, _MASK, out=odd[::-1])
+    words = np.empty((flat.shape[1], 4), np.uint64)
+    words[:, ::2], words[:, 1::2] = even.T, odd.T
+    return words.reshape(counter.shape)
 
 
 def uniform(seeds: UintArray, positions: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -45,9 +56,8 @@ def uniform(seeds: UintArray, positions: NDArray[np.int64]) -> NDArray[np.float6
         seeds: uint64 [n].
         positions: int64 [n], at least 0.
     """
-    n = len(seeds)
     position = positions.astype(np.uint64)
-    words = philox4x32(_counter(position, np.zeros(n, np.uint64), _UNIFORM), _split(seeds))
+    words = philox4x32(_counter(position, 0, _UNIFORM), _split(seeds))
     high, low = words[:, 0] >> np.uint64(5), words[:, 1] >> np.uint64(6)
     return ((high << np.uint64(26)) | low).astype(np.float64) * 2.0**-53
 
@@ -62,14 +72,18 @@ def derive_seed(engine_seed: int, request_index: int, child: int) -> int:
     """
     seeds = np.array([engine_seed % 2**64], np.uint64)
     index = np.array([request_index % 2**64], np.uint64)
-    words = philox4x32(_counter(index, np.array([child], np.uint64), _DERIVE), _split(seeds))
+    words = philox4x32(_counter(index, child, _DERIVE), _split(seeds))
     return int(words[0, 0]) << 32 | int(words[0, 1])
 
 
 def _split(values: UintArray) -> UintArray:
-    return np.stack((values & _MASK, values >> _SHIFT), axis=-1)
+    words = np.empty((len(values), 2), np.uint64)
+    words[:, 0], words[:, 1] = values & _MASK, values >> _SHIFT
+    return words
 
 
-def _counter(low: UintArray, high: UintArray, use: int) -> UintArray:
-    upper = np.stack((high, np.full_like(high, use)), axis=-1)
-    return np.concatenate((_split(low), upper), axis=-1)
+def _counter(low: UintArray, high: int, use: int) -> UintArray:
+    words = np.empty((len(low), 4), np.uint64)
+    words[:, 0], words[:, 1] = low & _MASK, low >> _SHIFT
+    words[:, 2], words[:, 3] = high, use
+    return words

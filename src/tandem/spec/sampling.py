@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tandem.spec import forms
 from tandem.spec.errors import RequestError
 
 MAX_LOGPROBS = 20
@@ -10,6 +11,25 @@ MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_COUNT = 2**31 - 1
 """Counts and token ids lie in 32-bit columns on every device."""
+
+_FORMS: dict[str, forms.Form] = {
+    "max_tokens": forms.optional(forms.whole_number),
+    "min_tokens": forms.whole_number,
+    "temperature": forms.number,
+    "top_p": forms.number,
+    "top_k": forms.whole_number,
+    "min_p": forms.number,
+    "repetition_penalty": forms.number,
+    "presence_penalty": forms.number,
+    "frequency_penalty": forms.number,
+    "logit_bias": forms.or_empty(forms.numbers_by_id),
+    "seed": forms.optional(forms.whole_number),
+    "stop": forms.or_empty(forms.texts),
+    "stop_token_ids": forms.or_empty(forms.whole_numbers),
+    "ignore_eos": forms.flag,
+    "include_stop_str_in_output": forms.flag,
+    "logprobs": forms.optional(forms.whole_number),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +41,11 @@ class SamplingParams:
     alternatives to return (0: only the sampled token's), None for none.
     `seed is None` lets the engine derive one from its own seed and the request's number.
 
+    `stop` may also be given as one string, `logit_bias` as a mapping; any sequence stands for a
+    tuple, and None for an empty one. The fields then hold tuples.
+
     Raises:
-        RequestError: a value outside its range (names the parameter).
+        RequestError: a value of the wrong type or outside its range (names the parameter).
     """
 
     max_tokens: int | None = 16
@@ -43,6 +66,7 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
+        forms.apply_forms(self, _FORMS, RequestError)
         _check(
             self.max_tokens is None or 1 <= self.max_tokens <= MAX_COUNT,
             "max_tokens",

@@ -52,3 +52,27 @@ def test_too_long_a_message_is_an_error_and_forgotten(
 def test_no_answer_to_an_impossible_message(commands: Commands) -> None:
     ran = commands.run("chat", "--message", "word " * 600)
     assert (ran.status, ran.err.count("\n")) == (2, 1)
+
+
+def test_the_default_length_is_cut_to_what_the_context_leaves(
+    commands: Commands, tokenizer: Tokenizer
+) -> None:
+    message = "word " * 400
+    assert commands.run("chat", "--message", message).status == 0
+    (request,) = commands.core.requests
+    assert request.sampling.max_tokens == 512 - len(request.prompt_token_ids) < 128
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--stop-token-ids", "4096"], "outside the model's vocabulary"),
+        (["--message", "word " * 20_000], "bytes"),
+    ],
+)
+def test_mistakes_are_found_before_the_weights_are_read(
+    commands: Commands, args: list[str], message: str
+) -> None:
+    ran = commands.run("chat", *args)
+    assert (ran.status, commands.configs) == (2, [])
+    assert message in ran.err

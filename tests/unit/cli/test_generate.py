@@ -1,10 +1,12 @@
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import SAID, Commands
 
+import tandem
 from tandem.engine.frontend.tokenizer import Tokenizer
 
 
@@ -113,6 +115,9 @@ BAD = [
     (["--prompt", "a", "--max-tokens", "x"], "Invalid value for '--max-tokens'"),
     (["--prompt", "a", "--stop-token-ids", "x"], "--stop-token-ids must be numbers"),
     (["--prompt", "a", "--n", "0"], "n must be between 1"),
+    (["--prompt", "a", "--stop", ""], "stop must be non-empty strings"),
+    (["--prompt", "a", "--stop-token-ids", "4096"], "outside the model's vocabulary"),
+    (["--prompt", "word " * 20_000], "bytes"),
     (["--prompt", "a", "--logprobs", "1"], "add --json"),
     (["--prompt", "a", "--wat"], "No such option"),
     (["--prompt", "a", "--tensor-parallel-size", "2"], "tensor_parallel_size 2 is not supported"),
@@ -132,3 +137,102 @@ def test_bad_input_is_one_line_and_status_2(
     assert ran.err.startswith("tandem: error: ")
     assert ran.err.count("\n") == 1
     assert message in ran.err
+
+
+# What needs the loaded engine: the context that memory allows.
+NEEDS_THE_ENGINE = "600 tokens"
+
+
+@pytest.mark.parametrize(
+    "args", [args for args, message in BAD if message != NEEDS_THE_ENGINE], ids=str
+)
+def test_mistakes_are_found_before_the_weights_are_read(
+    commands: Commands, args: list[str]
+) -> None:
+    commands.run("generate", *args)
+    assert commands.configs == []
+
+
+def test_the_default_length_is_cut_to_what_the_context_leaves(commands: Commands) -> None:
+    prompts = json.dumps([[5] * 500, [6]])
+    assert commands.run("generate", "--prompt-ids", prompts, "--json").status == 0
+    assert [request.sampling.max_tokens for request in commands.core.requests] == [12, 128]
+
+
+def test_a_stop_string_in_the_environment_may_hold_blanks(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TANDEM_STOP", "brown fox")
+    assert commands.run("generate", "--prompt", "a").out == "The quick \n"
+    monkeypatch.setenv("TANDEM_STOP", '["lazy dog", "jumps over"]')
+    assert commands.run("generate", "--prompt", "a").out == "The quick brown fox \n"
+    monkeypatch.setenv("TANDEM_STOP", "[INST]")
+    assert commands.run("generate", "--prompt", "a").out == SAID + "\n"
+    monkeypatch.setenv("TANDEM_STOP_TOKEN_IDS", "7,8")
+    monkeypatch.setenv("TANDEM_STOP", "brown fox")
+    assert commands.run("generate", "--prompt", "a", "--stop", "dog").out != "The quick \n"
+    assert commands.core.requests[-1].sampling.stop_token_ids == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("flags", "notes"),
+    [
+        ("--n 3", ["all 3 samples are the same at temperature 0"]),
+        ("--top-p 0.9 --top-k 5", ["--top-p changes nothing", "--top-k changes nothing"]),
+        ("--min-p 0.1", ["--min-p changes nothing"]),
+        ("--n 3 --top-p 0.9 --temperature 0.5", []),
+        ("--top-k -1", []),
+    ],
+)
+def test_flags_without_an_effect_are_mentioned(
+    commands: Commands, flags: str, notes: list[str]
+) -> None:
+    ran = commands.run("generate", "--prompt", "a", *flags.split())
+    assert ran.status == 0
+    lines = ran.err.splitlines()
+    assert len(lines) == len(notes)
+    for line, note in zip(lines, notes, strict=True):
+        assert line.startswith(f"tandem: note: {note}")
+
+
+@pytest.fixture
+def without_tokenizer(tmp_path: Path) -> str:
+    demo = Path(tandem.__file__).parent / "assets" / "demo-model"
+    shutil.copy(demo / "config.json", tmp_path)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--prompt-ids", "[5]"], "there is no text to print; add --json"),
+        (["--prompt-ids", "[5]", "--json", "--stop", "x"], "no stop string can be found"),
+        (["--prompt", "a", "--json"], "give prompts as token ids"),
+    ],
+)
+def test_text_without_a_tokenizer_is_refused_before_the_load(
+    commands: Commands, without_tokenizer: str, args: list[str], message: str
+) -> None:
+    ran = commands.run("generate", without_tokenizer, *args)
+    assert (ran.status, ran.err.count("\n"), commands.configs) == (2, 1, [])
+    assert message in ran.err
+
+
+def test_token_ids_without_a_tokenizer(commands: Commands, without_tokenizer: str) -> None:
+    args = ("--prompt-ids", "[5]", "--json", "--max-tokens", "2")
+    (output,) = json.loads(commands.run("generate", without_tokenizer, *args).out)["outputs"]
+    assert (len(output["token_ids"]), output["text"]) == (2, "")
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"], ["--n", "2"]], ids=str)
+def test_a_full_disk_is_one_line(
+    commands: Commands, extra: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        args = ("--prompt", "a", "--temperature", "0.5", *extra)
+        ran = commands.run("generate", *args)
+        assert ran.status == 2
+        assert ran.err.startswith("tandem: error: cannot write the output: No space left on device")
+        assert ran.err.count("\n") == 1
+    assert commands.core.closed

@@ -13,7 +13,7 @@ from tandem.cli.sampling_flags import SAMPLING_FLAGS
 from tandem.spec.config import EngineConfig
 from tandem.spec.sampling import SamplingParams
 
-COMMANDS = ["generate", "chat", "serve", "collect-env"]
+COMMANDS = ["generate", "chat", "serve", "bench", "collect-env"]
 
 
 @pytest.mark.parametrize("args", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])
@@ -116,3 +116,26 @@ def test_bad_server_settings(commands: Commands, args: list[str], message: str) 
     ran = commands.run("serve", *args)
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert message in ran.err
+
+
+def test_a_full_disk_is_one_line() -> None:
+    """Also at the interpreter's end, which writes what is left."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "tandem", "--version"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "No space left on device" in result.stderr
+
+
+def test_a_repeatable_flags_twin_is_one_value_or_a_json_list(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TANDEM_API_KEY", '["a key", ""]')
+    ran = commands.run("serve", "--port", "0")
+    assert (ran.status, "an API key is empty" in ran.err) == (2, True)

@@ -16,6 +16,7 @@ class FakeEvent:
     """Completes when the test says so."""
 
     completed: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
 
     def record(self, stream: "FakeStream") -> None:
         stream.recorded.append(self)
@@ -24,6 +25,8 @@ class FakeEvent:
 
     def synchronize(self) -> None:
         assert self.completed.wait(10)
+        if self.error is not None:
+            raise self.error
 
 
 @dataclass(eq=False)
@@ -51,11 +54,16 @@ class Harness:
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
         self.reports: list[str] = []
         self.reported = threading.Condition()
-        self.driver: cuda.CudaDriver[str] = cuda.CudaDriver(torch.device("cpu"), self._report)
+        self.driver: cuda.CudaDriver[str] = cuda.CudaDriver(
+            torch.device("cpu"), self._report, self._fail
+        )
 
     def _make_stream(self, device: torch.device) -> FakeStream:
         self.streams.append(FakeStream())
         return self.streams[-1]
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        self._report(f"{name}: {error}")
 
     def _report(self, name: str) -> None:
         with self.reported:
@@ -116,6 +124,22 @@ def test_completions_are_reported_in_order_of_each_queue(harness: Harness) -> No
     harness.await_reports(5)
     assert harness.reports == [f"op {value}" for value in range(1, 6)]
     assert harness.driver.wait(Queue.D2H, Queue.ACCEL, 3)
+    harness.driver.close()
+
+
+def test_a_device_error_is_reported_and_does_not_hang_the_close(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def synchronize(device: torch.device) -> None:
+        raise RuntimeError("illegal access, again")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    harness.accel.immediate = False
+    harness.driver.done(Queue.ACCEL, 1, "pre")
+    harness.accel.recorded[0].error = RuntimeError("illegal access")
+    harness.accel.recorded[0].completed.set()
+    harness.await_reports(1)
+    assert harness.reports == ["pre: illegal access"]
     harness.driver.close()
 
 

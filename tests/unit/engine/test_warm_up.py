@@ -1,19 +1,27 @@
-"""The largest step, and the prediction of what it takes."""
+"""The largest step: it is reached, stays within the prediction, and nothing grows after it."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 import torch
 
-from tandem.engine.warm_up import run_largest_step
-from tandem.memory.page import KVPageSpec
+from tandem.engine.build import scheduler_config
+from tandem.engine.memory_plan import Capacities, MemoryPlan, largest_step, plan_memory
+from tandem.engine.warm_up import run_largest_steps, warm_up_blocks
 from tandem.memory.workspace import workspace_bytes
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
-from tandem.models.weights import allocate_weights
-from tandem.runtime.assemble import MachineSizes, on_exact_emulator
+from tandem.models.weights import allocate_weights, torch_dtype
+from tandem.runtime.assemble import Assembled, MachineSizes, on_exact_emulator
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
+from tandem.spec.errors import EngineDeadError
 from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.parameters import weight_bytes
+from tandem.spec.units import MIB
 
-SPEC = ModelSpec(
+WIDE = ModelSpec(
     architecture="llama",
     vocab_size=300,
     hidden_size=32,
@@ -21,22 +29,78 @@ SPEC = ModelSpec(
     num_heads=4,
     num_kv_heads=2,
     head_dim=8,
-    intermediate_size=64,
+    intermediate_size=128,
     max_positions=256,
     rope=RopeSpec(),
     dtype=DType.FLOAT32,
 )
+SPECS = {
+    "wide mlp": WIDE,
+    "wide attention": replace(WIDE, intermediate_size=16, num_heads=16),
+    "wide head": replace(WIDE, vocab_size=20_000),
+    "qk norm": replace(WIDE, architecture="qwen3", qk_norm=True, intermediate_size=16),
+}
+CONFIG = EngineConfig(
+    "m", max_num_seqs=5, max_num_batched_tokens=100, block_size=16, max_model_len=200
+)
 
 
-def test_the_largest_step_runs_and_stays_within_the_predicted_workspace() -> None:
-    config = EngineConfig("m", max_num_seqs=5, max_num_batched_tokens=100, block_size=16)
-    weights = allocate_weights(SPEC, torch.float32, torch.device("cpu"))
-    fill_dummy_weights(weights, SPEC, 0, None)
-    page = KVPageSpec.of_model(SPEC, dtype=DType.FLOAT32, block_size=16)
-    blocks = config.max_num_seqs + page.blocks_for_tokens(config.max_num_batched_tokens)
-    predicted = workspace_bytes(SPEC, DType.FLOAT32, 100, config.max_num_seqs)
-    sizes = MachineSizes(page, blocks, 0, config.max_num_seqs, workspace_bytes=predicted)
-    assembled = on_exact_emulator(Model(SPEC, weights), sizes, seed=0)
-    ended = run_largest_step(assembled.executor, Model(SPEC, weights), config, blocks)
-    assert ended == config.max_num_seqs
-    assert 0 < assembled.machine.arena.peak_bytes <= predicted
+def planned(spec: ModelSpec, config: EngineConfig, dtype: DType) -> MemoryPlan:
+    capacities = Capacities(64 * MIB, 64 * MIB, real=False)
+    return plan_memory(config, spec, dtype, weight_bytes(spec, dtype), capacities)
+
+
+def warm(
+    spec: ModelSpec,
+    config: EngineConfig,
+    dtype: DType = DType.FLOAT32,
+    workspace: Callable[[int], int] = lambda size: size,
+    seed: int = 0,
+) -> tuple[Assembled, int]:
+    """Runs the largest steps; returns the executor and what was set aside for activations."""
+    memory = planned(spec, config, dtype)
+    weights = allocate_weights(spec, torch_dtype(dtype), torch.device("cpu"))
+    fill_dummy_weights(weights, spec, 0, None)
+    size = workspace(memory.workspace_bytes)
+    plan = memory.plan
+    sizes = MachineSizes(
+        memory.page, plan.device_blocks, plan.host_blocks, config.max_num_seqs, workspace_bytes=size
+    )
+    assembled = on_exact_emulator(Model(spec, weights), sizes, seed)
+    limits = scheduler_config(plan, config, spec)
+    blocks = warm_up_blocks(limits, memory)
+    ended = run_largest_steps(assembled.executor, spec.vocab_size, limits, plan.strategy, blocks)
+    assert ended == 2 * config.max_num_seqs
+    return assembled, size
+
+
+@pytest.mark.parametrize("strategy", ["gpu-only", "ride-along", "rendezvous"])
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.BFLOAT16])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+def test_the_prediction_is_above_the_peak_but_not_far(
+    spec: ModelSpec, dtype: DType, strategy: str
+) -> None:
+    assembled, predicted = warm(spec, replace(CONFIG, strategy=strategy), dtype)
+    peak = assembled.machine.arena.peak_bytes
+    assert peak <= predicted <= 1.15 * peak
+    assert assembled.machine.arena.live_bytes < peak
+
+
+@pytest.mark.parametrize("strategy", ["gpu-only", "ride-along", "rendezvous"])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+def test_a_prediction_that_is_too_low_fails(spec: ModelSpec, strategy: str) -> None:
+    config = replace(CONFIG, strategy=strategy)
+    assembled, _ = warm(spec, config)
+    needed = assembled.machine.arena.peak_bytes
+    with pytest.raises(EngineDeadError, match="ArenaOverflowError"):
+        warm(spec, config, workspace=lambda size: needed - 1)
+    assert warm(spec, config, workspace=lambda size: needed)[1] == needed
+
+
+def test_cohorts_need_memory_on_top_of_the_main_lane_s_tokens() -> None:
+    config = replace(CONFIG, strategy="rendezvous")
+    step = largest_step(config, Capacities(MIB, MIB, real=False))
+    assert step.cohort_tokens == config.max_num_seqs
+    without = workspace_bytes(WIDE, DType.FLOAT32, replace(step, cohort_tokens=0))
+    with pytest.raises(EngineDeadError, match="ArenaOverflowError"):
+        warm(WIDE, config, workspace=lambda size: without)

@@ -27,6 +27,7 @@ from tandem.spec.errors import (
     RequestError,
     TandemError,
 )
+from tandem.spec.progress import Progress
 from tandem.spec.request import EngineRequest, FinishReason, RequestOutput
 from tandem.spec.sampling import SamplingParams
 
@@ -42,7 +43,7 @@ def request(
 
 
 def in_process(model: str = "fake") -> EngineClient:
-    return InProcessClient(lambda: build(EngineConfig(model)))
+    return InProcessClient(lambda report: build(EngineConfig(model), report))
 
 
 def in_child(model: str = "fake") -> EngineClient:
@@ -66,6 +67,11 @@ def client(start: Start) -> Iterator[EngineClient]:
 
 def follow(client: EngineClient, request: EngineRequest) -> list[RequestOutput]:
     return list(client.stream(client.submit(request)))
+
+
+def interrupt_main_thread() -> None:
+    """As Ctrl-C does; unlike `_thread.interrupt_main` it also wakes a thread that waits."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def tokens(outputs: list[RequestOutput]) -> list[int]:
@@ -149,6 +155,22 @@ def test_a_crash_fails_all_requests_and_later_ones(client: EngineClient) -> None
     assert client.death is not None
 
 
+def test_a_death_is_told_without_a_request(start: Start) -> None:
+    client = start()
+    died, told_late = threading.Event(), threading.Event()
+    client.on_death(died.set)
+    assert not died.is_set()
+    if isinstance(client, ProcessClient):
+        os.kill(client.pid, signal.SIGKILL)
+    else:
+        client.submit(request("crash", CRASH_TOKEN))
+    assert died.wait(20)
+    client.on_death(told_late.set)
+    assert told_late.is_set()
+    assert client.death is not None
+    client.close()
+
+
 def test_closing_fails_what_runs(start: Start) -> None:
     client = start()
     mailbox = client.submit(request("a", FOREVER_TOKEN))
@@ -169,13 +191,79 @@ def test_load_errors_come_back_as_their_own_class(start: Start) -> None:
 
 def test_the_core_lives_on_one_thread_that_is_not_the_callers() -> None:
     core = FakeCore()
-    client = InProcessClient(lambda: core)
+    client = InProcessClient(lambda _: core)
     for name in ("a", "b"):
         follow(client, request(name))
     client.close()
     assert core.closed
     assert len(core.step_threads) == 1
     assert threading.get_ident() not in core.step_threads
+
+
+def test_an_interrupt_while_loading_ends_the_load_first() -> None:
+    """The interpreter cannot end in peace beside a thread that computes."""
+    ended = threading.Event()
+
+    def build_for_ever(progress: Progress) -> FakeCore:
+        try:
+            interrupt_main_thread()
+            while True:
+                progress("loading weights", 1, 2)
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        InProcessClient(build_for_ever)
+    assert ended.is_set()
+
+
+def test_an_interrupt_just_before_the_load_is_done_closes_the_engine() -> None:
+    core, interrupted = FakeCore(), threading.Event()
+    handler = signal.signal(signal.SIGINT, lambda *_: _interrupt(interrupted))
+
+    def build_slowly(progress: Progress) -> FakeCore:
+        interrupt_main_thread()
+        interrupted.wait()
+        return core
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            InProcessClient(build_slowly)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert core.closed
+
+
+def _interrupt(interrupted: threading.Event) -> None:
+    interrupted.set()
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("loading", [False, True])
+def test_an_impatient_second_interrupt_changes_nothing(loading: bool) -> None:
+    ended = threading.Event()
+
+    def interrupt_the_wait() -> None:
+        while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            threading.Event().wait(0.001)
+        interrupt_main_thread()
+
+    def build_under_interrupts(progress: Progress) -> FakeCore:
+        core = FakeCore()
+        if loading:
+            interrupt_main_thread()
+        core.close = close_under_interrupts
+        return core
+
+    def close_under_interrupts() -> None:
+        interrupt_the_wait()
+        interrupt_the_wait()
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        InProcessClient(build_under_interrupts).close()
+    assert ended.is_set()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_progress_of_the_load_reaches_the_caller() -> None:

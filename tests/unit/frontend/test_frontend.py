@@ -21,6 +21,7 @@ from tandem.spec.request import FinishReason, RequestOutput
 from tandem.spec.sampling import SamplingParams
 
 EOS = 1
+MAX_MODEL_LEN = 512
 SAID = "The quick brown fox jumps over the lazy dog. 🦜 The end."
 
 
@@ -34,8 +35,8 @@ def core(tokenizer: Tokenizer) -> FakeCore:
 
 @pytest.fixture
 def frontend(core: FakeCore, tokenizer: Tokenizer) -> Iterator[Frontend]:
-    client = InProcessClient(lambda: core)
-    yield Frontend(client, tokenizer, VOCAB_SIZE)
+    client = InProcessClient(lambda _: core)
+    yield Frontend(client, tokenizer, VOCAB_SIZE, MAX_MODEL_LEN)
     client.close()
 
 
@@ -100,8 +101,8 @@ def test_length_and_a_held_back_beginning_of_a_stop_string(frontend: Frontend) -
 
 
 def test_outputs_come_in_the_order_of_prompts_and_samples(tokenizer: Tokenizer) -> None:
-    client = InProcessClient(FakeCore)
-    frontend = Frontend(client, tokenizer, VOCAB_SIZE)
+    client = InProcessClient(lambda _: FakeCore())
+    frontend = Frontend(client, tokenizer, VOCAB_SIZE, MAX_MODEL_LEN)
     params = [SamplingParams(max_tokens=n, seed=5) for n in (9, 1, 4)]
     jobs = [Job(frontend.token_prompt([40 + i]), p, 2) for i, p in enumerate(params)]
     outputs = run(frontend, *jobs)
@@ -198,13 +199,39 @@ def test_the_engines_death_reaches_every_caller(frontend: Frontend) -> None:
 
 
 def test_without_a_tokenizer_token_ids_still_work() -> None:
-    client = InProcessClient(FakeCore)
-    frontend = Frontend(client, None, VOCAB_SIZE)
+    client = InProcessClient(lambda _: FakeCore())
+    frontend = Frontend(client, None, VOCAB_SIZE, MAX_MODEL_LEN)
     (output,) = run(frontend, Job(frontend.token_prompt([9]), SamplingParams(max_tokens=3)))
     with pytest.raises(RequestError, match="no tokenizer"):
         frontend.text_prompt("hello")
+    with pytest.raises(RequestError, match="no stop string can be found"):
+        run(frontend, Job(frontend.token_prompt([9]), SamplingParams(stop="END")))
     client.close()
     assert (output.outputs[0].text, output.outputs[0].token_ids) == ("", (9, 9, 9))
+
+
+def test_more_than_the_queue_ever_holds_is_refused_for_good(tokenizer: Tokenizer) -> None:
+    """Not as overload, which invites the caller to come back with the same."""
+    client = InProcessClient(lambda _: FakeCore())
+    frontend = Frontend(client, tokenizer, VOCAB_SIZE, MAX_MODEL_LEN, max_queued=4)
+    prompt, params = frontend.token_prompt([9]), SamplingParams(max_tokens=1)
+    assert len(run(frontend, Job(prompt, params, 4))[0].outputs) == 4
+    for jobs in ([Job(prompt, params, 5)], [Job(prompt, params, 2)] * 3):
+        with pytest.raises(RequestError, match="queue never holds more than 4") as caught:
+            frontend.start(jobs)
+        assert caught.value.param == "n"
+    client.close()
+
+
+def test_the_default_limit_leaves_given_ones_alone(frontend: Frontend) -> None:
+    prompt = frontend.token_prompt([5] * (MAX_MODEL_LEN - 7))
+
+    def limit(**values: int | None) -> int | None:
+        return frontend.with_limit(SamplingParams(**values), prompt, 128).max_tokens
+
+    assert limit(max_tokens=None) == 7
+    assert limit(max_tokens=100) == 100
+    assert limit(max_tokens=None, min_tokens=9) == 9
 
 
 @given(

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from tandem.engine.frontend import tokenizer_files
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
-from tandem.spec.errors import ConfigError, ModelError, RequestError
+from tandem.spec.errors import ConfigError, ContextLengthError, ModelError, RequestError
 
 TEXTS = ["Hello world", " two  spaces\n\n", "naïve 🦜 日本語", "<|user|>\nhi<|end|>", "x = f(1, 2)"]
 CHAT = [
@@ -157,3 +159,46 @@ def test_unpaired_surrogates_are_refused(tokenizer: Tokenizer, text: str) -> Non
     with pytest.raises(RequestError, match="not valid Unicode") as caught:
         tokenizer.encode("abc" + text)
     caught.value.message.encode("utf-8")
+
+
+def test_a_long_text_leaves_other_threads_running(tokenizer: Tokenizer) -> None:
+    """Tokenizing must not hold the interpreter lock: a server would not even answer /health."""
+    text = "The quick brown fox jumps over the lazy dog. " * 20_000
+    turns = 0
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(tokenizer.encode, text)
+        while not encoding.done():
+            threading.Event().wait(0.001)
+            turns += 1
+        decoding = pool.submit(tokenizer.decode, encoding.result())
+        assert text in decoding.result()
+    assert turns > 20  # of hundreds; one or two while the lock is held
+
+
+def test_text_that_cannot_fit_is_not_tokenized(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = tokenizer.max_token_bytes
+    fits = "é" * (10 * longest // 2)
+    assert len(tokenizer.encode(fits, max_tokens=10)) > 10  # it had a chance, so it was counted
+    monkeypatch.setattr(tokenizer, "_backend", None)
+    with pytest.raises(ContextLengthError, match=f"at most {10 * longest}; shorten it"):
+        tokenizer.encode(fits + "é" * longest, max_tokens=10)
+    with pytest.raises(ContextLengthError):
+        tokenizer.encode_chat([{"role": "user", "content": fits * 2}], max_tokens=10)
+
+
+def test_no_token_stands_for_more_bytes_than_the_bound(tokenizer: Tokenizer) -> None:
+    texts = [tokenizer.token_text(token_id) for token_id in range(tokenizer.vocab_size)]
+    assert max(len(text.encode()) for text in texts) <= tokenizer.max_token_bytes
+
+
+def test_composition_cannot_hide_a_text_that_fits(copied: Path) -> None:
+    """Normalization may turn several characters into one before they are counted as tokens."""
+    path = copied / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": {"type": "NFC"}}))
+    tokenizer = load_tokenizer(copied)
+    assert tokenizer is not None
+    decomposed = "\u1112\u1161\u11ab"  # three letters of three bytes make one syllable of three
+    assert tokenizer.encode(decomposed) == tokenizer.encode("\ud55c")
+    tokenizer.encode(decomposed * tokenizer.max_token_bytes, max_tokens=9)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -235,6 +236,24 @@ def test_a_damaged_or_missing_file_is_named(damage: Callable[[Path], None], tmp_
     with pytest.raises(ModelError, match=str(file)) as caught:
         load_model(tmp_path)
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_tensors_that_a_truncated_file_cuts_off_are_named(shards: int, tmp_path: Path) -> None:
+    write(tmp_path, tensors(), shards)
+    name = "model.safetensors" if shards == 1 else "model-00002-of-00003.safetensors"
+    file = tmp_path / name
+    with safe_open(file, framework="pt") as handle:
+        in_file = list(handle.offset_keys())
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(ModelError, match=rf"{file} is cut off within tensor '{in_file[-1]}';"):
+        load_model(tmp_path)
+    header_bytes = int.from_bytes(file.read_bytes()[:8], "little")
+    file.write_bytes(file.read_bytes()[: 8 + header_bytes])
+    first, second, third, *others = (f"'{tensor}'" for tensor in in_file)
+    expected = f"tensors {first}, {second}, {third} and {len(others)} more;"
+    with pytest.raises(ModelError, match=expected):
+        load_model(tmp_path)
 
 
 def test_an_index_that_disagrees_with_its_files_is_named(tmp_path: Path) -> None:

@@ -46,6 +46,39 @@ def test_states_at_different_cuts_cannot_be_joined() -> None:
         LayerState.cat([state(2), ahead])
 
 
+def test_a_state_s_size_is_what_it_keeps_alive() -> None:
+    whole = torch.randn(5, 8, 3)
+    held = state(5)
+    alone = held.positions.nbytes + held.residual.nbytes
+    assert held.size_bytes == alone
+    held.q, held.k, held.v = whole.split_with_sizes([4, 2, 2], dim=1)
+    assert held.size_bytes == alone + whole.nbytes
+    # turned queries and keys are a copy; the values keep the whole product
+    held.q, held.k = torch.randn(5, 6, 3).split_with_sizes([4, 2], dim=1)
+    assert held.size_bytes == alone + whole.nbytes + 5 * 6 * 3 * 4
+    held.rotation = (torch.randn(5, 1, 6), torch.randn(5, 1, 6))
+    assert held.size_bytes == alone + whole.nbytes + 5 * 6 * 3 * 4 + 2 * 5 * 6 * 4
+    parts = held.split([2, 3])
+    assert sum(part.size_bytes for part in parts) == held.size_bytes
+
+
+def test_an_owned_part_keeps_nothing_of_the_whole_alive() -> None:
+    whole = state(5)
+    whole.q = torch.randn(5, 2, 3)
+    whole.rotation = (torch.randn(5, 1, 6), torch.randn(5, 1, 6))
+    part = whole.split([2, 3])[1]
+    owned = part.owned()
+    pairs = [
+        (owned.positions, part.positions),
+        *zip(owned.rotation or (), part.rotation or (), strict=True),
+    ]
+    pairs += [(tensor, part.buffers()[name]) for name, tensor in owned.buffers().items()]
+    assert len(pairs) == 5
+    for mine, original in pairs:
+        assert torch.equal(mine, original)
+        assert mine.untyped_storage().nbytes() == mine.nbytes
+
+
 def test_wrong_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="do not add up"):
         state(4).split([2, 3])

@@ -33,6 +33,7 @@ def test_large_float32_maps_take_the_path_that_was_fastest_for_their_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_HAS_ONEDNN", True)
+    monkeypatch.setattr(module, "_IS_INTEL", True)
     wide, square, tall = torch.zeros(2048, 1024), torch.zeros(1024, 1024), torch.zeros(1024, 2048)
     torch_path, first, onednn = Path.TORCH, Path.WEIGHT_FIRST, Path.ONEDNN
     expected = {3: torch_path, 4: onednn, 8: first, 48: first, 49: onednn, 257: torch_path}
@@ -41,6 +42,9 @@ def test_large_float32_maps_take_the_path_that_was_fastest_for_their_rows(
     assert {rows: choose_path(square, rows) for rows in expected} == expected
     expected = {3: torch_path, 4: onednn, 256: onednn, 257: torch_path}
     assert {rows: choose_path(tall, rows) for rows in expected} == expected
+    assert choose_path(torch.zeros(1023, 1024), 8) is torch_path
+    monkeypatch.setattr(module, "_IS_INTEL", False)
+    assert {choose_path(wide, rows) for rows in (1, 4, 48, 512)} == {onednn}
     assert choose_path(torch.zeros(1023, 1024), 8) is torch_path
 
 

@@ -66,17 +66,22 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
     """Start a server; its core and settings can be changed by keyword."""
     closers: list[Callable[[], None]] = []
 
-    def start_server(core: FakeCore | None = None, **changes: object) -> RunningServer:
+    def start_server(
+        core: FakeCore | None = None, max_queued: int | None = None, **changes: object
+    ) -> RunningServer:
         said = saying(tokenizer.encode(SAID, add_special_tokens=False))
         core = core or FakeCore(MAX_MODEL_LEN, token_at=said, step_s=0.001)
-        frontend = Frontend(InProcessClient(lambda: core), tokenizer, VOCAB_SIZE)
-        service = Service(frontend, "demo", MAX_MODEL_LEN)
+        frontend = Frontend(
+            InProcessClient(lambda _: core), tokenizer, VOCAB_SIZE, MAX_MODEL_LEN, max_queued
+        )
+        service = Service(frontend, "demo")
         settings = ServerSettings(
             ("demo", "alias/demo"), port=0, shutdown_timeout_s=0, log_level="warning"
         )
         settings = replace(settings, **changes)
         died = threading.Event()
-        context = ServerContext(service, settings, ServerMetrics(), on_engine_death=died.set)
+        frontend.client.on_death(died.set)
+        context = ServerContext(service, settings, ServerMetrics())
         listener = bind(settings)
         server = DrainingServer(settings, service)
         server.config.app = create_app(context)

@@ -1,8 +1,9 @@
 """/v1/completions through OpenAI's own client."""
 
+import openai
 import pytest
 from tests.fakes.core import FOREVER_TOKEN, FakeCore
-from tests.unit.server.conftest import SAID, RunningServer, Start
+from tests.unit.server.conftest import MAX_MODEL_LEN, SAID, RunningServer, Start
 
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.spec.request import EngineRequest
@@ -25,6 +26,14 @@ def test_sixteen_tokens_are_the_default(server: RunningServer) -> None:
     answer = server.openai().completions.create(model="demo", prompt="Hi")
     assert answer.choices[0].finish_reason == "stop" or answer.usage
     assert server.core.requests[0].sampling.max_tokens == 16
+
+
+def test_the_default_is_cut_to_what_the_context_leaves(server: RunningServer) -> None:
+    prompt = [FOREVER_TOKEN + 1] * (MAX_MODEL_LEN - 5)
+    server.openai().completions.create(model="demo", prompt=prompt)
+    assert server.core.requests[0].sampling.max_tokens == 5
+    with pytest.raises(openai.BadRequestError):
+        server.openai().completions.create(model="demo", prompt=[5] * MAX_MODEL_LEN)
 
 
 def test_a_stream_says_the_same(server: RunningServer) -> None:

@@ -149,6 +149,38 @@ def test_overload_asks_to_come_back(start: Start) -> None:
     assert error["code"] == "overloaded"
 
 
+def test_too_many_sequences_at_once(server: RunningServer) -> None:
+    with server.http() as http:
+        body = {"prompt": [[5]] * 20, "n": 128}
+        error = checked_error(http.post("/v1/completions", json=body), 400)
+        assert (error["param"], "2560 sequences" in error["message"]) == ("n", True)
+        error = checked_error(http.post("/v1/completions", json={"prompt": ["a"] * 2049}), 400)
+        assert error["param"] == "prompt"
+    assert server.core.requests == []
+
+
+def test_more_samples_than_the_queue_ever_holds(start: Start) -> None:
+    server = start(max_queued=2)
+    with server.http() as http:
+        for path, body in (
+            ("/v1/completions", {**PROMPT, "n": 3}),
+            ("/v1/completions", {"prompt": ["a", "b", "c"], "stream": True}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 3}),
+        ):
+            assert checked_error(http.post(path, json=body), 400)["param"] == "n"
+        assert http.post("/v1/completions", json={**PROMPT, "n": 2}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
+def test_a_text_far_beyond_the_context(server: RunningServer, path: str) -> None:
+    text = "word " * 1_000_000
+    body = {"messages": [{"role": "user", "content": text}]} if "chat" in path else {"prompt": text}
+    with server.http() as http:
+        error = checked_error(http.post(path, json=body), 400)
+    assert error["code"] == "context_length_exceeded"
+    assert "bytes" in error["message"]
+
+
 def test_a_fault_in_the_engine_hurts_one_request(server: RunningServer) -> None:
     with server.http() as http:
         checked_error(http.post("/v1/completions", json={"prompt": [BROKEN_TOKEN]}), 500)
@@ -164,12 +196,14 @@ def test_the_engines_death_is_told_to_everyone(start: Start) -> None:
             lines = response.iter_lines()
             next(lines)
             checked_error(
-                server.http().post("/v1/completions", json={"prompt": [CRASH_TOKEN]}), 500
+                server.http().post("/v1/completions", json={"prompt": [CRASH_TOKEN]}), 503
             )
             rest = [line for line in lines if line]
         assert rest[-1] == "data: [DONE]"
         assert json.loads(rest[-2].removeprefix("data: "))["error"]["type"] == "server_error"
-        checked_error(http.post("/v1/completions", json=PROMPT), 500)
+        response = http.post("/v1/completions", json=PROMPT)
+        assert checked_error(response, 503)["code"] == "engine_dead"
+        assert "retry-after" not in response.headers  # this server will not come back
         assert http.get("/health").status_code == 503
     assert server.died.is_set()
 

@@ -1,6 +1,9 @@
 """The smaller routes."""
 
+import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.fakes.core import FOREVER_TOKEN, FakeCore, FakeTierStats
 from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
 from tandem.engine.frontend.tokenizer import Tokenizer
@@ -27,18 +30,26 @@ def test_tokens_go_there_and_back(server: RunningServer, tokenizer: Tokenizer) -
     assert chat["tokens"] == list(tokenizer.encode_chat([{"role": "user", "content": "Hi"}]))
 
 
-def test_metrics(start: Start) -> None:
-    server = start()
-    server.openai().completions.create(model="demo", prompt=[5, 6, 7], max_tokens=2)
+Samples = dict[tuple[str, str | None], float]
+
+
+def metrics(server: RunningServer) -> Samples:
+    """Values by name and label."""
     with server.http() as http:
         text = http.get("/metrics").text
-    samples = {
+    return {
         (sample.name, sample.labels.get("tier") or sample.labels.get("finished_reason")): (
             sample.value
         )
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def test_metrics(start: Start) -> None:
+    server = start()
+    server.openai().completions.create(model="demo", prompt=[5, 6, 7], max_tokens=2)
+    samples = metrics(server)
     assert samples["tandem:num_requests_running", None] == 0
     assert samples["tandem:num_requests_waiting", None] == 3
     assert samples["tandem:kv_cache_usage_perc", "device"] == 0.4
@@ -47,3 +58,41 @@ def test_metrics(start: Start) -> None:
     assert samples["tandem:request_success_total", "length"] == 1
     assert samples["tandem:time_to_first_token_seconds_count", None] == 1
     assert samples["tandem:e2e_request_latency_seconds_count", None] == 1
+
+
+def test_preemptions_are_a_counter(start: Start) -> None:
+    core = FakeCore(preemptions=2)
+    server = start(core)
+    assert metrics(server)["tandem:num_preemptions_total", None] == 2
+    core.preemptions = 5
+    assert metrics(server)["tandem:num_preemptions_total", None] == 5
+
+
+def test_a_pool_is_named_after_the_memory_that_it_lies_in(start: Start) -> None:
+    tiers = (
+        FakeTierStats("device", "host", total_blocks=10, free_blocks=5),
+        FakeTierStats("host", "host", total_blocks=0, free_blocks=0),
+    )
+    samples = metrics(start(FakeCore(tiers=tiers)))
+    usage = {label: v for (name, label), v in samples.items() if "kv_cache" in name}
+    assert usage == {"host": 0.5}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_counts_as_aborted(start: Start, stream: bool) -> None:
+    server = start()
+    body = {"prompt": [FOREVER_TOKEN], "max_tokens": 500, "n": 2, "stream": stream}
+    with server.http() as http:
+        request = http.build_request("POST", "/v1/completions", json=body)
+        if stream:
+            http.send(request, stream=True).close()
+        else:
+            request.extensions["timeout"] = {"read": 0.5}
+            with pytest.raises(httpx.ReadTimeout):
+                http.send(request)
+    while server.num_running():
+        pass
+    samples = metrics(server)
+    while not samples.get(("tandem:request_success_total", "abort")):
+        samples = metrics(server)
+    assert samples["tandem:request_success_total", "abort"] == 2

@@ -2,128 +2,101 @@
 
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tandem.engine.client import EngineClient
 from tandem.engine.frontend.assembler import OutputAssembler
-from tandem.engine.frontend.chat_template import Message
 from tandem.engine.frontend.generation import Generation, Sample
+from tandem.engine.frontend.prompts import Prompt, PromptReader, check_samples
 from tandem.engine.frontend.sample_seeds import sample_seed
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.spec.errors import RequestError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
-MAX_SAMPLES = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt that has been checked.
-
-    Attributes:
-        token_ids: at least one.
-        text: what it was made from, None if token ids were given.
-    """
-
-    token_ids: tuple[int, ...]
-    text: str | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A prompt and how to continue it, `num_samples` times."""
+    """A prompt and how to continue it, `num_samples` times.
+
+    Raises:
+        RequestError: a number of samples out of range.
+    """
 
     prompt: Prompt
     sampling: SamplingParams
     num_samples: int = 1
     priority: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_samples", check_samples(self.num_samples))
 
-class Frontend:
+
+class Frontend(PromptReader):
     """The text side of an engine; may be used from several threads.
 
     Args:
         client: the engine; not owned.
         tokenizer: None if the model has none; prompts must then be token ids, and text is empty.
         vocab_size: token ids of prompts lie below it.
+        max_model_len: most tokens of prompt and output together.
+        max_queued: most sequences that the engine lets wait; None: no bound.
     """
 
-    def __init__(self, client: EngineClient, tokenizer: Tokenizer | None, vocab_size: int) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer | None,
+        vocab_size: int,
+        max_model_len: int,
+        max_queued: int | None = None,
+    ) -> None:
+        super().__init__(tokenizer, vocab_size, max_model_len)
         self.client = client
-        self._tokenizer = tokenizer
-        self._vocab_size = vocab_size
+        self._max_queued = max_queued
         self._name = uuid.uuid4().hex[:8]
         self._numbers = itertools.count()
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer.
-
-        Raises:
-            RequestError: it has none.
-        """
-        if self._tokenizer is None:
-            raise RequestError(
-                "this model has no tokenizer; give prompts as token ids", param="prompt"
-            )
-        return self._tokenizer
-
-    def text_prompt(self, text: str, add_special_tokens: bool = True) -> Prompt:
-        """Tokenize a prompt.
-
-        Raises:
-            RequestError: it is empty or not valid Unicode.
-        """
-        if not text:
-            raise RequestError("the prompt is empty; give at least one character", param="prompt")
-        return self._checked(self.tokenizer.encode(text, add_special_tokens), text)
-
-    def token_prompt(self, token_ids: Sequence[int]) -> Prompt:
-        """Check a prompt of token ids.
-
-        Raises:
-            RequestError: it is empty, or an id lies outside the vocabulary.
-        """
-        return self._checked(tuple(token_ids), None)
-
-    def chat_prompt(
-        self,
-        messages: Sequence[Message],
-        add_generation_prompt: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> Prompt:
-        """Render and tokenize a conversation; `options` are further variables of the template.
-
-        Raises:
-            RequestError: there are no messages, or the model's template refuses them.
-        """
-        if not messages:
-            raise RequestError("there are no messages; send at least one", param="messages")
-        token_ids = self.tokenizer.encode_chat(messages, add_generation_prompt, options)
-        return self._checked(token_ids, None)
+    def with_limit(self, sampling: SamplingParams, prompt: Prompt, default: int) -> SamplingParams:
+        """`sampling`; if it names no `max_tokens`, with the default or what the context leaves."""
+        if sampling.max_tokens is not None:
+            return sampling
+        room = self.max_model_len - len(prompt.token_ids)
+        return replace(sampling, max_tokens=max(1, sampling.min_tokens, min(default, room)))
 
     def start(self, jobs: Sequence[Job]) -> Generation:
         """Submit all samples of all jobs; iterate over the result to follow them.
 
         Raises:
-            RequestError: a number of samples out of range.
+            RequestError: more samples than the queue ever holds, or parameters that this model
+                cannot follow.
             EngineDeadError: the engine has stopped.
         """
+        self._check_queue(sum(job.num_samples for job in jobs))
+        for job in jobs:
+            self.check_sampling(job.sampling)
         return Generation(
             self.client,
             [
                 self._sample(job, prompt_index, sample_index)
                 for prompt_index, job in enumerate(jobs)
-                for sample_index in range(_checked_samples(job.num_samples))
+                for sample_index in range(job.num_samples)
             ],
         )
 
+    def _check_queue(self, num_sequences: int) -> None:
+        """Refuse at once what would be refused as overload however often it came back."""
+        holds = None if self._max_queued is None else max(1, self._max_queued)
+        if holds is not None and num_sequences > holds:
+            raise RequestError(
+                f"prompts times n make {num_sequences} sequences, but the queue never holds more "
+                f"than {holds} (max_num_queued_reqs); send fewer at a time",
+                param="n",
+            )
+
     def _sample(self, job: Job, prompt_index: int, sample_index: int) -> Sample:
         sampling = job.sampling
-        self._check_token_ids(sampling.stop_token_ids, "stop_token_ids")
         request = EngineRequest(
             request_id=f"{self._name}-{next(self._numbers)}",
             prompt_token_ids=job.prompt.token_ids,
@@ -132,24 +105,3 @@ class Frontend:
         )
         assembler = OutputAssembler(self._tokenizer, sampling, prompt_index, sample_index)
         return Sample(request, assembler)
-
-    def _checked(self, token_ids: tuple[int, ...], text: str | None) -> Prompt:
-        if not token_ids:
-            raise RequestError("the prompt is empty; give at least one token", param="prompt")
-        self._check_token_ids(token_ids, "prompt")
-        return Prompt(token_ids, text)
-
-    def _check_token_ids(self, token_ids: tuple[int, ...], param: str) -> None:
-        for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
-            if not 0 <= token_id < self._vocab_size:
-                raise RequestError(
-                    f"token id {token_id} is outside the model's vocabulary "
-                    f"(0 to {self._vocab_size - 1})",
-                    param=param,
-                )
-
-
-def _checked_samples(num_samples: int) -> int:
-    if not 1 <= num_samples <= MAX_SAMPLES:
-        raise RequestError(f"n must be between 1 and {MAX_SAMPLES}, not {num_samples}", param="n")
-    return num_samples

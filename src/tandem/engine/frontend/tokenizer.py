@@ -1,5 +1,6 @@
 """A model's tokenizer and chat template."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,7 +8,10 @@ from tokenizers import Tokenizer as Backend
 
 from tandem.engine.frontend.chat_template import ChatTemplate, Message
 from tandem.engine.frontend.detokenizer import IncrementalDetokenizer
-from tandem.spec.errors import RequestError
+from tandem.spec.errors import ContextLengthError, RequestError
+
+# Bytes that Unicode's composition can turn into one: three Hangul letters become one syllable.
+_COMPOSITION = 3
 
 
 class Tokenizer:
@@ -27,27 +31,61 @@ class Tokenizer:
         """Number of tokens that have a text; a model may have more."""
         return self._backend.get_vocab_size()
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> tuple[int, ...]:
+    @functools.cached_property
+    def max_token_bytes(self) -> int:
+        """Most bytes of text that one token can stand for.
+
+        Assumes that every byte of text gets into some token, as byte-level vocabularies and those
+        that fall back to bytes have it, and that a normalizer composes characters at most.
+        """
+        longest = max(len(token.encode("utf-8")) for token in self._backend.get_vocab())
+        return longest if self._backend.normalizer is None else longest * _COMPOSITION
+
+    def encode(
+        self, text: str, add_special_tokens: bool = True, max_tokens: int | None = None
+    ) -> tuple[int, ...]:
         """Token ids of `text`, with what the model wants at its beginning and end.
+
+        Args:
+            max_tokens: refuse text that is bound to have more, before any work is spent on it;
+                what may have as many is tokenized, and can then still have more.
 
         Raises:
             RequestError: `text` is not valid Unicode.
+            ContextLengthError: `text` is beyond `max_tokens` by its size alone.
         """
         check_unicode(text)
-        return tuple(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        if max_tokens is not None and len(text) > max_tokens:
+            self._check_size(text, max_tokens)
+        # Not `encode`, which holds the interpreter lock all along and so stalls every thread.
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return tuple(encoding.ids)
+
+    def _check_size(self, text: str, max_tokens: int) -> None:
+        size, limit = len(text.encode("utf-8")), max_tokens * self.max_token_bytes
+        if size > limit:
+            raise ContextLengthError(
+                f"the prompt has {size} bytes, but {max_tokens} tokens, this model's context, hold "
+                f"at most {limit}; shorten it",
+                param="prompt",
+            )
 
     def encode_chat(
         self,
         messages: Sequence[Message],
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
     ) -> tuple[int, ...]:
         """Token ids of a conversation, up to where the assistant's answer begins.
 
-        `options` are further variables of the template, such as `enable_thinking`.
+        Args:
+            options: further variables of the template, such as `enable_thinking`.
+            max_tokens: as for `encode`.
 
         Raises:
             RequestError: the model has no chat template, or it refuses the conversation.
+            ContextLengthError: the conversation is beyond `max_tokens` by its size alone.
         """
         if self._chat_template is None:
             raise RequestError(
@@ -55,11 +93,15 @@ class Tokenizer:
                 param="messages",
             )
         text = self._chat_template.render(messages, add_generation_prompt, options or {})
-        return self.encode(text, add_special_tokens=False)
+        return self.encode(text, add_special_tokens=False, max_tokens=max_tokens)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence; ids without a text are skipped."""
-        return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        # As a batch of one, which releases the interpreter lock.
+        (text,) = self._backend.decode_batch(
+            [list(token_ids)], skip_special_tokens=skip_special_tokens
+        )
+        return text
 
     def token_text(self, token_id: int) -> str:
         """Text of one token by itself, special tokens included; half characters as U+FFFD."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import LongArray
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.placement import device_limit
 from tandem.scheduler.proposal import Admission, Chunk, StepProposal
@@ -31,7 +31,7 @@ class StepFiller:
     uses_host: bool
     budget: int = field(init=False)
     free: BlockNeed = field(init=False)
-    decode: list[IntArray] = field(default_factory=list[IntArray])
+    decode: list[LongArray] = field(default_factory=list[LongArray])
     chunks: list[Chunk] = field(default_factory=list[Chunk])
     admissions: list[Admission] = field(default_factory=list[Admission])
     spill: list[int] = field(default_factory=list[int])
@@ -43,13 +43,18 @@ class StepFiller:
         self.budget = self.view.config.max_num_batched_tokens
         self.free = self.view.free
 
-    def reserve(self, rows: IntArray) -> IntArray:
+    def reserve(self, rows: LongArray) -> LongArray:
         """Set blocks aside for one more token of each row; returns the rows that have them."""
         growing = set(self.view.needs_block(rows).tolist())
-        kept = [row for row in rows.tolist() if row not in growing or self._take(row, 1)]
-        return np.array(kept, dtype=np.int32)
+        kept = [
+            row
+            for row in rows.tolist()
+            # a row further ahead may have taken this one's place just now
+            if row not in self.preempt and (row not in growing or self._take(row, 1))
+        ]
+        return np.array(kept, dtype=np.int64)
 
-    def fill(self, rows: IntArray) -> StepProposal:
+    def fill(self, rows: LongArray) -> StepProposal:
         """Propose a step over the given runnable rows of the main lane."""
         remaining = self.view.rows.remaining(rows)
         self._decodes(rows[remaining == 1])
@@ -58,7 +63,7 @@ class StepFiller:
             self._return_swapped()
             self._admit()
         return StepProposal(
-            decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int32),
+            decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int64),
             chunks=tuple(self.chunks),
             admissions=tuple(self.admissions),
             spill=tuple(self.spill),
@@ -69,12 +74,12 @@ class StepFiller:
 
     # --- running rows -----------------------------------------------------------------------------
 
-    def _decodes(self, rows: IntArray) -> None:
+    def _decodes(self, rows: LongArray) -> None:
         rows = rows[: self.budget]
         self.budget -= len(rows)
         growing = self.view.needs_block(rows)
         need = self.view.one_block_each(growing)
-        if need.fits(self.free):
+        if need.fits(self.free) and not self.preempt:
             self.free = self.free.minus(need)
             self.decode.append(rows)
             return
@@ -87,7 +92,7 @@ class StepFiller:
         keep = np.array([row not in held for row in rows.tolist()], dtype=np.bool_)
         self.decode.append(rows[keep])
 
-    def _prefills(self, rows: IntArray) -> bool:
+    def _prefills(self, rows: LongArray) -> bool:
         """Returns True if a row could not go on for lack of memory."""
         stalled = False
         for row in rows.tolist():
@@ -138,20 +143,29 @@ class StepFiller:
     def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
         """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
         coming = self.view.returning().plus(self.free)
-        for state in (RowState.SWAPPING_IN, RowState.SWAPPED):
-            if any(need.fits(coming) for need in needs):
-                return
-            # their moves end by themselves; swapped rows behind give up their host blocks
+        for other in self.preempt:
+            coming = coming.plus(self._held(other))
+        for state in (RowState.SWAPPED, RowState.RUNNING):
             for other in self.view.in_state(state)[::-1].tolist():
-                if state is RowState.SWAPPED and self._behind(other, row):
+                if any(need.fits(coming) for need in needs):
+                    return
+                if self._may_give(other, state, row) and self._helps(other, needs, coming):
                     self.preempt.append(other)
                     coming = coming.plus(self._held(other))
-        for other in self.view.in_state(RowState.RUNNING)[::-1].tolist():
-            if any(need.fits(coming) for need in needs):
-                return
-            if self._behind(other, row) and other not in self.preempt and not self._chosen(other):
-                self.preempt.append(other)
-                coming = coming.plus(self._held(other))
+
+    def _may_give(self, other: int, state: RowState, row: int) -> bool:
+        if other in self.preempt or not self._behind(other, row):
+            return False
+        return state is RowState.SWAPPED or not self._chosen(other)
+
+    def _helps(self, other: int, needs: tuple[BlockNeed, ...], coming: BlockNeed) -> bool:
+        """A swapped row has host blocks only; they are no use to a row that lacks device blocks."""
+        held = self._held(other)
+        return any(
+            (need.device > coming.device and held.device > 0)
+            or (need.host > coming.host and held.host > 0)
+            for need in needs
+        )
 
     def _behind(self, other: int, row: int) -> bool:
         order = self.view.rows.order
@@ -171,7 +185,7 @@ class StepFiller:
                 self.resume.append(row)
                 continue
             # room to go on as well, but no more than it can ever hold
-            growing = len(self.view.needs_block(np.array([row], dtype=np.int32)))
+            growing = len(self.view.needs_block(np.array([row], dtype=np.int64)))
             need = BlockNeed(int(self.view.rows.num_host_blocks[row]) + growing, 0)
             if not need.plus(self._reserve()).fits(self.free):
                 return

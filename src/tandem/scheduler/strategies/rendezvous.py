@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.view import SchedulerView
@@ -28,8 +28,8 @@ class Rendezvous:
         return replace(proposal, cohort_starts=starts, cohort_joins=joins)
 
     def _starts(
-        self, view: SchedulerView, rows: IntArray, filler: StepFiller
-    ) -> tuple[IntArray, ...]:
+        self, view: SchedulerView, rows: LongArray, filler: StepFiller
+    ) -> tuple[LongArray, ...]:
         """One new cohort of rows whose token is known, if there is room for one."""
         if len(view.cohorts) >= view.config.max_cohorts:
             return ()

@@ -1,0 +1,53 @@
+"""`tandem bench engine`: the scheduler's own time, and the host alone against transformers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tandem.bench.host_model import LLAMA_30M, LLAMA_246M
+from tandem.bench.host_throughput import PREFILL_512, HostBench, decode_cases, measure_host
+from tandem.bench.records import BenchRow
+from tandem.bench.scheduler_time import SchedulerBench, measure_scheduler
+from tandem.spec.dtype import DType
+
+SUITE = "engine"
+QUICK_MARK = "quick: "
+
+# Claims rest on seven pairs or more.
+_PAIRS = 7
+_PAIRS_BF16 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBench:
+    """All parts of the suite; `mark` begins every case."""
+
+    scheduler: SchedulerBench
+    hosts: tuple[HostBench, ...]
+    mark: str = ""
+
+
+FULL = EngineBench(
+    SchedulerBench(),
+    (
+        HostBench(LLAMA_246M, DType.FLOAT32, (*decode_cases((1, 8, 32), 64), PREFILL_512), _PAIRS),
+        HostBench(LLAMA_246M, DType.BFLOAT16, decode_cases((1, 8), 16), _PAIRS_BF16),
+    ),
+)
+
+QUICK = EngineBench(
+    SchedulerBench(rounds=3, steps=50),
+    (HostBench(LLAMA_30M, DType.FLOAT32, (*decode_cases((1, 8), 16), PREFILL_512), rounds=3),),
+    QUICK_MARK,
+)
+
+
+def run_engine(bench: EngineBench, report: Callable[[str], None]) -> tuple[BenchRow, ...]:
+    """Run all parts.
+
+    Args:
+        report: told in words what is being done.
+    """
+    rows = list(measure_scheduler(bench.scheduler, report))
+    for host in bench.hosts:
+        rows += measure_host(host, report)
+    return tuple(replace(row, case=bench.mark + row.case) for row in rows)

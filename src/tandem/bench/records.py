@@ -1,0 +1,122 @@
+"""What every benchmark writes: rows that hold each figure beside the limit it is held against."""
+
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.spec.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One figure.
+
+    Attributes:
+        case: what was run; rows of one case may be compared with each other.
+        variant: who ran it: a strategy, this engine, or a peer.
+        bound: the limit, in `unit`: a rate that hardware allows, or a time not to exceed. None only
+            where no limit makes sense.
+        spread: lowest and highest single sample; the value itself if there is only one.
+    """
+
+    case: str
+    variant: str
+    metric: str
+    value: float
+    unit: str
+    bound: float | None = None
+    spread: tuple[float, float] | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """Value over bound."""
+        return self.value / self.bound if self.bound else None
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields of the record format."""
+        fields = asdict(self)
+        spread = list(self.spread or (self.value, self.value))
+        return {**fields, "fraction": self.fraction, "spread": spread}
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> "BenchRow":
+        """Inverse of `as_json`; `fraction` follows from the others."""
+        given = {name: value for name, value in fields.items() if name != "fraction"}
+        low, high = given.pop("spread")
+        return BenchRow(**given, spread=(low, high))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRecord:
+    """One run of a suite.
+
+    Attributes:
+        command: as typed, so that the run can be repeated.
+        machine: see `describe_machine`.
+    """
+
+    suite: str
+    command: str
+    machine: dict[str, Any]
+    rows: tuple[BenchRow, ...]
+
+    def to_json(self) -> str:
+        """The record as indented JSON.
+
+        Raises:
+            ValueError: a figure is not a finite number.
+        """
+        fields = {
+            "suite": self.suite,
+            "command": self.command,
+            "machine": self.machine,
+            "rows": [row.as_json() for row in self.rows],
+        }
+        return json.dumps(fields, indent=2, allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str) -> "BenchRecord":
+        """Inverse of `to_json`."""
+        fields = json.loads(text)
+        rows = tuple(BenchRow.from_json(row) for row in fields.pop("rows"))
+        return BenchRecord(**fields, rows=rows)
+
+
+def row_of_samples(
+    case: str,
+    variant: str,
+    metric: str,
+    samples: Sequence[float],
+    unit: str,
+    bound: float | None = None,
+) -> BenchRow:
+    """The median of some samples, with their spread."""
+    spread = (min(samples), max(samples))
+    return BenchRow(case, variant, metric, statistics.median(samples), unit, bound, spread)
+
+
+def check_writable(path: Path) -> None:
+    """Find out before a long run that its record can be written; changes nothing.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    target = path if path.exists() else path.parent
+    if path.is_dir() or not target.exists() or not os.access(target, os.W_OK):
+        raise ConfigError(f"cannot write {path}; give --json a file in a folder that exists")
+
+
+def write_record(record: BenchRecord, path: Path) -> None:
+    """Write a record as JSON.
+
+    Raises:
+        ConfigError: the path cannot be written.
+    """
+    try:
+        path.write_text(record.to_json() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another --json") from None

@@ -1,0 +1,71 @@
+"""Hugging Face transformers as a generator, with this engine's weights.
+
+Its best on a CPU: `generate` under `torch.inference_mode` with SDPA and its default growing cache,
+prompts of equal length, so that no padding is computed and no mask applied.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+from tandem.bench.generation import Generated, Prompts, Stamps
+from tandem.bench.host_model import dummy_model
+from tandem.models.architecture import load_architecture
+from tandem.models.checkpoint_loader import checkpoint_tensors
+
+
+class TransformersGenerator:
+    """Runs batches through `generate`.
+
+    Args:
+        directory: holds a `config.json`; weights are those of `--load-format dummy`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        model = dummy_model(directory)
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        self._model: Any = AutoModelForCausalLM.from_config(
+            config, dtype=model.dtype, attn_implementation="sdpa"
+        )
+        tensors = checkpoint_tensors(model.weights, load_architecture(model.spec.architecture))
+        self._model.load_state_dict(tensors, strict=True, assign=True)
+        self._model.eval()
+        # It warns once that greedy decoding ignores temperatures, and of a missing pad token.
+        logging.getLogger("transformers").setLevel(logging.ERROR)
+
+    def generate(self, prompts: Prompts, new_tokens: int) -> Generated:
+        """See `Generator`."""
+        ids = torch.tensor(prompts)
+        stamps = Stamps()
+        with torch.inference_mode():
+            output = self._model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                generation_config=GenerationConfig(
+                    max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
+                ),
+                stopping_criteria=StoppingCriteriaList([_StampEachStep(stamps, len(prompts))]),
+            )
+        return stamps.result(output[:, ids.shape[1] :].tolist())
+
+
+class _StampEachStep(StoppingCriteria):
+    """Called after every step with all tokens so far; never stops."""
+
+    def __init__(self, stamps: Stamps, batch: int) -> None:
+        self._stamps = stamps
+        self._never = torch.zeros(batch, dtype=torch.bool)
+
+    def __call__(self, input_ids: torch.Tensor, scores: object, **options: object) -> torch.Tensor:
+        del input_ids, scores, options
+        self._stamps.stamp()
+        return self._never

@@ -1,0 +1,100 @@
+"""`tandem bench SUITE`: measure this machine, every figure beside its limit."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem.spec.dtype import parse_dtype
+
+if TYPE_CHECKING:
+    from tandem.bench.records import BenchRow
+
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", help="Also write the record to this file.", metavar="PATH"),
+]
+
+
+def bench_app() -> typer.Typer:
+    """The command group."""
+    app = typer.Typer(rich_markup_mode=None)
+    app.callback(invoke_without_command=True)(bench)
+    app.command()(engine)
+    app.command()(paced)
+    return app
+
+
+def bench(context: typer.Context) -> None:
+    """Measure this machine: one suite per command, every figure beside its limit."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def engine(
+    json_path: JsonOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: smaller model, fewer repeats.")
+    ] = False,
+) -> None:
+    """The scheduler's time per step, and the host alone against transformers."""
+    machine = _start(json_path)
+    from tandem.bench.engine import FULL, QUICK, SUITE, run_engine
+
+    _finish(SUITE, machine, run_engine(QUICK if quick else FULL, _report), json_path)
+
+
+def paced(
+    json_path: JsonOption = None,
+    hardware: Annotated[
+        str, typer.Option(help="Name or TOML file of the hardware to emulate.")
+    ] = "small",
+    layers: Annotated[int, typer.Option(help="Layers of Llama-3.1-8B's 32.", min=1, max=32)] = 8,
+    context: Annotated[
+        int, typer.Option(help="Mean tokens of a sequence.", metavar="TOKENS", min=64)
+    ] = 1200,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "bfloat16",
+    window: Annotated[
+        float, typer.Option(help="Seconds measured per strategy, at least.", min=0.1)
+    ] = 2.0,
+) -> None:
+    """What the CPU adds to an accelerator whose times are emulated."""
+    element = parse_dtype(dtype)
+    machine = _start(json_path)
+    from tandem.bench.paced import SUITE, PacedBench, describe, rows_of, run_paced
+
+    outcome = run_paced(PacedBench(hardware, layers, context, element, window), _report)
+    _finish(SUITE, machine, rows_of(outcome), json_path)
+    for line in describe(outcome):
+        print(line)
+
+
+def _start(json_path: Path | None) -> dict[str, Any]:
+    """Check that the record can be written; the machine as it is before the run."""
+    from tandem.bench.machine import describe_machine
+    from tandem.bench.records import check_writable
+
+    if json_path is not None:
+        check_writable(json_path)
+    return describe_machine()
+
+
+def _finish(
+    suite: str, machine: dict[str, Any], rows: "Sequence[BenchRow]", json_path: Path | None
+) -> None:
+    from tandem.bench.records import BenchRecord, write_record
+    from tandem.bench.table import print_record
+
+    command = shlex.join(["tandem", *sys.argv[1:]])
+    record = BenchRecord(suite, command, machine, tuple(rows))
+    print_record(record)
+    if json_path is not None:
+        write_record(record, json_path)
+
+
+def _report(what: str) -> None:
+    """Progress, on standard error, so that it mixes with no result."""
+    print(what, file=sys.stderr, flush=True)

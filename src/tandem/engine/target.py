@@ -1,0 +1,149 @@
+"""Which device an engine runs on, and how much of which memory it may use."""
+
+from dataclasses import dataclass
+
+import torch
+
+from tandem.devices.cuda import cuda_available, free_bytes, open_cuda
+from tandem.engine.memory_plan import Capacities, MemoryPlan
+from tandem.memory.peaks import HostMemory, read_host_memory
+from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.hardware_file import load_hardware
+from tandem.spec.units import format_size, parse_size
+
+# Beside an accelerator the host's pool is pinned: the system can neither swap nor reclaim it, so
+# half of what is free stays free. On the host alone, memory is taken as it is used.
+_PINNED_SHARE = 0.5
+_HOST_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The resolved device and the memory that may be used.
+
+    Attributes:
+        host: the host's memory before anything was loaded.
+        notes: what was decided for the user, one line each.
+    """
+
+    choice: AcceleratorChoice
+    device: torch.device
+    capacities: Capacities
+    host: HostMemory
+    notes: tuple[str, ...] = ()
+
+
+def resolve_target(config: EngineConfig, host: HostMemory | None = None) -> Target:
+    """Find the device that `--accelerator` means, and how much memory may be used.
+
+    Args:
+        host: the host's memory, by default what the system says now.
+
+    Raises:
+        ConfigError: there is no such device or description, or less memory than was asked for.
+    """
+    choice = parse_accelerator(config.accelerator)
+    host = read_host_memory() if host is None else host
+    if choice.kind == "auto":
+        choice = AcceleratorChoice("cuda" if cuda_available() else "none")
+    if choice.kind == "none":
+        return _on_host(config, choice, host)
+    if choice.kind == "cuda":
+        return _on_cuda(config, choice, host)
+    return _emulated(config, choice, host)
+
+
+def _on_host(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:
+    if config.gpu_memory != "auto":
+        raise ConfigError(
+            "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
+            param="gpu_memory",
+        )
+    size, notes = _host_bytes(config, host, host.available_bytes, _HOST_SHARE)
+    capacities = Capacities(size, 0, "host", process_bytes=host.rss_bytes)
+    return Target(choice, torch.device("cpu"), capacities, host, notes)
+
+
+def _on_cuda(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:
+    device = open_cuda(choice.index)
+    free = free_bytes(device)
+    if config.gpu_memory == "auto":
+        size = free - parse_size(config.gpu_margin, param="gpu_margin")
+    else:
+        size = parse_size(config.gpu_memory, param="gpu_memory")
+        _require("gpu_memory", size, free, f"{format_size(free)} that are free on {device}")
+    share, notes = _host_bytes(config, host, host.available_bytes, _PINNED_SHARE)
+    capacities = Capacities(size, share, process_bytes=host.rss_bytes)
+    return Target(choice, device, capacities, host, notes)
+
+
+def _emulated(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:
+    hardware = load_hardware(choice.spec)
+    if choice.mode == "paced":
+        raise ConfigError(
+            "the paced emulator runs under `tandem bench`, it returns no text; use emulated:exact",
+            param="accelerator",
+        )
+    size = hardware.accelerator.memory_bytes
+    if config.gpu_memory != "auto":
+        size = parse_size(config.gpu_memory, param="gpu_memory")
+        where = f"{_available(host)}, in which the emulated accelerator's memory lies"
+        _require("gpu_memory", size, host.available_bytes, where)
+    # the emulated device lies in the same DRAM: the host's share is of what it leaves
+    left = max(0, host.available_bytes - size)
+    share, notes = _host_bytes(config, host, left, _PINNED_SHARE)
+    capacities = Capacities(size, share, real=False, process_bytes=host.rss_bytes)
+    return Target(choice, torch.device("cpu"), capacities, host, notes)
+
+
+def _host_bytes(
+    config: EngineConfig, host: HostMemory, left_bytes: int, share: float
+) -> tuple[int, tuple[str, ...]]:
+    """What `--cpu-memory` says; under `auto` a share of what is free, and a note about it."""
+    if config.cpu_memory == "auto":
+        size = int(left_bytes * share)
+        note = (
+            f"host memory: at most {format_size(size)}, {share:.0%} of the "
+            f"{format_size(left_bytes)} free; --cpu-memory overrides"
+        )
+        return size, (note,)
+    size = parse_size(config.cpu_memory, param="cpu_memory")
+    _require("cpu_memory", size, host.available_bytes, _available(host))
+    return size, ()
+
+
+def _available(host: HostMemory) -> str:
+    limit = host.cgroup_limit_bytes
+    bound = f" (control group's limit: {format_size(limit)})" if limit is not None else ""
+    return f"{format_size(host.available_bytes)} of host memory that are available{bound}"
+
+
+def _require(param: str, wanted_bytes: int, there_bytes: int, there: str) -> None:
+    if wanted_bytes > there_bytes:
+        raise ConfigError(
+            f"--{param.replace('_', '-')} {format_size(wanted_bytes)} is more than the {there}; "
+            "lower it",
+            param=param,
+        )
+
+
+def check_backing(target: Target, memory: MemoryPlan) -> None:
+    """Refuse an emulated accelerator whose memory, with the host's, the host could not provide.
+
+    Raises:
+        ConfigError: names both sums and what is available.
+    """
+    if target.choice.kind != "emulated":
+        return
+    device = memory.ledger.totals("device").predicted_bytes
+    host = memory.ledger.totals("host").predicted_bytes - target.capacities.process_bytes
+    if device + host > target.host.available_bytes:
+        raise ConfigError(
+            f"the emulated accelerator would take {format_size(device)} and its host "
+            f"{format_size(host)}, but of host memory, which holds both, only "
+            f"{format_size(target.host.available_bytes)} are available; lower --gpu-memory, "
+            "--cpu-memory, --max-num-seqs or --max-model-len",
+            param="gpu_memory",
+        )

@@ -1,0 +1,84 @@
+"""Many rows that push each other out to the host and back, on pools that hold a few of them."""
+
+from dataclasses import replace
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from tests.support.engines import toy_engine
+from tests.support.scenarios import Scenario
+from tests.support.script import Script, max_steps, run
+from tests.support.setups import Setup
+
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+NUM_LAYERS = 2
+PLACES = (
+    ("gpu-only", "auto"),
+    ("ride-along", "auto"),
+    ("ride-along", "split"),
+    ("rendezvous", "auto"),
+)
+
+
+def request(number: int, num_prompt: int, max_tokens: int) -> EngineRequest:
+    prompt = tuple((3 * i + number) % 45 + 1 for i in range(num_prompt))
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+    return EngineRequest(f"r{number}", prompt, params)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Scenario:
+    requests = [
+        request(number, draw(st.sampled_from((2, 4, 9))), draw(st.sampled_from((5, 13))))
+        for number in range(10)
+    ]
+    strategy, placement = draw(st.sampled_from(PLACES))
+    setup = Setup(
+        strategy=strategy,
+        kv_placement=placement,
+        device_blocks=draw(st.sampled_from((6, 8, 10))),
+        host_blocks=draw(st.sampled_from((6, 8, 12, 20))),
+        block_size=4,
+        max_num_seqs=6,
+        max_num_batched_tokens=draw(st.sampled_from((8, 64))),
+        preemption_mode="swap",
+        prefix_caching=False,
+        executor="inline",
+    )
+    return Scenario(setup, Script.at_once(requests), (strategy,), 0)
+
+
+@given(scenario=crowds())
+@settings(max_examples=60)
+def test_rows_that_swap_get_their_tokens_and_leave_nothing(scenario: Scenario) -> None:
+    steps = max_steps(scenario.script, NUM_LAYERS)
+    with toy_engine(scenario.reference(), NUM_LAYERS) as engine:
+        expected = run(engine.core, scenario.script, steps=steps)
+    with toy_engine(replace(scenario.setup, strategy=scenario.switching()), NUM_LAYERS) as engine:
+        results = run(engine.core, scenario.script, steps=steps)
+        engine.check_idle()
+        event(f"moved {engine.stats.transfers > 0}")
+    assert {k: r.token_ids for k, r in results.items()} == {
+        k: r.token_ids for k, r in expected.items()
+    }
+
+
+def test_swapped_rows_keep_their_kv_while_only_the_device_is_short() -> None:
+    setup = Setup(
+        strategy="gpu-only",
+        device_blocks=8,
+        host_blocks=200,
+        block_size=4,
+        max_num_seqs=6,
+        preemption_mode="swap",
+        prefix_caching=False,
+    )
+    requests = [request(number, 4, 13) for number in range(10)]
+    script = Script.at_once(requests)
+    with toy_engine(setup, NUM_LAYERS) as engine:
+        run(engine.core, script, steps=max_steps(script, NUM_LAYERS))
+        stats = engine.stats
+    # every row that went out came back: nothing was computed twice
+    assert stats.preemptions > 0
+    assert stats.transfers == 2 * stats.preemptions

@@ -1,0 +1,38 @@
+"""Building an engine: what a model's files say about its ends."""
+
+import json
+from pathlib import Path
+
+from tests.support.script import run_all
+
+from tandem.engine.build import build_engine_core
+from tandem.spec.config import EngineConfig
+from tandem.spec.request import EngineRequest, FinishReason
+from tandem.spec.sampling import SamplingParams
+
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 32,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "dtype": "float32",
+    "eos_token_id": [2, 32, 50],
+}
+
+
+def test_ends_outside_the_vocabulary_are_dropped_and_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    config = EngineConfig(
+        str(tmp_path), accelerator="none", load_format="dummy", cpu_memory="128MiB", max_num_seqs=2
+    )
+    core = build_engine_core(config, check=True)
+    params = SamplingParams(max_tokens=5, min_tokens=3, temperature=0.0, logit_bias=((2, 100.0),))
+    result = run_all(core, [EngineRequest("r", (1, 5, 9), params)])["r"]
+    assert result.finish_reason is FinishReason.STOP
+    assert (len(result.token_ids), result.stop_token_id) == (4, 2)
+    assert any("outside the vocabulary of 32: 32, 50" in note for note in core.stats().notes)
+    core.close()

@@ -1,0 +1,124 @@
+"""Which device, and how much of which memory: defaults, and what cannot be had is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tandem.engine import target as target_module
+from tandem.engine.build import build_engine_core
+from tandem.engine.target import Target, resolve_target
+from tandem.memory.peaks import HostMemory
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.hardware_file import PACKAGED, known_hardware
+from tandem.spec.units import GIB
+
+HOST = HostMemory(
+    rss_bytes=GIB,
+    peak_rss_bytes=GIB,
+    total_bytes=64 * GIB,
+    free_bytes=40 * GIB,
+    available_bytes=20 * GIB,
+    cgroup_limit_bytes=24 * GIB,
+    cgroup_current_bytes=4 * GIB,
+    cgroup_peak_bytes=None,
+)
+
+
+def resolve(accelerator: str, host: HostMemory = HOST, **flags: str) -> Target:
+    return resolve_target(replace(EngineConfig("m", accelerator=accelerator), **flags), host)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA device with 10 GiB free."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GIB, 12 * GIB))
+
+
+def test_by_default_half_of_what_is_free_may_be_pinned_and_it_is_said(gpu: None) -> None:
+    found = resolve("auto", gpu_margin="1GiB")
+    assert found.choice.kind == "cuda"
+    assert found.capacities.device_bytes == 9 * GIB
+    assert found.capacities.host_bytes == 10 * GIB
+    assert found.notes == (
+        "host memory: at most 10.0 GiB, 50% of the 20.0 GiB free; --cpu-memory overrides",
+    )
+
+
+def test_without_an_accelerator_a_quarter_of_what_is_free_stays_free() -> None:
+    found = resolve("none")
+    assert found.capacities.device_bytes == 15 * GIB
+    assert found.capacities.host_bytes == 0
+    assert "75% of the 20.0 GiB free" in found.notes[0]
+
+
+def test_sizes_that_are_there_are_taken_as_given(gpu: None) -> None:
+    found = resolve("cuda", gpu_memory="10GiB", cpu_memory="20GiB")
+    assert (found.capacities.device_bytes, found.capacities.host_bytes) == (10 * GIB, 20 * GIB)
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("accelerator", ["none", "cuda", "emulated"])
+def test_more_host_memory_than_is_available_is_refused(accelerator: str, gpu: None) -> None:
+    with pytest.raises(ConfigError, match=r"--cpu-memory 10.0 TiB is more than the 20.0 GiB") as e:
+        resolve(accelerator, cpu_memory="10TiB")
+    assert e.value.param == "cpu_memory"
+    assert "control group's limit: 24.0 GiB" in e.value.message
+
+
+def test_more_device_memory_than_is_free_is_refused(gpu: None) -> None:
+    with pytest.raises(ConfigError, match=r"--gpu-memory 11.0 GiB is more than the 10.0 GiB") as e:
+        resolve("cuda", gpu_memory="11GiB")
+    assert e.value.param == "gpu_memory"
+    with pytest.raises(ConfigError, match=r"--gpu-memory 21.0 GiB is more than the 20.0 GiB of"):
+        resolve("emulated", gpu_memory="21GiB")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "device_bytes"),
+    [("emulated", 6 * 10**9), ("emulated:t4", 16 * 10**9), ("emulated:seed=1,spec=t4", 16 * 10**9)],
+)
+def test_an_emulated_accelerator_has_its_description_s_memory(
+    accelerator: str, device_bytes: int
+) -> None:
+    found = resolve(accelerator)
+    assert found.capacities.device_bytes == device_bytes
+    assert found.capacities.host_bytes == (20 * GIB - device_bytes) // 2
+    assert resolve(accelerator, gpu_memory="1GiB").capacities.device_bytes == GIB
+
+
+def test_an_emulated_accelerator_may_be_described_by_a_file(tmp_path: Path) -> None:
+    text = (PACKAGED / "t4.toml").read_text("utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace("16_000_000_000", "12_345_678"), "utf-8")
+    assert resolve(f"emulated:{path}").capacities.device_bytes == 12_345_678
+
+
+@pytest.mark.parametrize("accelerator", ["emulated:fast", "emulated:exact,spec=h900"])
+def test_an_unknown_description_is_refused_with_the_known_ones(accelerator: str) -> None:
+    with pytest.raises(ConfigError, match="no hardware description") as error:
+        resolve(accelerator)
+    assert all(name in error.value.message for name in known_hardware())
+
+
+def test_an_emulated_accelerator_that_the_host_cannot_hold_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poor = HostMemory(
+        rss_bytes=0,
+        peak_rss_bytes=0,
+        total_bytes=GIB,
+        free_bytes=GIB,
+        available_bytes=100 << 20,
+        cgroup_limit_bytes=None,
+        cgroup_current_bytes=None,
+        cgroup_peak_bytes=None,
+    )
+    monkeypatch.setattr(target_module, "read_host_memory", lambda: poor)
+    with pytest.raises(ConfigError, match=r"would take .*, only 100.0 MiB are available; lower"):
+        build_engine_core(EngineConfig("demo", accelerator="emulated"))

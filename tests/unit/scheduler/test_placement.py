@@ -1,0 +1,39 @@
+"""Where a request's blocks may lie, and that what is accepted can run."""
+
+import pytest
+from tests.support.engines import toy_engine
+from tests.support.script import Script, max_steps, run
+from tests.support.setups import Setup
+
+from tandem.spec.errors import ContextLengthError
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+
+def request(num_prompt: int, max_tokens: int = 4) -> EngineRequest:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+    return EngineRequest("r", tuple(i % 45 + 1 for i in range(num_prompt)), params)
+
+
+@pytest.mark.parametrize("placement", ["auto", "split"])
+@pytest.mark.parametrize(("device", "host"), [(10, 4), (4, 10), (7, 7), (13, 1)])
+def test_a_request_that_fills_both_tiers_together_runs(
+    placement: str, device: int, host: int
+) -> None:
+    setup = Setup(
+        strategy="ride-along", kv_placement=placement, device_blocks=device, host_blocks=host
+    )
+    script = Script.at_once([request(14 * setup.block_size - 3)])
+    with toy_engine(setup) as engine:
+        (result,) = run(engine.core, script, steps=max_steps(script, 2)).values()
+        engine.check_idle()
+    assert len(result.token_ids) == 4
+
+
+def test_one_that_exceeds_both_together_is_refused_with_the_numbers() -> None:
+    setup = Setup(strategy="ride-along", kv_placement="split", device_blocks=10, host_blocks=4)
+    with (
+        toy_engine(setup) as engine,
+        pytest.raises(ContextLengthError, match="need 15 KV blocks"),
+    ):
+        engine.core.add_request(request(14 * setup.block_size + 1))
