@@ -20,6 +20,7 @@ from tandem.bench.kernel_variants import (
     torch_forms,
     torch_naive,
 )
+from tandem.bench.records import BenchRow
 from tandem.kernels import native
 from tandem.kernels.native_pool import NativePool, usable_threads
 
@@ -68,24 +69,6 @@ def quick() -> KernelBench:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRow:
-    """One figure, in the benchmark records' terms; spread is the lowest and highest sample."""
-
-    case: str
-    variant: str
-    metric: str
-    value: float
-    unit: str
-    bound: float | None
-    spread: tuple[float, float]
-
-    @property
-    def fraction(self) -> float | None:
-        """Value over bound."""
-        return self.value / self.bound if self.bound else None
-
-
-@dataclass(frozen=True, slots=True)
 class Cell:
     """One combination."""
 
@@ -111,14 +94,14 @@ def cells(config: KernelBench) -> list[Cell]:
     ]
 
 
-def run_kernels(config: KernelBench, report: Callable[[str], None]) -> list[KernelRow]:
+def run_kernels(config: KernelBench, report: Callable[[str], None]) -> list[BenchRow]:
     """Measure every cell; `report` is told of each before it begins.
 
     Raises:
         ConfigError: the compiled kernels are not there, or TANDEM_CPU_ISA cannot be followed.
     """
     native.choose_isa()
-    rows: list[KernelRow] = []
+    rows: list[BenchRow] = []
     before = torch.get_num_threads()
     try:
         for cell in cells(config):
@@ -130,7 +113,7 @@ def run_kernels(config: KernelBench, report: Callable[[str], None]) -> list[Kern
     return rows + _relative_rows(rows)
 
 
-def _cell_rows(cell: Cell, rounds: int) -> list[KernelRow]:
+def _cell_rows(cell: Cell, rounds: int) -> list[BenchRow]:
     pool = NativePool(cell.threads)
     pages = make_pages(cell.shape, cell.load, cell.dtype)
     layers = make_layers(cell.shape, cell.load, pages)
@@ -169,7 +152,7 @@ def _measure(
     return rates
 
 
-def _rows(case: str, ours: str, rates: dict[str, list[float]]) -> list[KernelRow]:
+def _rows(case: str, ours: str, rates: dict[str, list[float]]) -> list[BenchRow]:
     roof = [min(pair) for pair in zip(rates[_READ], rates[_LOOP], strict=True)]
     rows = [
         _row(
@@ -196,20 +179,20 @@ def _row(
     samples: Sequence[float],
     unit: str,
     bound: float | None,
-) -> KernelRow:
+) -> BenchRow:
     spread = (min(samples), max(samples))
-    return KernelRow(case, variant, metric, median(samples), unit, bound, spread)
+    return BenchRow(case, variant, metric, median(samples), unit, bound, spread)
 
 
-def _relative_rows(rows: Sequence[KernelRow]) -> list[KernelRow]:
+def _relative_rows(rows: Sequence[BenchRow]) -> list[BenchRow]:
     """What uneven lengths cost: C's share of the roofline over A's, of the same shape."""
     metric = "share of roofline, paired"
     shares = {row.case: row for row in rows if row.metric == metric and "tandem" in row.variant}
-    related: list[KernelRow] = []
+    related: list[BenchRow] = []
     for case, row in shares.items():
         even = shares.get("A" + case[1:])
         if case.startswith("C ") and even is not None:
             ratio = row.value / even.value if even.value else math.inf
             name = "share of roofline over A's"
-            related.append(KernelRow(case, row.variant, name, ratio, "ratio", 1.0, (ratio, ratio)))
+            related.append(BenchRow(case, row.variant, name, ratio, "ratio", 1.0, (ratio, ratio)))
     return related

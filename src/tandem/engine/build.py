@@ -49,7 +49,9 @@ def build_engine_core(
     host_maths = target.device.type == "cpu"
     free = target.host.available_bytes
     dtype = choose_dtype(config.dtype, spec, host_maths=host_maths, available_bytes=free)
-    notes = eos_notes + ((dtype.note,) if dtype.note else ()) + target.notes + host_kernel_notes(spec)
+    notes = (
+        eos_notes + ((dtype.note,) if dtype.note else ()) + target.notes + host_kernel_notes(spec)
+    )
     size = weight_bytes(spec, dtype.dtype)
     memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes)
     check_backing(target, memory)
