@@ -13,7 +13,7 @@ PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDI
 NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-run test lint format types contracts check bench gpu-check clean distclean
+.PHONY: help demo setup setup-run test native-check lint format types contracts check bench gpu-check clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,14 @@ setup: setup-run ## set up .venv for tests and tools
 
 test: setup ## run all tests
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+native-check: setup ## test the core of the CPU kernels under address, undefined-behaviour and thread sanitizers
+	@for kind in address,undefined thread; do \
+	  $(BIN)/cmake -S native -B build/native/$$kind -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTANDEM_NATIVE_TESTS=ON -DTANDEM_SANITIZE=$$kind >/dev/null \
+	  && $(BIN)/cmake --build build/native/$$kind \
+	  && $(BIN)/ctest --test-dir build/native/$$kind --output-on-failure --timeout 300 || exit 1; \
+	done
 
 lint: setup ## ruff and clang-format, without changing anything
 	@$(BIN)/python -m ruff check
@@ -59,5 +67,5 @@ clean: ## remove caches and build outputs
 	@rm -rf build dist .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	@find src tests scripts -type d -name __pycache__ -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv too
-	@rm -rf .venv
+distclean: clean ## remove .venv and the compiled kernels too
+	@rm -rf .venv src/tandem/kernels/_native.*.so

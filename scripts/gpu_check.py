@@ -8,6 +8,8 @@ Exits with 0 only if at least one test ran and none failed.
 import faulthandler
 import importlib.util
 import os
+import shutil
+import subprocess
 import sys
 import time
 import traceback
@@ -28,6 +30,34 @@ ENGINE_MODULES = ("torch", "numpy", "safetensors")
 def missing_modules() -> list[str]:
     """Modules that the engine needs and this Python lacks."""
     return [name for name in ENGINE_MODULES if importlib.util.find_spec(name) is None]
+
+
+def build_native() -> str:
+    """Compile the CPU kernels for this Python, beside their sources; says what was done.
+
+    Raises:
+        RuntimeError: the tools are there, but the build fails.
+    """
+    beside = Path(sys.executable).parent / "cmake"
+    cmake = str(beside) if beside.exists() else shutil.which("cmake")
+    lacking = [] if cmake else ["cmake"]
+    if importlib.util.find_spec("nanobind") is None:
+        lacking.append("nanobind")
+    if cmake is None or lacking:
+        return f"not built, {' and '.join(lacking)} missing: host attention runs on torch"
+    folder = (
+        ROOT / "build" / "native" / f"gpu-check-{sys.version_info.major}{sys.version_info.minor}"
+    )
+    for command in (
+        [cmake, "-S", str(ROOT / "native"), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release",
+         "-DSKBUILD_STATE=editable", f"-DPython_EXECUTABLE={sys.executable}"],
+        [cmake, "--build", str(folder), "--parallel"],
+        [cmake, "--install", str(folder), "--prefix", str(folder / "out")],
+    ):  # fmt: skip
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+    return "built"
 
 
 def load(path: Path) -> ModuleType:
@@ -120,6 +150,11 @@ def main() -> int:
         return 1
     print(f"gpu-check: torch {torch.__version__}, {torch.cuda.get_device_name(0)}", flush=True)
     faulthandler.dump_traceback_later(TIME_LIMIT_S, exit=True)
+    try:
+        print(f"gpu-check: CPU kernels {build_native()}", flush=True)
+    except RuntimeError as error:
+        print(f"gpu-check: CPU kernels: {error}")
+        return 1
     with_pytest = importlib.util.find_spec("pytest") is not None
     status = run_with_pytest() if with_pytest else run_plainly()
     verdict = "passed" if status == 0 else "failed"

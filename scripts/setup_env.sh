@@ -15,9 +15,25 @@ venv=.venv
 log=build/setup.log
 stamp=$venv/stamp-$stage
 here=$(pwd -P)
+
+find_compiler() {
+  local name
+  for name in ${CXX:-c++ g++ clang++}; do
+    if command -v "$name"; then return 0; fi
+  done
+}
+
+native_sources() {
+  find native -type f \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \) | LC_ALL=C sort
+}
+
+compiler=$(find_compiler || true)
+# Without a compiler there is no module to look for.
+built() { [ -z "$compiler" ] || compgen -G 'src/tandem/kernels/_native.*.so' >/dev/null; }
+
 # The place counts: an editable installation and a virtual environment's scripts hold absolute paths.
-fingerprint="$here $(cat pyproject.toml constraints.txt scripts/setup_env.sh | cksum)"
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$fingerprint" ]; then exit 0; fi
+fingerprint="$here $compiler $(native_sources | xargs cat pyproject.toml constraints.txt scripts/setup_env.sh | cksum)"
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$fingerprint" ] && built; then exit 0; fi
 
 usable() {
   "$1" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
@@ -61,5 +77,14 @@ rm -f "$stamp"
 # torch first and alone: what depends on it must not choose another build.
 torch=$(grep -E '^torch==' constraints.txt)
 step "Installing $torch" pip_install "$torch"
-step "Installing Tandem and its dependencies ($stage)" pip_install -e "$target"
+# Build tools stay in .venv: an isolated build would compile everything anew each time.
+step "Installing build tools" pip_install scikit-build-core nanobind cmake ninja
+native=ON
+if [ -z "$compiler" ]; then
+  native=OFF
+  echo "No C++ compiler found: CPU attention will run on the slow reference kernels. Install g++ or" \
+    "clang and run this again." >&2
+fi
+step "Compiling the CPU kernels, installing Tandem and its dependencies ($stage)" \
+  pip_install --no-build-isolation --config-settings=cmake.define.TANDEM_NATIVE=$native -e "$target"
 echo "$fingerprint" >"$stamp"

@@ -13,7 +13,6 @@ from tests.support.setups import Setup
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
 from tandem.engine.stats_collector import StatsCollector
-from tandem.kernels.pages import PageShape
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
@@ -23,6 +22,7 @@ from tandem.models.weights import allocate_weights
 from tandem.plan.online import OnlinePlan, WeightPlacement
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
+from tandem.runtime.choose_kernels import choose_kernels
 from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor
@@ -121,9 +121,9 @@ def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -
     arena = Arena(setup.workspace_bytes)
     buffers = BufferSpace(arena)
     slots = torch.zeros(setup.max_num_seqs, dtype=torch.int64)
-    runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor)
-    _, heads, size, dim = page.page_shape
-    contexts = ContextCache(CPU, PageShape(heads, size, dim))
+    kernels = choose_kernels(model.spec, page, CPU)
+    runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
+    contexts = ContextCache(CPU, kernels)
     return Machine(CPU, runner, kv, buffers, arena, slots, contexts)
 
 

@@ -11,7 +11,8 @@ from packaging.version import Version
 import tandem
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = PYPROJECT["project"]
 
 
 def pins() -> dict[str, Version]:
@@ -22,8 +23,12 @@ def pins() -> dict[str, Version]:
 
 
 def requirements() -> list[Requirement]:
-    """Every direct dependency, development ones included."""
-    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    """Every direct dependency, those of building and development included."""
+    groups = [
+        PYPROJECT["build-system"]["requires"],
+        PROJECT["dependencies"],
+        *PROJECT["optional-dependencies"].values(),
+    ]
     return [Requirement(line) for group in groups for line in group]
 
 

@@ -24,6 +24,7 @@ def bench_app() -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None)
     app.callback(invoke_without_command=True)(bench)
     app.command()(engine)
+    app.command()(kernels)
     app.command()(paced)
     return app
 
@@ -45,6 +46,20 @@ def engine(
     from tandem.bench.engine import FULL, QUICK, SUITE, run_engine
 
     _finish(SUITE, machine, run_engine(QUICK if quick else FULL, _report), json_path)
+
+
+def kernels(
+    json_path: JsonOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: one shape in float16.")
+    ] = False,
+) -> None:
+    """Decode attention on the CPU beside its roofline and beside torch."""
+    machine = _start(json_path)
+    from tandem.bench import kernels as suite
+
+    config = suite.quick() if quick else suite.full()
+    _finish(suite.SUITE, machine, suite.run_kernels(config, _report), json_path)
 
 
 def paced(

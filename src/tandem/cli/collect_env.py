@@ -10,6 +10,7 @@ import typer
 
 import tandem
 from tandem.devices.host_facts import nvidia_gpus, package_version, processor_name
+from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "fastapi", "uvicorn")
@@ -45,6 +46,7 @@ def environment() -> dict[str, str]:
         "memory": f"{format_size(memory.total)}, {format_size(memory.available)} available",
         "memory limit": _memory_limit(),
         "accelerators": _accelerators(),
+        "CPU kernels": _cpu_kernels(),
         **{name: package_version(name) or "not installed" for name in _PACKAGES},
         **_variables(),
     }
@@ -61,6 +63,18 @@ def _memory_limit() -> str:
         unlimited = not text.isdigit() or int(text) >= 1 << 60
         return "none" if unlimited else format_size(int(text))
     return "unknown"
+
+
+def _cpu_kernels() -> str:
+    from tandem.kernels import native
+
+    if not native.available():
+        return f"torch reference: {native.unavailable_message()}"
+    try:
+        chosen = native.choose_isa()
+    except ConfigError as error:
+        return f"refused: {error.message}"
+    return f"compiled, {chosen} (of {', '.join(native.supported_isas())})"
 
 
 def _accelerators() -> str:

@@ -11,6 +11,7 @@ from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import check_backing, resolve_target
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
+from tandem.kernels import native
 from tandem.memory.pool import BlockPool
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
@@ -48,7 +49,9 @@ def build_engine_core(
     host_maths = target.device.type == "cpu"
     free = target.host.available_bytes
     dtype = choose_dtype(config.dtype, spec, host_maths=host_maths, available_bytes=free)
-    notes = eos_notes + ((dtype.note,) if dtype.note else ()) + target.notes
+    notes = (
+        eos_notes + ((dtype.note,) if dtype.note else ()) + target.notes + host_kernel_notes(spec)
+    )
     size = weight_bytes(spec, dtype.dtype)
     memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes)
     check_backing(target, memory)
@@ -62,6 +65,19 @@ def build_engine_core(
     if warm:
         _warm_up(config, spec, memory, assembled)
     return core_of(config, spec, memory, assembled, dtype.dtype, check=check, warm=warm)
+
+
+def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
+    """Says so if attention in host memory is left to the reference kernels.
+
+    Raises:
+        ConfigError: TANDEM_CPU_ISA cannot be followed.
+    """
+    reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        return (reason,)
+    native.choose_isa()
+    return ()
 
 
 def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:

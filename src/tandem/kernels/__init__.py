@@ -1,4 +1,5 @@
 """Maths on tensors: attention over paged KV, partial-state merging, KV pages, sampling.
 
-The functions here are the announced reference kernels (torch): the oracle of native ones.
+The torch functions are the announced reference kernels: the oracle of the compiled ones
+(`native*`), and what runs where those could not be built.
 """

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 from tandem.devices.cuda import CudaDriver, CudaMemory, pin
-from tandem.kernels.pages import PageShape
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.workspace import StepMemory
@@ -14,6 +13,7 @@ from tandem.models.model import Model
 from tandem.models.weights import torch_dtype
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
+from tandem.runtime.choose_kernels import choose_kernels
 from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor
@@ -59,6 +59,8 @@ def build_machine(
     sizes: MachineSizes,
     upload: Callable[[torch.Tensor], torch.Tensor],
     pin: Callable[[torch.Tensor], Callable[[], None]] | None = None,
+    *,
+    host_only: bool = False,
 ) -> Machine:
     """Allocate pages, buffers and the slot table on the model's device.
 
@@ -76,16 +78,16 @@ def build_machine(
     arena = Arena(sizes.workspace_bytes)
     buffers = BufferSpace(arena)
     slots = torch.zeros(sizes.max_rows, dtype=torch.int64, device=device)
-    runner = OpRunner(model, kv, buffers, slots, upload)
-    _, heads, size, dim = page.page_shape
-    contexts = ContextCache(device, PageShape(heads, size, dim))
+    kernels = choose_kernels(model.spec, page, device, host_only=host_only)
+    runner = OpRunner(model, kv, buffers, slots, upload, kernels)
+    contexts = ContextCache(device, kernels)
     op_bytes = OpMemory(StepMemory(model.spec, page.dtype), buffers, device.type)
     return Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
 
 
 def on_host(model: Model, sizes: MachineSizes, *, threads: bool = False) -> Assembled:
     """No accelerator: programs run on the caller's thread, or on a thread per queue (tests)."""
-    machine = build_machine(model, sizes, _stay)
+    machine = build_machine(model, sizes, _stay, host_only=True)
     measures = HostMeasures(machine)
     if not threads:
         return Assembled(InlineExecutor(machine), machine, measures, model.weights.size_bytes)

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem.kernels.attention import AttentionBatch
-from tandem.kernels.pages import PageShape, page_rows
+from tandem.kernels.tier_kernels import PlannedAttention, TierKernels
 from tandem.plan.binding import LaneBinding
 from tandem.plan.program import LaneSlot
 from tandem.spec.tier import Tier
@@ -21,15 +20,15 @@ class TierContext:
 
     Attributes:
         attend: int64 [t] on the accelerator. append: int64 [u] on the accelerator.
-        slots: int64 [u] where the tier's pages are; page_rows: int64 [u * 2 * kv_heads], the same
-            as `append_kv_rows` wants it. batch: for queries already selected.
+        slots: int64 [u] where the tier's pages are; planned_append: the same as the tier's kernels
+            want it. batch: for queries already selected.
     """
 
     attend: Selection
     append: Selection
     slots: torch.Tensor | None
-    page_rows: torch.Tensor | None
-    batch: AttentionBatch | None
+    planned_append: torch.Tensor | None
+    batch: PlannedAttention | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,9 @@ class LaneContext:
         return self.token_ids.shape[0]
 
 
-def make_context(slot: LaneSlot, device: torch.device, shape: PageShape) -> LaneContext:
+def make_context(
+    slot: LaneSlot, device: torch.device, kernels: dict[Tier, TierKernels]
+) -> LaneContext:
     """Move a lane's arrays to where they are read: selections to `device`, host batches to DRAM."""
     binding = slot.binding
     return LaneContext(
@@ -63,24 +64,24 @@ def make_context(slot: LaneSlot, device: torch.device, shape: PageShape) -> Lane
         token_rows=to_device(binding.token_rows, device),
         positions=to_device(binding.positions.astype(np.int64), device),
         logits_index=to_device(binding.logits_index, device),
-        tiers={tier: _tier_context(binding, tier, device, shape) for tier in Tier},
+        tiers={tier: _tier_context(binding, tier, device, kernels[tier]) for tier in Tier},
     )
 
 
 def _tier_context(
-    binding: LaneBinding, tier: Tier, device: torch.device, shape: PageShape
+    binding: LaneBinding, tier: Tier, device: torch.device, kernels: TierKernels
 ) -> TierContext:
     home = device if tier is Tier.DEVICE else torch.device("cpu")
     attention, append = binding.attention.get(tier), binding.append.get(tier)
     batch = None
     if attention is not None:
-        batch = AttentionBatch.from_binding(replace(attention, token_index=None), home, shape)
+        batch = kernels.plan(replace(attention, token_index=None))
     slots = None if append is None else to_device(append.slots, home)
     return TierContext(
         attend=None if attention is None else _selection(attention.token_index, device),
         append=None if append is None else _selection(append.token_index, device),
         slots=slots,
-        page_rows=None if slots is None else page_rows(slots, shape),
+        planned_append=None if slots is None else kernels.plan_append(slots),
         batch=batch,
     )
 

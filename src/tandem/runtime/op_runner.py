@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from tandem.kernels.attention import paged_attention
-from tandem.kernels.pages import append_kv_rows, copy_blocks
+from tandem.kernels.pages import copy_blocks
 from tandem.kernels.state import merge_states
+from tandem.kernels.tier_kernels import TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
 from tandem.plan.events import Event, LaneAdvanced, LaneDone, TransferDone
@@ -35,6 +35,7 @@ class OpRunner:
     Args:
         slots: int64 [rows] on the accelerator: the last sampled id of each row (contract 6).
         upload: brings a host tensor to the accelerator on the current queue.
+        kernels: what attends and appends in each tier.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class OpRunner:
         buffers: BufferSpace,
         slots: torch.Tensor,
         upload: Callable[[torch.Tensor], torch.Tensor],
+        kernels: dict[Tier, TierKernels],
     ) -> None:
         self._model = model
         self._kv = kv
         self._buffers = buffers
         self._slots = slots
         self._upload = upload
-        self._scale = model.spec.attention_scale
+        self._kernels = kernels
         self._pre, _, self._post = model.stages
         self.sampling = SamplingOps(buffers, slots, upload)
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
@@ -150,14 +152,14 @@ class OpRunner:
         pages = self._kv.layer(tier_name, running.op.layer, running.op.queue)
         for lane in self._lanes(running):
             tier = lane.tiers[tier_name]
-            if tier.page_rows is None:
+            if tier.planned_append is None:
                 continue
             if tier_name is Tier.HOST:
                 _, key, value = self._get(running, HOST_QKV, lane)
             else:
                 _, key, value = _qkv(self._state(running, lane))
                 key, value = select(key, tier.append), select(value, tier.append)
-            append_kv_rows(pages, key, value, tier.page_rows)
+            self._kernels[tier_name].append(pages, key, value, tier.planned_append)
 
     def _attend(self, running: Running) -> None:
         tier_name = _tier(running.op)
@@ -171,7 +173,7 @@ class OpRunner:
                 query = self._get(running, HOST_QKV, lane)[0]
             else:
                 query = select(_qkv(self._state(running, lane))[0], tier.attend)
-            result = paged_attention(query, pages, tier.batch, self._scale)
+            result = self._kernels[tier_name].attend(query, pages, tier.batch)
             name, place = (HOST_PARTIAL, Place.HOST) if on_host else (DEVICE_PARTIAL, Place.DEVICE)
             self._put(running, name, lane, (result.out, result.lse), place)
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tandem.kernels.pages import PageShape
+from tandem.kernels.tier_kernels import TierKernels
 from tandem.plan.program import PageTransfer, ProgramOp, Queue, StepProgram
 from tandem.runtime.lane_context import LaneContext, make_context
+from tandem.spec.tier import Tier
 
 
 @dataclass(slots=True)
@@ -41,9 +42,9 @@ class ProgramContext:
 class ContextCache:
     """Makes contexts; a cohort's is made once per token and shared by its sweeps."""
 
-    def __init__(self, device: torch.device, shape: PageShape) -> None:
+    def __init__(self, device: torch.device, kernels: dict[Tier, TierKernels]) -> None:
         self._device = device
-        self._shape = shape
+        self._kernels = kernels
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
 
@@ -66,7 +67,7 @@ class ContextCache:
     def _lane(self, program: StepProgram, index: int) -> LaneContext:
         slot = program.lanes[index]
         if slot.cohort_id == 0:
-            return make_context(slot, self._device, self._shape)
+            return make_context(slot, self._device, self._kernels)
         known = self._cohorts.get(slot.cohort_id)
         if known is not None and known.slot.binding is slot.binding:
             return LaneContext(
@@ -77,7 +78,7 @@ class ContextCache:
                 known.logits_index,
                 known.tiers,
             )
-        made = make_context(slot, self._device, self._shape)
+        made = make_context(slot, self._device, self._kernels)
         self._cohorts[slot.cohort_id] = made
         return made
 

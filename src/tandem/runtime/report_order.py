@@ -9,8 +9,8 @@ from tandem.runtime.running import Running
 class ReportOrder:
     """Holds completed operations back until all that they waited for has been reported.
 
-    Queues complete independently and tell so on threads of their own; a step's tokens could otherwise
-    be heard of before the join that they come from. Not safe against several threads by itself.
+    Queues complete independently and tell so on threads of their own; a step's tokens could
+    otherwise be heard of before the join that they come from. Not safe against several threads.
     """
 
     def __init__(self) -> None:

@@ -69,8 +69,10 @@ def make_case(
     )
 
 
-def exact_attention(case: AttentionCase) -> AttentionOutput:
-    """Softmax attention of every query in float64."""
+def exact_attention(
+    case: AttentionCase, *, window: int = 0, soft_cap: float = 0.0
+) -> AttentionOutput:
+    """Softmax attention of every query in float64; 0: no window, no cap."""
     out, lse, start = [], [], 0
     for row, keys, values, positions in zip(
         case.rows, case.keys, case.values, case.positions(), strict=True
@@ -79,8 +81,11 @@ def exact_attention(case: AttentionCase) -> AttentionOutput:
         group = query.shape[1] // case.shape.kv_heads
         wide_keys = keys.double().repeat_interleave(group, 1)
         scores = torch.einsum("qhd,khd->qhk", query, wide_keys) * case.scale
-        later = torch.arange(row.context) > torch.tensor(positions)[:, None]
-        scores.masked_fill_(later[:, None, :], -torch.inf)
+        if soft_cap:
+            scores = soft_cap * torch.tanh(scores / soft_cap)
+        age = torch.tensor(positions)[:, None] - torch.arange(row.context)
+        unseen = (age < 0) | (age >= window) if window else age < 0
+        scores.masked_fill_(unseen[:, None, :], -torch.inf)
         wide_values = values.double().repeat_interleave(group, 1)
         out.append(torch.einsum("qhk,khd->qhd", scores.softmax(-1), wide_values))
         lse.append(scores.logsumexp(-1))

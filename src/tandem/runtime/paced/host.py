@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from tandem.kernels.attention import paged_attention
-from tandem.kernels.pages import PageShape, append_kv
+from tandem.kernels.pages import PageShape
+from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.models.weights import torch_dtype
 from tandem.plan.binding import LaneBinding
@@ -74,11 +74,12 @@ class PacedHost:
     def __init__(
         self, model: ModelSpec, page: KVPageSpec, blocks: int, aliasing: Aliasing, seed: int
     ) -> None:
-        self._scale = model.attention_scale
         self._heads, self._kv_heads, self._dim = model.num_heads, model.num_kv_heads, model.head_dim
         self._dtype = page.dtype
         self._random = np.random.Generator(np.random.SFC64(seed))
-        self._shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
+        shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
+        reference = ReferenceKernels(torch.device("cpu"), shape, model.attention_scale)
+        self._kernels: dict[Tier, TierKernels] = dict.fromkeys(Tier, reference)
         self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
         self._queries = self._random_tensor((0, self._heads, self._dim))
         self._entries = self._random_tensor((0, self._kv_heads, self._dim))
@@ -92,7 +93,7 @@ class PacedHost:
             attention={t: part for t, part in binding.attention.items() if t is tier},
             append={t: part for t, part in binding.append.items() if t is tier},
         )
-        context = make_context(LaneSlot(hosted), torch.device("cpu"), self._shape).tiers[tier]
+        context = make_context(LaneSlot(hosted), torch.device("cpu"), self._kernels).tiers[tier]
         # Values leave the accelerator in the order of selection; here any will do.
         tokens = binding.num_tokens
         if len(self._queries) < tokens:
@@ -109,10 +110,11 @@ class PacedHost:
         for lane in lanes:
             if op.kind is OpKind.ATTEND and lane.batch is not None:
                 query = self._queries[: lane.batch.num_tokens]
-                paged_attention(query, pages, lane.batch, self._scale)
-            elif op.kind is OpKind.APPEND and lane.slots is not None:
+                self._kernels[Tier.HOST].attend(query, pages, lane.batch)
+            elif op.kind is OpKind.APPEND and lane.planned_append is not None:
+                assert lane.slots is not None
                 entries = self._entries[: len(lane.slots)]
-                append_kv(pages, entries, entries, lane.slots)
+                self._kernels[Tier.HOST].append(pages, entries, entries, lane.planned_append)
         self._visits += op.kind is OpKind.ATTEND
 
     def read_set(self) -> float:

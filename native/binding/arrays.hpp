@@ -1,0 +1,60 @@
+// Arrays from Python, checked before memory is touched.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtype.hpp"
+
+namespace tandem {
+
+namespace nb = nanobind;
+
+using Array = nb::ndarray<nb::device::cpu>;
+using ReadOnlyArray = nb::ndarray<nb::ro, nb::device::cpu>;
+
+using Sizes = std::vector<std::int64_t>;
+
+// Throws std::invalid_argument (ValueError in Python) unless the condition holds.
+void require(bool condition, const std::string& message);
+
+// Where an array lies and what it holds. Every check names the array.
+class View {
+  public:
+    View(std::string name, const Array& array);
+    View(std::string name, const ReadOnlyArray& array);
+
+    const Sizes& shape() const { return shape_; }
+    void* data() const { return data_; }
+    std::int64_t elements() const;
+    // Elements from one entry of the first dimension to the next.
+    std::int64_t stride() const { return strides_.empty() ? 0 : strides_[0]; }
+
+    const View& require_shape(const Sizes& expected) const;
+    const View& require_dimensions(std::size_t count, const std::string& meaning) const;
+    const View& require_contiguous() const;
+    const View& require_contiguous_entries() const;  // of the first dimension
+
+    DType float_type() const;
+    float* floats() const;  // of a float32 array
+    std::span<const std::int32_t> ints() const;
+    std::span<const std::int64_t> longs() const;
+
+  private:
+    template <class A>
+    void read(const A& array);
+    void require_strides(std::size_t first) const;
+
+    std::string name_;
+    void* data_ = nullptr;
+    nb::dlpack::dtype type_{};
+    Sizes shape_;
+    Sizes strides_;
+};
+
+}  // namespace tandem

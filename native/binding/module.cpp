@@ -1,0 +1,258 @@
+// Python's view of the core. Every call that works or waits releases the interpreter.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "append.hpp"
+#include "arrays.hpp"
+#include "attention.hpp"
+#include "attention_plan.hpp"
+#include "cpu_limit.hpp"
+#include "host_signal.hpp"
+#include "isa.hpp"
+#include "merge.hpp"
+#include "pool.hpp"
+#include "read_probe.hpp"
+#include "task.hpp"
+#include "waiting.hpp"
+
+namespace tandem {
+namespace {
+
+using namespace nb::literals;
+
+using PoolPointer = std::shared_ptr<Pool>;
+using PlanPointer = std::shared_ptr<AttentionPlan>;
+
+const char* const kPagesMeaning = "[num_blocks, 2, kv_heads, block_size, head_dim]";
+
+PlanPointer make_plan(int heads, int kv_heads, int block_size, int head_dim,
+                      const ReadOnlyArray& query_start, const ReadOnlyArray& positions,
+                      const ReadOnlyArray& block_table,
+                      const std::optional<ReadOnlyArray>& block_index,
+                      const std::optional<ReadOnlyArray>& token_index, int num_threads,
+                      int window) {
+    const View starts("query_start", query_start), tokens("positions", positions);
+    const View table("block_table", block_table);
+    starts.require_dimensions(1, "[rows + 1]").require_contiguous();
+    tokens.require_dimensions(1, "[tokens]").require_contiguous();
+    table.require_dimensions(2, "[rows, max_blocks]").require_contiguous();
+    starts.require_shape({table.shape()[0] + 1});
+    AttentionArrays arrays{.query_start = starts.ints(),
+                           .positions = tokens.ints(),
+                           .block_table = table.ints(),
+                           .block_index = {},
+                           .token_index = {},
+                           .selects_tokens = token_index.has_value(),
+                           .window = window};
+    if (block_index) {
+        const View index("block_index", *block_index);
+        arrays.block_index = index.require_shape(table.shape()).require_contiguous().ints();
+    }
+    if (token_index) {
+        const View index("token_index", *token_index);
+        arrays.token_index = index.require_shape(tokens.shape()).require_contiguous().longs();
+    }
+    nb::gil_scoped_release release;
+    return std::make_shared<AttentionPlan>(AttentionShape{heads, kv_heads, block_size, head_dim},
+                                           arrays, num_threads);
+}
+
+AttentionMemory check_attention(const AttentionPlan& plan, const View& queries, const View& pages,
+                                const View& out, const View& lse) {
+    const AttentionShape& shape = plan.shape;
+    queries.require_dimensions(3, "[tokens, heads, head_dim]").require_contiguous();
+    const std::int64_t tokens = queries.shape()[0];
+    queries.require_shape({tokens, shape.heads, shape.head_dim});
+    require(tokens >= plan.num_queries_needed, "q must hold at least " +
+                                                   std::to_string(plan.num_queries_needed) +
+                                                   " tokens, not " + std::to_string(tokens));
+    pages.require_dimensions(5, kPagesMeaning).require_contiguous();
+    const std::int64_t blocks = pages.shape()[0];
+    pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
+    out.require_shape({plan.num_tokens, shape.heads, shape.head_dim}).require_contiguous();
+    lse.require_shape({plan.num_tokens, shape.heads}).require_contiguous();
+    return {queries.data(), queries.float_type(), pages.data(), pages.float_type(),
+            blocks,         out.floats(),         lse.floats()};
+}
+
+std::unique_ptr<Task> attention_task(const PoolPointer& pool, const PlanPointer& plan,
+                                     const ReadOnlyArray& q, const ReadOnlyArray& pages,
+                                     const Array& out, const Array& lse, double scale,
+                                     double soft_cap, const std::string& isa) {
+    const AttentionMemory memory = check_attention(*plan, View("q", q), View("pages", pages),
+                                                   View("out", out), View("lse", lse));
+    auto job = std::make_unique<AttentionJob>(plan, memory, static_cast<float>(scale),
+                                              static_cast<float>(soft_cap), choose_isa(isa),
+                                              pool->buffers());
+    return std::make_unique<Task>(
+        pool, std::vector<nb::object>{nb::cast(q), nb::cast(pages), nb::cast(out), nb::cast(lse)},
+        std::move(job));
+}
+
+std::unique_ptr<Task> append_task(const PoolPointer& pool, const Array& pages,
+                                  const ReadOnlyArray& k, const ReadOnlyArray& v,
+                                  const ReadOnlyArray& slots) {
+    const View page("pages", pages), keys("k", k), values("v", v), slot("slots", slots);
+    page.require_dimensions(5, kPagesMeaning).require_contiguous();
+    slot.require_dimensions(1, "[tokens]").require_contiguous();
+    const Sizes& shape = page.shape();
+    const Sizes expected{slot.shape()[0], shape[2], shape[4]};
+    page.require_shape({shape[0], 2, shape[2], shape[3], shape[4]});
+    keys.require_shape(expected).require_contiguous_entries();
+    values.require_shape(expected).require_contiguous_entries();
+    require(keys.float_type() == values.float_type(), "k and v must have the same element type");
+    const AppendMemory memory{.keys = keys.data(),
+                              .values = values.data(),
+                              .key_stride = keys.stride(),
+                              .value_stride = values.stride(),
+                              .source_type = keys.float_type(),
+                              .slots = slot.longs(),
+                              .pages = page.data(),
+                              .page_type = page.float_type(),
+                              .num_blocks = shape[0],
+                              .kv_heads = static_cast<int>(shape[2]),
+                              .block_size = static_cast<int>(shape[3]),
+                              .head_dim = static_cast<int>(shape[4])};
+    return std::make_unique<Task>(
+        pool, std::vector<nb::object>{nb::cast(pages), nb::cast(k), nb::cast(v), nb::cast(slots)},
+        std::make_unique<AppendJob>(memory, pool->num_threads()));
+}
+
+std::unique_ptr<Task> merge_task(const PoolPointer& pool, const ReadOnlyArray& out_a,
+                                 const ReadOnlyArray& lse_a, const ReadOnlyArray& out_b,
+                                 const ReadOnlyArray& lse_b, const Array& out, const Array& lse) {
+    const View result("out", out), log("lse", lse);
+    result.require_dimensions(3, "[tokens, heads, head_dim]").require_contiguous();
+    const Sizes states{result.shape()[0], result.shape()[1]};
+    log.require_shape(states).require_contiguous();
+    const auto sums = [&](const char* name, const ReadOnlyArray& array) {
+        const View view(name, array);
+        return view.require_shape(result.shape()).require_contiguous().floats();
+    };
+    const auto logs = [&](const char* name, const ReadOnlyArray& array) {
+        const View view(name, array);
+        return view.require_shape(states).require_contiguous().floats();
+    };
+    const MergeMemory memory{.out_a = sums("out_a", out_a),
+                             .lse_a = logs("lse_a", lse_a),
+                             .out_b = sums("out_b", out_b),
+                             .lse_b = logs("lse_b", lse_b),
+                             .out = result.floats(),
+                             .lse = log.floats(),
+                             .rows = states[0] * states[1],
+                             .head_dim = result.shape()[2]};
+    return std::make_unique<Task>(
+        pool,
+        std::vector<nb::object>{nb::cast(out_a), nb::cast(lse_a), nb::cast(out_b), nb::cast(lse_b),
+                                nb::cast(out), nb::cast(lse)},
+        std::make_unique<MergeJob>(memory, pool->num_threads()));
+}
+
+// Seconds that the pool's threads took to read all of the array once.
+double read_seconds(const PoolPointer& pool, const ReadOnlyArray& array) {
+    constexpr int kPartsPerThread = 8;
+    const View view("array", array);
+    view.require_contiguous();
+    ReadProbe probe(static_cast<const std::uint64_t*>(view.data()), array.nbytes() / 8,
+                    pool->num_threads() * kPartsPerThread);
+    nb::gil_scoped_release release;
+    pool->submit(probe);
+    pool->wait(probe, std::chrono::steady_clock::time_point::max());
+    return static_cast<double>(probe.end_ns() - probe.start_ns()) * 1e-9;
+}
+
+std::vector<std::string> isa_names() {
+    std::vector<std::string> names;
+    for (Isa isa : supported_isas()) names.emplace_back(isa_name(isa));
+    return names;
+}
+
+void bind_signal(nb::module_& module) {
+    nb::class_<HostSignal>(module, "Signal")
+        .def(nb::init<std::uint32_t, std::optional<std::uintptr_t>>(), "value"_a = 0,
+             "address"_a = nb::none())
+        .def_prop_ro("value", &HostSignal::value)
+        .def_prop_ro("address", &HostSignal::address)
+        .def("set", &HostSignal::set, "value"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "reached",
+            [](const HostSignal& self, std::uint32_t value) {
+                return reached(self.value(), value);
+            },
+            "value"_a)
+        .def(
+            "wait",
+            [](HostSignal& self, std::uint32_t value, std::optional<double> timeout_s) {
+                return wait_in_slices(
+                    timeout_s, [&](auto until) { return wait_for(self.counter(), value, until); });
+            },
+            "value"_a, "timeout_s"_a = nb::none());
+}
+
+void bind_pool(nb::module_& module) {
+    nb::class_<Pool>(module, "Pool")
+        .def(
+            "__init__",
+            [](Pool* self, int num_threads, bool pin, int spin_us) {
+                require(spin_us >= 0, "spin_us must not be negative");
+                new (self) Pool({num_threads, pin, std::chrono::microseconds(spin_us)});
+            },
+            "num_threads"_a = 0, "pin"_a = false, "spin_us"_a = 50)
+        .def_prop_ro("num_threads", &Pool::num_threads)
+        .def("resize", &Pool::resize, "num_threads"_a, nb::call_guard<nb::gil_scoped_release>());
+}
+
+void bind_work(nb::module_& module) {
+    nb::class_<AttentionPlan>(module, "AttentionPlan")
+        .def(nb::new_(&make_plan), "heads"_a, "kv_heads"_a, "block_size"_a, "head_dim"_a,
+             "query_start"_a, "positions"_a, "block_table"_a, "block_index"_a.none(),
+             "token_index"_a.none(), "num_threads"_a, "window"_a = 0)
+        .def_ro("num_tokens", &AttentionPlan::num_tokens)
+        .def_ro("total_keys", &AttentionPlan::total_keys)
+        .def_prop_ro("num_parts", &AttentionPlan::num_parts);
+    nb::class_<Task>(module, "Task")
+        .def("submit", &Task::submit, "after"_a.none() = nb::none(), "then"_a.none() = nb::none())
+        .def("run", &Task::run)
+        .def("wait", &Task::wait, "timeout_s"_a = nb::none())
+        .def_prop_ro("done", [](const Task& self) { return self.job().done(); })
+        .def_prop_ro("start_ns", [](const Task& self) { return self.job().start_ns(); })
+        .def_prop_ro("end_ns", [](const Task& self) { return self.job().end_ns(); });
+    // Arrays are taken as they are: a converted copy would be read, or worse, written.
+    module.def("attention", &attention_task, "pool"_a, "plan"_a, "q"_a.noconvert(),
+               "pages"_a.noconvert(), "out"_a.noconvert(), "lse"_a.noconvert(), "scale"_a,
+               "soft_cap"_a, "isa"_a);
+    module.def("append", &append_task, "pool"_a, "pages"_a.noconvert(), "k"_a.noconvert(),
+               "v"_a.noconvert(), "slots"_a.noconvert());
+    module.def("merge", &merge_task, "pool"_a, "out_a"_a.noconvert(), "lse_a"_a.noconvert(),
+               "out_b"_a.noconvert(), "lse_b"_a.noconvert(), "out"_a.noconvert(),
+               "lse"_a.noconvert());
+}
+
+}  // namespace
+}  // namespace tandem
+
+NB_MODULE(_native, module) {
+    using namespace nanobind::literals;
+    module.def("isa_names", &tandem::isa_names);
+    module.def(
+        "choose_isa",
+        [](const std::string& name) { return tandem::isa_name(tandem::choose_isa(name)); },
+        "name"_a);
+    module.def("default_num_threads", &tandem::default_num_threads, "root"_a = "/");
+    module.def("read_seconds", &tandem::read_seconds, "pool"_a, "array"_a.noconvert());
+    tandem::bind_signal(module);
+    tandem::bind_pool(module);
+    tandem::bind_work(module);
+}

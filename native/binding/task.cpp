@@ -1,0 +1,49 @@
+#include "task.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "waiting.hpp"
+
+namespace tandem {
+
+Task::Task(std::shared_ptr<Pool> pool, std::vector<nb::object> memory, std::unique_ptr<Job> job)
+    : pool_(std::move(pool)), memory_(std::move(memory)), job_(std::move(job)) {}
+
+Task::~Task() {
+    if (!submitted_ || job_->done()) return;
+    nb::gil_scoped_release release;
+    try {
+        pool_->wait(*job_, std::chrono::steady_clock::time_point::max());
+    } catch (...) {  // nobody asked
+    }
+}
+
+void Task::submit(const Point& after, const Point& then) {
+    require(!submitted_ && !job_->done(), "a task runs once");
+    after_ = after;
+    then_ = then;
+    submitted_ = true;
+    nb::gil_scoped_release release;
+    pool_->submit(*job_, to_point(after_), to_point(then_));
+}
+
+void Task::run() {
+    require(!submitted_ && !job_->done(), "a task runs once");
+    nb::gil_scoped_release release;
+    if (job_->num_parts() == 1) {
+        job_->run_here();
+        return;
+    }
+    submitted_ = true;
+    pool_->run(*job_);
+}
+
+bool Task::wait(std::optional<double> timeout_s) {
+    require(submitted_ || job_->done(), "a task that was not submitted never ends");
+    return wait_in_slices(timeout_s, [&](auto until) {
+        return (job_->done() && !submitted_) || pool_->wait(*job_, until);
+    });
+}
+
+}  // namespace tandem

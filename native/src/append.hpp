@@ -1,0 +1,41 @@
+// Writes new keys and values into their slots of one layer's pages.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "dtype.hpp"
+#include "job.hpp"
+
+namespace tandem {
+
+// Memory of one call; must outlive its job.
+struct AppendMemory {
+    const void* keys;  // [tokens, kv_heads, head_dim]; a token's heads lie together
+    const void* values;
+    std::int64_t key_stride;  // from token to token, in elements
+    std::int64_t value_stride;
+    DType source_type;
+    std::span<const std::int64_t> slots;  // [tokens]; block * block_size + offset
+    void* pages;                          // [num_blocks, 2, kv_heads, block_size, head_dim]
+    DType page_type;
+    std::int64_t num_blocks;
+    int kv_heads;
+    int block_size;
+    int head_dim;
+};
+
+class AppendJob final : public Job {
+  public:
+    // Throws std::invalid_argument if a slot does not exist. Each slot may occur once.
+    AppendJob(const AppendMemory& memory, int num_threads);
+
+  private:
+    void run_part(int part) override;
+    void write(std::size_t token) const;
+
+    AppendMemory memory_;
+    std::size_t parts_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,228 @@
+#include "attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "convert.hpp"
+
+namespace tandem {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+AttendRun choose_kernel(Isa isa, DType type) {
+    const AttentionKernels* kernels = &kPortableAttention;
+#if defined(__x86_64__)
+    if (isa == Isa::kAvx2) kernels = &kAvx2Attention;
+    if (isa == Isa::kAvx512) kernels = &kAvx512Attention;
+#endif
+    switch (type) {
+        case DType::kFloat16:
+            return kernels->float16;
+        case DType::kBFloat16:
+            return kernels->bfloat16;
+        case DType::kFloat32:
+            break;
+    }
+    return kernels->float32;
+}
+
+// target[i] = source[first + i] * scale
+void load_scaled(const void* source, DType type, std::int64_t first, int count, float scale,
+                 float* target) {
+    if (type == DType::kFloat32) {
+        const auto* values = static_cast<const float*>(source) + first;
+        for (int i = 0; i < count; ++i) target[i] = values[i] * scale;
+        return;
+    }
+    const auto* bits = static_cast<const std::uint16_t*>(source) + first;
+    if (type == DType::kFloat16) {
+        for (int i = 0; i < count; ++i) target[i] = from_half(bits[i]) * scale;
+    } else {
+        for (int i = 0; i < count; ++i) target[i] = from_bfloat(bits[i]) * scale;
+    }
+}
+
+// Token of the row and query head of the i-th query in the order of `AttentionRun`.
+struct QueryPlace {
+    int token;
+    int head;
+
+    QueryPlace(int index, int num_tokens, int group)
+        : token(index % (num_tokens * group) / group),
+          head(index / (num_tokens * group) * group + index % group) {}
+};
+
+// Scratch of the thread's current segment; kept, so that no layer allocates.
+FloatBuffer& thread_scratch() {
+    thread_local FloatBuffer buffer;
+    return buffer;
+}
+
+}  // namespace
+
+AttentionJob::AttentionJob(std::shared_ptr<const AttentionPlan> plan, const AttentionMemory& memory,
+                           float scale, float soft_cap, Isa isa, BufferStore& buffers)
+    : Job(plan->num_parts()),
+      plan_(std::move(plan)),
+      memory_(memory),
+      scale_(scale * std::numbers::log2e_v<float>),
+      soft_cap_(soft_cap * std::numbers::log2e_v<float>),
+      kernel_(choose_kernel(isa, memory.page_type)),
+      padded_dim_((plan_->shape.head_dim + kPadDim - 1) / kPadDim * kPadDim),
+      max_queries_(plan_->max_row_tokens * plan_->shape.heads),
+      // A multiple of 16 floats, so that every state is aligned.
+      state_floats_(std::size_t(max_queries_) * padded_dim_ + (2 * max_queries_ + 15) / 16 * 16),
+      buffers_(buffers),
+      partials_(buffers.take()),
+      partial_data_(partials_.reserve(state_floats_ * plan_->num_partials)) {
+    if (!std::isfinite(scale)) throw std::invalid_argument("scale must be finite");
+    if (!std::isfinite(soft_cap) || soft_cap < 0)
+        throw std::invalid_argument("soft_cap must be finite and positive, or 0 for none");
+    if (plan_->max_block >= memory_.num_blocks)
+        throw std::invalid_argument("block_table names block " + std::to_string(plan_->max_block) +
+                                    ", but there are " + std::to_string(memory_.num_blocks) +
+                                    " pages");
+}
+
+AttentionJob::~AttentionJob() { buffers_.give(std::move(partials_)); }
+
+void AttentionJob::run_part(int part) {
+    FloatBuffer& scratch = thread_scratch();
+    const Segment* end = plan_->segments.data() + plan_->part_start[part + 1];
+    for (const Segment* s = plan_->segments.data() + plan_->part_start[part]; s != end; ++s)
+        attend(*s, s + 1 == end ? nullptr : s + 1, scratch);
+}
+
+void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuffer& scratch) const {
+    const AttentionShape& shape = plan_->shape;
+    const AttentionPlan::Row& row = plan_->rows[segment.row];
+    const int head_queries = row.num_tokens * shape.group();
+    const int queries = row.num_tokens * shape.heads;
+    const int padded = (queries + 15) / 16 * 16;
+    float* at = scratch.reserve(std::size_t(padded) * (2 * padded_dim_ + kMaxTile + 5));
+    const auto take = [&](std::size_t floats) { return std::exchange(at, at + floats); };
+    float* query = take(std::size_t(queries) * padded_dim_);
+    float* scores = take(std::size_t(padded) * kMaxTile);
+    float* correction = take(padded);
+    auto* first_seen = reinterpret_cast<std::int32_t*>(take(padded));
+    auto* visible = reinterpret_cast<std::int32_t*>(take(padded));
+    State state{};
+    if (segment.partial >= 0) {
+        state = partial(segment.partial);
+    } else {
+        state.max = take(padded);
+        state.weight = take(padded);
+        state.sums = take(std::size_t(queries) * padded_dim_);
+    }
+    load_queries(segment, query);
+    for (int i = 0; i < head_queries; ++i) {
+        const int token = row.first_token + i / shape.group();
+        first_seen[i] = plan_->first_seen[token];
+        visible[i] = plan_->visible[token];
+    }
+    kernel_({.pages = memory_.pages,
+             .blocks = plan_->blocks.data() + row.blocks,
+             .kv_heads = shape.kv_heads,
+             .block_size = shape.block_size,
+             .head_dim = shape.head_dim,
+             .padded_dim = padded_dim_,
+             .num_queries = head_queries,
+             .queries = query,
+             .first_seen = first_seen,
+             .visible = visible,
+             .soft_cap = soft_cap_,
+             .begin = segment.begin,
+             .end = segment.end,
+             .next = next ? first_key(*next) : nullptr,
+             .scores = scores,
+             .correction = correction,
+             .sums = state.sums,
+             .max = state.max,
+             .weight = state.weight});
+    if (segment.partial < 0) write(row, state);
+}
+
+const void* AttentionJob::first_key(const Segment& segment) const {
+    if (segment.begin == segment.end) return nullptr;
+    const AttentionShape& shape = plan_->shape;
+    const AttentionPlan::Row& row = plan_->rows[segment.row];
+    const std::int64_t block = plan_->blocks[row.blocks + segment.begin / shape.block_size];
+    const std::int64_t element = block * shape.page_elements() +
+                                 std::int64_t{segment.begin % shape.block_size} * shape.head_dim;
+    return static_cast<const char*>(memory_.pages) + element * element_bytes(memory_.page_type);
+}
+
+void AttentionJob::load_queries(const Segment& segment, float* target) const {
+    const AttentionShape& shape = plan_->shape;
+    const AttentionPlan::Row& row = plan_->rows[segment.row];
+    for (int i = 0; i < row.num_tokens * shape.heads; ++i, target += padded_dim_) {
+        const QueryPlace place(i, row.num_tokens, shape.group());
+        const std::int64_t head =
+            plan_->tokens[row.first_token + place.token] * shape.heads + place.head;
+        load_scaled(memory_.queries, memory_.query_type, head * shape.head_dim, shape.head_dim,
+                    scale_, target);
+        std::fill(target + shape.head_dim, target + padded_dim_, 0.0f);
+    }
+}
+
+AttentionJob::State AttentionJob::partial(std::int32_t index) const {
+    float* sums = partial_data_ + index * state_floats_;
+    float* max = sums + std::size_t(max_queries_) * padded_dim_;
+    return {sums, max, max + max_queries_};
+}
+
+void AttentionJob::finish() {
+    for (const Merge& m : plan_->merges) merge(m);
+}
+
+// Brings all partials of a row to their common maximum and adds them to the first.
+void AttentionJob::merge(const Merge& merge) const {
+    const AttentionPlan::Row& row = plan_->rows[merge.row];
+    const State total = partial(merge.first);
+    for (int q = 0; q < row.num_tokens * plan_->shape.heads; ++q) {
+        float max = kMinusInfinity;
+        for (int i = 0; i < merge.count; ++i) max = std::max(max, partial(merge.first + i).max[q]);
+        if (max == kMinusInfinity) continue;  // nothing seen: all sums are 0
+        float* sums = total.sums + std::size_t(q) * padded_dim_;
+        float weight = 0.0f;
+        for (int i = 0; i < merge.count; ++i) {
+            const State part = partial(merge.first + i);
+            const float factor = std::exp2(part.max[q] - max);
+            const float* other = part.sums + std::size_t(q) * padded_dim_;
+            weight += factor * part.weight[q];
+            for (int c = 0; c < plan_->shape.head_dim; ++c)
+                sums[c] = i == 0 ? factor * other[c] : sums[c] + factor * other[c];
+        }
+        total.max[q] = max;
+        total.weight[q] = weight;
+    }
+    write(row, total);
+}
+
+void AttentionJob::write(const AttentionPlan::Row& row, const State& state) const {
+    const AttentionShape& shape = plan_->shape;
+    for (int q = 0; q < row.num_tokens * shape.heads; ++q) {
+        const QueryPlace place(q, row.num_tokens, shape.group());
+        const std::int64_t head =
+            std::int64_t{row.first_token + place.token} * shape.heads + place.head;
+        const float* sums = state.sums + std::size_t(q) * padded_dim_;
+        float* out = memory_.out + head * shape.head_dim;
+        // A NaN among the scores makes the maximum unreliable, not the weight: it shows in the
+        // sums.
+        const float inverse = state.max[q] == kMinusInfinity ? 0.0f : 1.0f / state.weight[q];
+        for (int c = 0; c < shape.head_dim; ++c) out[c] = sums[c] * inverse;
+        memory_.lse[head] =
+            state.max[q] == kMinusInfinity
+                ? kMinusInfinity
+                : (state.max[q] + std::log2(state.weight[q])) * std::numbers::ln2_v<float>;
+    }
+}
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+// Decode attention over one layer's pages, as a job for the pool.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "attention_kernel.hpp"
+#include "attention_plan.hpp"
+#include "buffer.hpp"
+#include "dtype.hpp"
+#include "isa.hpp"
+#include "job.hpp"
+
+namespace tandem {
+
+// Memory of one call; must outlive its job.
+struct AttentionMemory {
+    const void* queries;  // [at least plan.num_queries_needed, heads, head_dim]
+    DType query_type;
+    const void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim]
+    DType page_type;
+    std::int64_t num_blocks;
+    float* out;  // [plan.num_tokens, heads, head_dim]; 0 where no key was seen
+    float* lse;  // [plan.num_tokens, heads]; natural log, -inf where no key was seen
+};
+
+class AttentionJob final : public Job {
+  public:
+    // Throws std::invalid_argument if the pages do not hold every block of the plan.
+    // `soft_cap` bounds scores to cap * tanh(score / cap); 0: none.
+    AttentionJob(std::shared_ptr<const AttentionPlan> plan, const AttentionMemory& memory,
+                 float scale, float soft_cap, Isa isa, BufferStore& buffers);
+    ~AttentionJob() override;
+
+  private:
+    void run_part(int part) override;
+    void finish() override;
+
+    // Sums, maximum and weight of each query of one row, KV head by KV head.
+    struct State {
+        float* sums;
+        float* max;
+        float* weight;
+    };
+
+    void attend(const Segment& segment, const Segment* next, FloatBuffer& scratch) const;
+    void load_queries(const Segment& segment, float* target) const;
+    const void* first_key(const Segment& segment) const;
+    State partial(std::int32_t index) const;
+    void merge(const Merge& merge) const;
+    void write(const AttentionPlan::Row& row, const State& state) const;
+
+    std::shared_ptr<const AttentionPlan> plan_;
+    AttentionMemory memory_;
+    float scale_;     // of base-2 scores
+    float soft_cap_;  // likewise
+    AttendRun kernel_;
+    int padded_dim_;
+    int max_queries_;  // of one row
+    std::size_t state_floats_;
+    BufferStore& buffers_;
+    FloatBuffer partials_;
+    float* partial_data_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,67 @@
+#include "isa.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace tandem {
+namespace {
+
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+
+bool supported(Isa isa) {
+#if defined(__x86_64__)
+    switch (isa) {
+        case Isa::kPortable:
+            return true;
+        case Isa::kAvx2:
+            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                   __builtin_cpu_supports("f16c");
+        case Isa::kAvx512:
+            return supported(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
+                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512dq");
+    }
+#endif
+    return isa == Isa::kPortable;
+}
+
+std::string names(const std::vector<Isa>& isas) {
+    std::string text;
+    for (Isa isa : isas) text += (text.empty() ? "" : ", ") + std::string(isa_name(isa));
+    return text;
+}
+
+}  // namespace
+
+const char* isa_name(Isa isa) {
+    switch (isa) {
+        case Isa::kAvx512:
+            return "avx512";
+        case Isa::kAvx2:
+            return "avx2";
+        case Isa::kPortable:
+            break;
+    }
+    return "portable";
+}
+
+std::vector<Isa> supported_isas() {
+    std::vector<Isa> found;
+    std::copy_if(std::begin(kAll), std::end(kAll), std::back_inserter(found), supported);
+    return found;
+}
+
+Isa choose_isa(const std::string& name) {
+    const std::vector<Isa> here = supported_isas();
+    if (name.empty()) return here.back();
+    for (Isa isa : kAll) {
+        if (name != isa_name(isa)) continue;
+        if (supported(isa)) return isa;
+        throw std::invalid_argument("this processor does not support the instruction set '" + name +
+                                    "': choose one of " + names(here));
+    }
+    throw std::invalid_argument("unknown instruction set '" + name + "': choose one of " +
+                                names(here));
+}
+
+}  // namespace tandem

@@ -1,0 +1,93 @@
+// Eight floats with AVX2, FMA and F16C.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "simd/element.hpp"
+
+namespace tandem::avx2 {
+
+struct Vec {
+    static constexpr int kWidth = 8;
+    static constexpr int kLanes = 2;
+    static constexpr int kColumns = 2;
+
+    using Reg = __m256;
+
+    static Reg zero() { return _mm256_setzero_ps(); }
+    static Reg broadcast(float x) { return _mm256_set1_ps(x); }
+    static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+    static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
+    static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
+    static Reg sub(Reg a, Reg b) { return _mm256_sub_ps(a, b); }
+    static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
+    static Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
+    static Reg copy_sign(Reg size, Reg sign) {
+        const Reg mask = _mm256_set1_ps(-0.0f);
+        return _mm256_or_ps(_mm256_andnot_ps(mask, size), _mm256_and_ps(mask, sign));
+    }
+
+    static Reg load(const float* p) { return _mm256_loadu_ps(p); }
+    static void store(float* p, Reg r) { _mm256_storeu_ps(p, r); }
+    static Reg load(const Half* p) { return _mm256_cvtph_ps(load_bits(p)); }
+    static Reg load(const BFloat* p) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_bits(p)), 16));
+    }
+
+    template <class T>
+    static Reg load_part(const T* p, int count) {
+        T whole[kWidth] = {};
+        std::memcpy(whole, p, sizeof(T) * count);
+        return load(whole);
+    }
+
+    static float sum(Reg r) {
+        const __m128 four = _mm_add_ps(_mm256_castps256_ps128(r), _mm256_extractf128_ps(r, 1));
+        const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    }
+    static float max_of(Reg r) {
+        const __m128 four = _mm_max_ps(_mm256_castps256_ps128(r), _mm256_extractf128_ps(r, 1));
+        const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+    }
+
+    // Leaves x's fraction in -0.5..0.5 and returns 2 to the rest, 0 below 2^-126.
+    static Reg split_exponent(Reg& x) {
+        const Reg low = _mm256_set1_ps(-126.0f);
+        const Reg keep = _mm256_cmp_ps(x, low, _CMP_NLT_UQ);  // true for NaN
+        const Reg bounded = _mm256_max_ps(low, x);            // NaN stays
+        const Reg whole = _mm256_round_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        x = _mm256_sub_ps(bounded, whole);
+        const __m256i n = _mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127));
+        return _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(n, 23)), keep);
+    }
+
+    // rows[token * 2 + lane], four tokens, to their sums: lane's four tokens side by side.
+    static Reg sum_rows(const Reg* rows) {
+        Reg token[4];
+        for (int i = 0; i < 4; ++i) {
+            const Reg a = rows[i * 2], b = rows[i * 2 + 1];
+            token[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20),
+                                     _mm256_permute2f128_ps(a, b, 0x31));
+        }
+        const Reg u = _mm256_add_ps(_mm256_unpacklo_ps(token[0], token[1]),
+                                    _mm256_unpackhi_ps(token[0], token[1]));
+        const Reg v = _mm256_add_ps(_mm256_unpacklo_ps(token[2], token[3]),
+                                    _mm256_unpackhi_ps(token[2], token[3]));
+        return _mm256_add_ps(_mm256_shuffle_ps(u, v, 0x44), _mm256_shuffle_ps(u, v, 0xEE));
+    }
+    static void store_lane(float* p, Reg r, int lane) {
+        _mm_storeu_ps(p, lane == 0 ? _mm256_castps256_ps128(r) : _mm256_extractf128_ps(r, 1));
+    }
+
+  private:
+    template <class T>
+    static __m128i load_bits(const T* p) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    }
+};
+
+}  // namespace tandem::avx2

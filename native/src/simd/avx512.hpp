@@ -1,0 +1,99 @@
+// Sixteen floats with AVX-512 (F, BW, VL, DQ).
+#pragma once
+
+#include <immintrin.h>
+
+#include "simd/element.hpp"
+
+namespace tandem::avx512 {
+
+struct Vec {
+    static constexpr int kWidth = 16;
+    static constexpr int kLanes = 4;
+    static constexpr int kColumns = 4;
+
+    using Reg = __m512;
+
+    static Reg zero() { return _mm512_setzero_ps(); }
+    static Reg broadcast(float x) { return _mm512_set1_ps(x); }
+    static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
+    static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
+    static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
+    static Reg sub(Reg a, Reg b) { return _mm512_sub_ps(a, b); }
+    static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
+    static Reg div(Reg a, Reg b) { return _mm512_div_ps(a, b); }
+    static Reg copy_sign(Reg size, Reg sign) {
+        const Reg mask = _mm512_set1_ps(-0.0f);
+        return _mm512_or_ps(_mm512_andnot_ps(mask, size), _mm512_and_ps(mask, sign));
+    }
+
+    static Reg load(const float* p) { return _mm512_loadu_ps(p); }
+    static void store(float* p, Reg r) { _mm512_storeu_ps(p, r); }
+    static Reg load(const Half* p) {
+        return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+    }
+    static Reg load(const BFloat* p) { return shift(_mm256_loadu_si256((const __m256i*)p)); }
+
+    static Reg load_part(const float* p, int count) {
+        return _mm512_maskz_loadu_ps(first(count), p);
+    }
+    static Reg load_part(const Half* p, int count) {
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(count), p));
+    }
+    static Reg load_part(const BFloat* p, int count) {
+        return shift(_mm256_maskz_loadu_epi16(first(count), p));
+    }
+
+    static float sum(Reg r) { return _mm512_reduce_add_ps(r); }
+    static float max_of(Reg r) { return _mm512_reduce_max_ps(r); }
+
+    // Leaves x's fraction in -0.5..0.5 and returns 2 to the rest, 0 below 2^-126.
+    static Reg split_exponent(Reg& x) {
+        const Reg low = _mm512_set1_ps(-126.0f);
+        const __mmask16 keep = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);  // true for NaN
+        const Reg bounded = _mm512_max_ps(low, x);                       // NaN stays
+        const Reg whole =
+            _mm512_roundscale_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        x = _mm512_sub_ps(bounded, whole);
+        return _mm512_maskz_scalef_ps(keep, _mm512_set1_ps(1.0f), whole);
+    }
+
+    // rows[token * 4 + lane], four tokens, to their sums: lane's four tokens side by side.
+    static Reg sum_rows(const Reg* rows) {
+        Reg token[4];
+        for (int i = 0; i < 4; ++i) {
+            const Reg* r = rows + i * 4;
+            const Reg x = _mm512_add_ps(_mm512_shuffle_f32x4(r[0], r[1], 0x44),
+                                        _mm512_shuffle_f32x4(r[0], r[1], 0xEE));
+            const Reg y = _mm512_add_ps(_mm512_shuffle_f32x4(r[2], r[3], 0x44),
+                                        _mm512_shuffle_f32x4(r[2], r[3], 0xEE));
+            token[i] =
+                _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xDD));
+        }
+        const Reg u = _mm512_add_ps(_mm512_unpacklo_ps(token[0], token[1]),
+                                    _mm512_unpackhi_ps(token[0], token[1]));
+        const Reg v = _mm512_add_ps(_mm512_unpacklo_ps(token[2], token[3]),
+                                    _mm512_unpackhi_ps(token[2], token[3]));
+        return _mm512_add_ps(_mm512_shuffle_ps(u, v, 0x44), _mm512_shuffle_ps(u, v, 0xEE));
+    }
+    static void store_lane(float* p, Reg r, int lane) {
+        switch (lane) {  // constant after unrolling
+            case 0:
+                return _mm_storeu_ps(p, _mm512_castps512_ps128(r));
+            case 1:
+                return _mm_storeu_ps(p, _mm512_extractf32x4_ps(r, 1));
+            case 2:
+                return _mm_storeu_ps(p, _mm512_extractf32x4_ps(r, 2));
+            default:
+                return _mm_storeu_ps(p, _mm512_extractf32x4_ps(r, 3));
+        }
+    }
+
+  private:
+    static __mmask16 first(int count) { return static_cast<__mmask16>((1u << count) - 1); }
+    static Reg shift(__m256i bits) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    }
+};
+
+}  // namespace tandem::avx512

@@ -1,0 +1,16 @@
+// Sixteen-bit element types as they lie in memory.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+struct Half {
+    std::uint16_t bits;
+};
+
+struct BFloat {
+    std::uint16_t bits;
+};
+
+}  // namespace tandem

@@ -1,0 +1,99 @@
+// Four floats in the compiler's own vectors: what every 64-bit processor has (SSE2, NEON).
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "simd/element.hpp"
+
+namespace tandem::portable {
+
+struct Vec {
+    static constexpr int kWidth = 4;
+    static constexpr int kLanes = 1;    // groups of four
+    static constexpr int kColumns = 2;  // vectors per query in the weighted sum of four queries
+
+    typedef float Reg __attribute__((vector_size(16)));
+    typedef std::uint32_t Bits __attribute__((vector_size(16)));
+    typedef std::int32_t Ints __attribute__((vector_size(16)));
+    typedef std::uint16_t Halves __attribute__((vector_size(8)));
+
+    static Reg zero() { return Reg{0, 0, 0, 0}; }
+    static Reg broadcast(float x) { return Reg{x, x, x, x}; }
+    static Reg fma(Reg a, Reg b, Reg c) { return a * b + c; }
+    static Reg mul(Reg a, Reg b) { return a * b; }
+    static Reg add(Reg a, Reg b) { return a + b; }
+    static Reg sub(Reg a, Reg b) { return a - b; }
+    static Reg max(Reg a, Reg b) { return a > b ? a : b; }
+    static Reg div(Reg a, Reg b) { return a / b; }
+    static Reg copy_sign(Reg size, Reg sign) {
+        return (Reg)(((Bits)size & 0x7fffffffu) | ((Bits)sign & 0x80000000u));
+    }
+
+    static Reg load(const float* p) {
+        Reg r;
+        std::memcpy(&r, p, sizeof r);
+        return r;
+    }
+    static void store(float* p, Reg r) { std::memcpy(p, &r, sizeof r); }
+
+    static Reg load(const Half* p) {
+        const Bits h = widen(p);
+        const Bits sign = (h & 0x8000u) << 16;
+        const Bits magnitude = (h & 0x7fffu) << 13;
+        // Multiplying by 2^112 moves the exponent's bias and makes subnormals normal.
+        Bits bits = (Bits)((Reg)magnitude * 0x1p112f);
+        bits |= (Bits)(magnitude >= 0x0f800000u) & 0x7f800000u;  // infinities and NaN
+        return (Reg)(bits | sign);
+    }
+    static Reg load(const BFloat* p) { return (Reg)(widen(p) << 16); }
+
+    template <class T>
+    static Reg load_part(const T* p, int count) {
+        T whole[kWidth] = {};
+        std::memcpy(whole, p, sizeof(T) * count);
+        return load(whole);
+    }
+
+    static float sum(Reg r) { return (r[0] + r[2]) + (r[1] + r[3]); }
+    static float max_of(Reg r) {
+        const float a = r[0] > r[1] ? r[0] : r[1];
+        const float b = r[2] > r[3] ? r[2] : r[3];
+        return a > b ? a : b;
+    }
+
+    static Reg floor_to_int(Reg x, Ints& n) {
+        n = __builtin_convertvector(x, Ints);  // towards zero
+        Reg down = __builtin_convertvector(n, Reg);
+        const Ints above = (Ints)(down > x);  // -1 where it was rounded up
+        n += above;
+        return __builtin_convertvector(n, Reg);
+    }
+
+    // x * 2^n for n of at least -126; 0 below.
+    static Reg split_exponent(Reg& x) {
+        const Reg low = broadcast(-126.0f);
+        const Ints keep = ~(Ints)(x < low);  // true for NaN
+        const Reg bounded = x < low ? low : x;
+        Ints n;
+        const Reg whole = floor_to_int(bounded + 0.5f, n);
+        x = bounded - whole;
+        return (Reg)(((n + 127) << 23) & keep);
+    }
+
+    // rows[4] to one vector of their sums.
+    static Reg sum_rows(const Reg* rows) {
+        return Reg{sum(rows[0]), sum(rows[1]), sum(rows[2]), sum(rows[3])};
+    }
+    static void store_lane(float* p, Reg r, int) { store(p, r); }
+
+  private:
+    template <class T>
+    static Bits widen(const T* p) {
+        Halves h;
+        std::memcpy(&h, p, sizeof h);
+        return __builtin_convertvector(h, Bits);
+    }
+};
+
+}  // namespace tandem::portable

@@ -1,0 +1,230 @@
+// Random batches on memory of exactly the size that they may touch, against a plain computation in
+// double; built with sanitizers, so that a read or write outside is found. Also random arrays that
+// make no sense: they must be refused, or work.
+#include "attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "append.hpp"
+#include "check.hpp"
+#include "convert.hpp"
+#include "merge.hpp"
+#include "pool.hpp"
+
+namespace {
+
+using namespace tandem;
+
+constexpr auto kForever = std::chrono::steady_clock::time_point::max();
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+using Random = std::mt19937;
+
+int draw(Random& random, int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+// One batch and its memory. Every element of the pages that is not a key or value is NaN.
+struct Case {
+    AttentionShape shape;
+    DType type;
+    int window;
+    std::vector<std::int32_t> query_start{0}, positions, table;
+    std::vector<int> contexts;
+    std::vector<float> keys, values;  // [row's first key + key, kv_heads, head_dim]
+    std::vector<std::int64_t> first_key;
+    std::vector<float> queries;
+    std::unique_ptr<char[]> pages;
+    std::int64_t num_blocks;
+
+    int rows() const { return static_cast<int>(contexts.size()); }
+    int width() const { return static_cast<int>(table.size()) / rows(); }
+    std::int64_t key_elements() const { return std::int64_t{shape.kv_heads} * shape.head_dim; }
+    AttentionArrays arrays() const {
+        return {query_start, positions, table, {}, {}, false, window};
+    }
+};
+
+float rounded(float value, DType type) {
+    if (type == DType::kFloat16) return from_half(to_half(value));
+    return type == DType::kBFloat16 ? from_bfloat(to_bfloat(value)) : value;
+}
+
+void fill_with_nan(Case& c) {
+    const std::int64_t count = c.num_blocks * c.shape.page_elements();
+    c.pages.reset(new char[count * element_bytes(c.type)]);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float nan = std::numeric_limits<float>::quiet_NaN();
+        const std::uint16_t narrow = c.type == DType::kFloat16 ? to_half(nan) : to_bfloat(nan);
+        if (c.type == DType::kFloat32)
+            std::memcpy(c.pages.get() + i * 4, &nan, 4);
+        else
+            std::memcpy(c.pages.get() + i * 2, &narrow, 2);
+    }
+}
+
+Case make_case(Random& random, Pool& pool) {
+    Case c{};
+    const int group = draw(random, 1, 9);
+    c.shape.kv_heads = draw(random, 1, 3);
+    c.shape.heads = c.shape.kv_heads * group;
+    c.shape.block_size = draw(random, 1, 40);
+    c.shape.head_dim = 4 * draw(random, 1, 34);
+    c.type = static_cast<DType>(draw(random, 0, 2));
+    c.window = draw(random, 0, 1) * draw(random, 1, 150);
+    const int rows = draw(random, 1, 4);
+    int width = 1;
+    for (int r = 0; r < rows; ++r) {
+        c.contexts.push_back(draw(random, 1, 300));
+        const int tokens = std::min(c.contexts.back(), draw(random, 1, 8));
+        for (int t = 0; t < tokens; ++t) c.positions.push_back(c.contexts.back() - tokens + t);
+        c.query_start.push_back(static_cast<std::int32_t>(c.positions.size()));
+        width = std::max(width, (c.contexts.back() - 1) / c.shape.block_size + 1);
+    }
+    c.num_blocks = rows * width;
+    std::vector<std::int32_t> ids(c.num_blocks);
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
+    std::shuffle(ids.begin(), ids.end(), random);
+    c.table = ids;
+    fill_with_nan(c);
+    std::normal_distribution<float> normal;
+    std::vector<std::int64_t> slots;
+    for (int r = 0; r < rows; ++r) {
+        c.first_key.push_back(static_cast<std::int64_t>(slots.size()));
+        for (int k = 0; k < c.contexts[r]; ++k)
+            slots.push_back(std::int64_t{c.table[r * width + k / c.shape.block_size]} *
+                                c.shape.block_size +
+                            k % c.shape.block_size);
+    }
+    for (auto* array : {&c.keys, &c.values}) {
+        array->resize(slots.size() * c.key_elements());
+        for (float& x : *array) x = rounded(normal(random), c.type);
+    }
+    c.queries.resize(c.positions.size() * c.shape.heads * c.shape.head_dim);
+    for (float& x : c.queries) x = normal(random);
+    AppendJob append({c.keys.data(), c.values.data(), c.key_elements(), c.key_elements(),
+                      DType::kFloat32, slots, c.pages.get(), c.type, c.num_blocks, c.shape.kv_heads,
+                      c.shape.block_size, c.shape.head_dim},
+                     pool.num_threads());
+    pool.submit(append);
+    CHECK(pool.wait(append, kForever));
+    return c;
+}
+
+// Attention of one token's head over its row's keys.
+double attend(const Case& c, int row, int token, int head, double scale, double cap,
+              std::vector<double>& out) {
+    const int dim = c.shape.head_dim;
+    const int kv_head = head / c.shape.group();
+    const float* query = c.queries.data() + (std::int64_t{token} * c.shape.heads + head) * dim;
+    const int last = c.positions[token];
+    const int first = c.window ? std::max(0, last + 1 - c.window) : 0;
+    std::vector<double> scores;
+    for (int key = first; key <= last; ++key) {
+        const float* k = c.keys.data() + (c.first_key[row] + key) * c.key_elements() +
+                         std::int64_t{kv_head} * dim;
+        double score = 0;
+        for (int i = 0; i < dim; ++i) score += double{query[i]} * k[i];
+        score *= scale;
+        scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
+    }
+    const double max = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    out.assign(dim, 0.0);
+    for (int key = first; key <= last; ++key) {
+        const double weight = std::exp(scores[key - first] - max);
+        const float* v = c.values.data() + (c.first_key[row] + key) * c.key_elements() +
+                         std::int64_t{kv_head} * dim;
+        sum += weight;
+        for (int i = 0; i < dim; ++i) out[i] += weight * v[i];
+    }
+    for (double& x : out) x /= sum;
+    return max + std::log(sum);
+}
+
+void check_results(const Case& c, const std::vector<float>& out, const std::vector<float>& lse,
+                   double scale, double cap) {
+    std::vector<double> expected;
+    for (int row = 0; row < c.rows(); ++row)
+        for (int token = c.query_start[row]; token < c.query_start[row + 1]; ++token)
+            for (int head = 0; head < c.shape.heads; ++head) {
+                const double log = attend(c, row, token, head, scale, cap, expected);
+                const std::int64_t at = std::int64_t{token} * c.shape.heads + head;
+                CHECK(std::abs(lse[at] - log) < 3e-5 * std::max(1.0, std::abs(log)));
+                for (int i = 0; i < c.shape.head_dim; ++i)
+                    CHECK(std::abs(out[at * c.shape.head_dim + i] - expected[i]) < 3e-5);
+            }
+}
+
+void run_case(Random& random, Pool& pool, Isa isa) {
+    const Case c = make_case(random, pool);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(c.shape.head_dim));
+    const float cap = draw(random, 0, 1) ? 5.0f : 0.0f;
+    auto plan = std::make_shared<AttentionPlan>(c.shape, c.arrays(), draw(random, 1, 5));
+    std::vector<float> out(c.queries.size(), std::nanf("")), lse(out.size() / c.shape.head_dim);
+    AttentionJob job(plan,
+                     {c.queries.data(), DType::kFloat32, c.pages.get(), c.type, c.num_blocks,
+                      out.data(), lse.data()},
+                     scale, cap, isa, pool.buffers());
+    pool.submit(job);
+    CHECK(pool.wait(job, kForever));
+    check_results(c, out, lse, scale, cap);
+}
+
+// Arrays whose entries are damaged at random are refused, or read nothing outside the pages.
+void run_damaged_case(Random& random, Pool& pool, Isa isa) {
+    Case c = make_case(random, pool);
+    for (auto* array : {&c.table, &c.positions, &c.query_start})
+        if (draw(random, 0, 1)) {
+            const int at = draw(random, 0, static_cast<int>(array->size()) - 1);
+            constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+            const std::int32_t odd[] = {-1,    0,      draw(random, -3, 400),
+                                        kMost, -kMost, static_cast<std::int32_t>(c.num_blocks)};
+            (*array)[at] = odd[draw(random, 0, 5)];
+        }
+    try {
+        auto plan = std::make_shared<AttentionPlan>(c.shape, c.arrays(), 3);
+        if (plan->num_queries_needed >
+            static_cast<std::int64_t>(c.queries.size()) / (c.shape.heads * c.shape.head_dim))
+            return;  // the binding refuses it
+        std::vector<float> out(c.queries.size()), lse(out.size() / c.shape.head_dim);
+        AttentionJob job(plan,
+                         {c.queries.data(), DType::kFloat32, c.pages.get(), c.type, c.num_blocks,
+                          out.data(), lse.data()},
+                         1.0f, 0.0f, isa, pool.buffers());
+        pool.submit(job);
+        CHECK(pool.wait(job, kForever));
+    } catch (const std::invalid_argument&) {
+    }
+}
+
+void unseen_keys_merge_to_nothing(Pool& pool) {
+    const float lse_a[] = {1.0f, -INFINITY, -INFINITY}, lse_b[] = {-INFINITY, 2.0f, -INFINITY};
+    const float out_a[] = {3, 4, 0, 0, 0, 0}, out_b[] = {0, 0, 5, 6, 0, 0};
+    float out[6], lse[3];
+    MergeJob job({out_a, lse_a, out_b, lse_b, out, lse, 3, 2}, pool.num_threads());
+    pool.submit(job);
+    CHECK(pool.wait(job, kForever));
+    CHECK(std::equal(out, out + 6, std::vector<float>{3, 4, 5, 6, 0, 0}.begin()));
+    CHECK(lse[0] == 1 && lse[1] == 2 && lse[2] == kMinusInfinity);
+}
+
+}  // namespace
+
+int main() {
+    for (const Isa isa : supported_isas()) {
+        Random random(7);
+        Pool pool({3, false, std::chrono::microseconds(10)});
+        unseen_keys_merge_to_nothing(pool);
+        for (int i = 0; i < 60; ++i) run_case(random, pool, isa);
+        for (int i = 0; i < 200; ++i) run_damaged_case(random, pool, isa);
+        std::printf("%s ok\n", isa_name(isa));
+    }
+}

@@ -1,0 +1,193 @@
+// The pool's promises that Python cannot break: throwing jobs, jobs that wait for jobs, many
+// threads.
+#include "pool.hpp"
+
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+
+namespace {
+
+using tandem::Counter;
+using tandem::Job;
+using tandem::Pool;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kForever = Clock::time_point::max();
+
+template <class Part>
+class Task final : public Job {
+  public:
+    Task(int parts, Part part) : Job(parts), part_(std::move(part)) {}
+    int finished = 0;
+
+  private:
+    void run_part(int part) override { part_(part); }
+    void finish() override { ++finished; }
+    Part part_;
+};
+
+void every_part_runs_once_before_the_end(Pool& pool) {
+    for (int parts : {1, 2, 7, 100}) {
+        std::vector<int> runs(parts);
+        Task job(parts, [&](int part) { ++runs[part]; });
+        pool.submit(job);
+        CHECK(pool.wait(job, kForever));
+        CHECK(job.finished == 1);
+        CHECK(runs == std::vector<int>(parts, 1));
+        CHECK(0 < job.start_ns() && job.start_ns() <= job.end_ns());
+    }
+}
+
+void an_exception_reaches_the_waiter_and_leaves_the_pool_usable(Pool& pool) {
+    Counter then{0};
+    Task job(8, [](int part) {
+        if (part % 3 == 1) throw std::runtime_error("part failed");
+    });
+    pool.submit(job, {}, {&then, 5});
+    std::string message;
+    try {
+        pool.wait(job, kForever);
+    } catch (const std::runtime_error& error) {
+        message = error.what();
+    }
+    CHECK(message == "part failed");
+    CHECK(job.finished == 0);
+    CHECK(then == 5);
+    every_part_runs_once_before_the_end(pool);
+}
+
+void a_job_starts_after_its_signal_and_overtakes_blocked_ones(Pool& pool) {
+    Counter gate{0xFFFFFFFFu}, end{7};
+    std::atomic<bool> opened{false};
+    std::atomic<bool> early{false};
+    Task blocked(2, [&](int) {
+        if (!opened) early = true;
+    });
+    Task free(2, [](int) {});
+    pool.submit(blocked, {&gate, 1}, {&end, 8});  // 1 lies two beyond 2^32 - 1
+    pool.submit(free);
+    CHECK(pool.wait(free, kForever));
+    CHECK(tandem::raise(gate, 0));
+    CHECK(!pool.wait(blocked, Clock::now() + std::chrono::milliseconds(5)));
+    CHECK(blocked.start_ns() == 0);
+    opened = true;
+    CHECK(tandem::raise(gate, 1));
+    CHECK(tandem::wait_for(end, 8, Clock::now() + std::chrono::seconds(20)));
+    CHECK(blocked.end_ns() > 0);
+    CHECK(pool.wait(blocked, kForever));
+    CHECK(!early);
+}
+
+void a_chain_of_signals_runs_in_order(Pool& pool) {
+    Counter counter{0};
+    std::vector<int> order;
+    const auto append = [&](int n) { return [&order, n](int) { order.push_back(n); }; };
+    using Link = Task<decltype(append(0))>;
+    std::vector<std::unique_ptr<Link>> chain;
+    for (int i = 0; i < 20; ++i) chain.push_back(std::make_unique<Link>(1, append(i)));
+    for (int i = 19; i >= 0; --i)
+        pool.submit(*chain[i], {&counter, std::uint32_t(i)}, {&counter, std::uint32_t(i + 1)});
+    for (auto& link : chain) CHECK(pool.wait(*link, kForever));
+    for (int i = 0; i < 20; ++i) CHECK(order[i] == i);
+}
+
+void a_job_may_wait_for_another(Pool& pool) {
+    std::atomic<int> inner_runs{0};
+    Task outer(8, [&](int) {
+        Task inner(3, [&](int) { ++inner_runs; });
+        pool.submit(inner);
+        pool.wait(inner, kForever);
+    });
+    pool.submit(outer);
+    CHECK(pool.wait(outer, kForever));
+    CHECK(inner_runs == 24);
+}
+
+void many_threads_submit_while_another_resizes(Pool& pool) {
+    std::atomic<int> runs{0};
+    const auto submit = [&] {
+        for (int i = 0; i < 200; ++i) {
+            Task job(3, [&](int) { ++runs; });
+            pool.submit(job);
+            CHECK(pool.wait(job, kForever));
+        }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back(submit);
+    for (int n : {1, 4, 2, 3}) pool.resize(n);
+    for (std::thread& thread : threads) thread.join();
+    CHECK(runs == 4 * 200 * 3);
+    CHECK(pool.num_threads() == 3);
+}
+
+void a_caller_takes_part(Pool& pool) {
+    std::vector<std::thread> callers;
+    std::atomic<int> runs{0};
+    for (int i = 0; i < 3; ++i)
+        callers.emplace_back([&] {
+            for (int n = 0; n < 100; ++n) {
+                Task job(7, [&](int) { ++runs; });
+                pool.run(job);
+                CHECK(job.done() && job.finished == 1);
+            }
+        });
+    for (std::thread& caller : callers) caller.join();
+    CHECK(runs == 3 * 100 * 7);
+    Task failing(5, [](int part) {
+        if (part == 3) throw std::runtime_error("part failed");
+    });
+    bool thrown = false;
+    try {
+        pool.run(failing);
+    } catch (const std::runtime_error&) {
+        thrown = true;
+    }
+    CHECK(thrown);
+}
+
+void a_job_cannot_be_submitted_twice(Pool& pool) {
+    Task job(1, [](int) {});
+    pool.submit(job);
+    CHECK(pool.wait(job, kForever));
+    bool refused = false;
+    try {
+        pool.submit(job);
+    } catch (const std::invalid_argument&) {
+        refused = true;
+    }
+    CHECK(refused);
+}
+
+void signals_compare_on_the_circle() {
+    CHECK(tandem::reached(5, 5) && tandem::reached(6, 5) && !tandem::reached(4, 5));
+    CHECK(tandem::reached(2, 0xFFFFFFF0u) && !tandem::reached(0xFFFFFFF0u, 2));
+    Counter counter{10};
+    CHECK(!tandem::raise(counter, 9) && counter == 10);
+    CHECK(!tandem::wait_for(counter, 11, Clock::now() + std::chrono::milliseconds(3)));
+}
+
+}  // namespace
+
+int main() {
+    signals_compare_on_the_circle();
+    for (int threads : {1, 2, 4}) {
+        for (auto spin : {std::chrono::microseconds(0), std::chrono::microseconds(50)}) {
+            Pool pool({threads, false, spin});
+            every_part_runs_once_before_the_end(pool);
+            an_exception_reaches_the_waiter_and_leaves_the_pool_usable(pool);
+            a_job_starts_after_its_signal_and_overtakes_blocked_ones(pool);
+            a_chain_of_signals_runs_in_order(pool);
+            a_job_may_wait_for_another(pool);
+            a_caller_takes_part(pool);
+            a_job_cannot_be_submitted_twice(pool);
+            many_threads_submit_while_another_resizes(pool);
+        }
+    }
+    std::puts("ok");
+}

@@ -1,0 +1,151 @@
+"""Workloads and shapes of the kernel benchmark, and batches over pages that exceed the caches."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.kernels.pages import PageShape
+from tandem.plan.binding import TierAttention
+
+BLOCK_SIZE = 64
+_POOL_BYTES = 512 << 20  # pages that calls rotate over, at least
+_LOOP_HEADS = 4
+_LOOP_KEYS = 16384  # visited in one call
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """Query heads, KV heads and head size of a model's attention."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    def __str__(self) -> str:
+        return f"{self.heads}/{self.kv_heads}/{self.head_dim}"
+
+    @property
+    def pages(self) -> PageShape:
+        """One layer's pages."""
+        return PageShape(self.kv_heads, BLOCK_SIZE, self.head_dim)
+
+    @property
+    def scale(self) -> float:
+        """Of scores."""
+        return self.head_dim**-0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Context length of every request of a decode batch."""
+
+    name: str
+    lengths: tuple[int, ...]
+
+    @property
+    def num_blocks(self) -> int:
+        """Pages that one layer of it fills."""
+        return sum(-(-n // BLOCK_SIZE) for n in self.lengths)
+
+
+def workloads() -> tuple[Workload, ...]:
+    """A: medium lengths, B: short and equal, C: one very long request beside short ones."""
+    random = np.random.default_rng(0)
+    return (
+        Workload("A", tuple(int(n) for n in random.integers(1024, 2049, 16))),
+        Workload("B", (512,) * 64),
+        Workload("C", (131072, *(256,) * 63)),
+    )
+
+
+def make_pages(shape: HeadShape, load: Workload, dtype: torch.dtype) -> Tensor:
+    """Random pages `[num_blocks, 2, kv_heads, block_size, head_dim]`, at least one layer's."""
+    numel = shape.pages.numel
+    blocks = max(_POOL_BYTES // (numel * dtype.itemsize), load.num_blocks)
+    pages = torch.empty(blocks, 2, shape.kv_heads, BLOCK_SIZE, shape.head_dim, dtype=dtype)
+    chunk = torch.randn(1 << 20).to(dtype)
+    for part in pages.view(-1).split(len(chunk)):
+        part.copy_(chunk[: len(part)])
+    return pages
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCase:
+    """One layer's decode step: which pages, and torch's own layout over as much memory.
+
+    Attributes:
+        query: [requests, heads, head_dim].
+        dense: contiguous K and V `[kv_heads, tokens, head_dim]` of each request.
+    """
+
+    attention: TierAttention
+    query: Tensor
+    dense: tuple[tuple[Tensor, Tensor], ...]
+
+
+def make_layers(shape: HeadShape, load: Workload, pages: Tensor) -> list[LayerCase]:
+    """Layers over disjoint sets of shuffled pages, as many as there are pages for."""
+    ids = np.random.default_rng(1).permutation(len(pages)).astype(np.int32)
+    count = len(pages) // load.num_blocks
+    return [
+        _layer(shape, load, pages, ids[i * load.num_blocks : (i + 1) * load.num_blocks], i)
+        for i in range(count)
+    ]
+
+
+def _layer(
+    shape: HeadShape, load: Workload, pages: Tensor, ids: np.ndarray, number: int
+) -> LayerCase:
+    blocks = [-(-n // BLOCK_SIZE) for n in load.lengths]
+    table = np.zeros((len(blocks), max(blocks)), np.int32)
+    at = 0
+    for row, count in enumerate(blocks):
+        table[row, :count] = ids[at : at + count]
+        at += count
+    attention = decode_rows(np.array(load.lengths, np.int32), table)
+    query = torch.randn(len(blocks), shape.heads, shape.head_dim).to(pages.dtype)
+    flat = pages.view(-1)[number * load.num_blocks * shape.pages.numel :]
+    return LayerCase(attention, query, _dense_rows(shape, load, flat))
+
+
+def decode_rows(lengths: np.ndarray, table: np.ndarray) -> TierAttention:
+    """One query token per row, after all of its keys."""
+    return TierAttention(
+        token_index=None,
+        query_start=np.arange(len(lengths) + 1, dtype=np.int32),
+        num_decode=len(lengths),
+        positions=(lengths - 1).astype(np.int32),
+        block_table=table,
+        block_index=None,
+    )
+
+
+def _dense_rows(
+    shape: HeadShape, load: Workload, flat: Tensor
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    rows: list[tuple[Tensor, Tensor]] = []
+    at = 0
+    for length in load.lengths:
+        size = shape.kv_heads * length * shape.head_dim
+        k, v = (
+            flat[at + i * size : at + (i + 1) * size].view(shape.kv_heads, length, shape.head_dim)
+            for i in range(2)
+        )
+        rows.append((k, v))
+        at += 2 * size
+    return tuple(rows)
+
+
+def loop_case(shape: HeadShape, dtype: torch.dtype) -> tuple[HeadShape, Tensor, TierAttention]:
+    """The kernel's inner loops on data that stays in a core's caches.
+
+    A page of a few KV heads with their whole query groups, listed over and over. One head alone
+    would fit the first-level cache, and yet be slower: each tile would wait for the one before.
+    """
+    kv_heads = min(_LOOP_HEADS, shape.kv_heads)
+    few = HeadShape(shape.heads // shape.kv_heads * kv_heads, kv_heads, shape.head_dim)
+    pages = torch.randn(1, 2, kv_heads, BLOCK_SIZE, shape.head_dim).to(dtype)
+    table = np.zeros((1, _LOOP_KEYS // BLOCK_SIZE), np.int32)
+    return few, pages, decode_rows(np.array([_LOOP_KEYS]), table)

@@ -1,0 +1,102 @@
+"""Who attends in the kernel benchmark: this library, and torch in its best and its naive form."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from tandem.bench.kernel_cases import HeadShape, LayerCase, Workload, loop_case
+from tandem.kernels.native_attention import NativeBatch, paged_attention
+from tandem.kernels.native_pool import NativePool
+from tandem.kernels.pages import PageShape
+
+# Seconds that the variant's n-th call takes; n rotates over layers.
+Sample = Callable[[int], float]
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def tandem(
+    pool: NativePool, shape: HeadShape, pages: Tensor, layers: Sequence[LayerCase]
+) -> Sample:
+    """The compiled kernels on the pages as they lie."""
+    batches = [
+        NativeBatch.from_binding(layer.attention, shape.pages, shape.heads, pool.num_threads)
+        for layer in layers
+    ]
+
+    def sample(i: int) -> float:
+        layer, batch = layers[i % len(layers)], batches[i % len(layers)]
+        return timed(lambda: paged_attention(pool, layer.query, pages, batch, shape.scale))
+
+    return sample
+
+
+def inner_loop(pool: NativePool, shape: HeadShape, dtype: torch.dtype) -> Callable[[], float]:
+    """Bytes/s of the kernel on data in a core's caches."""
+    few, pages, attention = loop_case(shape, dtype)
+    own = PageShape.of(pages)
+    batch = NativeBatch.from_binding(attention, own, few.heads, pool.num_threads)
+    query = torch.randn(1, few.heads, few.head_dim).to(dtype)
+    size = batch.read_bytes(dtype.itemsize)
+    return lambda: size / timed(lambda: paged_attention(pool, query, pages, batch, few.scale))
+
+
+def reading(pool: NativePool, pages: Tensor, size_bytes: int) -> Sample:
+    """The pool's threads read as many bytes, and do nothing else."""
+    flat = pages.view(-1)
+    step = min(size_bytes // pages.element_size(), len(flat))
+    chunks = [flat[i : i + step] for i in range(0, len(flat) - step + 1, step)]
+    return lambda i: pool.read_seconds(chunks[i % len(chunks)])
+
+
+def torch_forms(shape: HeadShape, load: Workload, layers: Sequence[LayerCase]) -> dict[str, Sample]:
+    """Ways to do it well with torch; which is best depends on the batch."""
+    group = shape.heads // shape.kv_heads
+
+    def per_request(layer: LayerCase, dtype: torch.dtype) -> None:
+        for query, (k, v) in zip(layer.query, layer.dense, strict=True):
+            folded = query.view(1, shape.kv_heads, group, shape.head_dim).to(dtype)
+            k, v = k[None].to(dtype), v[None].to(dtype)
+            scaled_dot_product_attention(folded, k, v, scale=shape.scale)
+
+    def form(dtype: torch.dtype) -> Sample:
+        return lambda i: timed(lambda: per_request(layers[i % len(layers)], dtype))
+
+    own = layers[0].query.dtype
+    forms: dict[str, Sample] = {"folded per request": form(own)}
+    if own != torch.float32:  # where torch has no fast 16-bit product, this is its best
+        forms["widened to float32 per request"] = form(torch.float32)
+    if len(set(load.lengths)) == 1:
+        size = (len(load.lengths), shape.kv_heads, load.lengths[0], shape.head_dim)
+
+        def batched(layer: LayerCase) -> None:
+            base = layer.dense[0][0]
+            # The requests' K and V lie one after another: two batches over the same memory.
+            flat = base.as_strided((2 * base.numel() * size[0],), (1,))
+            k, v = flat.view(2, *size)
+            folded = layer.query.view(size[0], shape.kv_heads, group, shape.head_dim)
+            scaled_dot_product_attention(folded, k, v, scale=shape.scale)
+
+        forms["folded in one batch"] = lambda i: timed(lambda: batched(layers[i % len(layers)]))
+    return forms
+
+
+def torch_naive(shape: HeadShape, layers: Sequence[LayerCase]) -> Sample:
+    """The way the documentation shows: torch expands the KV heads itself."""
+
+    def attend(layer: LayerCase) -> None:
+        for query, (k, v) in zip(layer.query, layer.dense, strict=True):
+            heads = query[None, :, None]
+            scaled_dot_product_attention(
+                heads, k[None], v[None], scale=shape.scale, enable_gqa=True
+            )
+
+    return lambda i: timed(lambda: attend(layers[i % len(layers)]))

@@ -1,0 +1,198 @@
+"""Decode attention on the CPU beside its roofline and beside torch, all in one run.
+
+The roofline is the lower of two rates, taken in the same round as what is held against it: reading
+memory with the same threads, and the kernel's own loops on data in a core's caches.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from tandem.bench.kernel_cases import HeadShape, Workload, make_layers, make_pages, workloads
+from tandem.bench.kernel_variants import (
+    Sample,
+    inner_loop,
+    reading,
+    tandem,
+    torch_forms,
+    torch_naive,
+)
+from tandem.bench.records import BenchRow
+from tandem.kernels import native
+from tandem.kernels.native_pool import NativePool, usable_threads
+
+SUITE = "kernels"
+MAIN_SHAPE = HeadShape(32, 8, 128)
+SHAPES = (
+    MAIN_SHAPE,
+    HeadShape(32, 32, 128),
+    HeadShape(64, 8, 128),
+    HeadShape(32, 8, 64),
+    HeadShape(32, 8, 256),
+)
+_READ, _LOOP, _NAIVE = "read probe", "cached loop", "torch naive"
+_GIGA = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBench:
+    """What to measure.
+
+    Attributes:
+        dtypes: of the main shape's pages; other shapes are measured in the first only.
+        threads: of the main shape; other shapes are measured with the most only.
+        rounds: samples of each variant; torch's naive form is sampled twice.
+    """
+
+    shapes: tuple[HeadShape, ...]
+    loads: tuple[Workload, ...]
+    dtypes: tuple[torch.dtype, ...]
+    threads: tuple[int, ...]
+    rounds: int
+
+
+def full() -> KernelBench:
+    """All that the targets are about; some minutes."""
+    threads = tuple(sorted({1, usable_threads()}))
+    dtypes = (torch.float16, torch.bfloat16, torch.float32)
+    return KernelBench(SHAPES, workloads(), dtypes, threads, rounds=9)
+
+
+def quick() -> KernelBench:
+    """Under a minute: the main shape in float16."""
+    return KernelBench(
+        (MAIN_SHAPE,), workloads()[:2], (torch.float16,), (usable_threads(),), rounds=5
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One combination."""
+
+    shape: HeadShape
+    load: Workload
+    dtype: torch.dtype
+    threads: int
+
+    def __str__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.load.name} {self.shape} {dtype} {self.threads} threads"
+
+
+def cells(config: KernelBench) -> list[Cell]:
+    """Every combination that is measured."""
+    most = max(config.threads)
+    return [
+        Cell(shape, load, dtype, threads)
+        for shape in config.shapes
+        for dtype in (config.dtypes if shape == MAIN_SHAPE else config.dtypes[:1])
+        for threads in (config.threads if shape == MAIN_SHAPE else (most,))
+        for load in config.loads
+    ]
+
+
+def run_kernels(config: KernelBench, report: Callable[[str], None]) -> list[BenchRow]:
+    """Measure every cell; `report` is told of each before it begins.
+
+    Raises:
+        ConfigError: the compiled kernels are not there, or TANDEM_CPU_ISA cannot be followed.
+    """
+    native.choose_isa()
+    rows: list[BenchRow] = []
+    before = torch.get_num_threads()
+    try:
+        for cell in cells(config):
+            report(str(cell))
+            torch.set_num_threads(cell.threads)
+            rows += _cell_rows(cell, config.rounds)
+    finally:
+        torch.set_num_threads(before)
+    return rows + _relative_rows(rows)
+
+
+def _cell_rows(cell: Cell, rounds: int) -> list[BenchRow]:
+    pool = NativePool(cell.threads)
+    pages = make_pages(cell.shape, cell.load, cell.dtype)
+    layers = make_layers(cell.shape, cell.load, pages)
+    per_key = 2 * cell.shape.kv_heads * cell.shape.head_dim * cell.dtype.itemsize
+    size = sum(cell.load.lengths) * per_key
+    ours = f"tandem {pool.isa}"
+    forms = torch_forms(cell.shape, cell.load, layers)
+    variants: dict[str, Sample] = {
+        _READ: reading(pool, pages, size),
+        ours: tandem(pool, cell.shape, pages, layers),
+        **forms,
+        _NAIVE: torch_naive(cell.shape, layers),
+    }
+    with torch.inference_mode():
+        rates = _measure(variants, inner_loop(pool, cell.shape, cell.dtype), size, rounds)
+    best = max(forms, key=lambda name: median(rates[name]))
+    rates["torch best"] = rates[best]
+    return _rows(str(cell), ours, rates)
+
+
+def _measure(
+    variants: dict[str, Sample], loop: Callable[[], float], size: int, rounds: int
+) -> dict[str, list[float]]:
+    """Bytes/s of each variant in each round, in turns, after a warm-up that is thrown away."""
+    rates: dict[str, list[float]] = {name: [] for name in (*variants, _LOOP)}
+    for i in range(rounds + 1):
+        for name, sample in variants.items():
+            if name == _NAIVE and i > 2:
+                continue
+            rate = size / sample(i)
+            if i:
+                rates[name].append(rate)
+        rate = loop()
+        if i:
+            rates[_LOOP].append(rate)
+    return rates
+
+
+def _rows(case: str, ours: str, rates: dict[str, list[float]]) -> list[BenchRow]:
+    roof = [min(pair) for pair in zip(rates[_READ], rates[_LOOP], strict=True)]
+    rows = [
+        _row(
+            case, name, "bandwidth", [r / _GIGA for r in rates[name]], "GB/s", median(roof) / _GIGA
+        )
+        for name in (ours, "torch best", _NAIVE)
+    ]
+    rows += [
+        _row(case, name, "bandwidth", [r / _GIGA for r in rates[name]], "GB/s", None)
+        for name in (_READ, _LOOP)
+    ]
+    for name in (ours, "torch best"):
+        paired = [rate / limit for rate, limit in zip(rates[name], roof, strict=True)]
+        rows.append(_row(case, name, "share of roofline, paired", paired, "ratio", 1.0))
+    speedup = [a / b for a, b in zip(rates[ours], rates["torch best"], strict=True)]
+    rows.append(_row(case, ours, "speed over torch best, paired", speedup, "ratio", None))
+    return rows
+
+
+def _row(
+    case: str,
+    variant: str,
+    metric: str,
+    samples: Sequence[float],
+    unit: str,
+    bound: float | None,
+) -> BenchRow:
+    spread = (min(samples), max(samples))
+    return BenchRow(case, variant, metric, median(samples), unit, bound, spread)
+
+
+def _relative_rows(rows: Sequence[BenchRow]) -> list[BenchRow]:
+    """What uneven lengths cost: C's share of the roofline over A's, of the same shape."""
+    metric = "share of roofline, paired"
+    shares = {row.case: row for row in rows if row.metric == metric and "tandem" in row.variant}
+    related: list[BenchRow] = []
+    for case, row in shares.items():
+        even = shares.get("A" + case[1:])
+        if case.startswith("C ") and even is not None:
+            ratio = row.value / even.value if even.value else math.inf
+            name = "share of roofline over A's"
+            related.append(BenchRow(case, row.variant, name, ratio, "ratio", 1.0, (ratio, ratio)))
+    return related

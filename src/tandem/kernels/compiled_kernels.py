@@ -1,0 +1,119 @@
+"""A tier in host memory, on the compiled kernels; prefill rows go through torch.
+
+Import this module only if `native.available()`.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tandem.kernels.attention import AttentionBatch
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.native_attention import MAX_QUERY_TOKENS, NativeBatch, attend_into
+from tandem.kernels.native_pages import append_now
+from tandem.kernels.native_pool import NativePool
+from tandem.kernels.pages import PageShape
+from tandem.kernels.tier_kernels import PlannedAttention, ReferenceKernels
+from tandem.plan.binding import TierAttention
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBatch:
+    """The first `decode.num_tokens` tokens by the compiled kernels, the others by torch."""
+
+    decode: NativeBatch | None
+    prefill: AttentionBatch | None
+    num_tokens: int
+
+
+class CompiledKernels:
+    """Decode attention and appends on a pool of threads.
+
+    Args:
+        heads: query heads.
+        shape: of one layer's pages.
+        scale: of scores.
+    """
+
+    def __init__(self, pool: NativePool, heads: int, shape: PageShape, scale: float) -> None:
+        self._pool = pool
+        self._heads = heads
+        self._shape = shape
+        self._scale = scale
+        self._prefill = ReferenceKernels(torch.device("cpu"), shape, scale)
+
+    @property
+    def name(self) -> str:
+        """Instruction set and threads."""
+        threads = self._pool.num_threads
+        return f"{self._pool.isa} kernels on {threads} thread{'s' if threads > 1 else ''}"
+
+    def plan(self, attention: TierAttention) -> SplitBatch:
+        """Rows up to the first that is too long for decode attention, and the rest."""
+        rows, total = count_short_rows(attention), int(attention.query_start[-1])
+        tokens = int(attention.query_start[rows])
+        decode = prefill = None
+        if rows:
+            decode = NativeBatch.from_binding(
+                rows_of(attention, 0, rows), self._shape, self._heads, self._pool.num_threads
+            )
+        if tokens < total:
+            rest = rows_of(attention, rows, len(attention.block_table))
+            prefill = self._prefill.plan(rest)
+        return SplitBatch(decode, prefill, total)
+
+    def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
+        """Decode rows, then prefill rows."""
+        assert isinstance(planned, SplitBatch)
+        if planned.decode is None and planned.prefill is not None:
+            return self._prefill.attend(q, pages, planned.prefill)
+        q = q.contiguous()
+        out = torch.empty(q.shape, dtype=torch.float32)
+        lse = torch.empty(q.shape[:2], dtype=torch.float32)
+        tokens = 0
+        if planned.decode is not None:
+            tokens = planned.decode.num_tokens
+            part = AttentionOutput(out[:tokens], lse[:tokens])
+            attend_into(part, self._pool, q, pages, planned.decode, self._scale)
+        if planned.prefill is not None:
+            part = self._prefill.attend(q[tokens:], pages, planned.prefill)
+            out[tokens:], lse[tokens:] = part.out, part.lse
+        return AttentionOutput(out, lse)
+
+    def plan_append(self, slots: Tensor) -> Tensor:
+        """The slots themselves."""
+        return slots
+
+    def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
+        """Rounded to the pages' element type."""
+        append_now(self._pool, pages, k, v, planned)
+
+
+def count_short_rows(attention: TierAttention) -> int:
+    """Rows before the first with more query tokens than decode attention takes."""
+    starts = attention.query_start
+    too_long = (starts[1:] - starts[:-1] > MAX_QUERY_TOKENS).nonzero()[0]
+    return int(too_long[0]) if len(too_long) else len(starts) - 1
+
+
+def rows_of(attention: TierAttention, first: int, last: int) -> TierAttention:
+    """Rows `first` to `last` (exclusive) of a tier's attention whose queries are selected already.
+
+    Raises:
+        ValueError: its tokens are still to be selected.
+    """
+    if attention.token_index is not None:
+        raise ValueError("select the tokens before dividing rows")
+    if first == 0 and last == len(attention.block_table):
+        return attention
+    starts = attention.query_start[first : last + 1]
+    index = attention.block_index
+    return replace(
+        attention,
+        query_start=starts - starts[0],
+        num_decode=min(max(attention.num_decode - first, 0), last - first),
+        positions=attention.positions[starts[0] : starts[-1]],
+        block_table=attention.block_table[first:last],
+        block_index=None if index is None else index[first:last],
+    )

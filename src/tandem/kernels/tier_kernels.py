@@ -1,0 +1,85 @@
+"""What a tier's memory is attended to and appended to with; here the torch reference."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tandem.kernels.attention import AttentionBatch, paged_attention
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.pages import PageShape, append_kv_rows, page_rows
+from tandem.plan.binding import TierAttention
+
+
+class PlannedAttention(Protocol):
+    """One tier's part of a lane's attention, made by `TierKernels.plan`."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Query tokens that take part."""
+        ...
+
+
+class TierKernels(Protocol):
+    """Attention over one tier's pages, and writing to them.
+
+    What is planned once per step serves every layer. A plan goes with the kernels that made it.
+    """
+
+    @property
+    def name(self) -> str:
+        """For people: what runs."""
+        ...
+
+    def plan(self, attention: TierAttention) -> PlannedAttention:
+        """Decide how the keys are read; `attention.token_index` is None: queries are selected."""
+        ...
+
+    def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
+        """`attention.paged_attention` of the planned tokens: q `[t, heads, head_dim]`."""
+        ...
+
+    def plan_append(self, slots: Tensor) -> Tensor:
+        """What `append` needs of slots int64 `[t]`."""
+        ...
+
+    def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
+        """`pages.append_kv` of k, v `[t, kv_heads, head_dim]` at what `plan_append` returned."""
+        ...
+
+
+class ReferenceKernels:
+    """The torch kernels, on any device.
+
+    Args:
+        device: where the tier's pages are.
+        shape: of one layer's pages.
+        scale: of scores.
+    """
+
+    def __init__(self, device: torch.device, shape: PageShape, scale: float) -> None:
+        self._device = device
+        self._shape = shape
+        self._scale = scale
+
+    @property
+    def name(self) -> str:
+        """Torch, and where."""
+        return f"torch on {self._device.type}"
+
+    def plan(self, attention: TierAttention) -> AttentionBatch:
+        """Groups and spans of gathered blocks."""
+        return AttentionBatch.from_binding(attention, self._device, self._shape)
+
+    def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
+        """Gather, then dense attention."""
+        assert isinstance(planned, AttentionBatch)
+        return paged_attention(q, pages, planned, self._scale)
+
+    def plan_append(self, slots: Tensor) -> Tensor:
+        """int64 `[t * 2 * kv_heads]`; rows of the pages."""
+        return page_rows(slots, self._shape)
+
+    def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
+        """One indexed copy."""
+        append_kv_rows(pages, k, v, planned)

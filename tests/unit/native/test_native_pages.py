@@ -1,0 +1,102 @@
+"""Compiled append and merge against the torch kernels."""
+
+import pytest
+import torch
+
+from tandem.kernels import native, pages, state
+from tandem.kernels.dense import AttentionOutput
+
+if not native.available():
+    pytest.skip(native.unavailable_message(), allow_module_level=True)
+
+from tandem.kernels import native_pages
+from tandem.kernels.native_pool import NativePool, Signal
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+@pytest.fixture(scope="module")
+def pool() -> NativePool:
+    return NativePool(2)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    integer = torch.int32 if a.dtype == torch.float32 else torch.int16
+    return torch.equal(a.view(integer), b.view(integer))
+
+
+@pytest.mark.parametrize("source", DTYPES)
+@pytest.mark.parametrize("target", DTYPES)
+@pytest.mark.parametrize("tokens", [0, 1, 20, 300])
+def test_append_writes_what_torch_writes(
+    pool: NativePool, source: torch.dtype, target: torch.dtype, tokens: int
+) -> None:
+    random = torch.Generator().manual_seed(0)
+    # Over the whole range of the narrow types: subnormal, ties and beyond the largest.
+    scale = torch.logspace(-10, 6, 64)
+    qkv = (torch.randn(tokens, 10, 64, generator=random) * scale).to(source)
+    k, v = qkv[:, 4:7], qkv[:, 7:]
+    slots = torch.randperm(512, generator=random)[:tokens]
+    given = torch.zeros(32, 2, 3, 16, 64, dtype=target)
+    expected = given.clone()
+    pages.append_kv(expected, k, v, slots)
+    assert native_pages.append_kv(pool, given, k, v, slots).wait()
+    assert same_bits(given, expected)
+
+
+def test_append_waits_for_its_signal(pool: NativePool) -> None:
+    gate, end = Signal(), Signal()
+    k = torch.ones(1, 2, 8)
+    given = torch.zeros(1, 2, 2, 16, 8)
+    slot = torch.tensor([5])
+    pending = native_pages.append_kv(pool, given, k, k, slot, after=(gate, 1), then=(end, 1))
+    assert not pending.wait(0.002)
+    assert int(given.sum()) == 0
+    gate.set(1)
+    assert end.wait(1, 30.0)
+    assert int(given.sum()) == 32
+
+
+def test_append_refuses_slots_that_do_not_exist(pool: NativePool) -> None:
+    k = torch.ones(2, 2, 8)
+    given = torch.zeros(2, 2, 2, 16, 8)
+    for slots, message in [
+        ([0, 32], "slot 32 does not exist"),
+        ([-1, 3], "slot -1 does not exist"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            native_pages.append_kv(pool, given, k, k, torch.tensor(slots))
+    with pytest.raises(ValueError, match="k must have the shape"):
+        native_pages.append_kv(pool, given, k, k, torch.tensor([1]))
+    with pytest.raises(ValueError, match="same element type"):
+        native_pages.append_kv(pool, given, k, k.half(), torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="slots must be int64"):
+        native_pages.append_kv(pool, given, k, k, torch.tensor([1, 2], dtype=torch.int32))
+    assert int(given.sum()) == 0
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 200])
+def test_merge_is_torchs_merge(pool: NativePool, tokens: int) -> None:
+    random = torch.Generator().manual_seed(1)
+
+    def draw() -> AttentionOutput:
+        lse = 20 * torch.randn(tokens, 4, generator=random)
+        lse[torch.rand(tokens, 4, generator=random) < 0.3] = -torch.inf
+        return AttentionOutput(torch.randn(tokens, 4, 100, generator=random), lse)
+
+    a, b = draw(), draw()
+    pending = native_pages.merge_states(pool, a, b)
+    assert pending.wait()
+    torch.testing.assert_close(
+        tuple(pending.result), state.merge_states(*a, *b), rtol=1e-5, atol=1e-6
+    )
+    alone = (a.lse > -torch.inf) & (b.lse == -torch.inf)
+    assert torch.equal(pending.result.out[alone], a.out[alone])
+    assert torch.equal(pending.result.lse[alone], a.lse[alone])
+
+
+def test_merge_refuses_shapes_that_differ(pool: NativePool) -> None:
+    a = AttentionOutput(torch.zeros(2, 4, 8), torch.zeros(2, 4))
+    b = AttentionOutput(torch.zeros(3, 4, 8), torch.zeros(3, 4))
+    with pytest.raises(ValueError, match="out_b must have the shape"):
+        native_pages.merge_states(pool, a, b)
