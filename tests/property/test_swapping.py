@@ -9,11 +9,12 @@ from tests.support.scenarios import Scenario
 from tests.support.script import Script, max_steps, run
 from tests.support.setups import Setup
 
+from tandem.spec.config import KVPlacement
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 NUM_LAYERS = 2
-PLACES = (
+PLACES: tuple[tuple[str, KVPlacement], ...] = (
     ("gpu-only", "auto"),
     ("ride-along", "auto"),
     ("ride-along", "split"),

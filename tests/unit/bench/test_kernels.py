@@ -75,6 +75,7 @@ def test_every_figure_has_its_bound_and_threads_are_put_back() -> None:
     assert told == ["A 8/2/64 float16 1 threads", "C 8/2/64 float16 1 threads"]
     assert torch.get_num_threads() == threads
     for row in rows:
+        assert row.spread is not None
         assert 0 < row.spread[0] <= row.value <= row.spread[1]
     variants = {row.variant for row in rows if row.metric == "bandwidth" and row.bound}
     assert variants == {f"tandem {native.choose_isa()}", "torch best", "torch naive"}

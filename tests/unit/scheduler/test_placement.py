@@ -5,6 +5,7 @@ from tests.support.engines import toy_engine
 from tests.support.script import Script, max_steps, run
 from tests.support.setups import Setup
 
+from tandem.spec.config import KVPlacement
 from tandem.spec.errors import ContextLengthError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -18,7 +19,7 @@ def request(num_prompt: int, max_tokens: int = 4) -> EngineRequest:
 @pytest.mark.parametrize("placement", ["auto", "split"])
 @pytest.mark.parametrize(("device", "host"), [(10, 4), (4, 10), (7, 7), (13, 1)])
 def test_a_request_that_fills_both_tiers_together_runs(
-    placement: str, device: int, host: int
+    placement: KVPlacement, device: int, host: int
 ) -> None:
     setup = Setup(
         strategy="ride-along", kv_placement=placement, device_blocks=device, host_blocks=host
