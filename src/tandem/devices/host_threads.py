@@ -12,7 +12,7 @@ _ROOT = Path("/")
 def wait_calmly(environment: MutableMapping[str, str]) -> None:
     """Let OpenMP threads spin for microseconds, not milliseconds, before they sleep.
 
-    torch's OpenMP spins for ever by default. Where another process wants one of the cores, every
+    GNU OpenMP, torch's, spins for milliseconds by default. Where another process wants one of the cores, every
     parallel region then waits for a time slice: the demo took ten times as long on two cores of
     which one was busy. Works only before torch is imported; what the user has set stays.
     """

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from tandem.devices.cpu import bound_threads
 from tandem.engine.core import EngineCore
 from tandem.engine.dtype_choice import choose_dtype
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
@@ -43,15 +44,15 @@ def build_engine_core(
     Raises:
         TandemError: the model cannot be loaded, a flag is wrong, or memory does not suffice.
     """
+    thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
     target = resolve_target(config)
     host_maths = target.device.type == "cpu"
     free = target.host.available_bytes
     dtype = choose_dtype(config.dtype, spec, host_maths=host_maths, available_bytes=free)
-    notes = (
-        eos_notes + ((dtype.note,) if dtype.note else ()) + target.notes + host_kernel_notes(spec)
-    )
+    dtype_notes = (dtype.note,) if dtype.note else ()
+    notes = eos_notes + dtype_notes + target.notes + thread_notes + host_kernel_notes(spec)
     size = weight_bytes(spec, dtype.dtype)
     memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes)
     check_backing(target, memory)

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
+from tandem.devices import cpu
 from tandem.devices.host_threads import usable_cores, wait_calmly
 
 
@@ -51,3 +53,22 @@ def test_threads_sleep_soon_unless_the_user_decided() -> None:
         environment = dict(chosen)
         wait_calmly(environment)
         assert environment == chosen
+
+
+@pytest.mark.parametrize(("chosen", "threads"), [(None, 3), ("5", 5)])
+def test_torch_runs_no_more_threads_than_granted_unless_told(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, threads: int
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 3)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    try:
+        torch.set_num_threads(5)
+        notes = cpu.bound_threads()
+        assert torch.get_num_threads() == threads
+        assert len(notes) == (chosen is None)
+        assert cpu.bound_threads() == ()
+    finally:
+        torch.set_num_threads(before)

@@ -35,10 +35,12 @@ class RunningServer:
     service: Service
     died: threading.Event
     stop: Callable[[], None]
-    clients: list[openai.OpenAI] = field(default_factory=list)
+    clients: list[openai.OpenAI | httpx.Client] = field(default_factory=list)
 
     def http(self, **headers: str) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers=headers, timeout=20)
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=20)
+        self.clients.append(client)
+        return client
 
     def openai(self, api_key: str = "none") -> openai.OpenAI:
         client = openai.OpenAI(
