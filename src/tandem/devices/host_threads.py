@@ -12,9 +12,9 @@ _ROOT = Path("/")
 def wait_calmly(environment: MutableMapping[str, str]) -> None:
     """Let OpenMP threads spin for microseconds, not milliseconds, before they sleep.
 
-    GNU OpenMP, torch's, spins for milliseconds by default. Where another process wants one of the cores, every
-    parallel region then waits for a time slice: the demo took ten times as long on two cores of
-    which one was busy. Works only before torch is imported; what the user has set stays.
+    GNU OpenMP, torch's, spins for milliseconds by default. Where another process wants one of the
+    cores, every parallel region then waits for a time slice: the demo took ten times as long on two
+    cores of which one was busy. Works only before torch is imported; what the user has set stays.
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
