@@ -22,7 +22,8 @@ def choose_dtype(
     """`wanted`, or for `auto` the checkpoint's type, or float32 where the host does the maths.
 
     Matrix products in 16 bit run several times slower than in float32 on CPUs without AMX, so a
-    checkpoint of 16-bit weights is widened there if it takes at most a third of free memory.
+    checkpoint of 16-bit weights is widened there if it takes at most a third of free memory. (One
+    row at a time is an exception: it reads half the bytes.)
 
     Raises:
         ConfigError: `wanted` is no element type.
@@ -39,7 +40,7 @@ def choose_dtype(
         )
         return DTypeChoice(spec.dtype, note)
     note = (
-        f"computing in float32 (checkpoint: {spec.dtype}), which is faster on a CPU; "
-        "--dtype overrides"
+        f"computing in float32 (checkpoint: {spec.dtype}), which is faster on a CPU for several "
+        f"requests at once; for one at a time --dtype {spec.dtype} may be faster"
     )
     return DTypeChoice(DType.FLOAT32, note)
