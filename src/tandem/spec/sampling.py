@@ -1,6 +1,8 @@
 """Sampling parameters of a request."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tandem.spec import forms
 from tandem.spec.errors import RequestError
@@ -29,6 +31,26 @@ _FORMS: dict[str, forms.Form] = {
     "ignore_eos": forms.flag,
     "include_stop_str_in_output": forms.flag,
     "logprobs": forms.optional(forms.whole_number),
+}
+
+# None is always within.
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "max_tokens": (lambda n: 1 <= n <= MAX_COUNT, f"between 1 and {MAX_COUNT}"),
+    "min_tokens": (lambda n: 0 <= n <= MAX_COUNT, f"between 0 and {MAX_COUNT}"),
+    "temperature": (lambda x: 0 <= x <= 100, "between 0 and 100"),
+    "top_p": (lambda x: 0 < x <= 1, "above 0 and at most 1"),
+    "top_k": (lambda n: -1 <= n <= MAX_COUNT, f"0 or -1 (off) or between 1 and {MAX_COUNT}"),
+    "min_p": (lambda x: 0 <= x <= 1, "between 0 and 1"),
+    "repetition_penalty": (lambda x: 0 < x <= 100, "above 0 and at most 100"),
+    "presence_penalty": (lambda x: -2 <= x <= 2, "between -2 and 2"),
+    "frequency_penalty": (lambda x: -2 <= x <= 2, "between -2 and 2"),
+    "logprobs": (lambda n: 0 <= n <= MAX_LOGPROBS, f"between 0 and {MAX_LOGPROBS}"),
+    "seed": (lambda n: -(2**63) <= n < 2**64, "a 64-bit integer"),
+}
+_LENGTHS = {
+    "stop": (MAX_STOP_STRINGS, "strings"),
+    "stop_token_ids": (MAX_STOP_TOKEN_IDS, "ids"),
+    "logit_bias": (MAX_LOGIT_BIAS, "entries"),
 }
 
 
@@ -67,93 +89,23 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         forms.apply_forms(self, _FORMS, RequestError)
-        _check(
-            self.max_tokens is None or 1 <= self.max_tokens <= MAX_COUNT,
-            "max_tokens",
-            self.max_tokens,
-            f"between 1 and {MAX_COUNT}",
-        )
-        _check(
-            0 <= self.min_tokens <= MAX_COUNT,
-            "min_tokens",
-            self.min_tokens,
-            f"between 0 and {MAX_COUNT}",
-        )
+        for name, (is_within, wanted) in _RANGES.items():
+            value = getattr(self, name)
+            _check(value is None or is_within(value), name, value, wanted)
         if self.max_tokens is not None:
-            _check(
-                self.min_tokens <= self.max_tokens,
-                "min_tokens",
-                self.min_tokens,
-                "at most max_tokens",
-            )
-        _check(
-            0.0 <= self.temperature <= 100.0, "temperature", self.temperature, "between 0 and 100"
-        )
-        _check(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
-        _check(
-            -1 <= self.top_k <= MAX_COUNT,
-            "top_k",
-            self.top_k,
-            f"0 or -1 (off) or between 1 and {MAX_COUNT}",
-        )
-        _check(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "between 0 and 1")
-        _check(
-            0.0 < self.repetition_penalty <= 100.0,
-            "repetition_penalty",
-            self.repetition_penalty,
-            "above 0 and at most 100",
-        )
-        _check(
-            -2.0 <= self.presence_penalty <= 2.0,
-            "presence_penalty",
-            self.presence_penalty,
-            "between -2 and 2",
-        )
-        _check(
-            -2.0 <= self.frequency_penalty <= 2.0,
-            "frequency_penalty",
-            self.frequency_penalty,
-            "between -2 and 2",
-        )
-        _check(
-            self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
-            "logprobs",
-            self.logprobs,
-            f"between 0 and {MAX_LOGPROBS}",
-        )
-        _check(
-            len(self.stop) <= MAX_STOP_STRINGS,
-            "stop",
-            len(self.stop),
-            f"at most {MAX_STOP_STRINGS} strings",
-        )
+            at_most = self.min_tokens <= self.max_tokens
+            _check(at_most, "min_tokens", self.min_tokens, "at most max_tokens")
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        for name, (most, what) in _LENGTHS.items():
+            count = len(getattr(self, name))
+            _check(count <= most, name, count, f"at most {most} {what}")
         _check(all(self.stop), "stop", "''", "non-empty strings")
-        _check(
-            len(self.stop_token_ids) <= MAX_STOP_TOKEN_IDS,
-            "stop_token_ids",
-            len(self.stop_token_ids),
-            f"at most {MAX_STOP_TOKEN_IDS} ids",
-        )
         _check_token_ids("stop_token_ids", self.stop_token_ids)
         _check_token_ids("logit_bias", tuple(token_id for token_id, _ in self.logit_bias))
-        _check(
-            len(self.logit_bias) <= MAX_LOGIT_BIAS,
-            "logit_bias",
-            len(self.logit_bias),
-            f"at most {MAX_LOGIT_BIAS} entries",
-        )
-        _check(
-            all(-100.0 <= b <= 100.0 for _, b in self.logit_bias),
-            "logit_bias",
-            "a value",
-            "between -100 and 100",
-        )
-        _check(
-            self.seed is None or -(2**63) <= self.seed < 2**64,
-            "seed",
-            self.seed,
-            "a 64-bit integer",
-        )
+        within = all(-100.0 <= bias <= 100.0 for _, bias in self.logit_bias)
+        _check(within, "logit_bias", "a value", "between -100 and 100")
 
     @property
     def greedy(self) -> bool:
@@ -177,6 +129,6 @@ def _check_token_ids(param: str, token_ids: tuple[int, ...]) -> None:
 
 
 def _check(ok: bool, param: str, value: object, wanted: str) -> None:
-    # NaN fails every comparison above, so it lands here too.
+    # NaN fails every comparison, so it lands here too.
     if not ok:
         raise RequestError(f"{param} must be {wanted}, not {value}", param=param)
