@@ -140,6 +140,9 @@ def test_termination_leaves_nothing_behind() -> None:
         assert process.wait(30) == 0
         assert not psutil.pid_exists(engine.pid)
         stream.close()
+        assert process.stderr is not None
+        # the compiled kernels' binding tells what still holds its objects at the exit
+        assert "leaked" not in process.stderr.read()
 
 
 def test_the_engines_death_ends_an_idle_server_with_a_reason() -> None:

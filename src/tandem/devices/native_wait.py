@@ -9,23 +9,10 @@ import ctypes
 import os
 import select
 import time
-from typing import Protocol
 
 _PR_SET_TIMERSLACK = 29
 _SLACK_NS = 1
 DEFAULT_SPIN_S = 80e-6
-
-
-class Alarm(Protocol):
-    """A thread's wait that another thread may end."""
-
-    def wait(self, deadline_s: float | None) -> None:
-        """Block until the clock passes `deadline_s` (None: for ever), or until rung."""
-        ...
-
-    def ring(self) -> None:
-        """End the current wait, or the next one if there is none."""
-        ...
 
 
 class _PollFd(ctypes.Structure):

@@ -68,6 +68,8 @@ def _serve(channel: Channel, parent: "_ParentWatch", core: Core) -> int:
         if not parent.gone:
             channel.send("dead", pack_error(error))
         return 1
+    finally:
+        parent.detach()
     return 0
 
 
@@ -88,21 +90,29 @@ class _ParentWatch:
         self._driver = driver
         self._attached.set()
 
+    def detach(self) -> None:
+        """Let go of the driver, which has ended: this thread outlives it, up to the exit."""
+        self._driver = None
+
     def _run(self) -> None:
         while (message := self._channel.receive()) is not None:
             self._attached.wait()
             self._pass_on(message)
         self.gone = True
-        if self._driver is None:
-            os._exit(1)  # nobody waits for what is being loaded
-        self._driver.post(Close())
+        driver = self._driver
+        if driver is None:
+            if not self._attached.is_set():
+                os._exit(1)  # nobody waits for what is being loaded
+            return
+        driver.post(Close())
         orphan = threading.Timer(_ORPHAN_GRACE_S, os._exit, (1,))
         orphan.daemon = True
         orphan.start()
 
     def _pass_on(self, message: Message) -> None:
         driver = self._driver
-        assert driver is not None
+        if driver is None:
+            return
         match message:
             case ("submit", request):
                 driver.post(Submit(unpack_request(request)))

@@ -74,14 +74,6 @@ class Weights:
         """Bytes of all weights."""
         return sum(p.tensor.numel() * p.tensor.element_size() for p in self.parameters())
 
-    def layer_bytes(self, layer: int) -> int:
-        """Bytes of one layer's weights."""
-        return sum(
-            p.tensor.numel() * p.tensor.element_size()
-            for p in self.parameters()
-            if p.layer == layer
-        )
-
 
 def torch_dtype(dtype: DType) -> torch.dtype:
     """Torch's name of an element type."""
