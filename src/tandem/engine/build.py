@@ -7,8 +7,8 @@ import torch
 
 from tandem.devices.cpu import bound_threads
 from tandem.engine.core import EngineCore
-from tandem.engine.dtype_choice import choose_dtype
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.precision_choice import choose_precision
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import check_backing, resolve_target
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
@@ -25,9 +25,9 @@ from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
-from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import weight_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
 from tandem.spec.tier import Tier
 
@@ -50,22 +50,22 @@ def build_engine_core(
     target = resolve_target(config)
     host_maths = target.device.type == "cpu"
     free = target.host.available_bytes
-    dtype = choose_dtype(config.dtype, spec, host_maths=host_maths, available_bytes=free)
-    dtype_notes = (dtype.note,) if dtype.note else ()
-    notes = eos_notes + dtype_notes + target.notes + thread_notes + host_kernel_notes(spec)
-    size = weight_bytes(spec, dtype.dtype)
-    memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes)
+    choice = choose_precision(config.dtype, spec, host_maths=host_maths, available_bytes=free)
+    precision, precision_notes = choice.precision, (choice.note,) if choice.note else ()
+    notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
+    size = weight_bytes(spec, precision.weights)
+    memory = plan_memory(config, spec, precision, size, target.capacities, notes)
     check_backing(target, memory)
-    model = _load(directory, config, dtype.dtype, target.device, progress)
+    model = _load(directory, config, precision, target.device, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
-        memory = plan_memory(config, spec, dtype.dtype, size, target.capacities, notes, measured)
+        memory = plan_memory(config, spec, precision, size, target.capacities, notes, measured)
     assembled = assemble(config, model, memory, target.choice)
     warm = target.choice.kind == "cuda" or (check and target.choice.kind == "emulated")
     if warm:
         _warm_up(config, spec, memory, assembled)
-    return core_of(config, spec, memory, assembled, dtype.dtype, check=check, warm=warm)
+    return core_of(config, spec, memory, assembled, precision, check=check, warm=warm)
 
 
 def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
@@ -98,14 +98,18 @@ def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
 
 
 def _load(
-    directory: Path, config: EngineConfig, dtype: DType, device: torch.device, progress: Progress
+    directory: Path,
+    config: EngineConfig,
+    precision: Precision,
+    device: torch.device,
+    progress: Progress,
 ) -> Model:
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
         del name
         progress("loading weights", done_bytes, total_bytes)
 
     load_format = "dummy" if config.load_format == "dummy" else "auto"
-    return load_model(directory, dtype, device, load_format, config.seed, report)
+    return load_model(directory, precision, device, load_format, config.seed, report)
 
 
 def _warm_up(
@@ -142,7 +146,7 @@ def core_of(
     spec: ModelSpec,
     memory: MemoryPlan,
     assembled: Assembled,
-    dtype: DType,
+    precision: Precision,
     *,
     check: bool = False,
     warm: bool = False,
@@ -165,7 +169,7 @@ def core_of(
     )
     _record_actual(memory, assembled)
     collector = StatsCollector(
-        scheduler, plan, memory.page, memory.ledger, assembled.measures, str(dtype)
+        scheduler, plan, memory.page, memory.ledger, assembled.measures, str(precision)
     )
     if warm:
         collector.mark_warm()

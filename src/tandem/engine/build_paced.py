@@ -27,6 +27,7 @@ from tandem.spec.dtype import DType, parse_dtype
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import weight_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size, parse_size
 
@@ -153,7 +154,8 @@ def _plan(
         host = parse_size(config.cpu_memory, param="cpu_memory")
     note = "paced emulator: times are emulated, tokens are synthetic"
     capacities = Capacities(device, host, real=False)
-    memory = plan_memory(config, spec, dtype, weight_bytes(spec, dtype), capacities, (note,))
+    precision = Precision.uniform(dtype)
+    memory = plan_memory(config, spec, precision, weight_bytes(spec, dtype), capacities, (note,))
     return replace(memory, plan=options.plan(memory.plan))
 
 

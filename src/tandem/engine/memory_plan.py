@@ -12,6 +12,7 @@ from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
 
 _SLOT_BYTES = 8  # a sampled token id, int64
@@ -50,7 +51,7 @@ class MemoryPlan:
 def plan_memory(
     config: EngineConfig,
     spec: ModelSpec,
-    dtype: DType,
+    precision: Precision,
     weight_bytes: int,
     capacities: Capacities,
     notes: tuple[str, ...] = (),
@@ -65,8 +66,8 @@ def plan_memory(
         ConfigError: the weights do not fit, or no request of the wanted length ever could.
     """
     _check(config, capacities)
-    page = KVPageSpec.of_model(spec, dtype=dtype, block_size=config.block_size)
-    workspace = workspace_bytes(spec, dtype, largest_step(config, capacities))
+    page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=config.block_size)
+    workspace = workspace_bytes(spec, precision.activations, largest_step(config, capacities))
     slots = config.max_num_seqs * _SLOT_BYTES
     used = {"weights": weight_bytes, "workspace": workspace, "slot table": slots}
     if measured_workspace_bytes is not None:
@@ -101,7 +102,7 @@ def plan_memory(
     )
     beside = {"process": capacities.process_bytes}
     if capacities.host_bytes:
-        beside |= _host_overheads(spec, dtype, largest_step(config, capacities))
+        beside |= _host_overheads(spec, precision.activations, largest_step(config, capacities))
     return MemoryPlan(plan, page, _ledger(plan, page, used, beside, capacities), workspace)
 
 

@@ -172,11 +172,12 @@ def norm(spec: ModelSpec, affine: Affine, x: Tensor) -> Tensor:
     """The model's norm over the last dimension of `x` [T, hidden]."""
     if spec.norm == "rms":
         return _rms_norm(affine.weight, x, spec.norm_eps)
+    affine = affine.to(x.dtype)
     return F.layer_norm(x, (x.shape[-1],), affine.weight, affine.bias, spec.norm_eps)
 
 
 def _rms_norm(weight: Tensor, x: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), eps)
 
 
 def _activate(name: str, x: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ def choose_path(weight: Tensor, rows: int) -> Path:
 
 def linear(affine: Affine, x: Tensor) -> Tensor:
     """`x @ weight.T + bias` for `x` [T, in]: [T, out], new memory, contiguous."""
+    affine = affine.to(x.dtype)
     path = choose_path(affine.weight, x.shape[0])
     if path is Path.WEIGHT_FIRST:
         return _weight_first(affine, x).t().contiguous()
@@ -67,6 +68,7 @@ def linear(affine: Affine, x: Tensor) -> Tensor:
 
 def add_linear(affine: Affine, x: Tensor, target: Tensor) -> None:
     """Add `x @ weight.T + bias` to `target` [T, out] in place."""
+    affine = affine.to(x.dtype)
     path = choose_path(affine.weight, x.shape[0])
     if path is Path.WEIGHT_FIRST:
         target.add_(_weight_first(affine, x).t())

@@ -13,13 +13,14 @@ from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights, torch_dtype
 from tandem.spec.dtype import DType
+from tandem.spec.precision import Precision
 
 LoadFormat = Literal["auto", "dummy"]
 
 
 def load_model(
     directory: Path,
-    dtype: DType | None = None,
+    precision: Precision | DType | None = None,
     device: torch.device | str = "cpu",
     load_format: LoadFormat = "auto",
     seed: int = 0,
@@ -29,7 +30,8 @@ def load_model(
 
     Args:
         directory: holds `config.json` and, unless `load_format` is dummy, safetensors files.
-        dtype: of weights and activations; None for the checkpoint's own.
+        precision: of weights and activations, one type for both or each its own; None for the
+            checkpoint's.
         device: where the weights will lie.
         load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
         seed: of dummy weights.
@@ -41,9 +43,11 @@ def load_model(
     spec = read_model_spec(directory)
     # The files are looked at before any large allocation, so that mistakes show at once.
     checkpoint = read_checkpoint(directory) if load_format == "auto" else None
-    weights = allocate_weights(spec, torch_dtype(dtype or spec.dtype), torch.device(device))
+    if not isinstance(precision, Precision):
+        precision = Precision.uniform(precision or spec.dtype)
+    weights = allocate_weights(spec, torch_dtype(precision.weights), torch.device(device))
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)
     else:
         load_checkpoint(weights, load_architecture(spec.architecture), checkpoint, progress)
-    return Model(spec, weights)
+    return Model(spec, weights, torch_dtype(precision.activations))

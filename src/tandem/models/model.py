@@ -16,19 +16,22 @@ from tandem.spec.operations import DefaultStages, Operation, Stage, default_stag
 class Model:
     """Weights with the maths of their architecture.
 
+    Args:
+        dtype: of activations; None: that of the weights.
+
     Attributes:
         spec: the model's facts.
         weights: all weights, on one device in one dtype.
-        dtype, device: of weights and activations.
+        dtype: of activations. device: of weights and activations.
         operations: of every layer, in order.
         stages: the default cuts `pre, attend, post`.
     """
 
-    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+    def __init__(self, spec: ModelSpec, weights: Weights, dtype: torch.dtype | None = None) -> None:
         embedding = weights.outer["embedding"].weight
         self.spec: ModelSpec = spec
         self.weights: Weights = weights
-        self.dtype: torch.dtype = embedding.dtype
+        self.dtype: torch.dtype = dtype or embedding.dtype
         self.device: torch.device = embedding.device
         self.operations: tuple[Operation, ...] = layer_operations(spec)
         self.stages: DefaultStages = default_stages(self.operations)
@@ -45,7 +48,7 @@ class Model:
             token_ids: [T] int64, each below the vocabulary's size.
             positions: [T] int; used by learned position embeddings only.
         """
-        hidden = F.embedding(token_ids, self.weights.outer["embedding"].weight)
+        hidden = F.embedding(token_ids, self.weights.outer["embedding"].weight).to(self.dtype)
         if self.spec.position_offset is not None:
             learned = self.weights.outer["position_embedding"].weight
             hidden += F.embedding(positions.long() + self.spec.position_offset, learned)

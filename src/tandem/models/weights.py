@@ -26,6 +26,13 @@ class Affine:
     weight: Tensor
     bias: Tensor | None = None
 
+    def to(self, dtype: torch.dtype) -> "Affine":
+        """The same in another element type; itself if it is of that type."""
+        if self.weight.dtype == dtype:
+            return self
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return Affine(self.weight.to(dtype), bias)
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -78,6 +85,15 @@ class Weights:
 def torch_dtype(dtype: DType) -> torch.dtype:
     """Torch's name of an element type."""
     return getattr(torch, dtype.value)
+
+
+def spec_dtype(dtype: torch.dtype) -> DType:
+    """The element type that torch calls `dtype`.
+
+    Raises:
+        ValueError: weights and activations are never of that type.
+    """
+    return DType(str(dtype).removeprefix("torch."))
 
 
 def allocate_weights(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Weights:

@@ -10,7 +10,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.workspace import StepMemory
 from tandem.models.model import Model
-from tandem.models.weights import torch_dtype
+from tandem.models.weights import spec_dtype, torch_dtype
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.choose_kernels import choose_kernels
@@ -81,7 +81,7 @@ def build_machine(
     kernels = choose_kernels(model.spec, page, device, host_only=host_only)
     runner = OpRunner(model, kv, buffers, slots, upload, kernels)
     contexts = ContextCache(device, kernels)
-    op_bytes = OpMemory(StepMemory(model.spec, page.dtype), buffers, device.type)
+    op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)
     return Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.engine.dtype_choice import choose_dtype
 from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
 from tandem.plan.online import OnlinePlan
 from tandem.spec.config import EngineConfig
@@ -12,6 +11,7 @@ from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec, RopeSpec
 from tandem.spec.parameters import weight_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.units import GIB, MIB
 
 SPEC = ModelSpec(
@@ -29,11 +29,12 @@ SPEC = ModelSpec(
 )
 CONFIG = EngineConfig("m", max_num_seqs=4, max_num_batched_tokens=64)
 WEIGHTS = weight_bytes(SPEC, DType.FLOAT32)
+FLOAT32 = Precision.uniform(DType.FLOAT32)
 HYBRID = Capacities(8 * MIB, 64 * MIB, real=False)
 
 
 def plan(config: EngineConfig = CONFIG, capacities: Capacities = HYBRID) -> MemoryPlan:
-    return plan_memory(config, SPEC, DType.FLOAT32, WEIGHTS, capacities)
+    return plan_memory(config, SPEC, FLOAT32, WEIGHTS, capacities)
 
 
 def test_what_is_reserved_fits_in_every_memory() -> None:
@@ -86,7 +87,7 @@ def test_weights_larger_than_the_device_are_refused_with_numbers() -> None:
 
 def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:
     measured = plan_memory(
-        CONFIG, SPEC, DType.FLOAT32, WEIGHTS, Capacities(GIB, 0), measured_workspace_bytes=12345
+        CONFIG, SPEC, FLOAT32, WEIGHTS, Capacities(GIB, 0), measured_workspace_bytes=12345
     )
     rows = {entry.label: entry for entry in measured.ledger.entries}
     assert rows["workspace"].predicted_bytes == 12345
@@ -121,23 +122,3 @@ def test_auto_names_the_strategy_it_chose() -> None:
 def test_the_plan_survives_json() -> None:
     made = plan().plan
     assert OnlinePlan.from_json(made.to_json()) == made
-
-
-def test_sixteen_bit_checkpoints_are_widened_on_the_host_and_it_is_said() -> None:
-    choice = choose_dtype("auto", SPEC, host_maths=True, available_bytes=GIB)
-    assert choice.dtype is DType.FLOAT32
-    assert choice.note is not None
-    assert "bfloat16" in choice.note
-
-
-def test_weights_that_would_not_fit_widened_stay_narrow() -> None:
-    choice = choose_dtype("auto", SPEC, host_maths=True, available_bytes=WEIGHTS)
-    assert choice.dtype is DType.BFLOAT16
-    assert choice.note is not None
-
-
-def test_an_accelerator_computes_in_the_checkpoint_s_type() -> None:
-    choice = choose_dtype("auto", SPEC, host_maths=False, available_bytes=GIB)
-    assert (choice.dtype, choice.note) == (DType.BFLOAT16, None)
-    with pytest.raises(ConfigError, match="unknown dtype"):
-        choose_dtype("int3", SPEC, host_maths=False, available_bytes=GIB)

@@ -19,6 +19,7 @@ from tandem.spec.dtype import DType
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.model import ModelSpec, RopeSpec
 from tandem.spec.parameters import weight_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.units import MIB
 
 WIDE = ModelSpec(
@@ -47,7 +48,9 @@ CONFIG = EngineConfig(
 
 def planned(spec: ModelSpec, config: EngineConfig, dtype: DType) -> MemoryPlan:
     capacities = Capacities(64 * MIB, 64 * MIB, real=False)
-    return plan_memory(config, spec, dtype, weight_bytes(spec, dtype), capacities)
+    return plan_memory(
+        config, spec, Precision.uniform(dtype), weight_bytes(spec, dtype), capacities
+    )
 
 
 def warm(

@@ -1,24 +1,25 @@
-"""Which element type to compute in when the user leaves it open."""
+"""What `--dtype` means on a device (ADR 0007)."""
 
 from dataclasses import dataclass
 
 from tandem.spec.dtype import DType, parse_dtype
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import weight_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
-class DTypeChoice:
-    """The element type, and a line about it if it is not the checkpoint's."""
+class PrecisionChoice:
+    """The element types, and a line about them if they are not the checkpoint's."""
 
-    dtype: DType
+    precision: Precision
     note: str | None = None
 
 
-def choose_dtype(
+def choose_precision(
     wanted: str, spec: ModelSpec, *, host_maths: bool, available_bytes: int
-) -> DTypeChoice:
+) -> PrecisionChoice:
     """`wanted`, or for `auto` the checkpoint's type, or float32 where the host does the maths.
 
     Matrix products in 16 bit run several times slower than in float32 on CPUs without AMX, so a
@@ -29,18 +30,19 @@ def choose_dtype(
         ConfigError: `wanted` is no element type.
     """
     if wanted != "auto":
-        return DTypeChoice(parse_dtype(wanted))
+        return PrecisionChoice(Precision.uniform(parse_dtype(wanted)))
+    own = Precision.uniform(spec.dtype)
     if not host_maths or spec.dtype is DType.FLOAT32:
-        return DTypeChoice(spec.dtype)
+        return PrecisionChoice(own)
     size = weight_bytes(spec, DType.FLOAT32)
     if size > available_bytes // 3:
         note = (
             f"computing in {spec.dtype}: float32 weights would take {format_size(size)} of "
             f"{format_size(available_bytes)} free; expect it to be slower per weight than float32"
         )
-        return DTypeChoice(spec.dtype, note)
+        return PrecisionChoice(own, note)
     note = (
         f"computing in float32 (checkpoint: {spec.dtype}), which is faster on a CPU for several "
         f"requests at once; for one at a time --dtype {spec.dtype} may be faster"
     )
-    return DTypeChoice(DType.FLOAT32, note)
+    return PrecisionChoice(Precision.uniform(DType.FLOAT32), note)
