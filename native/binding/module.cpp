@@ -72,7 +72,7 @@ PlanPointer make_plan(int heads, int kv_heads, int block_size, int head_dim,
 AttentionMemory check_attention(const AttentionPlan& plan, const View& queries, const View& pages,
                                 const View& out, const View& lse) {
     const AttentionShape& shape = plan.shape;
-    queries.require_dimensions(3, "[tokens, heads, head_dim]").require_contiguous();
+    queries.require_dimensions(3, "[tokens, heads, head_dim]").require_contiguous_entries();
     const std::int64_t tokens = queries.shape()[0];
     queries.require_shape({tokens, shape.heads, shape.head_dim});
     require(tokens >= plan.num_queries_needed, "q must hold at least " +
@@ -83,8 +83,8 @@ AttentionMemory check_attention(const AttentionPlan& plan, const View& queries, 
     pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
     out.require_shape({plan.num_tokens, shape.heads, shape.head_dim}).require_contiguous();
     lse.require_shape({plan.num_tokens, shape.heads}).require_contiguous();
-    return {queries.data(), queries.float_type(), pages.data(), pages.float_type(),
-            blocks,         out.floats(),         lse.floats()};
+    return {queries.data(),     queries.stride(), queries.float_type(), pages.data(),
+            pages.float_type(), blocks,           out.floats(),         lse.floats()};
 }
 
 std::unique_ptr<Task> attention_task(const PoolPointer& pool, const PlanPointer& plan,

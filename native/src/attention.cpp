@@ -164,10 +164,10 @@ void AttentionJob::load_queries(const Segment& segment, float* target) const {
     const AttentionPlan::Row& row = plan_->rows[segment.row];
     for (int i = 0; i < row.num_tokens * shape.heads; ++i, target += padded_dim_) {
         const QueryPlace place(i, row.num_tokens, shape.group());
-        const std::int64_t head =
-            plan_->tokens[row.first_token + place.token] * shape.heads + place.head;
-        load_scaled(memory_.queries, memory_.query_type, head * shape.head_dim, shape.head_dim,
-                    scale_, target);
+        const std::int64_t first =
+            plan_->tokens[row.first_token + place.token] * memory_.query_stride +
+            std::int64_t{place.head} * shape.head_dim;
+        load_scaled(memory_.queries, memory_.query_type, first, shape.head_dim, scale_, target);
         std::fill(target + shape.head_dim, target + padded_dim_, 0.0f);
     }
 }

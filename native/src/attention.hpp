@@ -15,7 +15,8 @@ namespace tandem {
 
 // Memory of one call; must outlive its job.
 struct AttentionMemory {
-    const void* queries;  // [at least plan.num_queries_needed, heads, head_dim]
+    const void* queries;        // [at least plan.num_queries_needed, heads, head_dim]
+    std::int64_t query_stride;  // from token to token, in elements
     DType query_type;
     const void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim]
     DType page_type;

@@ -170,8 +170,8 @@ void run_case(Random& random, Pool& pool, Isa isa) {
     auto plan = std::make_shared<AttentionPlan>(c.shape, c.arrays(), draw(random, 1, 5));
     std::vector<float> out(c.queries.size(), std::nanf("")), lse(out.size() / c.shape.head_dim);
     AttentionJob job(plan,
-                     {c.queries.data(), DType::kFloat32, c.pages.get(), c.type, c.num_blocks,
-                      out.data(), lse.data()},
+                     {c.queries.data(), c.shape.heads * c.shape.head_dim, DType::kFloat32,
+                      c.pages.get(), c.type, c.num_blocks, out.data(), lse.data()},
                      scale, cap, isa, pool.buffers());
     pool.submit(job);
     CHECK(pool.wait(job, kForever));
@@ -196,8 +196,8 @@ void run_damaged_case(Random& random, Pool& pool, Isa isa) {
             return;  // the binding refuses it
         std::vector<float> out(c.queries.size()), lse(out.size() / c.shape.head_dim);
         AttentionJob job(plan,
-                         {c.queries.data(), DType::kFloat32, c.pages.get(), c.type, c.num_blocks,
-                          out.data(), lse.data()},
+                         {c.queries.data(), c.shape.heads * c.shape.head_dim, DType::kFloat32,
+                          c.pages.get(), c.type, c.num_blocks, out.data(), lse.data()},
                          1.0f, 0.0f, isa, pool.buffers());
         pool.submit(job);
         CHECK(pool.wait(job, kForever));

@@ -68,7 +68,6 @@ class CompiledKernels:
         assert isinstance(planned, SplitBatch)
         if planned.decode is None and planned.prefill is not None:
             return self._prefill.attend(q, pages, planned.prefill)
-        q = q.contiguous()
         out = torch.empty(q.shape, dtype=torch.float32)
         lse = torch.empty(q.shape[:2], dtype=torch.float32)
         tokens = 0

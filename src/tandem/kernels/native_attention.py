@@ -83,7 +83,7 @@ class NativeBatch:
 
 def submit_attention(
     pool: NativePool,
-    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
     pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
     batch: NativeBatch,
     scale: float,
@@ -108,7 +108,7 @@ def submit_attention(
 
 def paged_attention(
     pool: NativePool,
-    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
     pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
     batch: NativeBatch,
     scale: float,
@@ -134,7 +134,7 @@ def paged_attention(
 def attend_into(
     result: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; float32, contiguous
     pool: NativePool,
-    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
     pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
     batch: NativeBatch,
     scale: float,
@@ -152,7 +152,7 @@ def attend_into(
 
 def decode_attention(
     pool: NativePool,
-    q: Tensor,  # [T, heads, head_dim]; contiguous; float32, float16 or bfloat16
+    q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
     pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
     attention: TierAttention,
     scale: float,

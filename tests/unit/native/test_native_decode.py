@@ -53,6 +53,14 @@ def test_lengths_around_block_boundaries(
     assert_exact(attend(pool, tier), tier)
 
 
+def test_queries_may_lie_among_keys_and_values(pool: NativePool) -> None:
+    tier = make_tier(make_case([(70, 1), (33, 3)], group=2, head_dim=32))
+    tokens, heads, dim = tier.query.shape
+    product = torch.full((tokens, heads + 3, dim), torch.nan)
+    product[:, :heads] = tier.query
+    assert_exact(attend(pool, replace(tier, query=product[:, :heads])), tier)
+
+
 @pytest.mark.parametrize("head_dim", [4, 12, 20, 64, 80, 100, 128, 256])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_head_dim(pool: NativePool, head_dim: int, dtype: torch.dtype) -> None:
