@@ -31,11 +31,6 @@ void Task::submit(const Point& after, const Point& then) {
 void Task::run() {
     require(!submitted_ && !job_->done(), "a task runs once");
     nb::gil_scoped_release release;
-    if (job_->num_parts() == 1) {
-        job_->run_here();
-        return;
-    }
-    submitted_ = true;
     pool_->run(*job_);
 }
 

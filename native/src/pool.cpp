@@ -109,6 +109,7 @@ void Pool::enqueue(Job& job, SignalPoint after, SignalPoint then) {
 }
 
 void Pool::run(Job& job) {
+    if (job.num_parts_ == 1) return job.run_here();
     {
         std::unique_lock lock(mutex_);
         enqueue(job, {}, {});

@@ -36,7 +36,8 @@ class Pool {
     void submit(Job& job, SignalPoint after = {}, SignalPoint then = {});
 
     // Runs the job to its end, the calling thread taking part in place of one of the pool's: where
-    // those find no free processor, it does the work alone. Throws what the job threw.
+    // those find no free processor, it does the work alone. A job of one part is not shown to them.
+    // Throws what the job threw.
     void run(Job& job);
 
     // Blocks until the job is done and throws what it threw; false if `deadline` passed first.
