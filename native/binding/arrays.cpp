@@ -85,6 +85,18 @@ float* View::floats() const {
     return static_cast<float*>(data_);
 }
 
+const std::uint16_t* View::halves() const {
+    const bool half = type_.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) &&
+                      type_.bits == 16 && type_.lanes == 1;
+    require(half, name_ + " must be float16");
+    return static_cast<const std::uint16_t*>(data_);
+}
+
+const std::uint8_t* View::bytes() const {
+    require(type_ == nb::dtype<std::uint8_t>(), name_ + " must be uint8");
+    return static_cast<const std::uint8_t*>(data_);
+}
+
 std::span<const std::int32_t> View::ints() const {
     require(type_ == nb::dtype<std::int32_t>(), name_ + " must be int32");
     return {static_cast<const std::int32_t*>(data_), static_cast<std::size_t>(elements())};

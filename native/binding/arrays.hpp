@@ -41,7 +41,9 @@ class View {
     const View& require_contiguous_entries() const;  // of the first dimension
 
     DType float_type() const;
-    float* floats() const;  // of a float32 array
+    float* floats() const;                // of a float32 array
+    const std::uint16_t* halves() const;  // of a float16 array
+    const std::uint8_t* bytes() const;    // of a uint8 array
     std::span<const std::int32_t> ints() const;
     std::span<const std::int64_t> longs() const;
 

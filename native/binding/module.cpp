@@ -18,6 +18,7 @@
 #include "arrays.hpp"
 #include "attention.hpp"
 #include "attention_plan.hpp"
+#include "bind_linear.hpp"
 #include "cpu_limit.hpp"
 #include "host_signal.hpp"
 #include "isa.hpp"
@@ -255,4 +256,5 @@ NB_MODULE(_native, module) {
     tandem::bind_signal(module);
     tandem::bind_pool(module);
     tandem::bind_work(module);
+    tandem::bind_linear(module);
 }

@@ -36,11 +36,30 @@ struct Vec {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_bits(p)), 16));
     }
 
+    static Reg load(const Byte* p) { return to_floats(load_bytes(p)); }
+    static void load_nibbles(const Byte* p, Reg& low, Reg& high) {
+        const __m256i both = load_bytes(p);
+        low = to_floats(_mm256_and_si256(both, _mm256_set1_epi32(15)));
+        high = to_floats(_mm256_srli_epi32(both, 4));
+    }
+    static Reg broadcast(const Half* p) { return _mm256_cvtph_ps(_mm_set1_epi16(p->bits)); }
+
     template <class T>
     static Reg load_part(const T* p, int count) {
         T whole[kWidth] = {};
         std::memcpy(whole, p, sizeof(T) * count);
         return load(whole);
+    }
+
+    static void store_part(float* p, Reg r, int count) {
+        float whole[kWidth];
+        store(whole, r);
+        std::memcpy(p, whole, sizeof(float) * count);
+    }
+
+    // The upper twelve of 24 bits of each fraction.
+    static Reg coarse(Reg r) {
+        return _mm256_and_ps(r, _mm256_castsi256_ps(_mm256_set1_epi32(~0xfff)));
     }
 
     static float sum(Reg r) {
@@ -88,6 +107,10 @@ struct Vec {
     static __m128i load_bits(const T* p) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     }
+    static __m256i load_bytes(const Byte* p) {
+        return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    }
+    static Reg to_floats(__m256i r) { return _mm256_cvtepi32_ps(r); }
 };
 
 }  // namespace tandem::avx2

@@ -34,6 +34,14 @@ struct Vec {
     }
     static Reg load(const BFloat* p) { return shift(_mm256_loadu_si256((const __m256i*)p)); }
 
+    static Reg load(const Byte* p) { return to_floats(load_bytes(p)); }
+    static void load_nibbles(const Byte* p, Reg& low, Reg& high) {
+        const __m512i both = load_bytes(p);
+        low = to_floats(_mm512_and_si512(both, _mm512_set1_epi32(15)));
+        high = to_floats(_mm512_srli_epi32(both, 4));
+    }
+    static Reg broadcast(const Half* p) { return _mm512_cvtph_ps(_mm256_set1_epi16(p->bits)); }
+
     static Reg load_part(const float* p, int count) {
         return _mm512_maskz_loadu_ps(first(count), p);
     }
@@ -42,6 +50,15 @@ struct Vec {
     }
     static Reg load_part(const BFloat* p, int count) {
         return shift(_mm256_maskz_loadu_epi16(first(count), p));
+    }
+
+    static void store_part(float* p, Reg r, int count) {
+        _mm512_mask_storeu_ps(p, first(count), r);
+    }
+
+    // The upper twelve of 24 bits of each fraction.
+    static Reg coarse(Reg r) {
+        return _mm512_and_ps(r, _mm512_castsi512_ps(_mm512_set1_epi32(~0xfff)));
     }
 
     static float sum(Reg r) { return _mm512_reduce_add_ps(r); }
@@ -90,6 +107,10 @@ struct Vec {
     }
 
   private:
+    static __m512i load_bytes(const Byte* p) {
+        return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    }
+    static Reg to_floats(__m512i r) { return _mm512_cvtepi32_ps(r); }
     static __mmask16 first(int count) { return static_cast<__mmask16>((1u << count) - 1); }
     static Reg shift(__m256i bits) {
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));

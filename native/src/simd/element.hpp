@@ -1,4 +1,4 @@
-// Sixteen-bit element types as they lie in memory.
+// Narrow element types as they lie in memory.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,10 @@ struct Half {
 
 struct BFloat {
     std::uint16_t bits;
+};
+
+struct Byte {
+    std::uint8_t value;
 };
 
 }  // namespace tandem

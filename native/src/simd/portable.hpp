@@ -17,6 +17,7 @@ struct Vec {
     typedef std::uint32_t Bits __attribute__((vector_size(16)));
     typedef std::int32_t Ints __attribute__((vector_size(16)));
     typedef std::uint16_t Halves __attribute__((vector_size(8)));
+    typedef std::uint8_t Bytes __attribute__((vector_size(4)));
 
     static Reg zero() { return Reg{0, 0, 0, 0}; }
     static Reg broadcast(float x) { return Reg{x, x, x, x}; }
@@ -48,12 +49,30 @@ struct Vec {
     }
     static Reg load(const BFloat* p) { return (Reg)(widen(p) << 16); }
 
+    static Reg load(const Byte* p) { return __builtin_convertvector(load_bytes(p), Reg); }
+    static void load_nibbles(const Byte* p, Reg& low, Reg& high) {
+        const Ints both = load_bytes(p);
+        low = __builtin_convertvector(both & 15, Reg);
+        high = __builtin_convertvector(both >> 4, Reg);
+    }
+    static Reg broadcast(const Half* p) {
+        const Half copies[kWidth] = {*p, *p, *p, *p};
+        return load(copies);
+    }
+
     template <class T>
     static Reg load_part(const T* p, int count) {
         T whole[kWidth] = {};
         std::memcpy(whole, p, sizeof(T) * count);
         return load(whole);
     }
+
+    static void store_part(float* p, Reg r, int count) {
+        std::memcpy(p, &r, sizeof(float) * count);
+    }
+
+    // The upper twelve of 24 bits of each fraction.
+    static Reg coarse(Reg r) { return (Reg)((Bits)r & ~0xfffu); }
 
     static float sum(Reg r) { return (r[0] + r[2]) + (r[1] + r[3]); }
     static float max_of(Reg r) {
@@ -88,6 +107,11 @@ struct Vec {
     static void store_lane(float* p, Reg r, int) { store(p, r); }
 
   private:
+    static Ints load_bytes(const Byte* p) {
+        Bytes b;
+        std::memcpy(&b, p, sizeof b);
+        return __builtin_convertvector(b, Ints);
+    }
     template <class T>
     static Bits widen(const T* p) {
         Halves h;

@@ -1,5 +1,7 @@
 """Types of the compiled extension (`native/binding/module.cpp`)."""
 
+from enum import Enum
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -29,6 +31,41 @@ def merge(
     out: Tensor,
     lse: Tensor,
 ) -> Task: ...
+
+def linear(
+    pool: Pool,
+    weight: LinearWeight,
+    x: Tensor,
+    y: Tensor,
+    end: LinearEnd,
+    activation: Activation,
+    isa: str,
+) -> Task: ...
+def dequantize(pool: Pool, weight: LinearWeight, out: Tensor, isa: str) -> Task: ...
+
+class LinearEnd(Enum):
+    STORE = 0
+    ADD = 1
+    GATED = 2
+    ACTIVATE = 3
+
+class Activation(Enum):
+    NONE = 0
+    SILU = 1
+    GELU = 2
+    GELU_TANH = 3
+    RELU = 4
+
+class LinearWeight:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None: ...
+    @staticmethod
+    def quantized(
+        q: Tensor, bits: int, scales: Tensor, zeros: Tensor, bias: Tensor | None = None
+    ) -> LinearWeight: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
 
 class Signal:
     def __init__(self, value: int = 0, address: int | None = None) -> None: ...

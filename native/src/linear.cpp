@@ -1,0 +1,221 @@
+#include "linear.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "signal.hpp"
+
+namespace tandem {
+namespace {
+
+constexpr int kPartsPerThread = 8;
+constexpr std::int64_t kMinPartBytes = 64 << 10;  // of weights that are streamed
+constexpr int kMaxPanelColumns = 4 * kTileStep;   // of a part
+constexpr int kSpins = 1000;
+
+int ranges(LinearEnd end) { return end == LinearEnd::kGated ? 2 : 1; }
+
+int ceil_div(std::int64_t a, std::int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+int round_up(int value, int step) { return ceil_div(value, step) * step; }
+
+// Columns of y in each part but the last: enough parts that a busy thread's are taken by others.
+int share_columns(const LinearWeight& weight, const LinearCall& call, int num_threads) {
+    const int columns = weight.outputs / ranges(call.end);
+    const int even = ceil_div(columns, std::int64_t{num_threads} * kPartsPerThread);
+    if (call.rows <= kMaxStreamedRows) {
+        const std::int64_t bytes = weight_bytes(weight.type, weight.inputs) * ranges(call.end);
+        const int least = static_cast<int>(
+            std::max<std::int64_t>(kMinPartBytes / std::max<std::int64_t>(bytes, 1), 1));
+        return std::min(round_up(std::max(even, least), kMaxStreamedRows), columns);
+    }
+    const int most = kMaxPanelColumns / ranges(call.end);
+    return std::min({round_up(even, kTileStep), most, columns});
+}
+
+void check(bool holds, const char* message) {
+    if (!holds) throw std::invalid_argument(message);
+}
+
+const LinearCall& checked_call(const LinearCall& c, const LinearWeight& w) {
+    check(c.rows > 0, "x must have rows");
+    check(c.end != LinearEnd::kGated || w.outputs % 2 == 0,
+          "a gated map must have an even number of outputs");
+    check(c.x_stride >= w.inputs || c.rows == 1, "rows of x must not overlap");
+    check(c.y_stride >= w.outputs / ranges(c.end) || c.rows == 1, "rows of y must not overlap");
+    const bool activates = c.end == LinearEnd::kGated || c.end == LinearEnd::kActivate;
+    check(activates || c.activation == Activation::kNone,
+          "an activation needs an end that activates");
+    return c;
+}
+
+FloatBuffer& thread_scratch() {
+    thread_local FloatBuffer buffer;
+    return buffer;
+}
+
+}  // namespace
+
+struct LinearJob::Share {
+    int first;
+    int count;
+    int ranges;
+};
+
+LinearJob::LinearJob(const LinearWeight& weight, const LinearCall& call, Isa isa, int num_threads,
+                     BufferStore& buffers)
+    : Job(ceil_div(checked_weight(weight).outputs / ranges(checked_call(call, weight).end),
+                   share_columns(weight, call, num_threads))),
+      weight_(weight),
+      call_(call),
+      kernels_(linear_kernels(isa)),
+      streams_(call.rows <= kMaxStreamedRows),
+      columns_(weight.outputs / ranges(call.end)),
+      share_columns_(share_columns(weight, call, num_threads)),
+      padded_rows_(round_up(call.rows, kernels_.width)),
+      block_inputs_(padded_rows_ > kernels_.width ? kMaxBlockInputs / 2 : kMaxBlockInputs),
+      buffers_(buffers),
+      prepared_(buffers.take()) {
+    std::size_t floats = 0;
+    if (!streams_) {
+        num_units_ = ceil_div(padded_rows_, 2 * kernels_.width);
+        floats = std::size_t(padded_rows_) * weight_.inputs;
+    } else if (is_quantized(weight_.type)) {
+        num_units_ = call_.rows;
+        floats = std::size_t(call_.rows) * (weight_.inputs / weight_.group);
+    }
+    prepared_data_ = prepared_.reserve(floats);
+}
+
+LinearJob::~LinearJob() { buffers_.give(std::move(prepared_)); }
+
+void LinearJob::run_part(int part) {
+    FloatBuffer& scratch = thread_scratch();
+    prepare();
+    const int first = part * share_columns_;
+    const Share share{first, std::min(share_columns_, columns_ - first), ranges(call_.end)};
+    if (streams_)
+        stream(share, scratch);
+    else
+        multiply_panels(share, scratch);
+}
+
+// All parts need all of x prepared, so every part helps with it first.
+void LinearJob::prepare() {
+    if (units_done_.load(std::memory_order_acquire) == num_units_) return;
+    for (int unit; (unit = next_unit_.fetch_add(1, std::memory_order_relaxed)) < num_units_;) {
+        prepare_unit(unit);
+        units_done_.fetch_add(1, std::memory_order_release);
+    }
+    // Others are at work on the rest.
+    for (int i = 0; units_done_.load(std::memory_order_acquire) < num_units_; ++i) {
+        if (i < kSpins)
+            relax();
+        else
+            std::this_thread::yield();
+    }
+}
+
+void LinearJob::prepare_unit(int unit) {
+    if (streams_) {
+        const int groups = weight_.inputs / weight_.group;
+        kernels_.sum_groups({.x = call_.x + unit * call_.x_stride,
+                             .group = weight_.group,
+                             .groups = groups,
+                             .sums = prepared_data_ + std::int64_t{unit} * groups});
+        return;
+    }
+    const int first_row = unit * 2 * kernels_.width;
+    const int rows = std::min(2 * kernels_.width, call_.rows - first_row);
+    for (int first = 0; first < weight_.inputs; first += block_inputs_) {
+        const int count = std::min(block_inputs_, weight_.inputs - first);
+        kernels_.pack({.x = call_.x + first_row * call_.x_stride,
+                       .x_stride = call_.x_stride,
+                       .rows = rows,
+                       .first = first,
+                       .count = count,
+                       .out = prepared_data_ + std::int64_t{first} * padded_rows_ +
+                              std::int64_t{first_row} * count});
+    }
+}
+
+void LinearJob::stream(const Share& share, FloatBuffer& scratch) const {
+    const std::int64_t stride = std::int64_t{share.ranges} * share.count;
+    float* sums = scratch.reserve(stride * call_.rows);
+    for (int range = 0; range < share.ranges; ++range)
+        kernels_.stream[int(weight_.type)](
+            {.weights = weight_rows(weight_, range * columns_ + share.first, share.count),
+             .x = call_.x,
+             .x_stride = call_.x_stride,
+             .rows = call_.rows,
+             .sums = prepared_data_,
+             .out = sums + range * share.count,
+             .out_stride = stride});
+    for (int row = 0; row < call_.rows; ++row)
+        end(share, row, sums + row * stride, sums + row * stride + share.count);
+}
+
+void LinearJob::multiply_panels(const Share& share, FloatBuffer& scratch) const {
+    const int padded = round_up(share.count, kTileStep);
+    const std::int64_t sums_stride = padded_rows_ + 16;  // no power of two
+    const std::int64_t block_floats = std::int64_t{padded} * kUnpackedStride;
+    const std::int64_t sums_floats = padded * sums_stride;
+    float* weights = scratch.reserve((block_floats + sums_floats) * share.ranges + 2 * padded);
+    float* sums = weights + share.ranges * block_floats;
+    float* line = sums + share.ranges * sums_floats;
+    for (int range = 0; range < share.ranges; ++range)
+        std::fill(weights + range * block_floats + std::int64_t{share.count} * kUnpackedStride,
+                  weights + (range + 1) * block_floats, 0.0f);
+    for (int first = 0; first < weight_.inputs; first += block_inputs_)
+        for (int range = 0; range < share.ranges; ++range)
+            multiply_block(share, range, first, weights + range * block_floats,
+                           sums + range * sums_floats, sums_stride);
+    for (int row = 0; row < call_.rows; ++row) {
+        for (int range = 0; range < share.ranges; ++range)
+            for (int i = 0; i < share.count; ++i)
+                line[range * padded + i] = sums[range * sums_floats + i * sums_stride + row];
+        end(share, row, line, line + padded);
+    }
+}
+
+void LinearJob::multiply_block(const Share& share, int range, int first, float* weights,
+                               float* sums, std::int64_t sums_stride) const {
+    const WeightRows rows = weight_rows(weight_, range * columns_ + share.first, share.count);
+    const int count = std::min(block_inputs_, weight_.inputs - first);
+    const int next = first + count;
+    const int next_count = std::min(block_inputs_, weight_.inputs - next);
+    kernels_.unpack[int(weight_.type)]({.weights = rows,
+                                        .first = first,
+                                        .count = count,
+                                        .out = weights,
+                                        .out_stride = kUnpackedStride});
+    const char* data = static_cast<const char*>(rows.data);
+    kernels_.multiply({.weights = weights,
+                       .count = round_up(share.count, kTileStep),
+                       .x = prepared_data_ + std::int64_t{first} * padded_rows_,
+                       .padded_rows = padded_rows_,
+                       .inputs = count,
+                       .sums = sums,
+                       .sums_stride = sums_stride,
+                       .adds = first > 0,
+                       .next = next_count > 0 ? data + weight_bytes(weight_.type, next) : nullptr,
+                       .next_stride = rows.row_bytes,
+                       .next_bytes = static_cast<int>(weight_bytes(weight_.type, next_count)),
+                       .next_rows = share.count});
+}
+
+void LinearJob::end(const Share& share, int row, const float* sums, const float* up_sums) const {
+    const float* bias = weight_.bias ? weight_.bias + share.first : nullptr;
+    kernels_.end({.sums = sums,
+                  .bias = bias,
+                  .up_sums = up_sums,
+                  .up_bias = bias && share.ranges > 1 ? bias + columns_ : nullptr,
+                  .y = call_.y + row * call_.y_stride + share.first,
+                  .count = share.count,
+                  .end = call_.end,
+                  .activation = call_.activation});
+}
+
+}  // namespace tandem

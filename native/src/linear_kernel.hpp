@@ -1,0 +1,120 @@
+// The interface between linear maps and their kernels, compiled per instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+enum class WeightType : std::uint8_t { kFloat32, kFloat16, kBFloat16, kInt8, kInt4 };
+
+enum class LinearEnd : std::uint8_t {
+    kStore,
+    kAdd,       // y += x W^T + bias
+    kGated,     // W = [gate; up] one above the other: y = activation(gate) * up
+    kActivate,  // y = activation(x W^T + bias)
+};
+
+// kGelu: with the error function; kGeluTanh: its approximation.
+enum class Activation : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu };
+
+inline constexpr int kMaxStreamedRows = 4;   // of x, in the form that reads weights once
+inline constexpr int kTileStep = 12;         // weight rows of a panel product: a multiple of this
+inline constexpr int kMaxBlockInputs = 512;  // of a panel
+inline constexpr int kUnpackedStride = kMaxBlockInputs + 16;  // floats; no power of two
+
+// Consecutive rows of a weight matrix.
+struct WeightRows {
+    const void* data;
+    std::int64_t row_bytes;
+    const std::uint16_t* scales;  // [count, groups]; of quantized types only, as are:
+    const std::uint8_t* zeros;    // [count, groups]
+    int group;
+    int groups;  // of a row
+    int inputs;
+    int count;
+};
+
+// out[row][i] = x[row] . weights[i] for 1 to kMaxStreamedRows rows of x.
+struct StreamRun {
+    WeightRows weights;
+    const float* x;
+    std::int64_t x_stride;
+    int rows;
+    const float* sums;  // [rows, groups]: `sum_groups` of x; of quantized types only
+    float* out;
+    std::int64_t out_stride;
+};
+
+// sums[g] = the sum of group g of x, divided by minus the kernels' vector width.
+struct SumRun {
+    const float* x;
+    int group;
+    int groups;
+    float* sums;
+};
+
+// Inputs first..first + count - 1 of every weight row, as float32.
+struct UnpackRun {
+    WeightRows weights;
+    int first;
+    int count;
+    float* out;               // [weights.count, out_stride]
+    std::int64_t out_stride;  // at least `count`
+};
+
+// x of `rows` rows at inputs first..first + count - 1, as panels: [panel][input][row of the panel],
+// rows padded with 0 to whole vectors.
+struct PackRun {
+    const float* x;
+    std::int64_t x_stride;
+    int rows;
+    int first;
+    int count;
+    float* out;
+};
+
+// sums[weight row][x row] (+)= weights . x over one block of inputs.
+struct PanelRun {
+    const float* weights;  // [count, kUnpackedStride]
+    int count;             // a multiple of kTileStep
+    const float* x;        // of `PackRun`
+    int padded_rows;       // of x
+    int inputs;            // at most kMaxBlockInputs
+    float* sums;           // [count, sums_stride]
+    std::int64_t sums_stride;
+    bool adds;         // to sums; else they are overwritten
+    const char* next;  // weights needed next, to be prefetched: `next_rows` runs; may be null
+    std::int64_t next_stride;
+    int next_bytes;
+    int next_rows;
+};
+
+// What becomes of one row's sums.
+struct EndRun {
+    const float* sums;     // [count]
+    const float* bias;     // [count], or null
+    const float* up_sums;  // kGated, as is:
+    const float* up_bias;
+    float* y;  // [count]
+    int count;
+    LinearEnd end;
+    Activation activation;
+};
+
+struct LinearKernels {
+    int width;                            // of a vector, in floats
+    void (*stream[5])(const StreamRun&);  // by WeightType
+    void (*unpack[5])(const UnpackRun&);
+    void (*sum_groups)(const SumRun&);
+    void (*pack)(const PackRun&);
+    void (*multiply)(const PanelRun&);
+    void (*end)(const EndRun&);
+};
+
+extern const LinearKernels kPortableLinear;
+#if defined(__x86_64__)
+extern const LinearKernels kAvx2Linear;
+extern const LinearKernels kAvx512Linear;
+#endif
+
+}  // namespace tandem

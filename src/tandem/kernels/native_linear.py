@@ -1,0 +1,134 @@
+"""Linear maps by the compiled kernels, over weights as they lie in memory.
+
+Import this module only if `native.available()`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tandem.kernels import _native
+from tandem.kernels.native_pool import NativePool, Pending, SignalPoint
+
+Activation = _native.Activation
+LinearEnd = _native.LinearEnd
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLinear:
+    """A weight whose shape, type and memory were checked once; keeps its tensors alive.
+
+    Attributes:
+        handle: the compiled weight, for the modules of the kernels.
+    """
+
+    handle: _native.LinearWeight
+
+    @staticmethod
+    def of(
+        weight: Tensor,  # [outputs, inputs]; contiguous; float32, float16 or bfloat16
+        bias: Tensor | None = None,  # float32 [outputs]
+    ) -> "NativeLinear":
+        """A map by a weight as a checkpoint holds it; memory of a mapped file will do.
+
+        Raises:
+            ValueError: tensors of another type or shape, or not contiguous.
+        """
+        return NativeLinear(_native.LinearWeight(weight.detach(), _detached(bias)))
+
+    @staticmethod
+    def quantized(
+        q: Tensor,  # uint8, [outputs, inputs] of 8 bits or [outputs, inputs / 2] of 4; contiguous
+        bits: int,
+        scales: Tensor,  # float16 [outputs, inputs / group]
+        zeros: Tensor,  # uint8 [outputs, inputs / group]
+        bias: Tensor | None = None,  # float32 [outputs]
+    ) -> "NativeLinear":
+        """A map by a quantized weight, `w = (q - z) s` (`tandem.quant`).
+
+        Raises:
+            ValueError: tensors of another type or shape, or not contiguous; groups of another size
+                than 32, 64 or 128.
+        """
+        handle = _native.LinearWeight.quantized(q, bits, scales, zeros, _detached(bias))
+        return NativeLinear(handle)
+
+    @property
+    def outputs(self) -> int:
+        """Rows of the weight."""
+        return self.handle.outputs
+
+    @property
+    def inputs(self) -> int:
+        """Elements of a row."""
+        return self.handle.inputs
+
+
+def linear(
+    pool: NativePool,
+    weight: NativeLinear,
+    x: Tensor,  # float32 [rows, inputs]; each row contiguous
+    activation: Activation = Activation.NONE,
+) -> Tensor:
+    """`activation(x W^T + bias)`: float32 [rows, outputs], new memory.
+
+    Raises:
+        ValueError: an `x` of another type or shape, or without rows.
+    """
+    y = torch.empty(x.shape[0], weight.outputs)
+    end = LinearEnd.STORE if activation == Activation.NONE else LinearEnd.ACTIVATE
+    linear_into(y, pool, weight, x, end, activation)
+    return y
+
+
+def linear_into(
+    y: Tensor,  # float32 [rows, outputs], half of them if gated; each row contiguous
+    pool: NativePool,
+    weight: NativeLinear,
+    x: Tensor,  # float32 [rows, inputs]; each row contiguous; must not overlap y
+    end: LinearEnd = LinearEnd.STORE,
+    activation: Activation = Activation.NONE,
+) -> None:
+    """A linear map into given memory now, the calling thread taking part.
+
+    `ADD` adds to `y`. `GATED` takes the weight for a gate above an up projection and writes
+    `activation(gate) * up`. `ACTIVATE` writes `activation(x W^T + bias)`.
+
+    Raises:
+        ValueError: tensors of another type or shape, or without rows; an activation for an end that
+            has none; an odd number of outputs where they are gated. Nothing was written.
+    """
+    _native.linear(pool.handle, weight.handle, x, y, end, activation, pool.isa).run()
+
+
+def submit_linear(
+    y: Tensor,  # float32 [rows, outputs], half of them if gated; each row contiguous
+    pool: NativePool,
+    weight: NativeLinear,
+    x: Tensor,  # float32 [rows, inputs]; each row contiguous; must not overlap y
+    end: LinearEnd = LinearEnd.STORE,
+    activation: Activation = Activation.NONE,
+    *,
+    after: SignalPoint | None = None,
+    then: SignalPoint | None = None,
+) -> Pending[Tensor]:
+    """Start `linear_into` once `after` is reached, and raise `then` at its end, without Python.
+
+    Raises:
+        ValueError: as `linear_into`; nothing was started.
+    """
+    task = _native.linear(pool.handle, weight.handle, x, y, end, activation, pool.isa)
+    task.submit(after, then)
+    return Pending(task, y)
+
+
+def dequantize(pool: NativePool, weight: NativeLinear) -> Tensor:
+    """The weight's values: float32 [outputs, inputs], new memory."""
+    out = torch.empty(weight.outputs, weight.inputs)
+    _native.dequantize(pool.handle, weight.handle, out, pool.isa).run()
+    return out
+
+
+def _detached(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias.detach()
