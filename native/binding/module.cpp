@@ -18,6 +18,7 @@
 #include "arrays.hpp"
 #include "attention.hpp"
 #include "attention_plan.hpp"
+#include "bind_layer.hpp"
 #include "bind_linear.hpp"
 #include "cpu_limit.hpp"
 #include "host_signal.hpp"
@@ -257,4 +258,5 @@ NB_MODULE(_native, module) {
     tandem::bind_pool(module);
     tandem::bind_work(module);
     tandem::bind_linear(module);
+    tandem::bind_layer(module);
 }

@@ -16,6 +16,7 @@ class Mode:
         happened: whether the statistics show it.
         runs: how often the prompts are run on the same engine; parity holds for each run.
         together: all prompts at once; otherwise one after another.
+        compiled: the stages run on the compiled kernels, where there are any; otherwise in torch.
     """
 
     id: str
@@ -23,6 +24,7 @@ class Mode:
     happened: Callable[[EngineStats], bool]
     runs: int = 1
     together: bool = True
+    compiled: bool = True
 
 
 _AMPLE = 32  # blocks: more than all prompts and their tokens take; few, as each is checked often
@@ -52,9 +54,18 @@ def _lane(strategy: str, placement: str, **options: object) -> Setup:
     return Setup(strategy=strategy, **(base | options))  # pyright: ignore[reportArgumentType]
 
 
+def _host_only(**options: object) -> Setup:
+    base = {"device_blocks": _AMPLE, "executor": "host"}
+    return Setup(**(base | options))  # pyright: ignore[reportArgumentType]
+
+
 MODES: tuple[Mode, ...] = (
     Mode("single", Setup(device_blocks=_AMPLE, max_num_seqs=1), _on_device, together=False),
     Mode("batched", Setup(device_blocks=_AMPLE), lambda s: _on_device(s) and s.num_steps < 3 * 64),
+    Mode("in-torch", Setup(device_blocks=_AMPLE), _on_device, compiled=False),
+    Mode("none-single", _host_only(max_num_seqs=1), _on_device, together=False),
+    Mode("none-batched", _host_only(), _on_device),
+    Mode("none-chunked", _host_only(max_num_batched_tokens=20), _on_device),
     Mode("plain-loop", Setup(device_blocks=_AMPLE, overlap=False), _on_device),
     Mode(
         "chunked",

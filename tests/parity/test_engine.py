@@ -15,6 +15,7 @@ from tests.support.engines import model_engine
 from tests.support.script import run_all
 
 from tandem.engine.core import EngineCore
+from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.spec.request import EngineRequest, FinishReason
@@ -30,10 +31,11 @@ PROMPTS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Both implementations of one case."""
+    """Both implementations of one case, ours in torch and on the compiled kernels."""
 
     reference: Reference
-    model: Model
+    in_torch: Model
+    compiled: Model
 
 
 class Library:
@@ -42,13 +44,15 @@ class Library:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._loaded: dict[str, Loaded] = {}
+        self._pool = open_pool()
 
     def get(self, case: Case) -> Loaded:
         """Both implementations; built once."""
         if case.id not in self._loaded:
             directory = self._directory / case.id
             reference = Reference(build(case, directory))
-            self._loaded[case.id] = Loaded(reference, load_model(directory))
+            compiled = load_model(directory, pool=self._pool)
+            self._loaded[case.id] = Loaded(reference, load_model(directory), compiled)
         return self._loaded[case.id]
 
 
@@ -95,7 +99,8 @@ def test_greedy_tokens_equal_transformers(
     case: Case, mode: Mode, library: Library, ties: TieCount
 ) -> None:
     loaded = library.get(case)
-    with model_engine(loaded.model, mode.setup) as engine:
+    model = loaded.compiled if mode.compiled else loaded.in_torch
+    with model_engine(model, mode.setup) as engine:
         for _ in range(mode.runs):
             groups = (PROMPTS,) if mode.together else tuple((prompt,) for prompt in PROMPTS)
             made = [tokens for group in groups for tokens in generate(engine.core, group)]

@@ -9,12 +9,14 @@ from tests.parity.dense_attention import forward
 from tests.parity.tiny_models import CASES, VOCAB_SIZE, Case, build
 from torch import Tensor
 
+from tandem.kernels.open_pool import open_pool
 from tandem.models.layer_state import LayerState
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.spec.dtype import DType
 from tandem.spec.operations import Stage, live_buffers
 from tandem.spec.parameters import num_parameters, weight_bytes
+from tandem.spec.precision import Precision
 
 pytestmark = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
@@ -23,17 +25,37 @@ def prompt(length: int) -> Tensor:
     return torch.randint(VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(length))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("length", [1, 70])
-def test_logits_equal_transformers(case: Case, length: int, tmp_path: Path) -> None:
+def test_logits_equal_transformers(case: Case, length: int, compiled: bool, tmp_path: Path) -> None:
     reference = build(case, tmp_path)
     token_ids = prompt(length)
     with torch.no_grad():
         expected = reference(token_ids[None]).logits[0]
 
-    logits = forward(load_model(tmp_path), token_ids)
+    logits = forward(load_model(tmp_path, pool=open_pool() if compiled else None), token_ids)
 
     assert logits.dtype == torch.float32
     assert expected.std() > 0.1  # the comparison would be idle on flat logits
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.FLOAT16])
+def test_narrow_weights_mean_what_they_mean_widened(
+    case: Case, dtype: DType, compiled: bool, tmp_path: Path
+) -> None:
+    reference, token_ids = build(case, tmp_path), prompt(24)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.copy_(parameter.to(getattr(torch, dtype.value)))
+        expected = reference(token_ids[None]).logits[0]
+    precision = Precision(dtype, DType.FLOAT32, DType.FLOAT32)
+
+    model = load_model(tmp_path, precision, pool=open_pool() if compiled else None)
+    logits = forward(model, token_ids)
+
+    assert model.weights.size_bytes == weight_bytes(model.spec, dtype)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from tests.support.provenance import ProvenanceRunner
@@ -21,6 +21,7 @@ from tandem.models.model import Model
 from tandem.models.weights import allocate_weights
 from tandem.plan.online import OnlinePlan, WeightPlacement
 from tandem.runtime.arena import Arena
+from tandem.runtime.assemble import layer_runner
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.choose_kernels import choose_kernels
 from tandem.runtime.exact import ExactExecutor
@@ -37,6 +38,9 @@ from tandem.spec.model import ModelSpec, RopeSpec
 from tandem.spec.tier import TIERS, Tier
 
 TOY_VOCAB = 50
+if TYPE_CHECKING:
+    from tandem.runtime.layer_runner import LayerRunner
+
 CPU = torch.device("cpu")
 
 
@@ -89,7 +93,9 @@ def model_engine(model: Model, setup: Setup) -> Iterator[TestEngine]:
     """An engine over a real model's maths; closed at the end."""
     page = KVPageSpec.of_model(model.spec, dtype=model.spec.dtype, block_size=setup.block_size)
     machine = _machine(model, page, setup, model.dtype)
-    with _engine(machine, page, model.spec.num_layers, model.spec.vocab_size, setup) as engine:
+    layers = layer_runner(model, machine) if setup.executor == "host" else None
+    spec = model.spec
+    with _engine(machine, page, spec.num_layers, spec.vocab_size, setup, layers) as engine:
         yield engine
 
 
@@ -121,7 +127,9 @@ def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -
     arena = Arena(setup.workspace_bytes)
     buffers = BufferSpace(arena)
     slots = torch.zeros(setup.max_num_seqs, dtype=torch.int64)
-    kernels = choose_kernels(model.spec, page, CPU)
+    pool = None if model.native is None else model.native.pool
+    host_only = setup.executor == "host"
+    kernels = choose_kernels(model.spec, page, CPU, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
     contexts = ContextCache(CPU, kernels)
     return Machine(CPU, runner, kv, buffers, arena, slots, contexts)
@@ -129,7 +137,12 @@ def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -
 
 @contextmanager
 def _engine(
-    machine: Machine, page: KVPageSpec, num_layers: int, vocab_size: int, setup: Setup
+    machine: Machine,
+    page: KVPageSpec,
+    num_layers: int,
+    vocab_size: int,
+    setup: Setup,
+    layers: "LayerRunner | None" = None,
 ) -> Iterator[TestEngine]:
     scheduler = Scheduler(
         setup.scheduler_config(num_layers),
@@ -142,7 +155,7 @@ def _engine(
         eos_ids=setup.eos_ids,
         enable_prefix_caching=setup.prefix_caching,
     )
-    executor = _executor(machine, setup)
+    executor = _executor(machine, setup, layers)
     collector = StatsCollector(
         scheduler, _plan(num_layers, setup), page, MemoryLedger({}), NoMeasures(), "float32"
     )
@@ -153,7 +166,9 @@ def _engine(
         core.close()
 
 
-def _executor(machine: Machine, setup: Setup) -> Executor:
+def _executor(machine: Machine, setup: Setup, layers: "LayerRunner | None") -> Executor:
+    if setup.executor == "host":
+        return InlineExecutor(machine, layers)
     if setup.executor == "inline":
         return InlineExecutor(machine)
     if setup.executor == "exact":

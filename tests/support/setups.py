@@ -8,7 +8,7 @@ from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.config import KVPlacement, PreemptionMode
 
-ExecutorKind = Literal["inline", "threaded", "exact"]
+ExecutorKind = Literal["host", "inline", "threaded", "exact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class Setup:
 
     Attributes:
         strategy: by name, or an object of the test's.
-        executor: `exact` draws its order from `executor_seed`.
+        executor: `host` is the inline one as `--accelerator none` has it, with compiled kernels in
+            both tiers where there are any; `exact` draws its order from `executor_seed`.
         overlap: submit steps ahead of their results.
     """
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,6 +14,7 @@ from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import check_backing, resolve_target
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.kernels import native
+from tandem.kernels.open_pool import open_pool
 from tandem.memory.pool import BlockPool
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
@@ -30,6 +32,9 @@ from tandem.spec.parameters import weight_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.kernels.native_pool import NativePool
 
 
 def build_engine_core(
@@ -50,13 +55,20 @@ def build_engine_core(
     target = resolve_target(config)
     host_maths = target.device.type == "cpu"
     free = target.host.available_bytes
-    choice = choose_precision(config.dtype, spec, host_maths=host_maths, available_bytes=free)
+    pool = open_pool() if host_maths else None
+    choice = choose_precision(
+        config.dtype,
+        spec,
+        host_maths=host_maths,
+        compiled=pool is not None,
+        available_bytes=free,
+    )
     precision, precision_notes = choice.precision, (choice.note,) if choice.note else ()
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
     size = weight_bytes(spec, precision.weights)
     memory = plan_memory(config, spec, precision, size, target.capacities, notes)
     check_backing(target, memory)
-    model = _load(directory, config, precision, target.device, progress)
+    model = _load(directory, config, precision, target.device, pool, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
@@ -102,6 +114,7 @@ def _load(
     config: EngineConfig,
     precision: Precision,
     device: torch.device,
+    pool: "NativePool | None",
     progress: Progress,
 ) -> Model:
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
@@ -109,7 +122,7 @@ def _load(
         progress("loading weights", done_bytes, total_bytes)
 
     load_format = "dummy" if config.load_format == "dummy" else "auto"
-    return load_model(directory, precision, device, load_format, config.seed, report)
+    return load_model(directory, precision, device, load_format, config.seed, report, pool)
 
 
 def _warm_up(

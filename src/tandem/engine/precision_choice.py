@@ -1,4 +1,4 @@
-"""What `--dtype` means on a device (ADR 0007)."""
+"""What `--dtype` means on a device."""
 
 from dataclasses import dataclass
 
@@ -18,31 +18,43 @@ class PrecisionChoice:
 
 
 def choose_precision(
-    wanted: str, spec: ModelSpec, *, host_maths: bool, available_bytes: int
+    wanted: str, spec: ModelSpec, *, host_maths: bool, compiled: bool, available_bytes: int
 ) -> PrecisionChoice:
-    """`wanted`, or for `auto` the checkpoint's type, or float32 where the host does the maths.
+    """`wanted`, or for `auto` the checkpoint's type; ADR 0010 for maths on the host.
 
-    Matrix products in 16 bit run several times slower than in float32 on CPUs without AMX, so a
-    checkpoint of 16-bit weights is widened there if it takes at most a third of free memory. (One
-    row at a time is an exception: it reads half the bytes.)
+    Args:
+        host_maths: the CPU executes the layers.
+        compiled: by the compiled kernels, which read weights of any type and compute in float32.
 
     Raises:
         ConfigError: `wanted` is no element type.
     """
-    if wanted != "auto":
-        return PrecisionChoice(Precision.uniform(parse_dtype(wanted)))
-    own = Precision.uniform(spec.dtype)
-    if not host_maths or spec.dtype is DType.FLOAT32:
-        return PrecisionChoice(own)
+    dtype = spec.dtype if wanted == "auto" else parse_dtype(wanted)
+    if host_maths and compiled:
+        return _compiled(dtype, spec, is_default=wanted == "auto")
+    if host_maths and wanted == "auto" and dtype is not DType.FLOAT32:
+        return _in_torch(spec, available_bytes)
+    return PrecisionChoice(Precision.uniform(dtype))
+
+
+def _compiled(dtype: DType, spec: ModelSpec, *, is_default: bool) -> PrecisionChoice:
+    precision = Precision(dtype, DType.FLOAT32, DType.FLOAT32 if is_default else dtype)
+    note = None
+    if is_default and dtype is not DType.FLOAT32:
+        note = f"{spec.dtype} weights as in the checkpoint; activations and KV in float32"
+    return PrecisionChoice(precision, note)
+
+
+def _in_torch(spec: ModelSpec, available_bytes: int) -> PrecisionChoice:
+    """Sixteen-bit products of torch run several times slower than in float32 on CPUs without AMX:
+    such a checkpoint is widened if it then takes at most a third of free memory.
+    """
     size = weight_bytes(spec, DType.FLOAT32)
     if size > available_bytes // 3:
         note = (
             f"computing in {spec.dtype}: float32 weights would take {format_size(size)} of "
             f"{format_size(available_bytes)} free; expect it to be slower per weight than float32"
         )
-        return PrecisionChoice(own, note)
-    note = (
-        f"computing in float32 (checkpoint: {spec.dtype}), which is faster on a CPU for several "
-        f"requests at once; for one at a time --dtype {spec.dtype} may be faster"
-    )
+        return PrecisionChoice(Precision.uniform(spec.dtype), note)
+    note = f"computing in float32 (checkpoint: {spec.dtype}), which is faster on a CPU"
     return PrecisionChoice(Precision.uniform(DType.FLOAT32), note)

@@ -31,7 +31,6 @@ def merge(
     out: Tensor,
     lse: Tensor,
 ) -> Task: ...
-
 def linear(
     pool: Pool,
     weight: LinearWeight,
@@ -119,3 +118,49 @@ class Task:
     ) -> None: ...
     def run(self) -> None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
+
+class Norm:
+    def __init__(self, weight: Tensor, bias: Tensor | None, epsilon: float) -> None: ...
+
+class Layer:
+    def __init__(
+        self,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        attention_norm: Norm,
+        qkv: LinearWeight,
+        query_norm: Norm | None,
+        key_norm: Norm | None,
+        output: LinearWeight,
+        mlp_norm: Norm,
+        up: LinearWeight,
+        down: LinearWeight,
+        activation: Activation,
+        gated: bool,
+    ) -> None: ...
+    def pre(
+        self,
+        pool: Pool,
+        isa: str,
+        residual: Tensor,
+        cos: Tensor | None,
+        sin: Tensor | None,
+        qkv: Tensor,
+    ) -> None: ...
+    def post(self, pool: Pool, isa: str, attention: Tensor, residual: Tensor) -> None: ...
+    def run(
+        self,
+        pool: Pool,
+        isa: str,
+        residual: Tensor,
+        cos: Tensor | None,
+        sin: Tensor | None,
+        pages: Tensor,
+        slots: Tensor,
+        plan: AttentionPlan,
+        scale: float,
+        soft_cap: float = 0.0,
+    ) -> None: ...
+
+def normalize(pool: Pool, norm: Norm, x: Tensor, y: Tensor) -> None: ...

@@ -1,7 +1,7 @@
 """From a model directory to a `Model` ready to run."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -11,9 +11,14 @@ from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
-from tandem.models.weights import allocate_weights, torch_dtype
+from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.spec.dtype import DType
+from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+
+if TYPE_CHECKING:
+    from tandem.kernels.native_pool import NativePool
+    from tandem.models.native_stages import NativeStages
 
 LoadFormat = Literal["auto", "dummy"]
 
@@ -25,6 +30,7 @@ def load_model(
     load_format: LoadFormat = "auto",
     seed: int = 0,
     progress: Progress | None = None,
+    pool: "NativePool | None" = None,
 ) -> Model:
     """Load the model in `directory`.
 
@@ -36,6 +42,7 @@ def load_model(
         load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
         seed: of dummy weights.
         progress: called after each tensor.
+        pool: of the compiled kernels, which then do the maths; on a CPU, with float32 activations.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -50,4 +57,17 @@ def load_model(
         fill_dummy_weights(weights, spec, seed, progress)
     else:
         load_checkpoint(weights, load_architecture(spec.architecture), checkpoint, progress)
-    return Model(spec, weights, torch_dtype(precision.activations))
+    return Model(
+        spec, weights, torch_dtype(precision.activations), native_stages(spec, weights, pool)
+    )
+
+
+def native_stages(
+    spec: ModelSpec, weights: Weights, pool: "NativePool | None"
+) -> "NativeStages | None":
+    """The model's stages on `pool`, if there is one."""
+    if pool is None:
+        return None
+    from tandem.models.native_stages import NativeStages
+
+    return NativeStages(spec, weights, pool)

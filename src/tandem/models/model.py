@@ -1,5 +1,7 @@
 """A decoder model: embedding, any stage of any layer, logits. Attention is the caller's."""
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,12 +14,17 @@ from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, layer_operations
 
+if TYPE_CHECKING:
+    from tandem.models.native_stages import NativeStages
+
 
 class Model:
     """Weights with the maths of their architecture.
 
     Args:
         dtype: of activations; None: that of the weights.
+        native: executes the default stages and the head on the compiled kernels, for weights in
+            host memory and activations in float32; None: torch does.
 
     Attributes:
         spec: the model's facts.
@@ -27,7 +34,13 @@ class Model:
         stages: the default cuts `pre, attend, post`.
     """
 
-    def __init__(self, spec: ModelSpec, weights: Weights, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Weights,
+        dtype: torch.dtype | None = None,
+        native: "NativeStages | None" = None,
+    ) -> None:
         embedding = weights.outer["embedding"].weight
         self.spec: ModelSpec = spec
         self.weights: Weights = weights
@@ -40,6 +53,7 @@ class Model:
             frequencies = inverse_frequencies(spec.rope, spec.head_dim).to(self.device)
         self._layer_steps = LayerSteps(spec, frequencies)
         self._steps: dict[Stage, tuple[Step, ...]] = {}
+        self.native: NativeStages | None = native
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.
@@ -63,6 +77,15 @@ class Model:
         Raises:
             ValueError: the stage contains attention operations, or the state is at another cut.
         """
+        native = self.native
+        if native is not None and stage == self.stages.pre:
+            native.pre(layer, state)
+        elif native is not None and stage == self.stages.post:
+            native.post(layer, state)
+        else:
+            self._run_steps(stage, layer, state)
+
+    def _run_steps(self, stage: Stage, layer: int, state: LayerState) -> None:
         steps = self._steps.get(stage)
         if steps is None:
             steps = self._steps[stage] = self._layer_steps.of(self.operations, stage)
@@ -79,5 +102,7 @@ class Model:
         Returns:
             [n, vocab] float32.
         """
+        if self.native is not None:
+            return self.native.logits(hidden)
         normed = norm(self.spec, self.weights.outer["final_norm"], hidden)
         return linear(self.weights.outer["head"], normed).float()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,6 +28,9 @@ from tandem.runtime.running import Running
 from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
+
+if TYPE_CHECKING:
+    from tandem.runtime.layer_runner import LayerRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ def build_machine(
     arena = Arena(sizes.workspace_bytes)
     buffers = BufferSpace(arena)
     slots = torch.zeros(sizes.max_rows, dtype=torch.int64, device=device)
-    kernels = choose_kernels(model.spec, page, device, host_only=host_only)
+    pool = None if model.native is None else model.native.pool
+    kernels = choose_kernels(model.spec, page, device, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, upload, kernels)
     contexts = ContextCache(device, kernels)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)
@@ -90,10 +95,24 @@ def on_host(model: Model, sizes: MachineSizes, *, threads: bool = False) -> Asse
     machine = build_machine(model, sizes, _stay, host_only=True)
     measures = HostMeasures(machine)
     if not threads:
-        return Assembled(InlineExecutor(machine), machine, measures, model.weights.size_bytes)
-    executor = ThreadedExecutor(machine)
-    executor.start(HostDriver(executor))
-    return Assembled(executor, machine, measures, model.weights.size_bytes)
+        executor = InlineExecutor(machine, layer_runner(model, machine))
+        return Assembled(executor, machine, measures, model.weights.size_bytes)
+    threaded = ThreadedExecutor(machine)
+    threaded.start(HostDriver(threaded))
+    return Assembled(threaded, machine, measures, model.weights.size_bytes)
+
+
+def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
+    """What executes whole layers at once, if both stages and attention are compiled."""
+    if model.native is None:
+        return None
+    from tandem.kernels.compiled_kernels import CompiledKernels
+    from tandem.runtime.layer_runner import LayerRunner
+
+    kernels = machine.runner.kernels[Tier.DEVICE]
+    if not isinstance(kernels, CompiledKernels):
+        return None
+    return LayerRunner(model.native, machine.kv, machine.buffers, kernels)
 
 
 def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled:

@@ -1,12 +1,18 @@
 """The host interpreter: operations run in program order, on the caller's thread."""
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from tandem.plan.events import Event, Failed
-from tandem.plan.program import StepProgram
+from tandem.plan.program import ProgramTemplate, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
+from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.running import Running
+
+if TYPE_CHECKING:
+    from tandem.runtime.layer_runner import LayerRunner, OpGroup
 
 
 class InlineExecutor:
@@ -14,10 +20,15 @@ class InlineExecutor:
 
     With `--accelerator none` everything happens on the same cores, so that queues of their own
     would only compete; a template's order is a topological one, so no signal needs waiting for.
+
+    Args:
+        layers: executes whole layers at once, where it can.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, layers: "LayerRunner | None" = None) -> None:
         self._machine = machine
+        self._layers = layers
+        self._groups: dict[int, tuple[ProgramTemplate, tuple[OpGroup, ...]]] = {}
         self._events: list[Event] = []
         self._largest = {False: 0, True: 0}
 
@@ -33,10 +44,31 @@ class InlineExecutor:
         try:
             # entered once: entering it for every operation costs as much as a small one
             with torch.inference_mode():
-                for op in program.template.ops:
-                    self._run(Running(op, context), counts=counts)
+                if self._layers is None or counts:
+                    for op in program.template.ops:
+                        self._run(Running(op, context), counts=counts)
+                else:
+                    self._run_groups(self._layers, context)
         except Exception as error:  # noqa: BLE001 - reported as Failed
             self._events.append(Failed(program.step_id, f"{type(error).__name__}: {error}"))
+
+    def _run_groups(self, layers: "LayerRunner", context: ProgramContext) -> None:
+        for group in self._grouped(context.program.template):
+            if not layers.can_run(group, context):
+                for op in group:
+                    self._run(Running(op, context), counts=False)
+                continue
+            layers.run(group, context)
+            for op in group:
+                self._events += self._machine.finish(Running(op, context))
+
+    def _grouped(self, template: ProgramTemplate) -> "tuple[OpGroup, ...]":
+        known = self._groups.get(id(template))
+        if known is None:  # kept with its template, so that no other can get the same id
+            from tandem.runtime.layer_runner import group_layers
+
+            known = self._groups[id(template)] = (template, group_layers(template))
+        return known[1]
 
     def _may_peak(self, program: StepProgram) -> bool:
         """True if no step before was larger: only then is its memory counted, since that takes

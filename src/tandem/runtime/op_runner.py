@@ -52,7 +52,7 @@ class OpRunner:
         self._buffers = buffers
         self._slots = slots
         self._upload = upload
-        self._kernels = kernels
+        self.kernels = kernels
         self._pre, _, self._post = model.stages
         self.sampling = SamplingOps(buffers, slots, upload)
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
@@ -159,7 +159,7 @@ class OpRunner:
             else:
                 _, key, value = _qkv(self._state(running, lane))
                 key, value = select(key, tier.append), select(value, tier.append)
-            self._kernels[tier_name].append(pages, key, value, tier.planned_append)
+            self.kernels[tier_name].append(pages, key, value, tier.planned_append)
 
     def _attend(self, running: Running) -> None:
         tier_name = _tier(running.op)
@@ -173,7 +173,7 @@ class OpRunner:
                 query = self._get(running, HOST_QKV, lane)[0]
             else:
                 query = select(_qkv(self._state(running, lane))[0], tier.attend)
-            result = self._kernels[tier_name].attend(query, pages, tier.batch)
+            result = self.kernels[tier_name].attend(query, pages, tier.batch)
             name, place = (HOST_PARTIAL, Place.HOST) if on_host else (DEVICE_PARTIAL, Place.DEVICE)
             self._put(running, name, lane, (result.out, result.lse), place)
 

@@ -56,8 +56,8 @@ class EngineConfig:
             `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
             of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
-        dtype: element type to compute in. `auto` is the checkpoint's; where the host does the
-            maths, float32 if the weights then take at most a third of free memory (ADR 0007).
+        dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
+            host does the maths, of weights and KV: activations are float32 (ADR 0010).
         max_model_len: most tokens of prompt and output together; None for the model's own limit.
         seed: from which requests without a seed of their own derive theirs, and dummy weights.
         load_format: `auto`, `safetensors`, or `dummy` for reproducible random weights.

@@ -1,6 +1,6 @@
 import pytest
 
-from tandem.engine.precision_choice import choose_precision
+from tandem.engine.precision_choice import PrecisionChoice, choose_precision
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -22,25 +22,52 @@ SPEC = ModelSpec(
 FLOAT32, BFLOAT16 = (Precision.uniform(dtype) for dtype in (DType.FLOAT32, DType.BFLOAT16))
 
 
-def test_sixteen_bit_checkpoints_are_widened_on_the_host_and_it_is_said() -> None:
-    choice = choose_precision("auto", SPEC, host_maths=True, available_bytes=GIB)
+def choose(
+    wanted: str = "auto",
+    *,
+    host_maths: bool = True,
+    compiled: bool = True,
+    available_bytes: int = GIB,
+) -> PrecisionChoice:
+    return choose_precision(
+        wanted, SPEC, host_maths=host_maths, compiled=compiled, available_bytes=available_bytes
+    )
+
+
+def test_compiled_kernels_read_the_checkpoint_as_it_is_and_compute_in_float32() -> None:
+    choice = choose()
+    assert choice.precision == Precision(DType.BFLOAT16, DType.FLOAT32, DType.FLOAT32)
+    assert choice.note is not None
+    assert "bfloat16 weights" in choice.note
+
+
+def test_who_asks_for_a_type_gets_weights_and_kv_in_it() -> None:
+    choice = choose("float16")
+    assert choice.precision == Precision(DType.FLOAT16, DType.FLOAT32, DType.FLOAT16)
+    assert choice.note is None
+    assert choose("float32").precision == FLOAT32
+
+
+def test_for_torch_sixteen_bit_checkpoints_are_widened_and_it_is_said() -> None:
+    choice = choose(compiled=False)
     assert choice.precision == FLOAT32
     assert choice.note is not None
     assert "bfloat16" in choice.note
+    assert choose("bfloat16", compiled=False).precision == BFLOAT16
 
 
 def test_weights_that_would_not_fit_widened_stay_narrow() -> None:
-    available = weight_bytes(SPEC, DType.FLOAT32)
-    choice = choose_precision("auto", SPEC, host_maths=True, available_bytes=available)
+    choice = choose(compiled=False, available_bytes=weight_bytes(SPEC, DType.FLOAT32))
     assert choice.precision == BFLOAT16
     assert choice.note is not None
 
 
-def test_an_accelerator_computes_in_the_checkpoint_s_type() -> None:
-    choice = choose_precision("auto", SPEC, host_maths=False, available_bytes=GIB)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_accelerator_computes_in_the_checkpoint_s_type(compiled: bool) -> None:
+    choice = choose(host_maths=False, compiled=compiled)
     assert (choice.precision, choice.note) == (BFLOAT16, None)
     with pytest.raises(ConfigError, match="unknown dtype"):
-        choose_precision("int3", SPEC, host_maths=False, available_bytes=GIB)
+        choose("int3", host_maths=False)
 
 
 def test_it_says_what_holds_what() -> None:

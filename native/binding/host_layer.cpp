@@ -1,0 +1,118 @@
+#include "host_layer.hpp"
+
+#include <utility>
+
+namespace tandem {
+namespace {
+
+const float* weight_of(const NormPointer& norm) { return norm ? norm->view().weight : nullptr; }
+
+void require_size(const std::string& name, const NormPointer& norm, int expected) {
+    require(!norm || norm->view().size == expected,
+            name + " must have the size " + std::to_string(expected));
+}
+
+void require_matrix(const std::string& name, const LinearWeight& weight, int outputs, int inputs) {
+    const auto text = [](int rows, int columns) {
+        return std::to_string(rows) + " x " + std::to_string(columns);
+    };
+    require(weight.outputs == outputs && weight.inputs == inputs,
+            name + " must be " + text(outputs, inputs) + ", not " +
+                text(weight.outputs, weight.inputs));
+}
+
+const float* angles(const char* name, const ReadOnlyArray& array, std::int64_t tokens,
+                    int head_dim) {
+    const View view(name, array);
+    view.require_shape({tokens, head_dim}).require_contiguous();
+    return view.floats();
+}
+
+}  // namespace
+
+HostNorm::HostNorm(const ReadOnlyArray& weight, const std::optional<ReadOnlyArray>& bias,
+                   double epsilon)
+    : memory_{nb::cast(weight)} {
+    const View scale("weight", weight);
+    scale.require_dimensions(1, "[size]").require_contiguous();
+    view_ = {.weight = scale.floats(),
+             .bias = nullptr,
+             .epsilon = static_cast<float>(epsilon),
+             .size = static_cast<int>(scale.shape()[0])};
+    if (!bias) return;
+    const View shift("bias", *bias);
+    view_.bias = shift.require_shape(scale.shape()).require_contiguous().floats();
+    memory_.push_back(nb::cast(*bias));
+}
+
+HostLayer::HostLayer(LayerParts parts)
+    : parts_(std::move(parts)),
+      view_{.attention_norm = parts_.attention_norm->view(),
+            .qkv = parts_.qkv->view(),
+            .heads = parts_.heads,
+            .query_norm = weight_of(parts_.query_norm),
+            .key_norm = weight_of(parts_.key_norm),
+            .output = parts_.output->view(),
+            .mlp_norm = parts_.mlp_norm->view(),
+            .up = parts_.up->view(),
+            .down = parts_.down->view(),
+            .activation = parts_.activation,
+            .gated = parts_.gated} {
+    check();
+}
+
+void HostLayer::check() const {
+    const HeadShape& heads = view_.heads;
+    const int hidden = view_.hidden(), inner = view_.intermediate();
+    require(heads.heads > 0 && heads.kv_heads > 0 && heads.head_dim > 0, "a layer needs heads");
+    require_size("attention_norm", parts_.attention_norm, hidden);
+    require_size("mlp_norm", parts_.mlp_norm, hidden);
+    require_size("query_norm", parts_.query_norm, heads.head_dim);
+    require_size("key_norm", parts_.key_norm, heads.head_dim);
+    require_matrix("qkv", view_.qkv, static_cast<int>(heads.token_elements()), hidden);
+    require_matrix("output", view_.output, hidden, heads.heads * heads.head_dim);
+    require_matrix("up", view_.up, view_.gated ? 2 * inner : inner, hidden);
+    require_matrix("down", view_.down, hidden, inner);
+}
+
+std::int64_t HostLayer::tokens_of(const View& residual) const {
+    residual.require_dimensions(2, "[tokens, hidden]").require_contiguous();
+    const std::int64_t tokens = residual.shape()[0];
+    residual.require_shape({tokens, view_.hidden()});
+    require(tokens > 0, "residual must have tokens");
+    return tokens;
+}
+
+Rotation HostLayer::rotation(const std::optional<ReadOnlyArray>& cos,
+                             const std::optional<ReadOnlyArray>& sin, std::int64_t tokens) const {
+    require(cos.has_value() == sin.has_value(), "cos and sin go together");
+    if (!cos) return {};
+    const int dim = view_.heads.head_dim;
+    require(dim % 2 == 0, "head_dim must be even to be rotated");
+    return {angles("cos", *cos, tokens, dim), angles("sin", *sin, tokens, dim)};
+}
+
+LayerAttention HostLayer::attention(const LayerPages& memory, std::int64_t tokens) const {
+    const AttentionShape& shape = memory.plan->shape;
+    const HeadShape& heads = view_.heads;
+    require(shape.heads == heads.heads && shape.kv_heads == heads.kv_heads &&
+                shape.head_dim == heads.head_dim,
+            "the plan is for other heads than the layer's");
+    require(memory.plan->num_tokens == tokens && memory.plan->num_queries_needed <= tokens,
+            "the plan is for " + std::to_string(memory.plan->num_tokens) + " tokens, not " +
+                std::to_string(tokens));
+    memory.slots.require_shape({tokens}).require_contiguous();
+    memory.pages.require_dimensions(5, "[num_blocks, 2, kv_heads, block_size, head_dim]")
+        .require_contiguous();
+    const std::int64_t blocks = memory.pages.shape()[0];
+    memory.pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
+    return {.plan = memory.plan,
+            .slots = memory.slots.longs(),
+            .pages = memory.pages.data(),
+            .page_type = memory.pages.float_type(),
+            .num_blocks = blocks,
+            .scale = static_cast<float>(memory.scale),
+            .soft_cap = static_cast<float>(memory.soft_cap)};
+}
+
+}  // namespace tandem

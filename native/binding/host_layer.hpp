@@ -1,0 +1,77 @@
+// A decoder layer over weights in arrays of Python, checked once and used by many calls.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arrays.hpp"
+#include "host_linear_weight.hpp"
+#include "layer.hpp"
+
+namespace tandem {
+
+// Keeps its arrays alive.
+class HostNorm {
+  public:
+    // float32 [size] each; a layer norm if there is a bias, else root mean square.
+    HostNorm(const ReadOnlyArray& weight, const std::optional<ReadOnlyArray>& bias, double epsilon);
+
+    const Norm& view() const { return view_; }
+
+  private:
+    Norm view_{};
+    std::vector<nb::object> memory_;
+};
+
+using NormPointer = std::shared_ptr<HostNorm>;
+using LinearPointer = std::shared_ptr<HostLinearWeight>;
+
+struct LayerParts {
+    HeadShape heads;
+    NormPointer attention_norm;
+    LinearPointer qkv;
+    NormPointer query_norm;  // may be null
+    NormPointer key_norm;
+    LinearPointer output;
+    NormPointer mlp_norm;
+    LinearPointer up;
+    LinearPointer down;
+    Activation activation;
+    bool gated;
+};
+
+// What one layer's attention reads and writes.
+struct LayerPages {
+    const View& pages;
+    const View& slots;
+    std::shared_ptr<const AttentionPlan> plan;
+    double scale;
+    double soft_cap;
+};
+
+class HostLayer {
+  public:
+    // Throws std::invalid_argument for parts that do not fit each other.
+    explicit HostLayer(LayerParts parts);
+
+    const LayerWeights& view() const { return view_; }
+
+    // Tokens of a residual [tokens, hidden].
+    std::int64_t tokens_of(const View& residual) const;
+
+    // Of as many tokens; both or none.
+    Rotation rotation(const std::optional<ReadOnlyArray>& cos,
+                      const std::optional<ReadOnlyArray>& sin, std::int64_t tokens) const;
+
+    LayerAttention attention(const LayerPages& memory, std::int64_t tokens) const;
+
+  private:
+    void check() const;
+
+    LayerParts parts_;
+    LayerWeights view_;
+};
+
+}  // namespace tandem

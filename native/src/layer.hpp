@@ -1,0 +1,77 @@
+// A decoder layer's operations around attention, each stage as one call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "attention_plan.hpp"
+#include "dtype.hpp"
+#include "heads.hpp"
+#include "isa.hpp"
+#include "linear.hpp"
+#include "norm.hpp"
+#include "pool.hpp"
+
+namespace tandem {
+
+// Weights of one layer, in memory that outlives all calls.
+struct LayerWeights {
+    Norm attention_norm;
+    LinearWeight qkv;  // queries, keys and values stacked
+    HeadShape heads;
+    const float* query_norm = nullptr;  // [head_dim]; null: none
+    const float* key_norm = nullptr;
+    LinearWeight output;
+    Norm mlp_norm;
+    LinearWeight up;  // gate and up stacked, if gated
+    LinearWeight down;
+    Activation activation;
+    bool gated;
+
+    int hidden() const { return qkv.inputs; }
+    int intermediate() const { return down.inputs; }
+};
+
+// Cosines and signed sines of each token's position, [tokens, head_dim]; null: no rotation.
+struct Rotation {
+    const float* cos = nullptr;
+    const float* sin = nullptr;
+};
+
+// The threads and instruction set that a stage runs with.
+struct Workers {
+    Pool& pool;
+    Isa isa;
+};
+
+// Norm, projections, norms of heads, rotation.
+//
+// residual: [tokens, hidden]; qkv: [tokens, (heads + 2 * kv_heads) * head_dim], written.
+void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
+             std::int64_t tokens, const float* residual, float* qkv);
+
+// One layer's pages in host memory, and who attends to them.
+struct LayerAttention {
+    std::shared_ptr<const AttentionPlan> plan;  // of all tokens, in their order
+    std::span<const std::int64_t> slots;        // [tokens]; of their keys and values
+    void* pages;                                // [num_blocks, 2, kv_heads, block_size, head_dim]
+    DType page_type;
+    std::int64_t num_blocks;
+    float scale;
+    float soft_cap;
+};
+
+// The whole layer: `run_pre`, append, attention, `run_post`.
+//
+// Throws std::invalid_argument, before anything is written, for slots or blocks that do not exist.
+void run_layer(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
+               const LayerAttention& attention, std::int64_t tokens, float* residual);
+
+// Output projection, norm and MLP, both added to the residual.
+//
+// attention: [tokens, heads * head_dim]; residual: [tokens, hidden], changed in place.
+void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t tokens,
+              const float* attention, float* residual);
+
+}  // namespace tandem
