@@ -1,6 +1,7 @@
 """Stages and whole layers on the compiled kernels against torch, and what they refuse."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_the_head_norms_and_multiplies() -> None:
 def test_parts_that_do_not_fit_are_refused() -> None:
     norm = _native.Norm(torch.ones(8), None, 1e-5)
     square = NativeLinear.of(torch.ones(8, 8)).handle
-    parts = {
+    parts: dict[str, Any] = {
         "heads": 2,
         "kv_heads": 1,
         "head_dim": 4,
@@ -124,16 +125,17 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         "gated": True,
     }
     layer = _native.Layer(**parts)
-    for wrong, message in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"heads": 3}, "qkv must be 20 x 8, not 16 x 8"),
         ({"heads": 0}, "a layer needs heads"),
         ({"gated": False}, "up must be 8 x 8, not 16 x 8"),
         ({"mlp_norm": _native.Norm(torch.ones(4), None, 0.0)}, "mlp_norm must have the size 8"),
         ({"query_norm": norm}, "query_norm must have the size 4"),
         ({"output": NativeLinear.of(torch.ones(8, 4)).handle}, "output must be 8 x 8"),
-    ):
+    ]
+    for wrong, message in refused:
         with pytest.raises(ValueError, match=message):
-            _native.Layer(**(parts | wrong))
+            _native.Layer(**parts | wrong)
     x, angle, qkv = torch.ones(2, 8), torch.ones(2, 4), torch.ones(2, 16)
     for arguments, message in (
         ((x.double(), None, None, qkv), "residual must be float32"),
