@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tandem.kernels import _native
 from tandem.kernels.native_pool import NativePool, Pending, SignalPoint
+from tandem.quant.quantized_weight import QuantizedWeight
 
 Activation = _native.Activation
 LinearEnd = _native.LinearEnd
@@ -39,19 +40,18 @@ class NativeLinear:
 
     @staticmethod
     def quantized(
-        q: Tensor,  # uint8, [outputs, inputs] of 8 bits or [outputs, inputs / 2] of 4; contiguous
-        bits: int,
-        scales: Tensor,  # float16 [outputs, inputs / group]
-        zeros: Tensor,  # uint8 [outputs, inputs / group]
+        weight: QuantizedWeight,
         bias: Tensor | None = None,  # float32 [outputs]
     ) -> "NativeLinear":
-        """A map by a quantized weight, `w = (q - z) s` (`tandem.quant`).
+        """A map by a quantized weight, which is dequantized on the way.
 
         Raises:
-            ValueError: tensors of another type or shape, or not contiguous; groups of another size
-                than 32, 64 or 128.
+            ValueError: tensors that are not contiguous, or a bias of another type or shape.
         """
-        handle = _native.LinearWeight.quantized(q, bits, scales, zeros, _detached(bias))
+        w = weight
+        handle = _native.LinearWeight.quantized(
+            w.q, w.format.bits, w.scales, w.zeros, _detached(bias)
+        )
         return NativeLinear(handle)
 
     @property

@@ -1,0 +1,1 @@
+"""Weights in a few bits, and what they mean (contract 9)."""

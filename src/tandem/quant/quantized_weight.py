@@ -1,0 +1,98 @@
+"""A quantized weight, and what it means: the reference that the compiled kernels follow."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tandem.quant.packing import pack_nibbles, unpack_nibbles
+from tandem.quant.weight_format import WeightFormat
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """`w = (q - z) s`.
+
+    Attributes:
+        format: of the three tensors.
+        q: uint8, packed; `format.packed_shape`.
+        scales: float16 [outputs, groups].
+        zeros: uint8 [outputs, groups].
+
+    Raises:
+        ValueError: tensors that do not fit the format or each other.
+        ConfigError: rows that are not whole groups.
+    """
+
+    format: WeightFormat
+    q: Tensor  # uint8 [outputs, packed inputs]; contiguous
+    scales: Tensor  # float16 [outputs, groups]; contiguous
+    zeros: Tensor  # uint8 [outputs, groups]; contiguous
+
+    def __post_init__(self) -> None:
+        self.format.check(self.inputs)
+        shapes = (
+            self.format.packed_shape(self.outputs, self.inputs),
+            self.format.group_shape(self.outputs, self.inputs),
+            self.format.group_shape(self.outputs, self.inputs),
+        )
+        types = (torch.uint8, torch.float16, torch.uint8)
+        tensors = (self.q, self.scales, self.zeros)
+        for name, tensor, shape, dtype in zip(
+            ("q", "scales", "zeros"), tensors, shapes, types, strict=True
+        ):
+            if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+                raise ValueError(
+                    f"{name} must be {dtype} {list(shape)}, not {tensor.dtype} {list(tensor.shape)}"
+                )
+
+    @staticmethod
+    def from_whole_numbers(
+        format: WeightFormat,
+        q: Tensor,  # uint8 [outputs, inputs], at most `format.largest`
+        scales: Tensor,  # [outputs, groups]; values of float16
+        zeros: Tensor,  # integers [outputs, groups], 0 to `format.largest`
+    ) -> "QuantizedWeight":
+        """Pack what another tool quantized (AWQ, GPTQ without act-order): nothing is lost.
+
+        Raises:
+            ValueError: numbers that the format cannot hold, or shapes that do not fit.
+            ConfigError: rows that are not whole groups.
+        """
+        format.check(q.shape[1])
+        for name, tensor in (("q", q), ("zeros", zeros)):
+            if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) <= format.largest:
+                raise ValueError(f"{name} must lie between 0 and {format.largest}")
+        narrow = scales.to(torch.float16)
+        if not torch.equal(narrow.double(), scales.double()):
+            raise ValueError("scales must be finite numbers that float16 holds exactly")
+        q = q.to(torch.uint8).contiguous()
+        packed = pack_nibbles(q) if format.bits == 4 else q
+        return QuantizedWeight(
+            format, packed, narrow.contiguous(), zeros.to(torch.uint8).contiguous()
+        )
+
+    @property
+    def outputs(self) -> int:
+        """Rows."""
+        return self.q.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        """Elements of a row."""
+        return self.q.shape[1] * 8 // self.format.bits
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the three tensors."""
+        return self.format.size_bytes(self.outputs, self.inputs)
+
+    def whole_numbers(self) -> Tensor:
+        """`q` of every element: uint8 [outputs, inputs]."""
+        return unpack_nibbles(self.q) if self.format.bits == 4 else self.q
+
+    def dequantize(self) -> Tensor:
+        """Every element, rounded once: float32 [outputs, inputs]."""
+        q = self.whole_numbers().view(self.outputs, -1, self.format.group).float()
+        values = (q - self.zeros.float()[..., None]) * self.scales.float()[..., None]
+        return values.view(self.outputs, -1)
