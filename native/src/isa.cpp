@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <stdexcept>
 
+#if defined(__x86_64__)
+#include "x86_features.hpp"
+#endif
+
 namespace tandem {
 namespace {
 
@@ -10,17 +14,9 @@ constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
 
 bool supported(Isa isa) {
 #if defined(__x86_64__)
-    switch (isa) {
-        case Isa::kPortable:
-            return true;
-        case Isa::kAvx2:
-            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                   __builtin_cpu_supports("f16c");
-        case Isa::kAvx512:
-            return supported(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
-                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                   __builtin_cpu_supports("avx512dq");
-    }
+    static const X86Features here = x86_features();
+    if (isa == Isa::kAvx2) return here.avx2;
+    if (isa == Isa::kAvx512) return here.avx512;
 #endif
     return isa == Isa::kPortable;
 }
