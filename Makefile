@@ -13,7 +13,7 @@ PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDI
 NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-run test native-check lint format types contracts check bench gpu-check clean distclean
+.PHONY: help demo setup setup-run test native-check neon-check wheel wheel-check lint format types contracts check bench gpu-check clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,15 @@ native-check: setup ## test the core of the CPU kernels under address, undefined
 	  && $(BIN)/cmake --build build/native/$$kind \
 	  && $(BIN)/ctest --test-dir build/native/$$kind --output-on-failure --timeout 300 || exit 1; \
 	done
+
+neon-check: ## compile the core for AArch64, and test it where qemu-aarch64 is at hand
+	@scripts/check_neon.sh
+
+wheel: ## build the source archive and a manylinux wheel for $PYTHON, into dist/
+	@scripts/build_wheel.sh
+
+wheel-check: wheel ## install the wheel where there is no compiler, and generate text with it
+	@$(or $(PYTHON),python3) scripts/check_wheel.py
 
 lint: setup ## ruff and clang-format, without changing anything
 	@$(BIN)/python -m ruff check

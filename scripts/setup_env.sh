@@ -24,7 +24,7 @@ find_compiler() {
 }
 
 native_sources() {
-  find native -type f \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \) | LC_ALL=C sort
+  find native -type f \( -name '*.cpp' -o -name '*.hpp' -o -name '*.map' -o -name CMakeLists.txt \) | LC_ALL=C sort
 }
 
 compiler=$(find_compiler || true)

@@ -21,6 +21,8 @@ AttendRun choose_kernel(Isa isa, DType type) {
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) kernels = &kAvx2Attention;
     if (isa == Isa::kAvx512) kernels = &kAvx512Attention;
+#elif defined(__aarch64__)
+    if (isa == Isa::kNeon) kernels = &kNeonAttention;
 #endif
     switch (type) {
         case DType::kFloat16:

@@ -49,6 +49,8 @@ extern const AttentionKernels kPortableAttention;
 #if defined(__x86_64__)
 extern const AttentionKernels kAvx2Attention;
 extern const AttentionKernels kAvx512Attention;
+#elif defined(__aarch64__)
+extern const AttentionKernels kNeonAttention;
 #endif
 
 }  // namespace tandem

@@ -10,13 +10,15 @@
 namespace tandem {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvx512};
 
 bool supported(Isa isa) {
 #if defined(__x86_64__)
     static const X86Features here = x86_features();
     if (isa == Isa::kAvx2) return here.avx2;
     if (isa == Isa::kAvx512) return here.avx512;
+#elif defined(__aarch64__)
+    if (isa == Isa::kNeon) return true;
 #endif
     return isa == Isa::kPortable;
 }
@@ -35,6 +37,8 @@ const char* isa_name(Isa isa) {
             return "avx512";
         case Isa::kAvx2:
             return "avx2";
+        case Isa::kNeon:
+            return "neon";
         case Isa::kPortable:
             break;
     }

@@ -7,9 +7,9 @@
 
 namespace tandem {
 
-enum class Isa { kPortable, kAvx2, kAvx512 };
+enum class Isa { kPortable, kNeon, kAvx2, kAvx512 };
 
-// "portable", "avx2" or "avx512".
+// "portable", "neon", "avx2" or "avx512".
 const char* isa_name(Isa isa);
 
 // Instruction sets that this library holds and this processor runs, slowest first.
