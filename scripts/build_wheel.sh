@@ -40,6 +40,7 @@ say "source archive and wheel"
   exit 1
 }
 say "tag by symbol versions"
+rm -f dist/tandem_llm-*-"$tag"-*.whl
 "$work/tools/bin/python" -m auditwheel repair --wheel-dir dist "$work"/raw/*.whl
 cp "$work"/raw/*.tar.gz dist/
 ls -l dist

@@ -115,6 +115,8 @@ extern const LinearKernels kPortableLinear;
 #if defined(__x86_64__)
 extern const LinearKernels kAvx2Linear;
 extern const LinearKernels kAvx512Linear;
+#elif defined(__aarch64__)
+extern const LinearKernels kNeonLinear;
 #endif
 
 }  // namespace tandem

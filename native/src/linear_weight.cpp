@@ -55,6 +55,8 @@ const LinearKernels& linear_kernels(Isa isa) {
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) return kAvx2Linear;
     if (isa == Isa::kAvx512) return kAvx512Linear;
+#elif defined(__aarch64__)
+    if (isa == Isa::kNeon) return kNeonLinear;
 #endif
     (void)isa;
     return kPortableLinear;
