@@ -25,6 +25,8 @@
 #include "isa.hpp"
 #include "merge.hpp"
 #include "pool.hpp"
+#include "prefill.hpp"
+#include "prefill_plan.hpp"
 #include "read_probe.hpp"
 #include "task.hpp"
 #include "waiting.hpp"
@@ -35,16 +37,16 @@ namespace {
 using namespace nb::literals;
 
 using PoolPointer = std::shared_ptr<Pool>;
-using PlanPointer = std::shared_ptr<AttentionPlan>;
 
 const char* const kPagesMeaning = "[num_blocks, 2, kv_heads, block_size, head_dim]";
 
-PlanPointer make_plan(int heads, int kv_heads, int block_size, int head_dim,
-                      const ReadOnlyArray& query_start, const ReadOnlyArray& positions,
-                      const ReadOnlyArray& block_table,
-                      const std::optional<ReadOnlyArray>& block_index,
-                      const std::optional<ReadOnlyArray>& token_index, int num_threads,
-                      int window) {
+template <class Plan>
+std::shared_ptr<Plan> make_plan(int heads, int kv_heads, int block_size, int head_dim,
+                                const ReadOnlyArray& query_start, const ReadOnlyArray& positions,
+                                const ReadOnlyArray& block_table,
+                                const std::optional<ReadOnlyArray>& block_index,
+                                const std::optional<ReadOnlyArray>& token_index, int num_threads,
+                                int window) {
     const View starts("query_start", query_start), tokens("positions", positions);
     const View table("block_table", block_table);
     starts.require_dimensions(1, "[rows + 1]").require_contiguous();
@@ -67,39 +69,49 @@ PlanPointer make_plan(int heads, int kv_heads, int block_size, int head_dim,
         arrays.token_index = index.require_shape(tokens.shape()).require_contiguous().longs();
     }
     nb::gil_scoped_release release;
-    return std::make_shared<AttentionPlan>(AttentionShape{heads, kv_heads, block_size, head_dim},
-                                           arrays, num_threads);
+    return std::make_shared<Plan>(AttentionShape{heads, kv_heads, block_size, head_dim}, arrays,
+                                  num_threads);
 }
 
-AttentionMemory check_attention(const AttentionPlan& plan, const View& queries, const View& pages,
-                                const View& out, const View& lse) {
-    const AttentionShape& shape = plan.shape;
+AttentionMemory check_attention(const AttentionRows& rows, const View& queries, const View& pages,
+                                const View& out, const View& lse,
+                                const std::optional<ReadOnlyArray>& sinks) {
+    const AttentionShape& shape = rows.shape;
     queries.require_dimensions(3, "[tokens, heads, head_dim]").require_contiguous_entries();
     const std::int64_t tokens = queries.shape()[0];
     queries.require_shape({tokens, shape.heads, shape.head_dim});
-    require(tokens >= plan.num_queries_needed, "q must hold at least " +
-                                                   std::to_string(plan.num_queries_needed) +
+    require(tokens >= rows.num_queries_needed, "q must hold at least " +
+                                                   std::to_string(rows.num_queries_needed) +
                                                    " tokens, not " + std::to_string(tokens));
     pages.require_dimensions(5, kPagesMeaning).require_contiguous();
     const std::int64_t blocks = pages.shape()[0];
     pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
-    out.require_shape({plan.num_tokens, shape.heads, shape.head_dim}).require_contiguous();
-    lse.require_shape({plan.num_tokens, shape.heads}).require_contiguous();
-    return {queries.data(),     queries.stride(), queries.float_type(), pages.data(),
-            pages.float_type(), blocks,           out.floats(),         lse.floats()};
+    out.require_shape({rows.num_tokens, shape.heads, shape.head_dim}).require_contiguous();
+    lse.require_shape({rows.num_tokens, shape.heads}).require_contiguous();
+    const float* sink = nullptr;
+    if (sinks) {
+        const View view("sinks", *sinks);
+        sink = view.require_shape({shape.heads}).require_contiguous().floats();
+    }
+    return {queries.data(), queries.float_type(), pages.data(), pages.float_type(),
+            blocks,         out.floats(),         lse.floats(), sink};
 }
 
-std::unique_ptr<Task> attention_task(const PoolPointer& pool, const PlanPointer& plan,
+template <class Job, class Plan>
+std::unique_ptr<Task> attention_task(const PoolPointer& pool, const std::shared_ptr<Plan>& plan,
                                      const ReadOnlyArray& q, const ReadOnlyArray& pages,
                                      const Array& out, const Array& lse, double scale,
-                                     double soft_cap, const std::string& isa) {
+                                     double soft_cap, const std::string& isa,
+                                     const std::optional<ReadOnlyArray>& sinks) {
     const AttentionMemory memory = check_attention(*plan, View("q", q), View("pages", pages),
-                                                   View("out", out), View("lse", lse));
-    auto job = std::make_unique<AttentionJob>(plan, memory, static_cast<float>(scale),
-                                              static_cast<float>(soft_cap), choose_isa(isa),
-                                              pool->buffers());
+                                                   View("out", out), View("lse", lse), sinks);
+    auto job =
+        std::make_unique<Job>(plan, memory, static_cast<float>(scale), static_cast<float>(soft_cap),
+                              choose_isa(isa), pool->buffers());
     return std::make_unique<Task>(
-        pool, std::vector<nb::object>{nb::cast(q), nb::cast(pages), nb::cast(out), nb::cast(lse)},
+        pool,
+        std::vector<nb::object>{nb::cast(q), nb::cast(pages), nb::cast(out), nb::cast(lse),
+                                nb::cast(sinks)},
         std::move(job));
 }
 
@@ -216,14 +228,24 @@ void bind_pool(nb::module_& module) {
         .def("resize", &Pool::resize, "num_threads"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 
-void bind_work(nb::module_& module) {
-    nb::class_<AttentionPlan>(module, "AttentionPlan")
-        .def(nb::new_(&make_plan), "heads"_a, "kv_heads"_a, "block_size"_a, "head_dim"_a,
+// Arrays are taken as they are: a converted copy would be read, or worse, written.
+template <class Job, class Plan>
+void bind_attention(nb::module_& module, const char* plan, const char* function) {
+    nb::class_<Plan>(module, plan)
+        .def(nb::new_(&make_plan<Plan>), "heads"_a, "kv_heads"_a, "block_size"_a, "head_dim"_a,
              "query_start"_a, "positions"_a, "block_table"_a, "block_index"_a.none(),
              "token_index"_a.none(), "num_threads"_a, "window"_a = 0)
-        .def_ro("num_tokens", &AttentionPlan::num_tokens)
-        .def_ro("total_keys", &AttentionPlan::total_keys)
-        .def_prop_ro("num_parts", &AttentionPlan::num_parts);
+        .def_ro("num_tokens", &Plan::num_tokens)
+        .def_ro("total_keys", &Plan::total_keys)
+        .def_prop_ro("num_parts", &Plan::num_parts);
+    module.def(function, &attention_task<Job, Plan>, "pool"_a, "plan"_a, "q"_a.noconvert(),
+               "pages"_a.noconvert(), "out"_a.noconvert(), "lse"_a.noconvert(), "scale"_a,
+               "soft_cap"_a, "isa"_a, "sinks"_a.noconvert().none() = nb::none());
+}
+
+void bind_work(nb::module_& module) {
+    bind_attention<AttentionJob, AttentionPlan>(module, "AttentionPlan", "attention");
+    bind_attention<PrefillJob, PrefillPlan>(module, "PrefillPlan", "prefill");
     nb::class_<Task>(module, "Task")
         .def("submit", &Task::submit, "after"_a.none() = nb::none(), "then"_a.none() = nb::none())
         .def("run", &Task::run)
@@ -231,10 +253,6 @@ void bind_work(nb::module_& module) {
         .def_prop_ro("done", [](const Task& self) { return self.job().done(); })
         .def_prop_ro("start_ns", [](const Task& self) { return self.job().start_ns(); })
         .def_prop_ro("end_ns", [](const Task& self) { return self.job().end_ns(); });
-    // Arrays are taken as they are: a converted copy would be read, or worse, written.
-    module.def("attention", &attention_task, "pool"_a, "plan"_a, "q"_a.noconvert(),
-               "pages"_a.noconvert(), "out"_a.noconvert(), "lse"_a.noconvert(), "scale"_a,
-               "soft_cap"_a, "isa"_a);
     module.def("append", &append_task, "pool"_a, "pages"_a.noconvert(), "k"_a.noconvert(),
                "v"_a.noconvert(), "slots"_a.noconvert());
     module.def("merge", &merge_task, "pool"_a, "out_a"_a.noconvert(), "lse_a"_a.noconvert(),

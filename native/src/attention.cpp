@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numbers>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "convert.hpp"
+#include "thread_scratch.hpp"
 
 namespace tandem {
 namespace {
@@ -61,12 +59,6 @@ struct QueryPlace {
           head(index / (num_tokens * group) * group + index % group) {}
 };
 
-// Scratch of the thread's current segment; kept, so that no layer allocates.
-FloatBuffer& thread_scratch() {
-    thread_local FloatBuffer buffer;
-    return buffer;
-}
-
 }  // namespace
 
 AttentionJob::AttentionJob(std::shared_ptr<const AttentionPlan> plan, const AttentionMemory& memory,
@@ -84,13 +76,8 @@ AttentionJob::AttentionJob(std::shared_ptr<const AttentionPlan> plan, const Atte
       buffers_(buffers),
       partials_(buffers.take()),
       partial_data_(partials_.reserve(state_floats_ * plan_->num_partials)) {
-    if (!std::isfinite(scale)) throw std::invalid_argument("scale must be finite");
-    if (!std::isfinite(soft_cap) || soft_cap < 0)
-        throw std::invalid_argument("soft_cap must be finite and positive, or 0 for none");
-    if (plan_->max_block >= memory_.num_blocks)
-        throw std::invalid_argument("block_table names block " + std::to_string(plan_->max_block) +
-                                    ", but there are " + std::to_string(memory_.num_blocks) +
-                                    " pages");
+    check_scales(scale, soft_cap);
+    check_blocks(plan_->max_block, memory_.num_blocks);
 }
 
 AttentionJob::~AttentionJob() { buffers_.give(std::move(partials_)); }
@@ -216,14 +203,10 @@ void AttentionJob::write(const AttentionPlan::Row& row, const State& state) cons
             std::int64_t{row.first_token + place.token} * shape.heads + place.head;
         const float* sums = state.sums + std::size_t(q) * padded_dim_;
         float* out = memory_.out + head * shape.head_dim;
-        // A NaN among the scores makes the maximum unreliable, not the weight: it shows in the
-        // sums.
-        const float inverse = state.max[q] == kMinusInfinity ? 0.0f : 1.0f / state.weight[q];
-        for (int c = 0; c < shape.head_dim; ++c) out[c] = sums[c] * inverse;
-        memory_.lse[head] =
-            state.max[q] == kMinusInfinity
-                ? kMinusInfinity
-                : (state.max[q] + std::log2(state.weight[q])) * std::numbers::ln2_v<float>;
+        const float* sink = memory_.sinks ? memory_.sinks + place.head : nullptr;
+        const Normalised result = normalise(state.max[q], state.weight[q], sink);
+        for (int c = 0; c < shape.head_dim; ++c) out[c] = sums[c] * result.factor;
+        memory_.lse[head] = result.lse;
     }
 }
 

@@ -5,25 +5,13 @@
 #include <memory>
 
 #include "attention_kernel.hpp"
+#include "attention_memory.hpp"
 #include "attention_plan.hpp"
 #include "buffer.hpp"
-#include "dtype.hpp"
 #include "isa.hpp"
 #include "job.hpp"
 
 namespace tandem {
-
-// Memory of one call; must outlive its job.
-struct AttentionMemory {
-    const void* queries;        // [at least plan.num_queries_needed, heads, head_dim]
-    std::int64_t query_stride;  // from token to token, in elements
-    DType query_type;
-    const void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim]
-    DType page_type;
-    std::int64_t num_blocks;
-    float* out;  // [plan.num_tokens, heads, head_dim]; 0 where no key was seen
-    float* lse;  // [plan.num_tokens, heads]; natural log, -inf where no key was seen
-};
 
 class AttentionJob final : public Job {
   public:
