@@ -10,7 +10,7 @@
 
 #include "attention_kernel.hpp"
 #include "simd/element.hpp"
-#include "simd/math.hpp"
+#include "vector_math.hpp"
 
 namespace tandem {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 constexpr int kTileBytes = 8192;
 constexpr int kCacheLine = 64;
 constexpr int kUnrolledKeys = 4;
+constexpr float kMinusInfinity = -__builtin_inff();
 
 // Asks for memory in the order in which it lies, evenly over a number of steps: asked for at once,
 // it would wait for the processor's few buffers, and ask for nothing later.

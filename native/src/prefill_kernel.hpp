@@ -52,7 +52,7 @@ struct PrefillRun {
 struct PanelRows {
     int lanes;  // in use; the others are filled with 0
     int head_dim;
-    const std::int64_t* rows;  // [lanes]; rows of `head_dim` elements
+    const std::int64_t* rows;  // [lanes]; where each query's head_dim elements begin
 };
 
 using AttendPrefill = void (*)(const PrefillRun&);

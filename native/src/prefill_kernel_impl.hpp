@@ -10,10 +10,12 @@
 
 #include "prefill_kernel.hpp"
 #include "simd/element.hpp"
-#include "simd/math.hpp"
+#include "vector_math.hpp"
 
 namespace tandem {
 namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
 
 // Vectors of a panel: rows times vectors of sums fit the registers beside what they are made of.
 template <class Vec>
@@ -265,7 +267,7 @@ void pack_panel(const PanelRows& panel, const void* queries, float scale, float*
             float* row = scratch + i * stride;
             if (lane + i < panel.lanes)
                 scale_row<Vec>(
-                    static_cast<const T*>(queries) + panel.rows[lane + i] * panel.head_dim,
+                    static_cast<const T*>(queries) + panel.rows[lane + i],
                     panel.head_dim, scale, row);
             else
                 for (int column = 0; column < stride; column += Vec::kWidth)
@@ -299,7 +301,7 @@ void unpack_panel(const PanelRows& panel, const float* source, const float* fact
             }
             transpose(m);
             for (int i = 0; i < rows; ++i)
-                __builtin_memcpy(out + panel.rows[lane + i] * panel.head_dim + column, &m[i],
+                __builtin_memcpy(out + panel.rows[lane + i] + column, &m[i],
                                  sizeof m[i]);
         }
     }

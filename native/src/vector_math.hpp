@@ -1,10 +1,8 @@
-// Functions of vectors, for any vector type `Vec`.
+// Functions of vectors that no instruction set has.
 #pragma once
 
 namespace tandem {
 namespace {
-
-constexpr float kMinusInfinity = -__builtin_inff();
 
 // 2^x for x <= 0: Taylor's polynomial of degree 7 on -0.5..0.5, relative error 1e-8.
 template <class Vec>
