@@ -93,8 +93,9 @@ AttentionMemory check_attention(const AttentionRows& rows, const View& queries, 
         const View view("sinks", *sinks);
         sink = view.require_shape({shape.heads}).require_contiguous().floats();
     }
-    return {queries.data(), queries.float_type(), pages.data(), pages.float_type(),
-            blocks,         out.floats(),         lse.floats(), sink};
+    return {queries.data(), queries.stride(),   queries.float_type(),
+            pages.data(),   pages.float_type(), blocks,
+            out.floats(),   lse.floats(),       sink};
 }
 
 template <class Job, class Plan>
@@ -230,7 +231,7 @@ void bind_pool(nb::module_& module) {
 
 // Arrays are taken as they are: a converted copy would be read, or worse, written.
 template <class Job, class Plan>
-void bind_attention(nb::module_& module, const char* plan, const char* function) {
+void bind_attention(nb::module_& module, const char* plan) {
     nb::class_<Plan>(module, plan)
         .def(nb::new_(&make_plan<Plan>), "heads"_a, "kv_heads"_a, "block_size"_a, "head_dim"_a,
              "query_start"_a, "positions"_a, "block_table"_a, "block_index"_a.none(),
@@ -238,14 +239,14 @@ void bind_attention(nb::module_& module, const char* plan, const char* function)
         .def_ro("num_tokens", &Plan::num_tokens)
         .def_ro("total_keys", &Plan::total_keys)
         .def_prop_ro("num_parts", &Plan::num_parts);
-    module.def(function, &attention_task<Job, Plan>, "pool"_a, "plan"_a, "q"_a.noconvert(),
+    module.def("attention", &attention_task<Job, Plan>, "pool"_a, "plan"_a, "q"_a.noconvert(),
                "pages"_a.noconvert(), "out"_a.noconvert(), "lse"_a.noconvert(), "scale"_a,
                "soft_cap"_a, "isa"_a, "sinks"_a.noconvert().none() = nb::none());
 }
 
 void bind_work(nb::module_& module) {
-    bind_attention<AttentionJob, AttentionPlan>(module, "AttentionPlan", "attention");
-    bind_attention<PrefillJob, PrefillPlan>(module, "PrefillPlan", "prefill");
+    bind_attention<AttentionJob, AttentionPlan>(module, "AttentionPlan");
+    bind_attention<PrefillJob, PrefillPlan>(module, "PrefillPlan");
     nb::class_<Task>(module, "Task")
         .def("submit", &Task::submit, "after"_a.none() = nb::none(), "then"_a.none() = nb::none())
         .def("run", &Task::run)

@@ -15,9 +15,10 @@ struct AttentionMemory {
     const void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim]
     DType page_type;
     std::int64_t num_blocks;
-    float* out;          // [num_tokens, heads, head_dim]; 0 where no key was seen
-    float* lse;          // [num_tokens, heads]; natural log, -inf where no key was seen
-    const float* sinks;  // [heads]; logits that join the softmax without a value; null: none
+    float* out;  // [num_tokens, heads, head_dim]; 0 where no key was seen
+    float* lse;  // [num_tokens, heads]; natural log, -inf where no key was seen
+    const float* sinks =
+        nullptr;  // [heads]; logits that join the softmax without a value; null: none
 };
 
 // A softmax whose weights are relative to 2^max: weighted sums are to be multiplied by `factor`.

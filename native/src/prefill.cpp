@@ -147,26 +147,28 @@ void PrefillJob::fill_bounds(const QueryTile& tile, PanelBounds* bounds, std::in
     }
 }
 
-// `tokens`: the row of each of the batch's tokens; null: token i is row i.
-PanelRows PrefillJob::rows_of_panel(const QueryTile& tile, int panel, const std::int64_t* tokens,
-                                    std::int64_t* rows) const {
-    const AttentionShape& shape = plan_->shape;
-    const int first = panel * kernels_.lanes, group = shape.group();
-    const int lanes = std::min(kernels_.lanes, count_queries(tile) - first);
-    for (int lane = 0; lane < lanes; ++lane) {
-        const std::int64_t token = tile.first_token + (first + lane) / group;
-        rows[lane] = (tokens ? tokens[token] : token) * shape.heads + tile.kv_head * group +
-                     (first + lane) % group;
-    }
-    return {lanes, shape.head_dim, rows};
+PrefillJob::QueryPlace PrefillJob::place(const QueryTile& tile, int query) const {
+    const int group = plan_->shape.group();
+    return {tile.first_token + query / group, tile.kv_head * group + query % group};
+}
+
+int PrefillJob::lanes_of_panel(const QueryTile& tile, int panel) const {
+    return std::min(kernels_.lanes, count_queries(tile) - panel * kernels_.lanes);
 }
 
 void PrefillJob::pack(const QueryTile& tile, float* rows, float* panels) const {
-    std::int64_t places[kMostLanes];
-    const std::size_t floats = std::size_t(kernels_.lanes) * plan_->shape.head_dim;
-    for (int panel = 0; panel < count_panels(tile); ++panel)
-        pack_(rows_of_panel(tile, panel, plan_->tokens.data(), places), memory_.queries, scale_,
-              rows, panels + panel * floats);
+    const int dim = plan_->shape.head_dim;
+    for (int panel = 0; panel < count_panels(tile); ++panel) {
+        std::int64_t begins[kMostLanes];
+        const int lanes = lanes_of_panel(tile, panel);
+        for (int lane = 0; lane < lanes; ++lane) {
+            const QueryPlace at = place(tile, panel * kernels_.lanes + lane);
+            begins[lane] =
+                plan_->tokens[at.token] * memory_.query_stride + std::int64_t{at.head} * dim;
+        }
+        pack_({lanes, dim, begins}, memory_.queries, scale_, rows,
+              panels + std::size_t(panel) * kernels_.lanes * dim);
+    }
 }
 
 void PrefillJob::finish() {
@@ -207,19 +209,24 @@ void PrefillJob::merge(const TileMerge& merge) const {
 }
 
 void PrefillJob::write(const QueryTile& tile, const State& state) const {
-    const int lanes = kernels_.lanes, dim = plan_->shape.head_dim, heads = plan_->shape.heads;
+    const int dim = plan_->shape.head_dim, heads = plan_->shape.heads;
     for (int panel = 0; panel < count_panels(tile); ++panel) {
-        std::int64_t places[kMostLanes];
+        std::int64_t begins[kMostLanes];
         float factors[kMostLanes] = {};
-        const PanelRows rows = rows_of_panel(tile, panel, nullptr, places);
-        for (int lane = 0; lane < rows.lanes; ++lane) {
-            const int at = panel * lanes + lane;
-            const float* sink = memory_.sinks ? memory_.sinks + places[lane] % heads : nullptr;
-            const Normalised result = normalise(state.max[at], state.weight[at], sink);
+        const int lanes = lanes_of_panel(tile, panel);
+        for (int lane = 0; lane < lanes; ++lane) {
+            const int query = panel * kernels_.lanes + lane;
+            const QueryPlace at = place(tile, query);
+            const std::int64_t row = std::int64_t{at.token} * heads + at.head;
+            const Normalised result = normalise(state.max[query], state.weight[query],
+                                                memory_.sinks ? memory_.sinks + at.head : nullptr);
+            begins[lane] = row * dim;
             factors[lane] = result.factor;
-            memory_.lse[places[lane]] = result.lse;
+            memory_.lse[row] = result.lse;
         }
-        kernels_.unpack(rows, state.sums + std::size_t(panel) * lanes * dim, factors, memory_.out);
+        kernels_.unpack({lanes, dim, begins},
+                        state.sums + std::size_t(panel) * kernels_.lanes * dim, factors,
+                        memory_.out);
     }
 }
 

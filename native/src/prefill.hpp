@@ -32,6 +32,11 @@ class PrefillJob final : public Job {
         float* weight;
     };
 
+    struct QueryPlace {
+        int token;  // of the batch
+        int head;
+    };
+
     int count_queries(const QueryTile& tile) const;
     int count_panels(const QueryTile& tile) const;
     std::size_t state_floats(int panels) const;
@@ -41,8 +46,8 @@ class PrefillJob final : public Job {
     void fill_bounds(const QueryTile& tile, PanelBounds* bounds, std::int32_t* first_seen,
                      std::int32_t* visible) const;
     void pack(const QueryTile& tile, float* rows, float* panels) const;
-    PanelRows rows_of_panel(const QueryTile& tile, int panel, const std::int64_t* tokens,
-                            std::int64_t* rows) const;
+    QueryPlace place(const QueryTile& tile, int query) const;
+    int lanes_of_panel(const QueryTile& tile, int panel) const;  // in use
     void merge(const TileMerge& merge) const;
     void write(const QueryTile& tile, const State& state) const;
 

@@ -266,9 +266,8 @@ void pack_panel(const PanelRows& panel, const void* queries, float scale, float*
         for (int i = 0; i < 4; ++i) {
             float* row = scratch + i * stride;
             if (lane + i < panel.lanes)
-                scale_row<Vec>(
-                    static_cast<const T*>(queries) + panel.rows[lane + i],
-                    panel.head_dim, scale, row);
+                scale_row<Vec>(static_cast<const T*>(queries) + panel.rows[lane + i],
+                               panel.head_dim, scale, row);
             else
                 for (int column = 0; column < stride; column += Vec::kWidth)
                     Vec::store(row + column, Vec::zero());
@@ -301,8 +300,7 @@ void unpack_panel(const PanelRows& panel, const float* source, const float* fact
             }
             transpose(m);
             for (int i = 0; i < rows; ++i)
-                __builtin_memcpy(out + panel.rows[lane + i] + column, &m[i],
-                                 sizeof m[i]);
+                __builtin_memcpy(out + panel.rows[lane + i] + column, &m[i], sizeof m[i]);
         }
     }
 }
