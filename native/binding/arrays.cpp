@@ -1,5 +1,6 @@
 #include "arrays.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -49,6 +50,18 @@ const View& View::require_shape(const Sizes& expected) const {
 
 const View& View::require_dimensions(std::size_t count, const std::string& meaning) const {
     require(shape_.size() == count, name_ + " must be " + meaning + ", not " + text(shape_));
+    return *this;
+}
+
+const View& View::require_like(const View& other, std::size_t dimension) const {
+    const auto rest = [&](const View& view) {
+        const auto skipped = static_cast<std::ptrdiff_t>(std::min(dimension, view.shape_.size()));
+        return Sizes(view.shape_.begin() + skipped, view.shape_.end());
+    };
+    require(
+        type_ == other.type_ && shape_.size() == other.shape_.size() && rest(*this) == rest(other),
+        name_ + " and " + other.name_ + " must agree in element type and shape " +
+            text(rest(other)));
     return *this;
 }
 

@@ -32,11 +32,14 @@ class View {
     const Sizes& shape() const { return shape_; }
     void* data() const { return data_; }
     std::int64_t elements() const;
+    std::int64_t element_bytes() const { return type_.bits / 8; }
     // Elements from one entry of the first dimension to the next.
     std::int64_t stride() const { return strides_.empty() ? 0 : strides_[0]; }
 
     const View& require_shape(const Sizes& expected) const;
     const View& require_dimensions(std::size_t count, const std::string& meaning) const;
+    const View& require_like(const View& other,
+                             std::size_t dimension) const;  // type, shape from it
     const View& require_contiguous() const;
     const View& require_contiguous_entries() const;  // of the first dimension
 

@@ -18,8 +18,10 @@
 #include "arrays.hpp"
 #include "attention.hpp"
 #include "attention_plan.hpp"
+#include "bind_copies.hpp"
 #include "bind_layer.hpp"
 #include "bind_linear.hpp"
+#include "bind_sinks.hpp"
 #include "cpu_limit.hpp"
 #include "host_signal.hpp"
 #include "isa.hpp"
@@ -278,4 +280,6 @@ NB_MODULE(_native, module) {
     tandem::bind_work(module);
     tandem::bind_linear(module);
     tandem::bind_layer(module);
+    tandem::bind_sinks(module);
+    tandem::bind_copies(module);
 }

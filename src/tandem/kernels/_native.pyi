@@ -12,7 +12,7 @@ def default_num_threads(root: str = "/") -> int: ...
 def read_seconds(pool: Pool, array: Tensor) -> float: ...
 def attention(
     pool: Pool,
-    plan: AttentionPlan,
+    plan: AttentionPlan | PrefillPlan,
     q: Tensor,
     pages: Tensor,
     out: Tensor,
@@ -20,6 +20,7 @@ def attention(
     scale: float,
     soft_cap: float,
     isa: str,
+    sinks: Tensor | None = None,
 ) -> Task: ...
 def append(pool: Pool, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> Task: ...
 def merge(
@@ -83,6 +84,28 @@ class Pool:
     def resize(self, num_threads: int) -> None: ...
 
 class AttentionPlan:
+    def __init__(
+        self,
+        heads: int,
+        kv_heads: int,
+        block_size: int,
+        head_dim: int,
+        query_start: NDArray[np.int32],
+        positions: NDArray[np.int32],
+        block_table: NDArray[np.int32],
+        block_index: NDArray[np.int32] | None,
+        token_index: NDArray[np.int64] | None,
+        num_threads: int,
+        window: int = 0,
+    ) -> None: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def total_keys(self) -> int: ...
+    @property
+    def num_parts(self) -> int: ...
+
+class PrefillPlan:
     def __init__(
         self,
         heads: int,

@@ -9,7 +9,7 @@ from torch import Tensor
 from tandem.kernels.attention_plan import DecodeGroup, Piece, Span, plan_attention
 from tandem.kernels.dense import AttentionOutput, dense_attention
 from tandem.kernels.pages import PageShape
-from tandem.kernels.state import merge_states
+from tandem.kernels.state import apply_sinks, merge_states
 from tandem.kernels.upload import upload
 from tandem.plan.binding import TierAttention
 
@@ -86,18 +86,24 @@ def paged_attention(
     pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous
     batch: AttentionBatch,
     scale: float,
+    sinks: Tensor | None = None,  # [heads] float32
 ) -> AttentionOutput:
     """Causal attention of the batch's tokens over this tier's keys, in fp32.
 
     Slots that no query may see (not yet written, of a block's unused end) may hold anything,
-    also inf and nan, and do not influence the result.
+    also inf and nan, and do not influence the result. `sinks` (see `state.apply_sinks`) may be
+    given where this tier holds all of the keys.
 
     Returns:
         out [t, heads, head_dim], lse [t, heads], t = `batch.num_tokens`, in the batch's order.
     """
     if batch.token_index is not None:
         q = q.index_select(0, batch.token_index)
-    q = q.float()
+    result = _attend(q.float(), pages, batch, scale)
+    return result if sinks is None else AttentionOutput(*apply_sinks(*result, sinks))
+
+
+def _attend(q: Tensor, pages: Tensor, batch: AttentionBatch, scale: float) -> AttentionOutput:
     if len(batch.decode) == 1 and batch.decode[0].tokens is None:
         return _attend_group(q, pages, batch.decode[0], scale)
     result = _empty_output(q, batch.covered)

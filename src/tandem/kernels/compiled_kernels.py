@@ -1,4 +1,4 @@
-"""A tier in host memory, on the compiled kernels; prefill rows go through torch.
+"""A tier in host memory, on the compiled kernels.
 
 Import this module only if `native.available()`.
 """
@@ -8,27 +8,25 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tandem.kernels.attention import AttentionBatch
 from tandem.kernels.dense import AttentionOutput
-from tandem.kernels.native_attention import MAX_QUERY_TOKENS, NativeBatch, attend_into
+from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attend_into
 from tandem.kernels.native_pages import append_now
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
-from tandem.kernels.tier_kernels import PlannedAttention, ReferenceKernels
+from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.plan.binding import TierAttention
 
 
 @dataclass(frozen=True, slots=True)
 class SplitBatch:
-    """The first `decode.num_tokens` tokens by the compiled kernels, the others by torch."""
+    """Consecutive tokens of a lane, part by part: decode rows, then prefill rows."""
 
-    decode: NativeBatch | None
-    prefill: AttentionBatch | None
+    parts: tuple[NativeBatch, ...]
     num_tokens: int
 
 
 class CompiledKernels:
-    """Decode attention and appends on a pool of threads.
+    """Attention and appends on a pool of threads.
 
     Args:
         heads: query heads.
@@ -41,7 +39,6 @@ class CompiledKernels:
         self._heads = heads
         self._shape = shape
         self._scale = scale
-        self._prefill = ReferenceKernels(torch.device("cpu"), shape, scale)
 
     @property
     def name(self) -> str:
@@ -50,34 +47,28 @@ class CompiledKernels:
         return f"{self._pool.isa} kernels on {threads} thread{'s' if threads > 1 else ''}"
 
     def plan(self, attention: TierAttention) -> SplitBatch:
-        """Rows up to the first that is too long for decode attention, and the rest."""
-        rows, total = count_short_rows(attention), int(attention.query_start[-1])
-        tokens = int(attention.query_start[rows])
-        decode = prefill = None
-        if rows:
-            decode = NativeBatch.from_binding(
-                rows_of(attention, 0, rows), self._shape, self._heads, self._pool.num_threads
+        """Rows up to the first that is too long for the decode kernel, and the rest."""
+        short, rows = count_short_rows(attention), len(attention.block_table)
+        parts = tuple(
+            NativeBatch.from_binding(
+                rows_of(attention, first, last), self._shape, self._heads, self._pool.num_threads
             )
-        if tokens < total:
-            rest = rows_of(attention, rows, len(attention.block_table))
-            prefill = self._prefill.plan(rest)
-        return SplitBatch(decode, prefill, total)
+            for first, last in ((0, short), (short, rows))
+            if first < last
+        )
+        return SplitBatch(parts, int(attention.query_start[-1]))
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
-        """Decode rows, then prefill rows."""
+        """Part by part, each on all threads."""
         assert isinstance(planned, SplitBatch)
-        if planned.decode is None and planned.prefill is not None:
-            return self._prefill.attend(q, pages, planned.prefill)
         out = torch.empty(q.shape, dtype=torch.float32)
         lse = torch.empty(q.shape[:2], dtype=torch.float32)
-        tokens = 0
-        if planned.decode is not None:
-            tokens = planned.decode.num_tokens
-            part = AttentionOutput(out[:tokens], lse[:tokens])
-            attend_into(part, self._pool, q, pages, planned.decode, self._scale)
-        if planned.prefill is not None:
-            part = self._prefill.attend(q[tokens:], pages, planned.prefill)
-            out[tokens:], lse[tokens:] = part.out, part.lse
+        first = 0
+        for part in planned.parts:
+            tokens = slice(first, first + part.num_tokens)
+            result = AttentionOutput(out[tokens], lse[tokens])
+            attend_into(result, self._pool, q[tokens], pages, part, self._scale)
+            first = tokens.stop
         return AttentionOutput(out, lse)
 
     def plan_append(self, slots: Tensor) -> Tensor:
@@ -90,9 +81,9 @@ class CompiledKernels:
 
 
 def count_short_rows(attention: TierAttention) -> int:
-    """Rows before the first with more query tokens than decode attention takes."""
+    """Rows before the first with more query tokens than the decode kernel takes."""
     starts = attention.query_start
-    too_long = (starts[1:] - starts[:-1] > MAX_QUERY_TOKENS).nonzero()[0]
+    too_long = (starts[1:] - starts[:-1] > MAX_DECODE_TOKENS).nonzero()[0]
     return int(too_long[0]) if len(too_long) else len(starts) - 1
 
 

@@ -1,4 +1,7 @@
-"""Decode attention by the compiled kernels; means what `kernels.attention` means.
+"""Attention by the compiled kernels; means what `kernels.attention` means.
+
+Two kernels share one interface: decode, for rows of a few query tokens, reads memory as fast as it
+can; prefill, for any others, multiplies as fast as it can.
 
 Import this module only if `native.available()`.
 """
@@ -15,25 +18,25 @@ from tandem.kernels.native_pool import NativePool, Pending, SignalPoint
 from tandem.kernels.pages import PageShape
 from tandem.plan.binding import TierAttention
 
-MAX_QUERY_TOKENS = 8
+MAX_DECODE_TOKENS = 8  # of a row, that the decode kernel takes
 
 
-def can_attend(attention: TierAttention) -> bool:
-    """Whether every row has at most `MAX_QUERY_TOKENS` query tokens; longer ones are prefill."""
-    return int(np.diff(attention.query_start).max(initial=0)) <= MAX_QUERY_TOKENS
+def is_decode(attention: TierAttention) -> bool:
+    """Whether every row has at most `MAX_DECODE_TOKENS` query tokens; longer ones are prefill."""
+    return int(np.diff(attention.query_start).max(initial=0)) <= MAX_DECODE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
 class NativeBatch:
-    """One tier's decode attention, divided over threads; built once per step, used by every layer.
+    """One tier's attention, divided over threads; built once per step, used by every layer.
 
     Attributes:
-        plan: what is read and by which part of the work.
+        plan: what is read and by which part of the work; its type says which kernel runs.
         shape: of the pages that it is for.
         heads: query heads.
     """
 
-    plan: _native.AttentionPlan
+    plan: _native.AttentionPlan | _native.PrefillPlan
     shape: PageShape
     heads: int
 
@@ -45,17 +48,19 @@ class NativeBatch:
         num_threads: int,
         window: int = 0,
     ) -> "NativeBatch":
-        """Divide one tier's part of a lane into runs of equal bytes.
+        """Divide one tier's part of a lane into runs of equal work.
+
+        The decode kernel runs if all rows are short enough (`is_decode`).
 
         Args:
             window: how many positions a token sees, its own included; 0 for all. Blocks that lie
                 wholly before every token's window are not read.
 
         Raises:
-            ValueError: the arrays contradict each other, a row is longer than decode attention
-                takes (`can_attend`), a head_dim that is no multiple of 4.
+            ValueError: the arrays contradict each other, or a head_dim that is no multiple of 4.
         """
-        plan = _native.AttentionPlan(
+        plan_type = _native.AttentionPlan if is_decode(attention) else _native.PrefillPlan
+        plan = plan_type(
             heads=heads,
             kv_heads=shape.kv_heads,
             block_size=shape.block_size,
@@ -76,7 +81,7 @@ class NativeBatch:
         return self.plan.num_tokens
 
     def read_bytes(self, element_bytes: int) -> int:
-        """Bytes of keys and values that one layer's attention reads."""
+        """Bytes of the keys and values that one layer's attention is over."""
         per_key = 2 * self.shape.kv_heads * self.shape.head_dim
         return self.plan.total_keys * per_key * element_bytes
 
@@ -89,6 +94,7 @@ def submit_attention(
     scale: float,
     *,
     soft_cap: float = 0.0,
+    sinks: Tensor | None = None,  # [heads] float32; see `paged_attention`
     after: SignalPoint | None = None,
     then: SignalPoint | None = None,
 ) -> Pending[AttentionOutput]:
@@ -101,7 +107,9 @@ def submit_attention(
         ValueError: tensors that do not fit the batch; nothing was started.
     """
     result = _empty_result(batch)
-    task = _native.attention(pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa)
+    task = _native.attention(
+        pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa, sinks
+    )
     task.submit(after, then)
     return Pending(task, result)
 
@@ -114,11 +122,13 @@ def paged_attention(
     scale: float,
     *,
     soft_cap: float = 0.0,
+    sinks: Tensor | None = None,  # [heads] float32
 ) -> AttentionOutput:
     """Attention now, the calling thread taking part.
 
     Args:
         soft_cap: scores become `cap * tanh(score / cap)`; 0 for none.
+        sinks: as `state.apply_sinks` of the result: only where this is all of the attention.
 
     Returns:
         out [t, heads, head_dim], lse [t, heads], t = `batch.num_tokens`, in the batch's order.
@@ -127,7 +137,7 @@ def paged_attention(
         ValueError: tensors that do not fit the batch.
     """
     result = _empty_result(batch)
-    attend_into(result, pool, q, pages, batch, scale, soft_cap=soft_cap)
+    attend_into(result, pool, q, pages, batch, scale, soft_cap=soft_cap, sinks=sinks)
     return result
 
 
@@ -140,17 +150,20 @@ def attend_into(
     scale: float,
     *,
     soft_cap: float = 0.0,
+    sinks: Tensor | None = None,  # [heads] float32
 ) -> None:
     """`paged_attention` into given memory.
 
     Raises:
         ValueError: tensors that do not fit the batch.
     """
-    task = _native.attention(pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa)
+    task = _native.attention(
+        pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa, sinks
+    )
     task.run()
 
 
-def decode_attention(
+def attend_once(
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
     pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise

@@ -25,3 +25,21 @@ def merge_states(
     weight_a = torch.exp(lse_a - base).unsqueeze(-1)
     weight_b = torch.exp(lse_b - base).unsqueeze(-1)
     return (out_a * weight_a).addcmul_(out_b, weight_b), lse
+
+
+def apply_sinks(
+    out: Tensor,  # [..., heads, head_dim] float32
+    lse: Tensor,  # [..., heads] float32
+    sinks: Tensor,  # [heads] float32; finite, or -inf for a head without one
+) -> tuple[Tensor, Tensor]:
+    """Attention with a further logit per head that takes part in the softmax without a value.
+
+    The last step, after all partial results have been merged: a sink counts once, however many
+    pieces the keys were in. It adds `exp(sink)` to a denominator of `exp(lse)`, so that weights
+    shrink by `exp(lse - lse')` with `lse' = log(exp(lse) + exp(sink))`; this is exact, and the
+    same as merging with keys that have the log-sum-exp `sink` and values of 0.
+
+    Returns:
+        out [..., heads, head_dim], lse [..., heads] with the sink; new tensors.
+    """
+    return merge_states(out, lse, torch.zeros_like(out), sinks.expand_as(lse))

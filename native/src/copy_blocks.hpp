@@ -1,0 +1,37 @@
+// Copies whole blocks of all layers from one pool in host memory to another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "job.hpp"
+
+namespace tandem {
+
+// Memory of one call; must outlive its job. Pools are [layers, blocks, block_bytes].
+struct CopyMemory {
+    const std::byte* source;
+    std::byte* target;
+    std::int64_t source_blocks;
+    std::int64_t target_blocks;
+    std::int64_t layers;
+    std::int64_t block_bytes;
+    std::span<const std::int64_t> source_ids;
+    std::span<const std::int64_t> target_ids;  // as many
+};
+
+class CopyJob final : public Job {
+  public:
+    // Throws std::invalid_argument if a block does not exist, is written twice, or is written where
+    // another is read: the order of copies is not defined.
+    CopyJob(const CopyMemory& memory, int num_threads);
+
+  private:
+    void run_part(int part) override;
+
+    CopyMemory memory_;
+    std::int64_t parts_;
+};
+
+}  // namespace tandem
