@@ -13,7 +13,7 @@ from tandem.kernels.state import merge_states
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
-from tandem.kernels.native_attention import NativeBatch, decode_attention, paged_attention
+from tandem.kernels.native_attention import NativeBatch, attend_once, paged_attention
 from tandem.kernels.native_pool import NativePool
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
@@ -56,7 +56,7 @@ def test_one_tier_equals_reference_and_two_merged_equal_exact(
             continue
         tier = make_tier(case, held, select=True)
         if not window and not soft_cap:
-            part = decode_attention(pool, tier.query, tier.pages, tier.attention, case.scale)
+            part = attend_once(pool, tier.query, tier.pages, tier.attention, case.scale)
             torch.testing.assert_close(tuple(part), tuple(tier.reference()), **TOLERANCE)
         heads = case.query.shape[1]
         batch = NativeBatch.from_binding(tier.attention, case.shape, heads, 2, window)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attend_into
-from tandem.kernels.native_pages import append_now
+from tandem.kernels.native_pages import append_now, copy_now
 from tandem.kernels.native_pool import NativePool
-from tandem.kernels.pages import PageShape
+from tandem.kernels.pages import PageShape, copy_blocks
 from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.plan.binding import TierAttention
 
@@ -78,6 +78,15 @@ class CompiledKernels:
     def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
         """Rounded to the pages' element type."""
         append_now(self._pool, pages, k, v, planned)
+
+    def copy_blocks(
+        self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
+    ) -> None:
+        """On the pool's threads where both ends are host memory; otherwise through torch."""
+        if src_pages.device.type == dst_pages.device.type == "cpu":
+            copy_now(self._pool, src_pages, src_ids, dst_pages, dst_ids)
+        else:
+            copy_blocks(src_pages, src_ids, dst_pages, dst_ids)
 
 
 def count_short_rows(attention: TierAttention) -> int:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tandem.kernels.attention import AttentionBatch, paged_attention
 from tandem.kernels.dense import AttentionOutput
-from tandem.kernels.pages import PageShape, append_kv_rows, page_rows
+from tandem.kernels.pages import PageShape, append_kv_rows, copy_blocks, page_rows
 from tandem.plan.binding import TierAttention
 
 
@@ -47,6 +47,12 @@ class TierKernels(Protocol):
         """`pages.append_kv` of k, v `[t, kv_heads, head_dim]` at what `plan_append` returned."""
         ...
 
+    def copy_blocks(
+        self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
+    ) -> None:
+        """`pages.copy_blocks`; one of the pools is this tier's."""
+        ...
+
 
 class ReferenceKernels:
     """The torch kernels, on any device.
@@ -83,3 +89,9 @@ class ReferenceKernels:
     def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
         """One indexed copy."""
         append_kv_rows(pages, k, v, planned)
+
+    def copy_blocks(
+        self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
+    ) -> None:
+        """Between any devices."""
+        copy_blocks(src_pages, src_ids, dst_pages, dst_ids)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 
-from tandem.kernels.pages import copy_blocks
 from tandem.kernels.state import merge_states
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.models.layer_state import LayerState
@@ -211,7 +210,7 @@ class OpRunner:
         target = self._kv.all_layers(transfer.target, running.op.queue)
         source_ids = torch.from_numpy(transfer.source_blocks).long().to(source.device)
         target_ids = torch.from_numpy(transfer.target_blocks).long().to(target.device)
-        copy_blocks(source, source_ids, target, target_ids)
+        self._kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
 
     # --- buffers --------------------------------------------------------------------------------
 

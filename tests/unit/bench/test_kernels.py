@@ -18,7 +18,7 @@ from tandem.bench.kernel_cases import (
     workloads,
 )
 from tandem.bench.kernels import KernelBench, full, quick, run_kernels
-from tandem.kernels.native_attention import decode_attention
+from tandem.kernels.native_attention import attend_once
 from tandem.kernels.native_pool import NativePool
 
 SMALL = HeadShape(8, 2, 64)
@@ -59,7 +59,7 @@ def test_pages_hold_a_whole_layer_of_numbers() -> None:
 def test_the_cached_loop_attends_to_its_page() -> None:
     few, pages, attention = loop_case(SMALL, torch.float32)
     query = torch.randn(1, few.heads, few.head_dim)
-    result = decode_attention(NativePool(1), query, pages, attention, few.scale)
+    result = attend_once(NativePool(1), query, pages, attention, few.scale)
     keys, values = pages[0]  # [kv_heads, tokens, head_dim]; repeated, they weigh the same
     group = few.heads // few.kv_heads
     weights = torch.softmax(query.view(few.kv_heads, group, -1) @ keys.mT * few.scale, -1)

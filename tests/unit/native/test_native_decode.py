@@ -18,8 +18,8 @@ if not native.available():
 
 from tandem.kernels.native_attention import (
     NativeBatch,
-    can_attend,
-    decode_attention,
+    is_decode,
+    attend_once,
     paged_attention,
 )
 from tandem.kernels.native_pool import NativePool
@@ -34,7 +34,7 @@ def pool(request: pytest.FixtureRequest) -> NativePool:
 
 
 def attend(pool: NativePool, tier: TierCase) -> AttentionOutput:
-    return decode_attention(pool, tier.query, tier.pages, tier.attention, tier.case.scale)
+    return attend_once(pool, tier.query, tier.pages, tier.attention, tier.case.scale)
 
 
 def assert_exact(result: AttentionOutput, tier: TierCase) -> None:
@@ -108,7 +108,7 @@ def test_queries_before_a_tiers_keys_see_nothing(pool: NativePool) -> None:
 def test_rows_that_see_no_key_at_all(pool: NativePool) -> None:
     tier = make_tier(make_case([(34, 1), (50, 1)], group=2), [[2], [3]])
     unseen = replace(tier.attention, positions=np.array([31, 47], np.int32))
-    result = decode_attention(pool, tier.query, tier.pages, unseen, 1.0)
+    result = attend_once(pool, tier.query, tier.pages, unseen, 1.0)
     assert torch.all(result.lse == -torch.inf)
     assert torch.all(result.out == 0)
 
@@ -239,14 +239,14 @@ def test_an_empty_batch_is_empty(pool: NativePool) -> None:
         positions=np.zeros(0, np.int32),
         block_table=np.zeros((0, 0), np.int32),
     )
-    result = decode_attention(pool, tier.query[:0], tier.pages, nothing, 1.0)
+    result = attend_once(pool, tier.query[:0], tier.pages, nothing, 1.0)
     assert result.out.shape == (0, 2, 8)
     assert result.lse.shape == (0, 2)
 
 
 def test_prefill_is_told_from_decode() -> None:
-    assert can_attend(make_tier(make_case([(20, 8), (9, 1)])).attention)
-    assert not can_attend(make_tier(make_case([(20, 9), (9, 1)])).attention)
+    assert is_decode(make_tier(make_case([(20, 8), (9, 1)])).attention)
+    assert not is_decode(make_tier(make_case([(20, 9), (9, 1)])).attention)
 
 
 Mutation = Callable[[TierCase], TierCase]
