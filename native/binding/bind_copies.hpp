@@ -1,4 +1,4 @@
-// Linear maps as Python sees them.
+// Copies between pools of pages as Python sees them.
 #pragma once
 
 #include <nanobind/nanobind.h>

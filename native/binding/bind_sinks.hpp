@@ -1,4 +1,4 @@
-// Linear maps as Python sees them.
+// Attention sinks as Python sees them.
 #pragma once
 
 #include <nanobind/nanobind.h>

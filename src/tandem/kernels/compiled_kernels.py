@@ -19,9 +19,10 @@ from tandem.plan.binding import TierAttention
 
 @dataclass(frozen=True, slots=True)
 class SplitBatch:
-    """Consecutive tokens of a lane, part by part: decode rows, then prefill rows."""
+    """The first tokens of a lane by the decode kernel, the others by the prefill kernel."""
 
-    parts: tuple[NativeBatch, ...]
+    decode: NativeBatch | None
+    prefill: NativeBatch | None
     num_tokens: int
 
 
@@ -49,22 +50,25 @@ class CompiledKernels:
     def plan(self, attention: TierAttention) -> SplitBatch:
         """Rows up to the first that is too long for the decode kernel, and the rest."""
         short, rows = count_short_rows(attention), len(attention.block_table)
-        parts = tuple(
-            NativeBatch.from_binding(
-                rows_of(attention, first, last), self._shape, self._heads, self._pool.num_threads
-            )
-            for first, last in ((0, short), (short, rows))
-            if first < last
+        return SplitBatch(
+            decode=self._plan_rows(attention, 0, short) if short else None,
+            prefill=self._plan_rows(attention, short, rows) if short < rows else None,
+            num_tokens=int(attention.query_start[-1]),
         )
-        return SplitBatch(parts, int(attention.query_start[-1]))
+
+    def _plan_rows(self, attention: TierAttention, first: int, last: int) -> NativeBatch:
+        rows, threads = rows_of(attention, first, last), self._pool.num_threads
+        return NativeBatch.from_binding(rows, self._shape, self._heads, threads)
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
-        """Part by part, each on all threads."""
+        """Decode rows, then prefill rows, each on all threads."""
         assert isinstance(planned, SplitBatch)
         out = torch.empty(q.shape, dtype=torch.float32)
         lse = torch.empty(q.shape[:2], dtype=torch.float32)
         first = 0
-        for part in planned.parts:
+        for part in (planned.decode, planned.prefill):
+            if part is None:
+                continue
             tokens = slice(first, first + part.num_tokens)
             result = AttentionOutput(out[tokens], lse[tokens])
             attend_into(result, self._pool, q[tokens], pages, part, self._scale)
