@@ -37,6 +37,7 @@ class KeyCounter {
         std::int64_t keys = block_ * size_;
         if (block_ < num_blocks_ && first_key(block_) <= position) {
             check(block_);
+            if (block_ + 1 < num_blocks_ && first_key(block_ + 1) <= position) check(block_ + 1);
             keys += position + 1 - first_key(block_);
         }
         require(keys <= std::numeric_limits<std::int32_t>::max(), name_ + "too many keys");

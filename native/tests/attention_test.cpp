@@ -17,6 +17,9 @@
 #include "convert.hpp"
 #include "merge.hpp"
 #include "pool.hpp"
+#include "prefill.hpp"
+#include "prefill_plan.hpp"
+#include "sinks.hpp"
 
 namespace {
 
@@ -70,25 +73,9 @@ void fill_with_nan(Case& c) {
     }
 }
 
-Case make_case(Random& random, Pool& pool) {
-    Case c{};
-    const int group = draw(random, 1, 9);
-    c.shape.kv_heads = draw(random, 1, 3);
-    c.shape.heads = c.shape.kv_heads * group;
-    c.shape.block_size = draw(random, 1, 40);
-    c.shape.head_dim = 4 * draw(random, 1, 34);
-    c.type = static_cast<DType>(draw(random, 0, 2));
-    c.window = draw(random, 0, 1) * draw(random, 1, 150);
-    const int rows = draw(random, 1, 4);
-    int width = 1;
-    for (int r = 0; r < rows; ++r) {
-        c.contexts.push_back(draw(random, 1, 300));
-        const int tokens = std::min(c.contexts.back(), draw(random, 1, 8));
-        for (int t = 0; t < tokens; ++t) c.positions.push_back(c.contexts.back() - tokens + t);
-        c.query_start.push_back(static_cast<std::int32_t>(c.positions.size()));
-        width = std::max(width, (c.contexts.back() - 1) / c.shape.block_size + 1);
-    }
-    c.num_blocks = rows * width;
+// Shuffled pages with random keys and values of `c.contexts`, and queries at `c.positions`.
+void fill_case(Random& random, Pool& pool, Case& c, int width) {
+    c.num_blocks = c.rows() * width;
     std::vector<std::int32_t> ids(c.num_blocks);
     for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
     std::shuffle(ids.begin(), ids.end(), random);
@@ -96,7 +83,7 @@ Case make_case(Random& random, Pool& pool) {
     fill_with_nan(c);
     std::normal_distribution<float> normal;
     std::vector<std::int64_t> slots;
-    for (int r = 0; r < rows; ++r) {
+    for (int r = 0; r < c.rows(); ++r) {
         c.first_key.push_back(static_cast<std::int64_t>(slots.size()));
         for (int k = 0; k < c.contexts[r]; ++k)
             slots.push_back(std::int64_t{c.table[r * width + k / c.shape.block_size]} *
@@ -115,11 +102,32 @@ Case make_case(Random& random, Pool& pool) {
                      pool.num_threads());
     pool.submit(append);
     CHECK(pool.wait(append, kForever));
+}
+
+Case make_case(Random& random, Pool& pool, int most_tokens) {
+    Case c{};
+    const int group = draw(random, 1, 9);
+    c.shape.kv_heads = draw(random, 1, 3);
+    c.shape.heads = c.shape.kv_heads * group;
+    c.shape.block_size = draw(random, 1, 40);
+    c.shape.head_dim = 4 * draw(random, 1, 34);
+    c.type = static_cast<DType>(draw(random, 0, 2));
+    c.window = draw(random, 0, 1) * draw(random, 1, 150);
+    const int rows = draw(random, 1, 4);
+    int width = 1;
+    for (int r = 0; r < rows; ++r) {
+        c.contexts.push_back(draw(random, 1, 300));
+        const int tokens = std::min(c.contexts.back(), draw(random, 1, most_tokens));
+        for (int t = 0; t < tokens; ++t) c.positions.push_back(c.contexts.back() - tokens + t);
+        c.query_start.push_back(static_cast<std::int32_t>(c.positions.size()));
+        width = std::max(width, (c.contexts.back() - 1) / c.shape.block_size + 1);
+    }
+    fill_case(random, pool, c, width);
     return c;
 }
 
 // Attention of one token's head over its row's keys.
-double attend(const Case& c, int row, int token, int head, double scale, double cap,
+double attend(const Case& c, int row, int token, int head, double scale, double cap, double sink,
               std::vector<double>& out) {
     const int dim = c.shape.head_dim;
     const int kv_head = head / c.shape.group();
@@ -135,8 +143,8 @@ double attend(const Case& c, int row, int token, int head, double scale, double 
         score *= scale;
         scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
     }
-    const double max = *std::max_element(scores.begin(), scores.end());
-    double sum = 0;
+    const double max = std::max(sink, *std::max_element(scores.begin(), scores.end()));
+    double sum = std::exp(sink - max);
     out.assign(dim, 0.0);
     for (int key = first; key <= last; ++key) {
         const double weight = std::exp(scores[key - first] - max);
@@ -149,13 +157,15 @@ double attend(const Case& c, int row, int token, int head, double scale, double 
     return max + std::log(sum);
 }
 
+// `sinks`: empty, or one per head.
 void check_results(const Case& c, const std::vector<float>& out, const std::vector<float>& lse,
-                   double scale, double cap) {
+                   double scale, double cap, const std::vector<float>& sinks) {
     std::vector<double> expected;
     for (int row = 0; row < c.rows(); ++row)
         for (int token = c.query_start[row]; token < c.query_start[row + 1]; ++token)
             for (int head = 0; head < c.shape.heads; ++head) {
-                const double log = attend(c, row, token, head, scale, cap, expected);
+                const double sink = sinks.empty() ? kMinusInfinity : sinks[head];
+                const double log = attend(c, row, token, head, scale, cap, sink, expected);
                 const std::int64_t at = std::int64_t{token} * c.shape.heads + head;
                 CHECK(std::abs(lse[at] - log) < 3e-5 * std::max(1.0, std::abs(log)));
                 for (int i = 0; i < c.shape.head_dim; ++i)
@@ -163,24 +173,37 @@ void check_results(const Case& c, const std::vector<float>& out, const std::vect
             }
 }
 
-void run_case(Random& random, Pool& pool, Isa isa) {
-    const Case c = make_case(random, pool);
+template <class Job, class Plan>
+void run_case(Random& random, Pool& pool, Isa isa, int most_tokens) {
+    const Case c = make_case(random, pool, most_tokens);
     const float scale = 1.0f / std::sqrt(static_cast<float>(c.shape.head_dim));
     const float cap = draw(random, 0, 1) ? 5.0f : 0.0f;
-    auto plan = std::make_shared<AttentionPlan>(c.shape, c.arrays(), draw(random, 1, 5));
+    std::vector<float> sinks(draw(random, 0, 1) * c.shape.heads);
+    for (float& sink : sinks) sink = std::normal_distribution<float>(0.0f, 4.0f)(random);
+    const bool at_once = draw(random, 0, 1);
+    auto plan = std::make_shared<Plan>(c.shape, c.arrays(), draw(random, 1, 5));
     std::vector<float> out(c.queries.size(), std::nanf("")), lse(out.size() / c.shape.head_dim);
-    AttentionJob job(plan,
-                     {c.queries.data(), c.shape.heads * c.shape.head_dim, DType::kFloat32,
-                      c.pages.get(), c.type, c.num_blocks, out.data(), lse.data()},
-                     scale, cap, isa, pool.buffers());
+    Job job(
+        plan,
+        {c.queries.data(), c.shape.heads * c.shape.head_dim, DType::kFloat32, c.pages.get(), c.type,
+         c.num_blocks, out.data(), lse.data(), sinks.empty() || !at_once ? nullptr : sinks.data()},
+        scale, cap, isa, pool.buffers());
     pool.submit(job);
     CHECK(pool.wait(job, kForever));
-    check_results(c, out, lse, scale, cap);
+    SinkJob last(
+        {out.data(), lse.data(), sinks.data(), plan->num_tokens, c.shape.heads, c.shape.head_dim},
+        pool.num_threads());
+    if (!sinks.empty() && !at_once) {
+        pool.submit(last);
+        CHECK(pool.wait(last, kForever));
+    }
+    check_results(c, out, lse, scale, cap, sinks);
 }
 
 // Arrays whose entries are damaged at random are refused, or read nothing outside the pages.
-void run_damaged_case(Random& random, Pool& pool, Isa isa) {
-    Case c = make_case(random, pool);
+template <class Job, class Plan>
+void run_damaged_case(Random& random, Pool& pool, Isa isa, int most_tokens) {
+    Case c = make_case(random, pool, most_tokens);
     for (auto* array : {&c.table, &c.positions, &c.query_start})
         if (draw(random, 0, 1)) {
             const int at = draw(random, 0, static_cast<int>(array->size()) - 1);
@@ -190,19 +213,41 @@ void run_damaged_case(Random& random, Pool& pool, Isa isa) {
             (*array)[at] = odd[draw(random, 0, 5)];
         }
     try {
-        auto plan = std::make_shared<AttentionPlan>(c.shape, c.arrays(), 3);
+        auto plan = std::make_shared<Plan>(c.shape, c.arrays(), 3);
         if (plan->num_queries_needed >
             static_cast<std::int64_t>(c.queries.size()) / (c.shape.heads * c.shape.head_dim))
             return;  // the binding refuses it
         std::vector<float> out(c.queries.size()), lse(out.size() / c.shape.head_dim);
-        AttentionJob job(plan,
-                         {c.queries.data(), c.shape.heads * c.shape.head_dim, DType::kFloat32,
-                          c.pages.get(), c.type, c.num_blocks, out.data(), lse.data()},
-                         1.0f, 0.0f, isa, pool.buffers());
+        Job job(plan,
+                {c.queries.data(), c.shape.heads * c.shape.head_dim, DType::kFloat32, c.pages.get(),
+                 c.type, c.num_blocks, out.data(), lse.data()},
+                1.0f, 0.0f, isa, pool.buffers());
         pool.submit(job);
         CHECK(pool.wait(job, kForever));
     } catch (const std::invalid_argument&) {
     }
+}
+
+// One tile of queries over so many keys that several parts share it.
+void long_prefix_is_cut_and_merged(Random& random, Pool& pool, Isa isa) {
+    const int heads = 8, dim = 64, keys = 3000 + draw(random, 0, 200), tokens = 24;
+    Case c{};
+    c.shape = {heads, 1, 64, dim};
+    c.type = DType::kFloat32;
+    c.contexts = {keys};
+    for (int t = 0; t < tokens; ++t) c.positions.push_back(keys - tokens + t);
+    c.query_start.push_back(tokens);
+    fill_case(random, pool, c, (keys - 1) / c.shape.block_size + 1);
+    auto plan = std::make_shared<PrefillPlan>(c.shape, c.arrays(), 3);
+    CHECK(!plan->merges.empty());
+    std::vector<float> out(c.queries.size(), std::nanf("")), lse(out.size() / dim);
+    PrefillJob job(plan,
+                   {c.queries.data(), heads * dim, DType::kFloat32, c.pages.get(), c.type,
+                    c.num_blocks, out.data(), lse.data()},
+                   0.125f, 0.0f, isa, pool.buffers());
+    pool.submit(job);
+    CHECK(pool.wait(job, kForever));
+    check_results(c, out, lse, 0.125, 0.0, {});
 }
 
 void unseen_keys_merge_to_nothing(Pool& pool) {
@@ -223,8 +268,15 @@ int main() {
         Random random(7);
         Pool pool({3, false, std::chrono::microseconds(10)});
         unseen_keys_merge_to_nothing(pool);
-        for (int i = 0; i < 60; ++i) run_case(random, pool, isa);
-        for (int i = 0; i < 200; ++i) run_damaged_case(random, pool, isa);
+        for (int i = 0; i < 60; ++i) {
+            run_case<AttentionJob, AttentionPlan>(random, pool, isa, kMaxQueryTokens);
+            run_case<PrefillJob, PrefillPlan>(random, pool, isa, 80);
+        }
+        for (int i = 0; i < 200; ++i) {
+            run_damaged_case<AttentionJob, AttentionPlan>(random, pool, isa, kMaxQueryTokens);
+            run_damaged_case<PrefillJob, PrefillPlan>(random, pool, isa, 40);
+        }
+        for (int i = 0; i < 3; ++i) long_prefix_is_cut_and_merged(random, pool, isa);
         std::printf("%s ok\n", isa_name(isa));
     }
 }

@@ -1,4 +1,4 @@
-"""Compiled decode attention is the torch kernels' attention, whatever the shape and the tiers."""
+"""Compiled attention, decode and prefill, is the torch kernels' attention, whatever the shape and the tiers."""
 
 import pytest
 import torch
@@ -21,15 +21,16 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
 
 @st.composite
 def cases(draw: st.DrawFn) -> AttentionCase:
-    row = st.integers(1, 200).flatmap(
-        lambda n: st.tuples(st.just(n), st.one_of(st.just(1), st.integers(1, min(n, 8))))
+    most = draw(st.sampled_from([8, 200]))
+    row = st.integers(1, 260).flatmap(
+        lambda n: st.tuples(st.just(n), st.one_of(st.just(1), st.integers(1, min(n, most))))
     )
     return make_case(
         draw(st.lists(row, min_size=1, max_size=5)),
         kv_heads=draw(st.sampled_from([1, 2, 3])),
         group=draw(st.integers(1, 16)),
-        head_dim=draw(st.sampled_from([4, 8, 12, 20, 64, 80, 128])),
-        block_size=draw(st.sampled_from([16, 24, 64])),
+        head_dim=draw(st.sampled_from([4, 8, 12, 20, 64, 80, 128, 256])),
+        block_size=draw(st.sampled_from([16, 24, 64, 256])),
         dtype=draw(st.sampled_from([torch.float32, torch.float16, torch.bfloat16])),
         seed=draw(st.integers(0, 100)),
     )

@@ -70,9 +70,17 @@ def make_case(
 
 
 def exact_attention(
-    case: AttentionCase, *, window: int = 0, soft_cap: float = 0.0
+    case: AttentionCase,
+    *,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> AttentionOutput:
-    """Softmax attention of every query in float64; 0: no window, no cap."""
+    """Softmax attention of every query in float64; 0: no window, no cap.
+
+    Args:
+        sinks: [heads]; logits of a further key per head whose value is 0.
+    """
     out, lse, start = [], [], 0
     for row, keys, values, positions in zip(
         case.rows, case.keys, case.values, case.positions(), strict=True
@@ -87,6 +95,10 @@ def exact_attention(
         unseen = (age < 0) | (age >= window) if window else age < 0
         scores.masked_fill_(unseen[:, None, :], -torch.inf)
         wide_values = values.double().repeat_interleave(group, 1)
+        if sinks is not None:
+            joined = sinks.double()[None, :, None].expand(len(query), -1, 1)
+            scores = torch.cat((scores, joined), 2)
+            wide_values = torch.cat((wide_values, torch.zeros_like(wide_values[:1])))
         out.append(torch.einsum("qhk,khd->qhd", scores.softmax(-1), wide_values))
         lse.append(scores.logsumexp(-1))
         start += row.queries
@@ -100,6 +112,7 @@ def tier_attention(
     garbage: float = torch.nan,
     seed: int = 0,
     select: bool = False,
+    sinks: Tensor | None = None,
 ) -> tuple[AttentionOutput, np.ndarray]:
     """Attention over a tier that holds the given logical blocks of each row (None: all).
 
@@ -137,4 +150,4 @@ def tier_attention(
     )
     batch = AttentionBatch.from_binding(attention, CPU, case.shape)
     query = case.query if select else case.query[torch.from_numpy(tokens)]
-    return paged_attention(query, pages, batch, case.scale), tokens
+    return paged_attention(query, pages, batch, case.scale, sinks), tokens

@@ -54,6 +54,14 @@ def test_token_index_selects_the_tiers_queries() -> None:
     assert torch.equal(selected.out, given.out)
 
 
+@pytest.mark.parametrize("rows", [[(40, 1)], MIXED])
+def test_sinks_join_the_softmax_without_a_value(rows: list[tuple[int, int]]) -> None:
+    case, sinks = make_case(rows, group=2), torch.tensor([-3.0, 0.0, 2.0, 30.0])
+    result, _ = tier_attention(case, sinks=sinks)
+    expected = exact_attention(case, sinks=sinks)
+    torch.testing.assert_close(tuple(result), tuple(expected), **_TOLERANCE)
+
+
 def test_bounded_gathers_give_the_same_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case(MIXED, group=4)
     whole, _ = tier_attention(case)

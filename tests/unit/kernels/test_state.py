@@ -1,6 +1,6 @@
 import torch
 
-from tandem.kernels.state import merge_states
+from tandem.kernels.state import apply_sinks, merge_states
 
 
 def test_merge_weights_by_the_sums_of_exponentials() -> None:
@@ -34,3 +34,29 @@ def test_far_apart_sums_neither_overflow_nor_vanish() -> None:
     out, lse = merge_states(out_a, torch.tensor([[3000.0]]), out_b, torch.tensor([[-3000.0]]))
     assert torch.equal(out, out_a)
     assert torch.equal(lse, torch.tensor([[3000.0]]))
+
+
+def test_a_sink_takes_its_share_of_the_weights_and_has_no_value() -> None:
+    scores = torch.tensor([[0.3, -1.0, 2.0], [1.0, 0.0, -2.0]])
+    values, sinks = torch.randn(2, 3, 4), torch.tensor([1.5, -torch.inf])
+    out = torch.einsum("hk,hkd->hd", scores.softmax(-1), values)
+    shared, lse = apply_sinks(out, scores.logsumexp(-1), sinks)
+    joined = torch.cat((scores, sinks[:, None]), 1)
+    expected = torch.einsum("hk,hkd->hd", joined.softmax(-1)[:, :3], values)
+    torch.testing.assert_close(shared, expected)
+    torch.testing.assert_close(lse, joined.logsumexp(-1))
+
+
+def test_a_sink_counts_once_however_many_parts_there_are() -> None:
+    out_a, out_b = torch.randn(2, 5, 3, 4)
+    lse_a, lse_b = torch.randn(2, 5, 3)
+    sinks = torch.randn(3)
+    after = apply_sinks(*merge_states(out_a, lse_a, out_b, lse_b), sinks)
+    before = merge_states(*apply_sinks(out_a, lse_a, sinks), out_b, lse_b)
+    torch.testing.assert_close(after, before)
+
+
+def test_a_token_without_keys_has_only_its_sink() -> None:
+    out, lse = apply_sinks(torch.zeros(1, 2, 4), torch.full((1, 2), -torch.inf), torch.ones(2))
+    assert torch.equal(out, torch.zeros(1, 2, 4))
+    assert torch.equal(lse, torch.ones(1, 2))

@@ -304,11 +304,6 @@ def test_bad_input_is_refused_and_the_pool_stays_usable(mutate: Mutation, messag
     assert_exact(attend(pool, tier), tier)
 
 
-def test_too_long_rows_and_odd_shapes_are_refused() -> None:
-    pool = NativePool(1)
-    for case, message in [
-        (make_case([(20, 9)]), "9 query tokens; decode attention takes at most 8"),
-        (make_case([(20, 1)], head_dim=6), "head_dim must be a multiple of 4"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            attend(pool, make_tier(case))
+def test_an_odd_head_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="head_dim must be a multiple of 4"):
+        attend(NativePool(1), make_tier(make_case([(20, 1)], head_dim=6)))
