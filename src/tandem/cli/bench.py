@@ -25,6 +25,8 @@ def bench_app() -> typer.Typer:
     app.callback(invoke_without_command=True)(bench)
     app.command()(engine)
     app.command()(kernels)
+    app.command()(prefill)
+    app.command()(copies)
     app.command()(paced)
     return app
 
@@ -60,6 +62,32 @@ def kernels(
 
     config = suite.quick() if quick else suite.full()
     _finish(suite.SUITE, machine, suite.run_kernels(config, _report), json_path)
+
+
+def prefill(
+    json_path: JsonOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: one shape in bfloat16.")
+    ] = False,
+) -> None:
+    """Prefill attention on the CPU beside torch's best."""
+    machine = _start(json_path)
+    from tandem.bench import prefill as suite
+
+    config = suite.quick() if quick else suite.full()
+    _finish(suite.SUITE, machine, suite.run_prefill(config, _report), json_path)
+
+
+def copies(
+    json_path: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few seconds.")] = False,
+) -> None:
+    """Copies of KV blocks between pools in host memory, beside torch and reading."""
+    machine = _start(json_path)
+    from tandem.bench import copies as suite
+
+    config = suite.quick() if quick else suite.full()
+    _finish(suite.SUITE, machine, suite.run_copies(config, _report), json_path)
 
 
 def paced(
