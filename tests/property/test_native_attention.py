@@ -1,4 +1,4 @@
-"""Compiled attention, decode and prefill, is the torch kernels' attention, whatever the shape and the tiers."""
+"""Random batches: the compiled kernels equal float64, whatever the shapes and the number of threads."""
 
 import pytest
 import torch

@@ -60,9 +60,7 @@ def run_copies(config: CopyBench, report: Callable[[str], None]) -> list[BenchRo
     return rows
 
 
-def _case_rows(
-    config: CopyBench, case: str, pool: NativePool, *, adjacent: bool
-) -> list[BenchRow]:
+def _case_rows(config: CopyBench, case: str, pool: NativePool, *, adjacent: bool) -> list[BenchRow]:
     blocks = config.copied * 3 // 2
     shape = (config.layers, blocks, 2, _SHAPE.kv_heads, BLOCK_SIZE, _SHAPE.head_dim)
     source = torch.ones(shape, dtype=torch.float16)

@@ -109,10 +109,9 @@ def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
     from tandem.kernels.compiled_kernels import CompiledKernels
     from tandem.runtime.layer_runner import LayerRunner
 
-    kernels = machine.runner.kernels[Tier.DEVICE]
-    if not isinstance(kernels, CompiledKernels):
+    if not isinstance(machine.runner.kernels[Tier.DEVICE], CompiledKernels):
         return None
-    return LayerRunner(model.native, machine.kv, machine.buffers, kernels)
+    return LayerRunner(model.native, machine.kv, machine.buffers)
 
 
 def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled:

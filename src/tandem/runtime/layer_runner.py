@@ -3,7 +3,8 @@
 Import this module only if `native.available()`.
 """
 
-from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch
+from tandem.kernels import _native
+from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.models.layer_state import LayerState
 from tandem.models.native_stages import NativeStages
 from tandem.plan.program import OpKind, Part, ProgramOp, ProgramTemplate
@@ -48,13 +49,10 @@ def _is_layer(ops: OpGroup) -> bool:
 class LayerRunner:
     """Executes groups of `group_layers` on the device tier's pages, which lie in host memory."""
 
-    def __init__(
-        self, stages: NativeStages, kv: KVStore, buffers: BufferSpace, kernels: CompiledKernels
-    ) -> None:
+    def __init__(self, stages: NativeStages, kv: KVStore, buffers: BufferSpace) -> None:
         self._stages = stages
         self._kv = kv
         self._buffers = buffers
-        self._kernels = kernels
 
     def can_run(self, group: OpGroup, context: ProgramContext) -> bool:
         """Whether the group is a layer, and all of its lane's tokens append and attend here."""
@@ -80,6 +78,8 @@ class LayerRunner:
         tier = lane.tiers[Tier.DEVICE]
         assert isinstance(tier.batch, SplitBatch)
         assert tier.batch.decode is not None
+        plan = tier.batch.decode.plan
+        assert isinstance(plan, _native.AttentionPlan)
         assert tier.slots is not None
         pages = self._kv.layer(Tier.DEVICE, layer, queue)
-        self._stages.run_layer(layer, state, pages, tier.slots, tier.batch.decode.plan)
+        self._stages.run_layer(layer, state, pages, tier.slots, plan)

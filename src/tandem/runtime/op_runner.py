@@ -210,7 +210,7 @@ class OpRunner:
         target = self._kv.all_layers(transfer.target, running.op.queue)
         source_ids = torch.from_numpy(transfer.source_blocks).long().to(source.device)
         target_ids = torch.from_numpy(transfer.target_blocks).long().to(target.device)
-        self._kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
+        self.kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
 
     # --- buffers --------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ if not native.available():
 
 from tandem.kernels.native_attention import (
     NativeBatch,
-    is_decode,
     attend_once,
+    is_decode,
     paged_attention,
 )
 from tandem.kernels.native_pool import NativePool

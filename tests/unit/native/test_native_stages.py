@@ -79,6 +79,7 @@ def test_a_layer_is_its_stages_and_their_attention() -> None:
     ours, theirs = pages.clone(), pages.clone()
     whole, parts = state(tokens), state(tokens)
 
+    assert isinstance(batch.plan, _native.AttentionPlan)
     model.native.run_layer(0, whole, ours, slots, batch.plan)
     model.run(model.stages.pre, 0, parts)
     assert parts.q is not None
