@@ -1,4 +1,4 @@
-"""Random batches: the compiled kernels equal float64, whatever the shapes and the number of threads."""
+"""Compiled attention, decode and prefill, is the torch kernels' attention, whatever the shape."""
 
 import pytest
 import torch
