@@ -1,3 +1,5 @@
+#include "bind_sinks.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "bind_sinks.hpp"
 #include "pool.hpp"
 #include "sinks.hpp"
 #include "task.hpp"
