@@ -1,3 +1,5 @@
+#include "bind_copies.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "bind_copies.hpp"
 #include "copy_blocks.hpp"
 #include "pool.hpp"
 #include "task.hpp"
