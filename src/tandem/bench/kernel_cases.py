@@ -12,7 +12,8 @@ from tandem.plan.binding import TierAttention
 BLOCK_SIZE = 64
 _POOL_BYTES = 512 << 20  # pages that calls rotate over, at least
 _LOOP_HEADS = 4
-_LOOP_KEYS = 16384  # visited in one call
+_LOOP_KEYS = 16384  # of a row
+_LOOP_ROWS = 8  # per thread: a plan cuts as many parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +139,19 @@ def _dense_rows(
     return tuple(rows)
 
 
-def loop_case(shape: HeadShape, dtype: torch.dtype) -> tuple[HeadShape, Tensor, TierAttention]:
-    """The kernel's inner loops on data that stays in a core's caches.
+def loop_case(
+    shape: HeadShape, dtype: torch.dtype, num_threads: int
+) -> tuple[HeadShape, Tensor, TierAttention]:
+    """The kernel's inner loops on data that stays in a core's caches, ten milliseconds or more.
 
-    A page of a few KV heads with their whole query groups, listed over and over. One head alone
-    would fit the first-level cache, and yet be slower: each tile would wait for the one before.
+    As many rows as the plan cuts parts, each of one page listed over and over, so that a part has
+    a page of its own: no two threads share one, and nothing is merged. A page holds a few KV heads
+    with their whole query groups. One head alone would fit the first-level cache, and yet be
+    slower: each tile would wait for the one before.
     """
     kv_heads = min(_LOOP_HEADS, shape.kv_heads)
     few = HeadShape(shape.heads // shape.kv_heads * kv_heads, kv_heads, shape.head_dim)
-    pages = torch.randn(1, 2, kv_heads, BLOCK_SIZE, shape.head_dim).to(dtype)
-    table = np.zeros((1, _LOOP_KEYS // BLOCK_SIZE), np.int32)
-    return few, pages, decode_rows(np.array([_LOOP_KEYS]), table)
+    rows = _LOOP_ROWS * num_threads
+    pages = torch.randn(rows, 2, kv_heads, BLOCK_SIZE, shape.head_dim).to(dtype)
+    table = np.arange(rows, dtype=np.int32)[:, None].repeat(_LOOP_KEYS // BLOCK_SIZE, axis=1)
+    return few, pages, decode_rows(np.full(rows, _LOOP_KEYS), table)

@@ -41,10 +41,10 @@ def tandem(
 
 def inner_loop(pool: NativePool, shape: HeadShape, dtype: torch.dtype) -> Callable[[], float]:
     """Bytes/s of the kernel on data in a core's caches."""
-    few, pages, attention = loop_case(shape, dtype)
+    few, pages, attention = loop_case(shape, dtype, pool.num_threads)
     own = PageShape.of(pages)
     batch = NativeBatch.from_binding(attention, own, few.heads, pool.num_threads)
-    query = torch.randn(1, few.heads, few.head_dim).to(dtype)
+    query = torch.randn(len(pages), few.heads, few.head_dim).to(dtype)
     size = batch.read_bytes(dtype.itemsize)
     return lambda: size / timed(lambda: paged_attention(pool, query, pages, batch, few.scale))
 

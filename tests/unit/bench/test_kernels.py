@@ -18,7 +18,7 @@ from tandem.bench.kernel_cases import (
     workloads,
 )
 from tandem.bench.kernels import KernelBench, full, quick, run_kernels
-from tandem.kernels.native_attention import attend_once
+from tandem.kernels.native_attention import NativeBatch, attend_once
 from tandem.kernels.native_pool import NativePool
 
 SMALL = HeadShape(8, 2, 64)
@@ -57,13 +57,21 @@ def test_pages_hold_a_whole_layer_of_numbers() -> None:
 
 
 def test_the_cached_loop_attends_to_its_page() -> None:
-    few, pages, attention = loop_case(SMALL, torch.float32)
-    query = torch.randn(1, few.heads, few.head_dim)
-    result = attend_once(NativePool(1), query, pages, attention, few.scale)
-    keys, values = pages[0]  # [kv_heads, tokens, head_dim]; repeated, they weigh the same
-    group = few.heads // few.kv_heads
-    weights = torch.softmax(query.view(few.kv_heads, group, -1) @ keys.mT * few.scale, -1)
-    torch.testing.assert_close(result.out.view(few.kv_heads, group, -1), weights @ values)
+    few, pages, attention = loop_case(SMALL, torch.float32, num_threads=2)
+    query = torch.randn(len(pages), few.heads, few.head_dim)
+    result = attend_once(NativePool(2), query, pages, attention, few.scale)
+    keys, values = pages.unbind(1)  # repeated, keys weigh the same
+    folded = (len(pages), few.kv_heads, few.heads // few.kv_heads, few.head_dim)
+    weights = torch.softmax(query.view(folded) @ keys.mT * few.scale, -1)
+    # The kernel adds 16,384 terms in float32, this only a page's.
+    torch.testing.assert_close(result.out.view(folded), weights @ values, atol=1e-4, rtol=1e-4)
+
+
+def test_each_part_of_the_cached_loop_has_a_page_of_its_own() -> None:
+    few, pages, attention = loop_case(SMALL, torch.float32, num_threads=2)
+    batch = NativeBatch.from_binding(attention, few.pages, few.heads, num_threads=2)
+    assert batch.plan.num_parts == len(pages)
+    assert (attention.block_table == np.arange(len(pages))[:, None]).all()
 
 
 def test_every_figure_has_its_bound_and_threads_are_put_back() -> None:
