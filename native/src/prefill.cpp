@@ -18,6 +18,8 @@ const PrefillKernels& choose_kernels(Isa isa) {
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) return kAvx2Prefill;
     if (isa == Isa::kAvx512) return kAvx512Prefill;
+#elif defined(__aarch64__)
+    if (isa == Isa::kNeon) return kNeonPrefill;
 #endif
     return kPortablePrefill;
 }

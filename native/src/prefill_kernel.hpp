@@ -75,6 +75,8 @@ extern const PrefillKernels kPortablePrefill;
 #if defined(__x86_64__)
 extern const PrefillKernels kAvx2Prefill;
 extern const PrefillKernels kAvx512Prefill;
+#elif defined(__aarch64__)
+extern const PrefillKernels kNeonPrefill;
 #endif
 
 }  // namespace tandem

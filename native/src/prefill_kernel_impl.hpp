@@ -19,7 +19,7 @@ constexpr float kMinusInfinity = -__builtin_inff();
 
 // Vectors of a panel: rows times vectors of sums fit the registers beside what they are made of.
 template <class Vec>
-constexpr int kPanelVectors = Vec::kWidth == 4 ? 2 : 3;
+constexpr int kPanelVectors = Vec::kWidth > 4 ? 3 : Vec::kColumns;
 
 template <class Vec>
 constexpr int kPanelLanes = kPanelVectors<Vec> * Vec::kWidth;
