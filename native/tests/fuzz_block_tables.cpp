@@ -157,6 +157,8 @@ std::vector<std::int64_t> seen_keys(const Input& in, std::size_t row, std::int64
     for (std::size_t j = 0; j < in.width(); ++j) {
         const std::size_t at = row * in.width() + j;
         const std::int64_t block = in.index.empty() ? std::int64_t(j) : in.index[at];
+        // Blocks ascend up to the first that is not seen; entries behind it are padding.
+        if (block * s.block_size > position) break;
         for (int slot = 0; slot < s.block_size; ++slot) {
             const std::int64_t key = block * s.block_size + slot;
             if (key > position || (in.window && key <= position - in.window)) continue;
