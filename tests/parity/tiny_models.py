@@ -39,7 +39,7 @@ class Case:
     config: Callable[[], PretrainedConfig]
 
 
-def _rotary(
+def rotary(
     kind: type[PretrainedConfig],
     hidden: int,
     heads: int,
@@ -47,6 +47,7 @@ def _rotary(
     head_dim: int,
     **options: Any,
 ) -> Callable[[], PretrainedConfig]:
+    """A model with rotary positions; `options` override its configuration."""
     settings = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": hidden,
@@ -82,27 +83,27 @@ def _opt(hidden: int, heads: int, **options: Any) -> Callable[[], PretrainedConf
 
 
 CASES: tuple[Case, ...] = (
-    Case("llama-mha", _rotary(LlamaConfig, 64, 4, 4, 16, rms_norm_eps=1e-2)),
-    Case("llama-gqa4-dim20", _rotary(LlamaConfig, 48, 8, 2, 20)),
-    Case("llama-gqa5-tied", _rotary(LlamaConfig, 60, 5, 1, 24, tie_word_embeddings=True)),
-    Case("llama-gqa7-bias", _rotary(LlamaConfig, 42, 7, 1, 12, attention_bias=True, mlp_bias=True)),
-    Case("llama-31-rope", _rotary(LlamaConfig, 64, 4, 1, 32, rope_parameters=LLAMA3_ROPE)),
+    Case("llama-mha", rotary(LlamaConfig, 64, 4, 4, 16, rms_norm_eps=1e-2)),
+    Case("llama-gqa4-dim20", rotary(LlamaConfig, 48, 8, 2, 20)),
+    Case("llama-gqa5-tied", rotary(LlamaConfig, 60, 5, 1, 24, tie_word_embeddings=True)),
+    Case("llama-gqa7-bias", rotary(LlamaConfig, 42, 7, 1, 12, attention_bias=True, mlp_bias=True)),
+    Case("llama-31-rope", rotary(LlamaConfig, 64, 4, 1, 32, rope_parameters=LLAMA3_ROPE)),
     Case(
         "llama-3-layers-gelu",
-        _rotary(LlamaConfig, 40, 4, 2, 10, num_hidden_layers=3, hidden_act="gelu"),
+        rotary(LlamaConfig, 40, 4, 2, 10, num_hidden_layers=3, hidden_act="gelu"),
     ),
     Case(
         "llama-32-tied-rope",
-        _rotary(LlamaConfig, 64, 8, 2, 8, rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True),
+        rotary(LlamaConfig, 64, 8, 2, 8, rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True),
     ),
-    Case("qwen3-mha", _rotary(Qwen3Config, 64, 4, 4, 16, rms_norm_eps=1e-2)),
-    Case("qwen3-gqa4-dim24", _rotary(Qwen3Config, 64, 8, 2, 24)),
-    Case("qwen3-gqa5-tied", _rotary(Qwen3Config, 60, 5, 1, 20, tie_word_embeddings=True)),
-    Case("qwen3-gqa7", _rotary(Qwen3Config, 56, 7, 1, 16)),
-    Case("qwen3-bias", _rotary(Qwen3Config, 48, 4, 2, 32, attention_bias=True)),
+    Case("qwen3-mha", rotary(Qwen3Config, 64, 4, 4, 16, rms_norm_eps=1e-2)),
+    Case("qwen3-gqa4-dim24", rotary(Qwen3Config, 64, 8, 2, 24)),
+    Case("qwen3-gqa5-tied", rotary(Qwen3Config, 60, 5, 1, 20, tie_word_embeddings=True)),
+    Case("qwen3-gqa7", rotary(Qwen3Config, 56, 7, 1, 16)),
+    Case("qwen3-bias", rotary(Qwen3Config, 48, 4, 2, 32, attention_bias=True)),
     Case(
         "qwen3-theta-1e6",
-        _rotary(
+        rotary(
             Qwen3Config,
             64, 2, 1, 64,
             num_hidden_layers=3,

@@ -19,7 +19,8 @@ from tandem.memory.pool import BlockPool
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights
-from tandem.plan.online import OnlinePlan, WeightPlacement
+from tandem.plan.online import OnlinePlan
+from tandem.plan.weights import StreamedLayers, WeightPlacement
 from tandem.runtime.arena import Arena
 from tandem.runtime.assemble import layer_runner
 from tandem.runtime.buffers import BufferSpace
@@ -111,19 +112,21 @@ def toy_engine(setup: Setup, num_layers: int = 2) -> Iterator[TestEngine]:
 
 
 @cache
-def tiny_model(num_layers: int = 2, vocab_size: int = 64) -> Model:
+def tiny_model(num_layers: int = 2, vocab_size: int = 64, streamed: tuple[int, ...] = ()) -> Model:
     """A Llama with dummy weights: hidden 16, two query heads on one key head, float32."""
     spec = ModelSpec(
         "llama", vocab_size, 16, num_layers, 2, 1, 8, 24, 512, rope=RopeSpec(), dtype=DType.FLOAT32
     )
-    weights = allocate_weights(spec, torch.float32, CPU)
+    weights = allocate_weights(spec, torch.float32, CPU, StreamedLayers(streamed))
     fill_dummy_weights(weights, spec, 0, None)
+    weights.prepare()
     return Model(spec, weights)
 
 
 def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -> Machine:
     blocks = {Tier.DEVICE: setup.device_blocks, Tier.HOST: setup.host_blocks}
     kv = KVStore(page, blocks, dict.fromkeys(TIERS, CPU), dtype)
+    model.weights.prepare()  # an engine before may have failed
     arena = Arena(setup.workspace_bytes)
     buffers = BufferSpace(arena)
     slots = torch.zeros(setup.max_num_seqs, dtype=torch.int64)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tandem.plan.weights import StreamedLayers
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
@@ -19,6 +20,7 @@ class Setup:
         strategy: by name, or an object of the test's.
         executor: `host` is the inline one as `--accelerator none` has it, with compiled kernels in
             both tiers where there are any; `exact` draws its order from `executor_seed`.
+        streamed: layers that the model streams.
         overlap: submit steps ahead of their results.
     """
 
@@ -40,6 +42,7 @@ class Setup:
     max_cohorts: int = 1
     max_cohort_rows: int = 256
     workspace_bytes: int | None = None
+    streamed: tuple[int, ...] = ()
     seed: int = 0
     eos_ids: tuple[int, ...] = ()
 
@@ -62,4 +65,5 @@ class Setup:
             max_cohorts=self.max_cohorts,
             max_cohort_rows=self.max_cohort_rows,
             seed=self.seed,
+            streamed=StreamedLayers(self.streamed),
         )

@@ -31,6 +31,12 @@ ENGINE_FLAGS = (
         "DRAM to use, e.g. 64GiB; auto: half of the free, 3/4 without GPU.",
         "SIZE",
     ),
+    _flag(
+        "placement",
+        str | None,
+        "JSON file: layers resident or streamed; else as many are resident as fit.",
+        "FILE",
+    ),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
     _flag("max_model_len", int | None, "Most tokens of prompt and output together.", "TOKENS"),
     _flag("seed", int, "From which requests without a seed derive theirs, and dummy weights."),

@@ -14,7 +14,7 @@ from tandem.spec.units import format_size
 
 _LIVENESS_CHECK_S = 1.0
 RunningT = TypeVar("RunningT")
-_STREAMS = (Queue.ACCEL, Queue.H2D, Queue.D2H)
+_STREAMS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS)
 
 
 def cuda_available() -> bool:
@@ -144,6 +144,7 @@ class CudaDriver(Generic[RunningT]):
             Queue.ACCEL: torch.cuda.default_stream(device),
             Queue.H2D: torch.cuda.Stream(device),
             Queue.D2H: torch.cuda.Stream(device),
+            Queue.WEIGHTS: torch.cuda.Stream(device),
         }
         self._launched = {queue: Signal() for queue in Queue}
         self._finished = {queue: Signal() for queue in Queue}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tandem.devices.cpu import bound_threads
+from tandem.devices.cuda import pin
 from tandem.engine.core import EngineCore
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
@@ -21,6 +22,7 @@ from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
+from tandem.plan.weights import StreamedLayers, streamed_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
@@ -28,7 +30,6 @@ from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import weight_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
 from tandem.spec.tier import Tier
@@ -65,14 +66,15 @@ def build_engine_core(
     )
     precision, precision_notes = choice.precision, (choice.note,) if choice.note else ()
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
-    size = weight_bytes(spec, precision.weights)
-    memory = plan_memory(config, spec, precision, size, target.capacities, notes)
+    memory = plan_memory(config, spec, precision, target.capacities, notes)
     check_backing(target, memory)
-    model = _load(directory, config, precision, target.device, pool, progress)
+    placement = memory.plan.weights
+    streamed = streamed_layers(placement)
+    model = _load(directory, config, precision, target.device, pool, streamed, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
-        memory = plan_memory(config, spec, precision, size, target.capacities, notes, measured)
+        memory = plan_memory(config, spec, precision, target.capacities, notes, measured, placement)
     assembled = assemble(config, model, memory, target.choice)
     warm = target.choice.kind == "cuda" or (check and target.choice.kind == "emulated")
     if warm:
@@ -115,6 +117,7 @@ def _load(
     precision: Precision,
     device: torch.device,
     pool: "NativePool | None",
+    streamed: StreamedLayers,
     progress: Progress,
 ) -> Model:
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
@@ -122,7 +125,17 @@ def _load(
         progress("loading weights", done_bytes, total_bytes)
 
     load_format = "dummy" if config.load_format == "dummy" else "auto"
-    return load_model(directory, precision, device, load_format, config.seed, report, pool)
+    return load_model(
+        directory,
+        precision,
+        device,
+        load_format,
+        config.seed,
+        report,
+        pool,
+        streamed,
+        pin if device.type == "cuda" else None,
+    )
 
 
 def _warm_up(
@@ -192,7 +205,7 @@ def core_of(
         collector,
         overlap=config.overlap,
         check=check,
-        release=assembled.machine.kv.close,
+        release=assembled.machine.free,
     )
 
 
@@ -211,6 +224,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,
         max_join_wait_s=plan.max_join_wait_s,
+        streamed=streamed_layers(plan.weights),
         seed=config.seed,
     )
 
@@ -225,7 +239,10 @@ def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
             )
             ledger.record_actual(entry.location, entry.label, machine.kv.size_bytes(tier))
         elif entry.label == "weights":
-            ledger.record_actual(entry.location, entry.label, assembled.weights_bytes)
+            weights = machine.runner.weights
+            on_host = entry.location == "host" and weights.host_bytes > 0
+            size = weights.host_bytes if on_host else weights.resident_bytes
+            ledger.record_actual(entry.location, entry.label, size)
         elif entry.label == "slot table":
             ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
         elif entry.label == "process":

@@ -26,7 +26,6 @@ from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType, parse_dtype
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import weight_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size, parse_size
@@ -155,7 +154,7 @@ def _plan(
     note = "paced emulator: times are emulated, tokens are synthetic"
     capacities = Capacities(device, host, real=False)
     precision = Precision.uniform(dtype)
-    memory = plan_memory(config, spec, precision, weight_bytes(spec, dtype), capacities, (note,))
+    memory = plan_memory(config, spec, precision, capacities, (note,))
     return replace(memory, plan=options.plan(memory.plan))
 
 

@@ -1,13 +1,21 @@
 """From configuration and capacities to an `OnlinePlan`: how large everything is. Pure."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from tandem.engine.weight_placement import (
+    WeightSizes,
+    all_resident,
+    choose_placement,
+    read_placement,
+)
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory, workspace_bytes
-from tandem.plan.online import OnlinePlan, WeightPlacement
+from tandem.plan.online import OnlinePlan
+from tandem.plan.weights import WeightPlacement, streamed_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -17,6 +25,8 @@ from tandem.spec.units import format_size
 
 _SLOT_BYTES = 8  # a sampled token id, int64
 _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
+_KV_SHARE = 0.1
+"""Of the accelerator's memory, most that streaming layers makes free for the KV cache."""
 STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous")
 
 
@@ -52,15 +62,16 @@ def plan_memory(
     config: EngineConfig,
     spec: ModelSpec,
     precision: Precision,
-    weight_bytes: int,
     capacities: Capacities,
     notes: tuple[str, ...] = (),
     measured_workspace_bytes: int | None = None,
+    placement: tuple[WeightPlacement, ...] | None = None,
 ) -> MemoryPlan:
     """Weights first, then workspace, and KV blocks in what is left; see `OnlinePlan`.
 
     Args:
         measured_workspace_bytes: from a warm-up at maximum shape; takes the prediction's place.
+        placement: of the weights, where it has been decided already.
 
     Raises:
         ConfigError: the weights do not fit, or no request of the wanted length ever could.
@@ -69,13 +80,11 @@ def plan_memory(
     page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=config.block_size)
     workspace = workspace_bytes(spec, precision.activations, largest_step(config, capacities))
     slots = config.max_num_seqs * _SLOT_BYTES
-    used = {"weights": weight_bytes, "workspace": workspace, "slot table": slots}
+    used = {"workspace": workspace, "slot table": slots}
     if measured_workspace_bytes is not None:
         used["workspace"] = measured_workspace_bytes
     elif capacities.real:
         used["kernel scratch"] = KERNEL_SCRATCH_BYTES
-    device = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
-    host = MemoryBudget("host", capacities.host_bytes)
     wanted = min(config.max_model_len or spec.max_positions, spec.max_positions)
     if config.max_model_len is not None and config.max_model_len > spec.max_positions:
         raise ConfigError(
@@ -83,14 +92,22 @@ def plan_memory(
             "positions; lower it",
             param="max_model_len",
         )
+    sizes = WeightSizes.of(spec, precision.weights)
+    room = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
+    if placement is None:
+        placement = _placement(config, sizes, room, capacities, page, wanted)
+    used = {"weights": sizes.device_bytes(placement), **used}
+    host_used = {"weights": sizes.host_bytes(placement)}
+    device = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
+    host = MemoryBudget("host", capacities.host_bytes, host_used)
     cap = config.max_num_seqs * page.blocks_for_tokens(wanted)
-    sizes = size_pools(page, device, host, max_tokens=1, max_blocks=cap)
-    max_len, length_notes = _max_len(config, page, sizes, wanted, device, host)
+    pools = size_pools(page, device, host, max_tokens=1, max_blocks=cap)
+    max_len, length_notes = _max_len(config, page, pools, wanted, device, host)
     plan = OnlinePlan(
-        strategy=_strategy(config, sizes),
-        weights=(WeightPlacement(0, spec.num_layers - 1),),
-        device_blocks=sizes.device_blocks,
-        host_blocks=sizes.host_blocks,
+        strategy=_strategy(config, pools),
+        weights=placement,
+        device_blocks=pools.device_blocks,
+        host_blocks=pools.host_blocks,
         block_size=config.block_size,
         max_model_len=max_len,
         max_num_seqs=config.max_num_seqs,
@@ -98,12 +115,61 @@ def plan_memory(
         max_cohorts=_MAX_COHORTS,
         max_cohort_rows=_MAX_COHORT_ROWS,
         launch_ahead_steps=2 if config.overlap else 1,
-        notes=notes + length_notes,
+        notes=notes + _weight_notes(sizes, placement) + length_notes,
     )
     beside = {"process": capacities.process_bytes}
     if capacities.host_bytes:
         beside |= _host_overheads(spec, precision.activations, largest_step(config, capacities))
-    return MemoryPlan(plan, page, _ledger(plan, page, used, beside, capacities), workspace)
+    ledger = _ledger(plan, page, used, host_used, beside, capacities)
+    return MemoryPlan(plan, page, ledger, workspace)
+
+
+def _placement(
+    config: EngineConfig,
+    sizes: WeightSizes,
+    room: MemoryBudget,
+    capacities: Capacities,
+    page: KVPageSpec,
+    wanted: int,
+) -> tuple[WeightPlacement, ...]:
+    """Of the weights: the user's, or the simplest that fits."""
+    if config.placement is not None:
+        placement = read_placement(Path(config.placement), sizes.layers)
+        if sizes.host_bytes(placement) and not capacities.host_bytes:
+            raise ConfigError(
+                "layers can be streamed only to an accelerator from host memory; use "
+                "--accelerator cuda or emulated, and --cpu-memory above 0",
+                param="placement",
+            )
+        return placement
+    if not capacities.host_bytes:
+        return all_resident(sizes.layers)
+    host = MemoryBudget("host", capacities.host_bytes)
+    return choose_placement(sizes, room, host, _kv_reserve_bytes(config, capacities, page, wanted))
+
+
+def _kv_reserve_bytes(
+    config: EngineConfig, capacities: Capacities, page: KVPageSpec, wanted: int
+) -> int:
+    """Of the accelerator's memory, what weights leave to the KV cache: one request, or a share if
+    its length was not asked for or the host can hold its KV.
+    """
+    request = page.blocks_for_tokens(wanted) * page.bytes_per_block
+    on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
+    if on_device and config.max_model_len is not None:
+        return request
+    return max(page.bytes_per_block, min(request, int(_KV_SHARE * capacities.device_bytes)))
+
+
+def _weight_notes(sizes: WeightSizes, placement: tuple[WeightPlacement, ...]) -> tuple[str, ...]:
+    streamed = streamed_layers(placement).layers
+    if not streamed:
+        return ()
+    size = format_size(sizes.host_bytes(placement))
+    return (
+        f"weights: {len(streamed)} of {sizes.layers} layers ({size}) lie in host memory and are "
+        "streamed to the accelerator in every step",
+    )
 
 
 def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
@@ -206,6 +272,7 @@ def _ledger(
     plan: OnlinePlan,
     page: KVPageSpec,
     used: dict[str, int],
+    host_used: dict[str, int],
     beside: dict[str, int],
     capacities: Capacities,
 ) -> MemoryLedger:
@@ -221,6 +288,9 @@ def _ledger(
         ledger.reserve(place, label, size)
     ledger.reserve(place, "kv pool", plan.device_blocks * page.bytes_per_block)
     if capacities.host_bytes:
+        for label, size in host_used.items():
+            if size:
+                ledger.reserve("host", label, size)
         ledger.reserve("host", "kv pool", plan.host_blocks * page.bytes_per_block)
     for label, size in beside.items():
         ledger.reserve("host", label, size)

@@ -13,7 +13,7 @@ from torch import Tensor
 from tandem.models.layer_state import LayerState, taken
 from tandem.models.linear import add_linear, linear
 from tandem.models.rotary import rotate, rotation_of
-from tandem.models.weights import Affine, Modules
+from tandem.models.weight_layout import Affine, Modules
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, Stage
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tandem.devices.cpu import has_amx, is_intel
-from tandem.models.weights import Affine
+from tandem.models.weight_layout import Affine
 
 _MIN_ELEMENTS, _LARGE_ELEMENTS = 1024 * 1024, 2 * 1024 * 1024
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(

@@ -11,7 +11,9 @@ from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
+from tandem.models.weight_stream import Pin
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
+from tandem.plan.weights import StreamedLayers
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -31,6 +33,8 @@ def load_model(
     seed: int = 0,
     progress: Progress | None = None,
     pool: "NativePool | None" = None,
+    streamed: StreamedLayers | None = None,
+    pin: Pin | None = None,
 ) -> Model:
     """Load the model in `directory`.
 
@@ -38,11 +42,13 @@ def load_model(
         directory: holds `config.json` and, unless `load_format` is dummy, safetensors files.
         precision: of weights and activations, one type for both or each its own; None for the
             checkpoint's.
-        device: where the weights will lie.
+        device: where the maths is done, and the weights lie but for streamed layers.
         load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
         seed: of dummy weights.
         progress: called after each tensor.
         pool: of the compiled kernels, which then do the maths; on a CPU, with float32 activations.
+        streamed: layers that stay in host memory and come to the device when they are used.
+        pin: makes host memory known to the device.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -52,11 +58,14 @@ def load_model(
     checkpoint = read_checkpoint(directory) if load_format == "auto" else None
     if not isinstance(precision, Precision):
         precision = Precision.uniform(precision or spec.dtype)
-    weights = allocate_weights(spec, torch_dtype(precision.weights), torch.device(device))
+    weights = allocate_weights(
+        spec, torch_dtype(precision.weights), torch.device(device), streamed, pin
+    )
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)
     else:
         load_checkpoint(weights, load_architecture(spec.architecture), checkpoint, progress)
+    weights.prepare()
     return Model(
         spec, weights, torch_dtype(precision.activations), native_stages(spec, weights, pool)
     )

@@ -11,7 +11,8 @@ from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
 from tandem.models.layer_state import LayerState, taken
 from tandem.models.rotary import inverse_frequencies, rotation_of
-from tandem.models.weights import Affine, Modules, Weights
+from tandem.models.weight_layout import Affine, Modules
+from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
 
 _ACTIVATIONS = {

@@ -1,4 +1,4 @@
-"""A model's weights in memory: fused tensors, with a view for every single operation.
+"""A model's weights in memory.
 
 Nothing is filled here: the checkpoint loader and the dummy filler both write through
 `Weights.parameters()`, the one list of what there is.
@@ -10,28 +10,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tandem.models.weight_layout import (
+    FUSED_MODULES,
+    LayerLayout,
+    Modules,
+    allocate_modules,
+)
+from tandem.models.weight_stream import Pin, WeightStream
+from tandem.plan.weights import StreamedLayers
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import WeightShape
 from tandem.spec.parameters import embedding_weights, head_weights, layer_weights
-
-# Modules that share an input lie in one tensor, so that one product computes all of them.
-FUSED_MODULES = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
-
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """Weight and optional bias of a linear map ([out, in], [out]) or a norm ([size], [size])."""
-
-    weight: Tensor
-    bias: Tensor | None = None
-
-    def to(self, dtype: torch.dtype) -> "Affine":
-        """The same in another element type; itself if it is of that type."""
-        if self.weight.dtype == dtype:
-            return self
-        bias = None if self.bias is None else self.bias.to(dtype)
-        return Affine(self.weight.to(dtype), bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +38,6 @@ class Parameter:
     tensor: Tensor
 
 
-# Module name -> weights; has `qkv` and `gate_up` beside the single modules that are views of them.
-Modules = dict[str, Affine]
-
-
 @dataclass(frozen=True, slots=True)
 class Weights:
     """All weights of a model.
@@ -60,26 +45,52 @@ class Weights:
     Attributes:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
-        layers: one entry per layer.
+        layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
+        stream: the streamed layers' own memory, None if all layers are resident.
     """
 
     outer: Modules
     layers: tuple[Modules, ...]
     tied: bool
+    stream: WeightStream | None = None
 
     def parameters(self) -> Iterator[Parameter]:
         """Every stored weight once, in order of use: no fused tensors, no tied head."""
         outer = {name: a for name, a in self.outer.items() if not (self.tied and name == "head")}
         first = {name: a for name, a in outer.items() if "embedding" in name}
         yield from _parts(None, first)
-        for index, layer in enumerate(self.layers):
+        stored = {} if self.stream is None else self.stream.stored
+        for index, used in enumerate(self.layers):
+            layer = stored.get(index, used)
             yield from _parts(index, {k: a for k, a in layer.items() if k not in FUSED_MODULES})
         yield from _parts(None, {name: a for name, a in outer.items() if name not in first})
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all weights."""
-        return sum(p.tensor.numel() * p.tensor.element_size() for p in self.parameters())
+        """Bytes of all weights, wherever they lie."""
+        return sum(p.tensor.nbytes for p in self.parameters())
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of the streamed layers in the host."""
+        return 0 if self.stream is None else self.stream.host_bytes
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory where the maths is done: resident weights, and the slots of streamed ones."""
+        if self.stream is None:
+            return self.size_bytes
+        return self.size_bytes - self.stream.host_bytes + self.stream.slots_bytes
+
+    def prepare(self) -> None:
+        """After they have been filled, make them ready for the first sweep."""
+        if self.stream is not None:
+            self.stream.prime()
+
+    def close(self) -> None:
+        """Let the device forget memory of the host; nothing may be in flight."""
+        if self.stream is not None:
+            self.stream.close()
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -96,46 +107,33 @@ def spec_dtype(dtype: torch.dtype) -> DType:
     return DType(str(dtype).removeprefix("torch."))
 
 
-def allocate_weights(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Weights:
-    """Memory for all weights of `spec`, not yet filled."""
-    outer = _allocate(embedding_weights(spec) + head_weights(spec), dtype, device)
+def allocate_weights(
+    spec: ModelSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    streamed: StreamedLayers | None = None,
+    pin: Pin | None = None,
+) -> Weights:
+    """Memory for all weights of `spec`, not yet filled.
+
+    Args:
+        device: where the maths is done.
+        streamed: layers that stay in host memory.
+        pin: makes host memory known to the device.
+    """
+    outer = allocate_modules(embedding_weights(spec) + head_weights(spec), dtype, device)
     if spec.tie_embeddings:
         outer["head"] = outer["embedding"]
     shapes = layer_weights(spec)
-    layers = tuple(_allocate(shapes, dtype, device) for _ in range(spec.num_layers))
-    return Weights(outer=outer, layers=layers, tied=spec.tie_embeddings)
-
-
-def _allocate(shapes: tuple[WeightShape, ...], dtype: torch.dtype, device: torch.device) -> Modules:
-    by_name = {shape.name: shape.shape for shape in shapes}
-    fused_into = {part: name for name, parts in FUSED_MODULES.items() for part in parts}
-    modules: Modules = {}
-    for shape in shapes:
-        module = shape.name.rpartition(".")[0]
-        if module in modules:
-            continue
-        fused = fused_into.get(module)
-        parts = FUSED_MODULES[fused] if fused else (module,)
-        whole = {
-            part: torch.empty(
-                _stack([by_name[f"{p}.{part}"] for p in parts]), dtype=dtype, device=device
-            )
-            for part in ("weight", "bias")
-            if f"{module}.{part}" in by_name
-        }
-        if fused:
-            modules[fused] = Affine(whole["weight"], whole.get("bias"))
-        row = 0
-        for part in parts:
-            rows = by_name[f"{part}.weight"][0]
-            views = {key: tensor.narrow(0, row, rows) for key, tensor in whole.items()}
-            modules[part] = Affine(views["weight"], views.get("bias"))
-            row += rows
-    return modules
-
-
-def _stack(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+    stream = None
+    if streamed is not None and streamed.layers:
+        stream = WeightStream(streamed, LayerLayout(shapes, dtype), device, pin)
+    used = {} if stream is None else stream.used
+    layers = tuple(
+        used[layer] if layer in used else allocate_modules(shapes, dtype, device)
+        for layer in range(spec.num_layers)
+    )
+    return Weights(outer=outer, layers=layers, tied=spec.tie_embeddings, stream=stream)
 
 
 def _parts(layer: int | None, modules: Modules) -> Iterator[Parameter]:

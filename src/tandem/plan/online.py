@@ -2,28 +2,12 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from tandem.plan.weights import WeightPlacement
 from tandem.spec.errors import ConfigError
 
-FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class WeightPlacement:
-    """Where a run of layers keeps the weights of a run of operations.
-
-    Attributes:
-        first_layer, last_layer: inclusive.
-        operations: operation names, or `*` for all.
-        place: only `resident` so far; streamed, computed on the CPU and on disk come with
-            placement.
-    """
-
-    first_layer: int
-    last_layer: int
-    operations: str = "*"
-    place: Literal["resident"] = "resident"
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,13 @@ from tandem.spec.tier import Tier
 
 
 class Queue(StrEnum):
-    """Where an operation runs. Disk queues come with weight placement."""
+    """Where an operation runs. `weights` shares the link with `h2d`, in an order of its own."""
 
     ACCEL = "accel"
     H2D = "h2d"
     D2H = "d2h"
     CPU = "cpu"
+    WEIGHTS = "weights"
 
 
 class OpKind(StrEnum):
@@ -32,6 +33,7 @@ class OpKind(StrEnum):
     COPY = "copy"
     MERGE = "merge"
     SAMPLE = "sample"
+    LOAD = "load"
 
 
 class Part(StrEnum):
@@ -70,7 +72,7 @@ class BufferRef(NamedTuple):
 class SignalRef(NamedTuple):
     """`queue`'s timeline has reached the program's base plus `ordinal`.
 
-    Ordinal 0 means: everything submitted to that queue before this program.
+    Ordinal 0 means: everything submitted to that queue before this program; -1: all but the last.
     """
 
     queue: Queue

@@ -15,6 +15,7 @@ from tandem.plan.program import (
     Queue,
     SignalRef,
 )
+from tandem.plan.weights import StreamedLayers
 from tandem.spec.tier import Tier
 
 STATE, QKV, ATTENTION, LOGITS, SLOTS, SAMPLED, TOKENS = (
@@ -23,11 +24,17 @@ STATE, QKV, ATTENTION, LOGITS, SLOTS, SAMPLED, TOKENS = (
 DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
     "device_partial", "host_partial", "staged_partial", "host_qkv",
 )  # fmt: skip
+WEIGHTS = "weights"
 
 
 def pages(tier: Tier, layer: int) -> BufferRef:
     """The KV pages of one layer in one tier (layer -1: of all layers)."""
     return BufferRef(f"pages.{tier.label}", -1, layer)
+
+
+def weight_slot(slot: int) -> BufferRef:
+    """Accelerator memory of one streamed layer at a time."""
+    return BufferRef(WEIGHTS, -1, slot)
 
 
 @dataclass(slots=True)
@@ -65,22 +72,32 @@ class _Builder:
         return ProgramTemplate(name, lanes, tuple(self.ops), tuple(self.counts.items()))
 
 
-def sweep_template(num_layers: int, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
+def sweep_template(
+    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers | None = None
+) -> ProgramTemplate:
     """One pass of the accelerator over all layers.
 
     Lanes that run through are processed together in every layer; a cohort takes part in the POST of
     its cursor's layer and in the PRE that follows, and leaves its host attention running.
     """
-    return _SweepBuilder(num_layers, lanes).build()
+    return _SweepBuilder(num_layers, lanes, streamed or StreamedLayers()).build()
 
 
 class _SweepBuilder:
     """Emits the operations of a sweep layer by layer."""
 
-    def __init__(self, num_layers: int, lanes: tuple[LaneShape, ...]) -> None:
+    def __init__(
+        self, num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+    ) -> None:
         self._layers = num_layers
         self._lanes = lanes
+        self._streamed = streamed
         self._b = _Builder()
+        # of the first layers, the sweep before brings the weights
+        self._loaded = {
+            layer: SignalRef(Queue.WEIGHTS, i + 1 - streamed.slots)
+            for i, layer in enumerate(streamed.layers[: streamed.slots])
+        }
         self._merged: dict[int, SignalRef] = {}
 
     def build(self) -> ProgramTemplate:
@@ -94,6 +111,8 @@ class _SweepBuilder:
             joined = self._in_post(layer)
             if joined:
                 self._post(layer, joined)
+            if layer in self._streamed.layers:
+                self._refill(layer)
         self._heads()
         return self._b.build("sweep", self._lanes)
 
@@ -119,6 +138,22 @@ class _SweepBuilder:
             )
         )
 
+    def _weights(self, layer: int) -> tuple[tuple[SignalRef, ...], tuple[BufferRef, ...]]:
+        """What a stage of `layer` waits for and reads because of its weights."""
+        if layer not in self._streamed.layers:
+            return (), ()
+        return (self._loaded[layer],), (weight_slot(self._streamed.slot_of(layer)),)
+
+    def _refill(self, layer: int) -> None:
+        """Bring the next layer into the slot of `layer`, which has been used."""
+        used = self._b.counts.get(Queue.ACCEL, 0)
+        following = self._streamed.successor(layer)
+        self._loaded[following] = self._b.add(
+            OpKind.LOAD, Queue.WEIGHTS, layer=following,
+            waits=(SignalRef(Queue.ACCEL, used),),
+            writes=(weight_slot(self._streamed.slot_of(layer)),),
+        )  # fmt: skip
+
     def _embed(self, lanes: tuple[int, ...]) -> None:
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=lanes, layer=0,
@@ -128,9 +163,10 @@ class _SweepBuilder:
 
     def _pre(self, layer: int, lanes: tuple[int, ...]) -> None:
         states = tuple(BufferRef(STATE, i) for i in lanes)
+        loaded, weights = self._weights(layer)
         done = self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer,
-            reads=states, writes=states + tuple(BufferRef(QKV, i) for i in lanes),
+            OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer, waits=loaded,
+            reads=states + weights, writes=states + tuple(BufferRef(QKV, i) for i in lanes),
         )  # fmt: skip
         for i in lanes:
             self._attention(layer, i, done)
@@ -190,9 +226,10 @@ class _SweepBuilder:
             )  # fmt: skip
         states = tuple(BufferRef(STATE, i) for i in lanes)
         last = layer == self._layers - 1
+        loaded, weights = self._weights(layer)
         self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=lanes, layer=layer, reads=states,
-            writes=states, event=EventKind.LANE_DONE if last else None,
+            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=lanes, layer=layer, waits=loaded,
+            reads=states + weights, writes=states, event=EventKind.LANE_DONE if last else None,
         )  # fmt: skip
 
     def _heads(self) -> None:

@@ -22,6 +22,7 @@ from tandem.plan.templates import (
     STAGED_PARTIAL,
     STATE,
     TOKENS,
+    WEIGHTS,
     pages,
 )
 from tandem.spec.tier import Tier
@@ -29,8 +30,9 @@ from tandem.spec.tier import Tier
 Clock = dict[Queue, int]
 _Key = tuple[object, ...]
 _PROGRAM_LOCAL = {SAMPLED, TOKENS}
-_ALWAYS_DEFINED = {SLOTS}
-_PER_LAYER = {QKV, HOST_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL}
+# what the engine fills before the first program
+_ALWAYS_DEFINED = {SLOTS, WEIGHTS}
+_PER_LAYER = {QKV, HOST_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, WEIGHTS}
 # what a cohort brings from an earlier sweep
 _CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}
 _IN_HOST_MEMORY = {HOST_QKV, HOST_PARTIAL, TOKENS, pages(Tier.HOST, -1).name}

@@ -55,7 +55,6 @@ class Assembled:
     executor: Executor
     machine: Machine
     measures: DeviceMeasures
-    weights_bytes: int
 
 
 def build_machine(
@@ -96,10 +95,10 @@ def on_host(model: Model, sizes: MachineSizes, *, threads: bool = False) -> Asse
     measures = HostMeasures(machine)
     if not threads:
         executor = InlineExecutor(machine, layer_runner(model, machine))
-        return Assembled(executor, machine, measures, model.weights.size_bytes)
+        return Assembled(executor, machine, measures)
     threaded = ThreadedExecutor(machine)
     threaded.start(HostDriver(threaded))
-    return Assembled(threaded, machine, measures, model.weights.size_bytes)
+    return Assembled(threaded, machine, measures)
 
 
 def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
@@ -118,7 +117,7 @@ def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled
     """The emulated accelerator in exact mode."""
     machine = build_machine(model, sizes, _stay)
     measures = EmulatedMeasures(machine, model, f"emulated accelerator (exact, seed {seed})")
-    return Assembled(ExactExecutor(machine, seed), machine, measures, model.weights.size_bytes)
+    return Assembled(ExactExecutor(machine, seed), machine, measures)
 
 
 def on_cuda(model: Model, sizes: MachineSizes) -> Assembled:
@@ -131,7 +130,7 @@ def on_cuda(model: Model, sizes: MachineSizes) -> Assembled:
     uploads.append(driver.upload)
     executor.start(driver)
     measures = CudaMeasures(memory, machine)
-    return Assembled(executor, machine, measures, model.weights.size_bytes)
+    return Assembled(executor, machine, measures)
 
 
 class HostMeasures:
@@ -164,7 +163,7 @@ class EmulatedMeasures:
 
     def __init__(self, machine: Machine, model: Model, name: str) -> None:
         self._machine = machine
-        self._fixed = model.weights.size_bytes + machine.kv.size_bytes(Tier.DEVICE)
+        self._fixed = model.weights.resident_bytes + machine.kv.size_bytes(Tier.DEVICE)
         self._fixed += machine.slots.nbytes
         self._name = name
 

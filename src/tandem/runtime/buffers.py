@@ -8,8 +8,8 @@ import torch
 from tandem.plan.program import Queue
 from tandem.runtime.arena import Arena
 
-_DEVICE_QUEUES = frozenset({Queue.ACCEL, Queue.H2D, Queue.D2H})
-_HOST_QUEUES = frozenset({Queue.CPU, Queue.H2D, Queue.D2H})
+_DEVICE_QUEUES = frozenset({Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS})
+_HOST_QUEUES = frozenset({Queue.CPU, Queue.H2D, Queue.D2H, Queue.WEIGHTS})
 
 
 class Place(StrEnum):

@@ -140,7 +140,9 @@ class ExactExecutor:
                 continue
             if context.lanes:
                 machine.buffers.poison((ref.name, context.lanes[ref.lane].key), running)
-        if op.kind is OpKind.APPEND:
+        if op.kind is OpKind.LOAD:
+            machine.runner.poison_weights(op.layer)
+        elif op.kind is OpKind.APPEND:
             self._poison_slots(running, active)
         elif op.kind is OpKind.SAMPLE:
             rows = context.program.sampling[op.lanes[0]].rows

@@ -110,6 +110,11 @@ class Machine:
         joins = running.op.joins
         return joins is not None and running.context.program.template.lanes[joins].guarded
 
+    def free(self) -> None:
+        """Let the device forget the host's memory; nothing may be in flight any more."""
+        self.kv.close()
+        self.runner.weights.close()
+
     def release_cohort(self, cohort_id: int) -> None:
         """Free a finished cohort's residual, staging buffers and signal."""
         self.buffers.drop(cohort_id)

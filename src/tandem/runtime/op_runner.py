@@ -47,6 +47,7 @@ class OpRunner:
         kernels: dict[Tier, TierKernels],
     ) -> None:
         self._model = model
+        self.weights = model.weights
         self._kv = kv
         self._buffers = buffers
         self._slots = slots
@@ -67,6 +68,7 @@ class OpRunner:
             (OpKind.COPY, Part.TOKENS): self.sampling.fetch_tokens,
             (OpKind.MERGE, Part.NONE): self._merge,
             (OpKind.SAMPLE, Part.NONE): self.sampling.sample,
+            (OpKind.LOAD, Part.NONE): self._load,
         }
 
     def run(self, running: Running) -> None:
@@ -134,6 +136,17 @@ class OpRunner:
         for lane in self._lanes(running):
             hidden = self._state(running, lane).residual.index_select(0, lane.logits_index)
             self._put(running, LOGITS, lane, self._model.logits(hidden))
+
+    def _load(self, running: Running) -> None:
+        stream = self.weights.stream
+        assert stream is not None
+        stream.load(running.op.layer)
+
+    def poison_weights(self, layer: int) -> None:
+        """Make the slot that a streamed layer is coming to unusable until it is there."""
+        stream = self.weights.stream
+        assert stream is not None
+        stream.slot(layer).fill_(0xFF)  # not a number in every floating-point type
 
     # --- attention ------------------------------------------------------------------------------
 

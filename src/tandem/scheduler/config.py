@@ -1,7 +1,8 @@
 """What a scheduler is told once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tandem.plan.weights import StreamedLayers
 from tandem.spec.config import KVPlacement, PreemptionMode
 
 
@@ -13,6 +14,7 @@ class SchedulerConfig:
         num_layers: layers of the model; cohorts count their cursor in them.
         max_cohorts, max_cohort_rows: how many host-attention cohorts may be under way, how large.
         max_join_wait_s: how long the accelerator may wait for a cohort that is due to join.
+        streamed: layers whose weights every sweep brings to the accelerator.
         split_share: most of the device pool that one split request may hold.
     """
 
@@ -30,3 +32,4 @@ class SchedulerConfig:
     max_join_wait_s: float = 0.002
     split_share: float = 0.5
     seed: int = 0
+    streamed: StreamedLayers = field(default_factory=StreamedLayers)

@@ -11,6 +11,7 @@ from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTemplate, StepProgram
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
 from tandem.plan.validator import validate
+from tandem.plan.weights import StreamedLayers
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import (
@@ -32,9 +33,11 @@ _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
 @lru_cache(maxsize=4096)
-def cached_sweep(num_layers: int, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
+def cached_sweep(
+    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+) -> ProgramTemplate:
     """A validated sweep template; shapes recur, so each is built once."""
-    template = sweep_template(num_layers, lanes)
+    template = sweep_template(num_layers, lanes, streamed)
     validate(template)
     return template
 
@@ -99,8 +102,9 @@ class StepCompiler:
         for cohort in joins:
             self._add_join(sweep, cohort, guarded=has_main)
         started = [self._add_start(sweep, rows) for rows in starts]
-        template = cached_sweep(self._config.num_layers, tuple(sweep.shapes))
-        wait_s = self._config.max_join_wait_s if has_main else None
+        config = self._config
+        template = cached_sweep(config.num_layers, tuple(sweep.shapes), config.streamed)
+        wait_s = config.max_join_wait_s if has_main else None
         forward = StepProgram(
             sweep.record.step_id, template, tuple(sweep.slots), max_join_wait_s=wait_s
         )

@@ -22,6 +22,7 @@ _FORMS: dict[str, forms.Form] = {
     "gpu_memory": forms.size_text,
     "cpu_memory": forms.size_text,
     "gpu_margin": forms.size_text,
+    "placement": forms.optional(forms.path_text),
     "dtype": forms.text,
     "max_model_len": forms.optional(forms.whole_number),
     "seed": forms.whole_number,
@@ -56,6 +57,8 @@ class EngineConfig:
             `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
             of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
+        placement: file that says which layers are resident and which streamed; None: as many
+            are resident as fit.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
             host does the maths, of weights and KV: activations are float32 (ADR 0010).
         max_model_len: most tokens of prompt and output together; None for the model's own limit.
@@ -80,6 +83,7 @@ class EngineConfig:
     gpu_memory: str = "auto"
     cpu_memory: str = "auto"
     gpu_margin: str = "256MiB"
+    placement: str | None = None
     dtype: str = "auto"
     max_model_len: int | None = None
     seed: int = 0

@@ -33,6 +33,11 @@ class WeightShape:
             count *= size
         return count
 
+    @property
+    def is_matrix(self) -> bool:
+        """True for the weight of a linear map, not for a norm or a bias."""
+        return len(self.shape) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:

@@ -30,6 +30,11 @@ def layer_parameters(spec: ModelSpec) -> int:
     return _elements(layer_weights(spec))
 
 
+def layer_matrix_parameters(spec: ModelSpec) -> int:
+    """Of them, those in linear maps: what can be streamed. The rest are norms and biases."""
+    return _elements(tuple(weight for weight in layer_weights(spec) if weight.is_matrix))
+
+
 def embedding_parameters(spec: ModelSpec) -> int:
     """Number of parameters of the embeddings."""
     return _elements(embedding_weights(spec))

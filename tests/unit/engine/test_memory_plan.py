@@ -6,11 +6,12 @@ import pytest
 
 from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
 from tandem.plan.online import OnlinePlan
+from tandem.plan.weights import streamed_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec, RopeSpec
-from tandem.spec.parameters import weight_bytes
+from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.units import GIB, MIB
 
@@ -34,7 +35,7 @@ HYBRID = Capacities(8 * MIB, 64 * MIB, real=False)
 
 
 def plan(config: EngineConfig = CONFIG, capacities: Capacities = HYBRID) -> MemoryPlan:
-    return plan_memory(config, SPEC, FLOAT32, WEIGHTS, capacities)
+    return plan_memory(config, SPEC, FLOAT32, capacities)
 
 
 def test_what_is_reserved_fits_in_every_memory() -> None:
@@ -81,13 +82,30 @@ def test_both_tiers_together_hold_what_neither_could() -> None:
 
 
 def test_weights_larger_than_the_device_are_refused_with_numbers() -> None:
-    with pytest.raises(ConfigError, match=r"device memory too small: weights .* needed"):
+    with pytest.raises(ConfigError, match=r"memory too small even with every layer .* needed"):
         plan(capacities=Capacities(WEIGHTS // 2, 64 * MIB, real=False))
+    with pytest.raises(ConfigError, match=r"device memory too small: weights .* needed"):
+        plan(capacities=Capacities(WEIGHTS // 2, 0, real=False))
+
+
+def test_layers_that_do_not_fit_are_streamed_and_charged_where_they_lie() -> None:
+    spec = replace(SPEC, num_layers=8)
+    whole = weight_bytes(spec, DType.FLOAT32)
+    memory = plan_memory(CONFIG, spec, FLOAT32, Capacities(whole, 64 * MIB, real=False))
+    streamed = streamed_layers(memory.plan.weights).layers
+    assert 2 <= len(streamed) < 8
+    layer = layer_matrix_parameters(spec) * DType.FLOAT32.size_bytes
+    rows = {(entry.location, entry.label): entry for entry in memory.ledger.entries}
+    on_device = rows["device", "weights"].predicted_bytes
+    assert rows["host", "weights"].predicted_bytes == len(streamed) * layer
+    assert on_device == whole - (len(streamed) - 2) * layer
+    assert memory.ledger.totals("device").predicted_bytes <= whole
+    assert any("streamed" in note for note in memory.plan.notes)
 
 
 def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:
     measured = plan_memory(
-        CONFIG, SPEC, FLOAT32, WEIGHTS, Capacities(GIB, 0), measured_workspace_bytes=12345
+        CONFIG, SPEC, FLOAT32, Capacities(GIB, 0), measured_workspace_bytes=12345
     )
     rows = {entry.label: entry for entry in measured.ledger.entries}
     assert rows["workspace"].predicted_bytes == 12345

@@ -18,7 +18,6 @@ from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.model import ModelSpec, RopeSpec
-from tandem.spec.parameters import weight_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.units import MIB
 
@@ -48,9 +47,7 @@ CONFIG = EngineConfig(
 
 def planned(spec: ModelSpec, config: EngineConfig, dtype: DType) -> MemoryPlan:
     capacities = Capacities(64 * MIB, 64 * MIB, real=False)
-    return plan_memory(
-        config, spec, Precision.uniform(dtype), weight_bytes(spec, dtype), capacities
-    )
+    return plan_memory(config, spec, Precision.uniform(dtype), capacities)
 
 
 def warm(

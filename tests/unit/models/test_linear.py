@@ -5,7 +5,7 @@ import torch
 
 from tandem.models import linear as module
 from tandem.models.linear import Path, add_linear, choose_path, linear
-from tandem.models.weights import Affine
+from tandem.models.weight_layout import Affine
 
 
 @pytest.mark.parametrize("bias", [False, True])

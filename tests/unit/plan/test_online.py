@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from tandem.plan.online import FORMAT, OnlinePlan, WeightPlacement
+from tandem.plan.online import FORMAT, OnlinePlan
+from tandem.plan.weights import WeightPlacement
 from tandem.spec.errors import ConfigError
 
 PLAN = OnlinePlan(
     strategy="rendezvous",
-    weights=(WeightPlacement(0, 3), WeightPlacement(4, 7, "Q")),
+    weights=(WeightPlacement(0, 3), WeightPlacement(4, 7, "streamed")),
     device_blocks=10,
     host_blocks=20,
     block_size=64,

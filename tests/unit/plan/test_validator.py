@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.support.mutations import drop_joins, is_op
+from tests.support.mutations import Mutation, drop, drop_joins, drop_waits, is_op
 
 from tandem.plan.program import (
     BufferRef,
@@ -25,6 +25,7 @@ from tandem.plan.templates import (
     transfer_template,
 )
 from tandem.plan.validator import Placed, ProgramError, validate, validate_sequence
+from tandem.plan.weights import StreamedLayers
 from tandem.spec.tier import Tier
 
 LAYERS = 3
@@ -72,6 +73,32 @@ def test_every_shape_of_sweep_is_valid(
 ) -> None:
     validate(sweep_template(LAYERS, main + cohorts))
     validate(sweep_template(LAYERS, main + cohorts + STARTS))
+
+
+@pytest.mark.parametrize("streamed", [(0, 1), (0, 2), (1, 2)])
+@pytest.mark.parametrize("lanes", [(), *((lane,) for lane in (*STARTS, *JOINS))])
+def test_every_shape_of_sweep_is_valid_with_streamed_layers(
+    streamed: tuple[int, ...], lanes: tuple[LaneShape, ...]
+) -> None:
+    stream = StreamedLayers(streamed)
+    main = Placed(sweep_template(LAYERS, (MAIN[2],), stream), (0,))
+    other = Placed(sweep_template(LAYERS, lanes, stream), tuple(range(7, 7 + len(lanes))))
+    validate_sequence([main, main, other, main])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (drop_waits(is_op(OpKind.STAGE, Part.PRE)), "may read .*weights"),
+        (drop_waits(is_op(OpKind.LOAD)), "may overwrite .*weights"),
+        (drop(is_op(OpKind.LOAD, layer=5)), "may read .*weights"),
+    ],
+)
+def test_streaming_without_order_is_found(fault: Mutation, message: str) -> None:
+    sweep = sweep_template(6, (MAIN[0],), StreamedLayers((0, 2, 3, 5)))
+    validate_sequence([Placed(sweep, (0,))] * 2)
+    with pytest.raises(ProgramError, match=message):
+        validate_sequence([Placed(fault(sweep), (0,))] * 2)
 
 
 def test_sampling_and_transfers_are_valid() -> None:

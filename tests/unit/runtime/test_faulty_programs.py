@@ -1,6 +1,7 @@
 """A mistake in a program is found twice: by the validator, and by running it in exact mode."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 from tests.support.engines import model_engine, tiny_model
@@ -18,7 +19,8 @@ from tests.support.setups import Setup
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, ProgramTemplate, Queue
 from tandem.plan.templates import sampling_template, sweep_template
-from tandem.plan.validator import ProgramError, validate
+from tandem.plan.validator import Placed, ProgramError, validate, validate_sequence
+from tandem.plan.weights import StreamedLayers
 from tandem.scheduler import step_compiler
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest
@@ -30,6 +32,7 @@ SPLIT = Setup(
     strategy="ride-along", kv_placement="split", device_blocks=12, host_blocks=12, executor="exact"
 )
 COHORTS = replace(SPLIT, strategy="rendezvous")
+STREAMED = Setup(executor="exact", streamed=(0, 1, 2, 3))
 
 QKV_COPY = is_op(OpKind.COPY, Part.QKV)
 UPLOAD = is_op(OpKind.COPY, Part.PARTIAL)
@@ -67,6 +70,9 @@ FAULTS = (
     Fault("no-upload-in-the-last-layer", drop(is_op(OpKind.COPY, Part.PARTIAL, layer=1))),
     Fault("no-wait-for-the-cohort", drop_joins(UPLOAD), COHORTS),
     Fault("no-copy-of-a-cohort's-queries", drop(is_op(OpKind.COPY, Part.QKV, layer=1)), COHORTS),
+    Fault("layer-used-before-it-is-there", drop_waits(is_op(OpKind.STAGE, Part.PRE)), STREAMED),
+    Fault("slot-filled-while-it-is-used", drop_waits(is_op(OpKind.LOAD)), STREAMED),
+    Fault("layer-never-loaded", drop(is_op(OpKind.LOAD, layer=2)), STREAMED),
     Fault("merge-on-the-cpu", move(MERGE, Queue.CPU)),
     Fault("device-attention-on-the-cpu", move(DEVICE_ATTEND, Queue.CPU)),
     Fault("host-attention-on-the-device", move(HOST_ATTEND, Queue.ACCEL)),
@@ -83,6 +89,7 @@ TEMPLATES = (
     ),
     sweep_template(NUM_LAYERS, (LaneShape(suspends=True, host=True),)),
     sampling_template(1),
+    sweep_template(4, (LaneShape(),), StreamedLayers(STREAMED.streamed)),
 )
 
 
@@ -92,23 +99,36 @@ def requests() -> list[EngineRequest]:
     return [EngineRequest(str(i), prompt, params) for i, prompt in enumerate(prompts)]
 
 
-def tokens(setup: Setup) -> dict[str, list[int]]:
-    with model_engine(tiny_model(NUM_LAYERS), setup) as engine:
+def layers_of(setup: Setup) -> int:
+    return len(setup.streamed) or NUM_LAYERS
+
+
+def tokens(setup: Setup, num_layers: int) -> dict[str, list[int]]:
+    with model_engine(tiny_model(num_layers, streamed=setup.streamed), setup) as engine:
         results = run_all(engine.core, requests())
     return {request_id: result.token_ids for request_id, result in results.items()}
 
 
-@pytest.fixture(scope="module")
-def expected() -> dict[str, list[int]]:
-    return tokens(Setup())
+@cache
+def expected(num_layers: int) -> dict[str, list[int]]:
+    return tokens(Setup(), num_layers)
+
+
+def check(template: ProgramTemplate) -> None:
+    """Also after itself, where it depends on the sweep before."""
+    validate(template)
+    if any(op.kind is OpKind.LOAD for op in template.ops):
+        validate_sequence([Placed(template, (0,))] * 2)
 
 
 @pytest.fixture
 def faulty(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> Fault:
     """The scheduler compiles to mutated templates, unseen by the validator."""
 
-    def sweep(num_layers: int, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
-        return fault.mutation(sweep_template(num_layers, lanes))
+    def sweep(
+        num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+    ) -> ProgramTemplate:
+        return fault.mutation(sweep_template(num_layers, lanes, streamed))
 
     def sampling(num_lanes: int) -> ProgramTemplate:
         return fault.mutation(sampling_template(num_lanes))
@@ -126,25 +146,29 @@ def test_the_validator_finds_it(fault: Fault) -> None:
         if mutated.ops == template.ops:
             continue
         with pytest.raises(ProgramError) as error:
-            validate(mutated)
+            check(mutated)
         found.append(str(error.value))
     assert found
 
 
 @each_fault
-def test_an_adversarial_order_finds_it(faulty: Fault, expected: dict[str, list[int]]) -> None:
+def test_an_adversarial_order_finds_it(faulty: Fault) -> None:
+    num_layers = layers_of(faulty.setup)
+
     def goes_wrong(seed: int) -> bool:
         try:
-            return tokens(replace(faulty.setup, executor_seed=seed)) != expected
+            made = tokens(replace(faulty.setup, executor_seed=seed), num_layers)
         except EngineDeadError:
             return True
+        return made != expected(num_layers)
 
     assert any(goes_wrong(seed) for seed in SEEDS)
 
 
-@pytest.mark.parametrize("setup", [SPLIT, COHORTS], ids=["split", "cohorts"])
-def test_whole_programs_pass(setup: Setup, expected: dict[str, list[int]]) -> None:
+@pytest.mark.parametrize("setup", [SPLIT, COHORTS, STREAMED], ids=["split", "cohorts", "streamed"])
+def test_whole_programs_pass(setup: Setup) -> None:
+    num_layers = layers_of(setup)
     for seed in SEEDS:
-        assert tokens(replace(setup, executor_seed=seed)) == expected
+        assert tokens(replace(setup, executor_seed=seed), num_layers) == expected(num_layers)
     for template in TEMPLATES:
-        validate(template)
+        check(template)

@@ -1,0 +1,172 @@
+"""Which layers stay on the accelerator, and which come to it in every sweep. Pure.
+
+Memory first: as many layers are resident as leave room for the KV cache of one request; a planner
+will weigh them against each other by time.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.memory.budget import MemoryBudget
+from tandem.plan.weights import (
+    HOMES,
+    STREAM_SLOTS,
+    Home,
+    WeightPlacement,
+    as_runs,
+    homes_by_layer,
+    streamed_layers,
+)
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
+from tandem.spec.units import format_size
+
+_MAX_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSizes:
+    """Bytes of a model's weights in one element type.
+
+    Attributes:
+        layer: of one layer's linear maps. layers: their number.
+        outside: of embeddings and head, and all norms and biases: resident in any case.
+    """
+
+    layer: int
+    layers: int
+    outside: int
+
+    @staticmethod
+    def of(spec: ModelSpec, dtype: DType) -> "WeightSizes":
+        """From the model's facts."""
+        layer = layer_matrix_parameters(spec) * dtype.size_bytes
+        total = weight_bytes(spec, dtype)
+        return WeightSizes(layer, spec.num_layers, total - spec.num_layers * layer)
+
+    def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
+        """What a placement takes where the maths is done: resident layers and slots."""
+        streamed = streamed_layers(placements)
+        slots = streamed.slots if streamed.layers else 0
+        return self.outside + (self.layers - len(streamed.layers) + slots) * self.layer
+
+    def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
+        """What a placement takes of the host's memory beside an accelerator."""
+        return len(streamed_layers(placements).layers) * self.layer
+
+
+def all_resident(num_layers: int) -> tuple[WeightPlacement, ...]:
+    """Every layer where the maths is done."""
+    return (WeightPlacement(0, num_layers - 1),)
+
+
+def choose_placement(
+    sizes: WeightSizes, device: MemoryBudget, host: MemoryBudget, kv_bytes: int
+) -> tuple[WeightPlacement, ...]:
+    """As many resident layers as fit; the others are streamed, spread evenly among them.
+
+    Args:
+        device, host: capacity, and what others than weights and the KV cache take of it.
+        kv_bytes: of the accelerator's memory, to be left to the KV cache.
+
+    Raises:
+        ConfigError: not even streaming every layer would fit, or the host cannot hold them.
+    """
+    left = device.left_bytes - kv_bytes - sizes.outside
+    if left >= sizes.layers * sizes.layer:
+        return all_resident(sizes.layers)
+    resident = left // sizes.layer - STREAM_SLOTS
+    streamed = sizes.layers - resident
+    streamed += -streamed % STREAM_SLOTS
+    if streamed > sizes.layers:
+        raise ConfigError(_too_small(sizes, device, kv_bytes), param="gpu_memory")
+    if streamed * sizes.layer > host.left_bytes:
+        raise ConfigError(
+            f"{streamed} of {sizes.layers} layers do not fit on the accelerator and would be "
+            f"streamed from host memory, which takes {format_size(streamed * sizes.layer)}, but "
+            f"{format_size(max(0, host.left_bytes))} may be used; raise --cpu-memory or "
+            "--gpu-memory",
+            param="cpu_memory",
+        )
+    return as_runs(_spread(streamed, sizes.layers))
+
+
+def _spread(streamed: int, layers: int) -> list[Home]:
+    """Evenly, so that a layer comes while resident ones compute."""
+    return [
+        "streamed" if (i + 1) * streamed // layers > i * streamed // layers else "resident"
+        for i in range(layers)
+    ]
+
+
+def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int) -> str:
+    slots = STREAM_SLOTS + sizes.layers % STREAM_SLOTS
+    needed = sizes.outside + slots * sizes.layer + kv_bytes + sum(device.used_bytes.values())
+    return (
+        f"{device.location} memory too small even with every layer streamed: embeddings, head and norms "
+        f"{format_size(sizes.outside)} + {slots} layers {format_size(slots * sizes.layer)} + "
+        f"KV cache {format_size(kv_bytes)} + {device.describe_used()} = {format_size(needed)} "
+        f"needed, {format_size(device.capacity_bytes)} there; raise --gpu-memory, or lower "
+        "--max-model-len or --max-num-batched-tokens"
+    )
+
+
+def read_placement(path: Path, num_layers: int) -> tuple[WeightPlacement, ...]:
+    """The placement in a file: `{"layers": [{"first_layer": 0, "last_layer": 3, "home":
+    "streamed"}, ...]}`, where layers that are not named are resident.
+
+    Raises:
+        ConfigError: no such file, not of that form, or it does not fit the model.
+    """
+    entries = _read_entries(path)
+    runs: list[WeightPlacement] = []
+    for entry in entries:
+        run = _read_run(path, entry)
+        if not 0 <= run.first_layer <= run.last_layer < num_layers:
+            raise _refusal(
+                path, f"layers {run.first_layer} to {run.last_layer} are none of the model's "
+                f"0 to {num_layers - 1}"
+            )  # fmt: skip
+        runs.append(run)
+    named = homes_by_layer(runs)
+    placement = as_runs(named.get(layer, "resident") for layer in range(num_layers))
+    streamed_layers(placement)  # refuses what does not go round
+    return placement
+
+
+def _read_entries(path: Path) -> list[Any]:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise _refusal(path, "it is larger than any placement")
+        values: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _refusal(path, error.strerror or "unreadable") from None
+    except ValueError as error:
+        raise _refusal(path, f"not JSON ({error})") from None
+    entries = values.get("layers") if isinstance(values, dict) else None
+    if not isinstance(entries, list):
+        raise _refusal(path, "it needs a list 'layers'")
+    return entries
+
+
+def _read_run(path: Path, entry: Any) -> WeightPlacement:
+    try:
+        run = WeightPlacement(**entry)
+    except TypeError:
+        raise _refusal(
+            path, f"{json.dumps(entry)} needs first_layer, last_layer and home"
+        ) from None
+    numbers = (run.first_layer, run.last_layer)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        raise _refusal(path, f"{json.dumps(entry)}: layers are whole numbers")
+    if run.home not in HOMES:
+        raise _refusal(path, f"home '{run.home}' is none of {', '.join(HOMES)}")
+    return run
+
+
+def _refusal(path: Path, reason: str) -> ConfigError:
+    return ConfigError(f"cannot use placement {path}: {reason}", param="placement")

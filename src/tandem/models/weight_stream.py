@@ -1,0 +1,79 @@
+"""Layers whose weights lie in host memory and come to the accelerator when they are used."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tandem.models.weight_layout import LayerLayout, Modules
+from tandem.plan.weights import StreamedLayers
+
+Pin = Callable[[Tensor], Callable[[], None]]
+
+
+class WeightStream:
+    """Streamed layers in host memory, and the slots on the accelerator that they go through.
+
+    A layer's matrices are one piece of memory, in the host and in a slot, so that they come in one
+    copy. Its norms and biases are small, and resident.
+
+    Args:
+        layout: of every layer's weights.
+        device: of the slots.
+        pin: makes the host's copies known to the device.
+
+    Attributes:
+        stored: by layer, its weights in host memory: what a checkpoint is read into.
+        used: by layer, its weights as the accelerator sees them when they have come.
+    """
+
+    def __init__(
+        self,
+        streamed: StreamedLayers,
+        layout: LayerLayout,
+        device: torch.device,
+        pin: Pin | None = None,
+    ) -> None:
+        self._streamed = streamed
+        self._sources = {layer: layout.allocate(torch.device("cpu")) for layer in streamed.layers}
+        count = streamed.slots if streamed.layers else 0
+        self._slots = [layout.allocate(device) for _ in range(count)]
+        self._unpin: list[Callable[[], None]] = []
+        if pin is not None:
+            self._unpin = [pin(source) for source in self._sources.values()]
+        vectors = {layer: layout.allocate_vectors(device) for layer in streamed.layers}
+        self.stored: dict[int, Modules] = {
+            layer: layout.modules(source, vectors[layer]) for layer, source in self._sources.items()
+        }
+        self.used: dict[int, Modules] = {
+            layer: layout.modules(self.slot(layer), vectors[layer]) for layer in streamed.layers
+        }
+
+    @property
+    def slots_bytes(self) -> int:
+        """Memory of the slots."""
+        return sum(slot.nbytes for slot in self._slots)
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of the layers in the host."""
+        return sum(source.nbytes for source in self._sources.values())
+
+    def prime(self) -> None:
+        """Fill the slots for the first sweep."""
+        for layer in self._streamed.layers[: self._streamed.slots]:
+            self.load(layer)
+
+    def load(self, layer: int) -> None:
+        """Bring a layer into its slot, on the current stream if there is one."""
+        self.slot(layer).copy_(self._sources[layer], non_blocking=True)
+
+    def slot(self, layer: int) -> Tensor:
+        """The slot that a layer goes through: [bytes] uint8."""
+        return self._slots[self._streamed.slot_of(layer)]
+
+    def close(self) -> None:
+        """Let the device forget the host's memory; nothing may be in flight."""
+        for unpin in self._unpin:
+            unpin()
+        self._unpin = []

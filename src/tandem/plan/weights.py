@@ -1,0 +1,94 @@
+"""Where a model's weights lie, and the order in which those elsewhere come to the accelerator."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.spec.errors import ConfigError
+
+Home = Literal["resident", "streamed"]
+HOMES: tuple[Home, ...] = ("resident", "streamed")
+STREAM_SLOTS = 2
+"""Layers that the accelerator holds of the streamed ones: one is used while the next one comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPlacement:
+    """Where a run of layers keeps its weights.
+
+    Attributes:
+        first_layer, last_layer: inclusive.
+        home: `resident` on the accelerator, or `streamed`: in host memory, brought to the
+            accelerator in every sweep.
+    """
+
+    first_layer: int
+    last_layer: int
+    home: Home = "resident"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedLayers:
+    """Layers that come to the accelerator anew in every sweep, in turn through a few slots.
+
+    The order is a circle: a sweep begins with the first `slots` of them there or on their way, and
+    each slot is filled again as soon as its layer has been used, at the end of a sweep for the
+    next. So the number of layers is a multiple of that of slots, and a layer has always the same.
+
+    Attributes:
+        layers: ascending.
+        slots: layers that the accelerator has memory for.
+    """
+
+    layers: tuple[int, ...] = ()
+    slots: int = STREAM_SLOTS
+
+    def __post_init__(self) -> None:
+        if len(self.layers) % self.slots:
+            raise ConfigError(
+                f"{len(self.layers)} streamed layers do not go into {self.slots} slots in turn; "
+                f"stream a multiple of {self.slots}",
+                param="placement",
+            )
+
+    def slot_of(self, layer: int) -> int:
+        """Where a streamed layer lies while it is used."""
+        return self.layers.index(layer) % self.slots
+
+    def successor(self, layer: int) -> int:
+        """The layer that takes the slot of `layer`; of the next sweep after the last ones."""
+        return self.layers[(self.layers.index(layer) + self.slots) % len(self.layers)]
+
+
+def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
+    """The layers with that home."""
+    layers = [layer for layer, home in homes_by_layer(placements).items() if home == "streamed"]
+    return StreamedLayers(tuple(sorted(layers)))
+
+
+def homes_by_layer(placements: Iterable[WeightPlacement]) -> dict[int, Home]:
+    """Home of every layer that is named.
+
+    Raises:
+        ConfigError: a layer has two homes.
+    """
+    homes: dict[int, Home] = {}
+    for run in placements:
+        for layer in range(run.first_layer, run.last_layer + 1):
+            if layer in homes:
+                raise ConfigError(
+                    f"layer {layer} is placed twice; place it once", param="placement"
+                )
+            homes[layer] = run.home
+    return homes
+
+
+def as_runs(homes: Iterable[Home]) -> tuple[WeightPlacement, ...]:
+    """The homes of layers 0, 1, ... as few runs."""
+    runs: list[WeightPlacement] = []
+    for layer, home in enumerate(homes):
+        if runs and runs[-1].home == home:
+            runs[-1] = WeightPlacement(runs[-1].first_layer, layer, home)
+        else:
+            runs.append(WeightPlacement(layer, layer, home))
+    return tuple(runs)

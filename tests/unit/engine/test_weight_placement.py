@@ -1,0 +1,109 @@
+"""Which layers are resident, and what is said when nothing fits."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem.engine.weight_placement import (
+    WeightSizes,
+    all_resident,
+    choose_placement,
+    read_placement,
+)
+from tandem.memory.budget import MemoryBudget
+from tandem.plan.weights import StreamedLayers, WeightPlacement, homes_by_layer, streamed_layers
+from tandem.spec.errors import ConfigError
+
+AMPLE = MemoryBudget("host", 1 << 40)
+
+
+@given(
+    layers=st.integers(1, 90),
+    layer=st.integers(1, 1000),
+    outside=st.integers(0, 5000),
+    used=st.integers(0, 3000),
+    kv=st.integers(1, 3000),
+    capacity=st.integers(0, 200_000),
+)
+def test_the_most_layers_that_fit_are_resident(
+    layers: int, layer: int, outside: int, used: int, kv: int, capacity: int
+) -> None:
+    sizes = WeightSizes(layer, layers, outside)
+    device = MemoryBudget("device", capacity, {"workspace": used})
+    try:
+        placement = choose_placement(sizes, device, AMPLE, kv)
+    except ConfigError:
+        assert capacity < outside + used + kv + layer * min(layers, 2 + layers % 2)
+        return
+    assert sorted(homes_by_layer(placement)) == list(range(layers))
+    assert sizes.device_bytes(placement) + used + kv <= capacity
+    streamed = streamed_layers(placement)
+    if not streamed.layers:
+        assert placement == all_resident(layers)
+        return
+    fewer = len(streamed.layers) - 2
+    slots = 2 * layer if fewer else 0
+    assert outside + (layers - fewer) * layer + slots + used + kv > capacity
+    gaps = [b - a for a, b in zip(streamed.layers, streamed.layers[1:], strict=False)]
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_the_host_must_hold_what_is_streamed() -> None:
+    sizes = WeightSizes(layer=100, layers=10, outside=50)
+    device = MemoryBudget("device", 500)
+    with pytest.raises(ConfigError, match="streamed from host memory") as error:
+        choose_placement(sizes, device, MemoryBudget("host", 799), 10)
+    assert error.value.param == "cpu_memory"
+    placement = choose_placement(sizes, device, MemoryBudget("host", 800), 10)
+    assert len(streamed_layers(placement).layers) == 8
+
+
+def write(tmp_path: Path, value: object) -> Path:
+    path = tmp_path / "placement.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def test_a_file_names_what_is_not_resident(tmp_path: Path) -> None:
+    runs = [{"first_layer": 2, "last_layer": 3, "home": "streamed"}]
+    assert read_placement(write(tmp_path, {"layers": runs}), 6) == (
+        WeightPlacement(0, 1),
+        WeightPlacement(2, 3, "streamed"),
+        WeightPlacement(4, 5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{", "not JSON"),
+        ([], "needs a list 'layers'"),
+        ({"layers": 3}, "needs a list 'layers'"),
+        ({"layers": [{"first": 1}]}, "needs first_layer"),
+        ({"layers": [{"first_layer": 0, "last_layer": 6}]}, "none of the model's 0 to 5"),
+        ({"layers": [{"first_layer": "0", "last_layer": 1}]}, "whole numbers"),
+        ({"layers": [{"first_layer": 0, "last_layer": 1, "home": "moon"}]}, "home 'moon'"),
+        ({"layers": [{"first_layer": 0, "last_layer": 1}] * 2}, "placed twice"),
+        ({"layers": [{"first_layer": 0, "last_layer": 2, "home": "streamed"}]}, "multiple of 2"),
+    ],
+)
+def test_files_that_say_something_else_are_refused(
+    tmp_path: Path, value: object, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        read_placement(write(tmp_path, value), 6)
+    assert error.value.param == "placement"
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read_placement(tmp_path / "none.json", 6)
+
+
+def test_slots_are_taken_in_turn() -> None:
+    streamed = StreamedLayers((1, 4, 5, 7))
+    assert [streamed.slot_of(layer) for layer in streamed.layers] == [0, 1, 0, 1]
+    assert [streamed.successor(layer) for layer in streamed.layers] == [5, 7, 1, 4]
