@@ -107,8 +107,9 @@ def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int) -> str:
     slots = STREAM_SLOTS + sizes.layers % STREAM_SLOTS
     needed = sizes.outside + slots * sizes.layer + kv_bytes + sum(device.used_bytes.values())
     return (
-        f"{device.location} memory too small even with every layer streamed: embeddings, head and norms "
-        f"{format_size(sizes.outside)} + {slots} layers {format_size(slots * sizes.layer)} + "
+        f"{device.location} memory too small even with every layer streamed: embeddings, "
+        f"head and norms {format_size(sizes.outside)} + {slots} layers "
+        f"{format_size(slots * sizes.layer)} + "
         f"KV cache {format_size(kv_bytes)} + {device.describe_used()} = {format_size(needed)} "
         f"needed, {format_size(device.capacity_bytes)} there; raise --gpu-memory, or lower "
         "--max-model-len or --max-num-batched-tokens"

@@ -25,6 +25,7 @@ def report(reasons: tuple[str, ...] = ()) -> PacedReport:
         accel_busy=0.5,
         h2d_busy=0.0,
         d2h_busy=0.0,
+        weights_busy=0.0,
         cpu_busy=0.9,
         contention="modelled",
         host_sets=10,

@@ -66,6 +66,8 @@ class PacedCosts:
 
     def cost_s(self, program: PacedProgram, op: ProgramOp, active: tuple[int, ...]) -> float:
         """Duration of a device operation."""
+        if op.kind is OpKind.LOAD:
+            return self._truth.load_s()
         if op.part is Part.PAGES:
             return self._truth.transfer_s(op, program.pages[(op.queue, op.ordinal)])
         if program.program.sampling:
@@ -75,6 +77,8 @@ class PacedCosts:
     def copied_bytes(self, span: Span) -> float:
         """Bytes that a copy moves; 0 for other operations."""
         op, program = span.entry.op, span.entry.program
+        if op.kind is OpKind.LOAD:
+            return self._truth.load_bytes
         if op.kind is not OpKind.COPY:
             return 0.0
         if op.part is Part.PAGES:

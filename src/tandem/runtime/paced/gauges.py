@@ -8,7 +8,7 @@ from tandem.runtime.paced.ledger import Span
 from tandem.runtime.paced.report import Lateness, PacedReport, judge, percentile_95
 
 _STAGES = (Part.PRE, Part.POST)
-_DMA = (Queue.H2D, Queue.D2H)
+_DMA = (Queue.H2D, Queue.D2H, Queue.WEIGHTS)
 
 
 class Gauges:
@@ -91,6 +91,7 @@ class Gauges:
             accel_busy=self._busy_s[Queue.ACCEL] / wall_s,
             h2d_busy=self._busy_s[Queue.H2D] / wall_s,
             d2h_busy=self._busy_s[Queue.D2H] / wall_s,
+            weights_busy=self._busy_s[Queue.WEIGHTS] / wall_s,
             cpu_busy=self._busy_s[Queue.CPU] / wall_s,
             contention="none" if self._dram is None else "modelled",
             host_sets=self._aliasing.sets,

@@ -10,10 +10,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from tandem.plan.program import LaneSlot, OpKind, ProgramOp, Queue
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.runtime.paced.program import PacedProgram
+from tandem.runtime.paced.shared_link import SharedLink
 from tandem.runtime.paced.timeline import Timeline
 
-DEVICE_QUEUES = (Queue.ACCEL, Queue.H2D, Queue.D2H)
+DEVICE_QUEUES = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class PacedLedger:
         self._active: dict[int, PacedProgram] = {}
         self._decision_s: float | None = None
         self._num_dispatched = 0
+        self._link = SharedLink()
 
     @property
     def decision_s(self) -> float | None:
@@ -151,7 +154,7 @@ class PacedLedger:
     # --- device operations ------------------------------------------------------------------------
 
     def _resolve(self, entry: Entry, now_s: float) -> bool:
-        op, program = entry.op, entry.program
+        op = entry.op
         ready_s = self._ready_s(entry)
         if ready_s is None:
             return False
@@ -161,8 +164,16 @@ class PacedLedger:
             if joined_s is None:
                 return False
             start_s = joined_s
-        self._finish(entry, start_s, start_s + program.duration_s(op))
+        self._finish(entry, start_s, start_s + self._duration_s(entry, start_s))
         return True
+
+    def _duration_s(self, entry: Entry, start_s: float) -> float:
+        duration_s = entry.program.duration_s(entry.op)
+        if entry.op.queue is Queue.H2D:
+            self._link.copy(start_s, start_s + duration_s)
+        elif entry.op.queue is Queue.WEIGHTS:
+            return self._link.load_s(start_s, duration_s)
+        return duration_s
 
     def _ready_s(self, entry: Entry) -> float | None:
         """Latest of launch and dependencies; None while one of them is unknown."""
@@ -208,6 +219,7 @@ class PacedLedger:
             self._forget()
 
     def _forget(self) -> None:
+        """Drop what no program will wait for; it may be for the loads that ended the one before."""
         for queue, timeline in self._timelines.items():
             bases = [program.base[queue] for program in self._active.values()]
-            timeline.forget(min(bases, default=self._submitted[queue]))
+            timeline.forget(min(bases, default=self._submitted[queue]) - STREAM_SLOTS)

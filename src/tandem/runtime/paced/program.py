@@ -56,7 +56,7 @@ class PacedProgram:
     def duration_s(self, op: ProgramOp) -> float:
         """Cost of a device operation; layers are alike, so it is computed once per kind."""
         active = self.active(op)
-        if not active and op.part is not Part.PAGES:
+        if op.lanes and not active:
             return 0.0
         key = (op.kind, op.part, op.tier, active, op.ordinal if op.part is Part.PAGES else 0)
         if key not in self._costs:

@@ -24,7 +24,8 @@ class PacedReport:
         start_lateness_p95_s: between the moment when a host operation could start and its start.
         stage_s: mean length of a PRE or POST stage, the yardstick of lateness.
         busy_share: processor time of the scheduler's thread per wall time, without waiting.
-        accel_busy, h2d_busy, d2h_busy, cpu_busy: share of the window in which the queue worked.
+        accel_busy, h2d_busy, d2h_busy, weights_busy, cpu_busy: share of the window in which the
+            queue worked.
         contention: how DMA and CPU attention share the host's memory.
         host_sets, host_distinct_bytes: sets of pages that attention walks through (`Aliasing`).
         host_read_bytes: distinct bytes that attention really read between two visits to the same.
@@ -42,6 +43,7 @@ class PacedReport:
     accel_busy: float
     h2d_busy: float
     d2h_busy: float
+    weights_busy: float
     cpu_busy: float
     contention: Literal["modelled", "none"]
     host_sets: int

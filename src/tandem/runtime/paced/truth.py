@@ -30,6 +30,7 @@ from tandem.runtime.paced.work import LaneWork
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.tier import Tier
 
 
@@ -72,6 +73,8 @@ class PacedTruth:
             Queue.H2D: self._perturb_link(h2d_rates(hardware), draw),
             Queue.D2H: self._perturb_link(d2h_rates(hardware), draw),
         }
+        self._links[Queue.WEIGHTS] = self._links[Queue.H2D]
+        self.load_bytes: int = layer_matrix_parameters(model) * page.dtype.size_bytes
         self._jitter = random.Random(draw.random())
         self._operations = layer_operations(model)
         pre, _, post = default_stages(self._operations)
@@ -97,6 +100,10 @@ class PacedTruth:
         """A copy of whole KV blocks."""
         size = len(transfer.source_blocks) * self._page.bytes_per_block
         return self._done(copy_cost(size, self._links[op.queue]))
+
+    def load_s(self) -> float:
+        """One streamed layer's weights, on a link of its own."""
+        return self._done(copy_cost(self.load_bytes, self._links[Queue.WEIGHTS]))
 
     def _accelerator_cost(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._rates
