@@ -39,8 +39,8 @@ def check_body(data: dict[str, Any], schema: type[ModelT]) -> ModelT:
     return body
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
-    """The JSON object that `data` is.
+def parse_object(data: bytes, what: str = "the body") -> dict[str, Any]:
+    """The JSON object that `data` is; `what` stands for it in errors.
 
     Raises:
         ApiError: it is not UTF-8, not JSON, or not an object.
@@ -48,13 +48,13 @@ def parse_object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
-        raise ApiError(400, f"the body is not UTF-8 (byte {error.start}); encode it so") from None
+        raise ApiError(400, f"{what} is not UTF-8 (byte {error.start}); encode it so") from None
     except RecursionError:
-        raise ApiError(400, "the body is nested too deeply; send flat JSON") from None
+        raise ApiError(400, f"{what} is nested too deeply; send flat JSON") from None
     except ValueError as error:
-        raise ApiError(400, f"the body is not JSON: {error}; send a JSON object") from None
+        raise ApiError(400, f"{what} is not JSON: {error}; send a JSON object") from None
     if not isinstance(value, dict):
-        raise ApiError(400, "the body is not a JSON object; send {...}")
+        raise ApiError(400, f"{what} is not a JSON object; send {{...}}")
     return value
 
 

@@ -75,4 +75,4 @@ def api_error(error: Exception) -> ApiError:
         case TandemError():
             return ApiError(500, error.message, kind="server_error", code="engine_error")
         case _:
-            return ApiError(500, "internal error; see the server's log", kind="server_error")
+            return ApiError(500, "internal error; see the log", kind="server_error")
