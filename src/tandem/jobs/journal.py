@@ -191,6 +191,6 @@ def _connect(path: Path) -> sqlite3.Connection:
     # Exclusive: no shared-memory file, which a full disk would turn into a bus error.
     database.execute("PRAGMA locking_mode = EXCLUSIVE")
     database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
+    database.execute("PRAGMA synchronous = FULL")
     database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     return database
