@@ -1,7 +1,7 @@
 """Runs jobs in processes that can be killed, over a scripted engine.
 
-As a program it reads orders, JSON lists of `run_job`'s arguments, and forks for each: so the imports
-are paid for once. It prints the child's process id, then, at its end, its exit status.
+As a program it reads orders, JSON lists of `run_job`'s arguments, and forks for each: so the
+imports are paid for once. It prints the child's process id, then, at its end, its exit status.
 """
 
 import asyncio
@@ -59,12 +59,8 @@ def _obey() -> None:
     for order in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            try:
-                run_job(*json.loads(order))
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-                os._exit(1)
-            os._exit(0)
+            run_job(*json.loads(order))
+            return
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from tandem.api.errors import ApiError, api_error
+from tandem.engine.loop_turn import loop_turn
 from tandem.jobs.answerer import Answerer, Prepared
 from tandem.jobs.lines import Line
 from tandem.jobs.record import JobRecord
@@ -51,6 +52,7 @@ class JobRunner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._fault: TandemError | None = None
         self._is_at_end = False
+        self._ended = asyncio.Event()
 
     def drain(self) -> None:
         """Begin no further line; what runs is finished."""
@@ -78,7 +80,7 @@ class JobRunner:
             self._fail(error)
         finally:
             self.stop()
-            committing.cancel()
+            self._ended.set()
             await asyncio.gather(committing, *self._tasks, return_exceptions=True)
         is_done = self._is_at_end and not self._record.has_unfinished
         # After a fault of the disk there is nothing to commit: the output is read back next time.
@@ -95,7 +97,7 @@ class JobRunner:
                 return
             await self._take(line)
             # A turn for results and signals, also if no line so far needed the engine.
-            await asyncio.sleep(0)
+            await loop_turn()
         self._is_at_end = True
 
     async def _take(self, line: Line) -> None:
@@ -163,8 +165,7 @@ class JobRunner:
 
     async def _commit_regularly(self) -> None:
         num_committed = self._record.counts.num_done
-        while True:
-            await asyncio.sleep(self._commit_interval_s)
+        while not await self._ends_within(self._commit_interval_s):
             num_done = self._record.counts.num_done
             if num_done > num_committed:
                 try:
@@ -174,6 +175,13 @@ class JobRunner:
                     return
                 num_committed = num_done
             self._report()
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._ended.wait()
+        except TimeoutError:
+            return False
 
     def _fail(self, error: TandemError) -> None:
         self._fault = self._fault or error
