@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tandem.jobs.counts import Counts
 from tandem.jobs.lines import Place
-from tandem.jobs.storage_error import storage_error
+from tandem.jobs.storage_error import StorageError, storage_error
 from tandem.spec.errors import ConfigError
 
 _FORMAT = 1
@@ -63,6 +63,7 @@ class Journal:
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self._path = path
         self._database = database
+        self._fault: StorageError | None = None
         ((form, self.job_id, identity),) = database.execute("SELECT * FROM job")
         if form != _FORMAT:
             raise sqlite3.DatabaseError(f"format {form} instead of {_FORMAT}")
@@ -180,10 +181,14 @@ class Journal:
         self._database.close()
 
     def _write(self, statement: str, *values: object) -> sqlite3.Cursor:
+        if self._fault is not None:
+            raise self._fault
         try:
             return self._database.execute(statement, values)
         except sqlite3.OperationalError as error:
-            raise storage_error(self._path, str(error)) from error
+            # The transaction may be gone: nothing after it may be kept without what was in it.
+            self._fault = storage_error(self._path, str(error))
+            raise self._fault from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -3,12 +3,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fakes.answerer import answer_body
+from tests.fakes.answerer import answer_body, line_numbers, read_results
 
 from tandem.jobs.counts import Counts
 from tandem.jobs.lines import Line, Place
 from tandem.jobs.record import JobRecord, journal_path, open_record
 from tandem.jobs.request_line import LineError
+from tandem.jobs.storage_error import StorageError
 from tandem.spec.errors import ConfigError
 
 IDENTITY = {"input": "these bytes", "model": "this one", "--dtype": "auto"}
@@ -251,3 +252,30 @@ def test_the_time_of_all_runs_counts(path: Path) -> None:
     record = open_record(path, IDENTITY, lambda: "0" * 16, lambda: now)
     now = 1003.0
     assert record.counts.elapsed_s == 10.0
+
+
+def test_a_full_disk_under_the_journal(reopen: Open, path: Path) -> None:
+    """SQLite gives the whole transaction up; nothing of what follows is kept without it."""
+    record = reopen()
+    for number in range(1, 2001):
+        record.begin(line(number))
+    for number in range(1, 11):
+        answer(record, number)
+    record.commit()
+    record._journal._database.execute("PRAGMA max_page_count = 10")
+
+    def go_on() -> None:
+        for number in range(11, 2001):
+            record.claim(f"id {number}", number)
+            answer(record, number)
+
+    with pytest.raises(StorageError, match="is full"):
+        go_on()
+    with pytest.raises(StorageError):
+        record.commit()
+    results = line_numbers(read_results(path))
+    record = reopen()
+    assert record.counts.num_ok == len(results) > 10
+    numbers = range(record.mark.number, 2001)
+    done = [number for number in numbers if not record.begin(line(number))]
+    assert done == [number for number in results if number >= numbers[0]]

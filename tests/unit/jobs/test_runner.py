@@ -210,7 +210,9 @@ async def test_draining_finishes_what_runs_and_begins_nothing(job: Job) -> None:
 
 @pytest.mark.asyncio
 async def test_stopping_gives_up_what_runs(job: Job) -> None:
-    write_requests(job.input, [f"r{n}" for n in range(1, 21)])
+    lines = [request_line(f"r{n}") for n in range(1, 21)]
+    lines[9] = b"no request\n"
+    job.input.write_bytes(b"".join(lines))
     runners: list[JobRunner] = []
     stuck = ScriptedAnswerer(unless({3, 5}))
 
