@@ -1,7 +1,8 @@
 """Runs jobs in processes that can be killed, over a scripted engine.
 
 As a program it reads orders, JSON lists of `run_job`'s arguments, and forks for each: so the
-imports are paid for once. It prints the child's process id, then, at its end, its exit status.
+imports are paid for once. It prints `ready`; then for each order the child's process id, `open`
+once the job's files are open, and in the end the child's exit status.
 """
 
 import asyncio
@@ -44,6 +45,7 @@ async def _run(input_file: Path, output_file: Path, answerer: Any) -> None:
     facts = file.scan(no_progress)
     identity = {"input": facts.digest}
     with open_record(output_file, identity, lambda: os.urandom(8).hex(), time.monotonic) as record:
+        print("open", flush=True)
         runner = JobRunner(
             record,
             file.lines(record.mark),
@@ -56,6 +58,7 @@ async def _run(input_file: Path, output_file: Path, answerer: Any) -> None:
 
 
 def _obey() -> None:
+    print("ready", flush=True)
     for order in sys.stdin:
         pid = os.fork()
         if pid == 0:
