@@ -9,25 +9,14 @@
 #pragma once
 
 #include "attention_kernel.hpp"
+#include "code_rows.hpp"
 #include "float_rows.hpp"
+#include "head_run.hpp"
 #include "simd/element.hpp"
 #include "weigh_scores.hpp"
 
 namespace tandem {
 namespace {
-
-// The same run for one KV head alone.
-AttentionRun of_head(const AttentionRun& run, int head) {
-    AttentionRun own = run;
-    const long first = static_cast<long>(head) * run.num_queries;
-    own.queries += first * run.padded_dim;
-    own.scores += first * kMaxTile;
-    own.correction += first;
-    own.sums += first * run.padded_dim;
-    own.max += first;
-    own.weight += first;
-    return own;
-}
 
 void clear(const AttentionRun& run) {
     const long queries = static_cast<long>(run.kv_heads) * run.num_queries;
@@ -65,10 +54,24 @@ void attend_run(const AttentionRun& run) {
     rows.finish();
 }
 
+// Lanes of a load that covers as much of a group as fits.
+template <class Vec, int kBits, int kGroup>
+constexpr int kGroupLaneBytes =
+    kGroup * kBits / 8 / Vec::kWidth < 4 ? kGroup * kBits / 8 / Vec::kWidth : 4;
+
+template <class Vec, int kBits, int kGroup>
+constexpr AttendRun kAttendCodes =
+    attend_run<CodeRows<Vec, kBits, kGroupLaneBytes<Vec, kBits, kGroup>>>;
+
 template <class Vec>
 constexpr AttentionKernels make_kernels() {
-    return {attend_run<FloatRows<Vec, float>>, attend_run<FloatRows<Vec, Half>>,
-            attend_run<FloatRows<Vec, BFloat>>};
+    return {attend_run<FloatRows<Vec, float>>,
+            attend_run<FloatRows<Vec, Half>>,
+            attend_run<FloatRows<Vec, BFloat>>,
+            kAttendCodes<Vec, 8, 64>,
+            kAttendCodes<Vec, 4, 64>,
+            kAttendCodes<Vec, 8, 32>,
+            kAttendCodes<Vec, 4, 32>};
 }
 
 }  // namespace
