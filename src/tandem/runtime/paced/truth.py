@@ -74,7 +74,7 @@ class PacedTruth:
             Queue.D2H: self._perturb_link(d2h_rates(hardware), draw),
         }
         self._links[Queue.WEIGHTS] = self._links[Queue.H2D]
-        self.load_bytes: int = layer_matrix_parameters(model) * page.dtype.size_bytes
+        self.load_bytes: int = layer_matrix_parameters(model) * page.float_type.size_bytes
         self._jitter = random.Random(draw.random())
         self._operations = layer_operations(model)
         pre, _, post = default_stages(self._operations)
