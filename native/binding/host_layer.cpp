@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "pages.hpp"
+
 namespace tandem {
 namespace {
 
@@ -102,15 +104,12 @@ LayerAttention HostLayer::attention(const LayerPages& memory, std::int64_t token
             "the plan is for " + std::to_string(memory.plan->num_tokens) + " tokens, not " +
                 std::to_string(tokens));
     memory.slots.require_shape({tokens}).require_contiguous();
-    memory.pages.require_dimensions(5, "[num_blocks, 2, kv_heads, block_size, head_dim]")
-        .require_contiguous();
-    const std::int64_t blocks = memory.pages.shape()[0];
-    memory.pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
+    const DType page_type = check_pages(memory.pages, shape);
     return {.plan = memory.plan,
             .slots = memory.slots.longs(),
             .pages = memory.pages.data(),
-            .page_type = memory.pages.float_type(),
-            .num_blocks = blocks,
+            .page_type = page_type,
+            .num_blocks = memory.pages.shape()[0],
             .scale = static_cast<float>(memory.scale),
             .soft_cap = static_cast<float>(memory.soft_cap)};
 }

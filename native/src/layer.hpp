@@ -55,7 +55,7 @@ void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& 
 struct LayerAttention {
     std::shared_ptr<const AttentionPlan> plan;  // of all tokens, in their order
     std::span<const std::int64_t> slots;        // [tokens]; of their keys and values
-    void* pages;                                // [num_blocks, 2, kv_heads, block_size, head_dim]
+    void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim], or as in QuantizedPage
     DType page_type;
     std::int64_t num_blocks;
     float scale;

@@ -18,7 +18,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
-from tandem.models.weights import allocate_weights
+from tandem.models.weights import allocate_weights, torch_dtype
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import StreamedLayers, WeightPlacement
 from tandem.runtime.arena import Arena
@@ -51,6 +51,9 @@ class ToyPages:
 
     num_layers: int
     block_size: int
+    local_kv_heads: int = 1
+    head_dim: int = 1
+    code_bits: int = 0
 
     @property
     def page_shape(self) -> tuple[int, int, int, int]:
@@ -92,8 +95,10 @@ class TestEngine:
 @contextmanager
 def model_engine(model: Model, setup: Setup) -> Iterator[TestEngine]:
     """An engine over a real model's maths; closed at the end."""
-    page = KVPageSpec.of_model(model.spec, dtype=model.spec.dtype, block_size=setup.block_size)
-    machine = _machine(model, page, setup, model.dtype)
+    kv = setup.kv or model.spec.dtype
+    page = KVPageSpec.of_model(model.spec, dtype=kv, block_size=setup.block_size)
+    dtype = torch.uint8 if page.code_bits else torch_dtype(page.float_type)
+    machine = _machine(model, page, setup, dtype)
     layers = layer_runner(model, machine) if setup.executor == "host" else None
     spec = model.spec
     with _engine(machine, page, spec.num_layers, spec.vocab_size, setup, layers) as engine:

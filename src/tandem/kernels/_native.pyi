@@ -22,7 +22,15 @@ def attention(
     isa: str,
     sinks: Tensor | None = None,
 ) -> Task: ...
-def append(pool: Pool, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> Task: ...
+def append(
+    pool: Pool,
+    pages: Tensor,
+    k: Tensor,
+    v: Tensor,
+    slots: Tensor,
+    code_bits: int = 0,
+    block_size: int = 0,
+) -> Task: ...
 def apply_sinks(pool: Pool, out: Tensor, lse: Tensor, sinks: Tensor) -> Task: ...
 def copy_blocks(
     pool: Pool, source: Tensor, source_ids: Tensor, target: Tensor, target_ids: Tensor
@@ -102,6 +110,7 @@ class AttentionPlan:
         token_index: NDArray[np.int64] | None,
         num_threads: int,
         window: int = 0,
+        code_bits: int = 0,
     ) -> None: ...
     @property
     def num_tokens(self) -> int: ...

@@ -80,8 +80,8 @@ class CompiledKernels:
         return slots
 
     def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
-        """Rounded to the pages' element type."""
-        append_now(self._pool, pages, k, v, planned)
+        """Rounded to the pages' element type, or quantized."""
+        append_now(self._pool, pages, k, v, planned, self._shape)
 
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor

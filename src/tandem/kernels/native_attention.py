@@ -72,6 +72,7 @@ class NativeBatch:
             token_index=attention.token_index,
             num_threads=num_threads,
             window=window,
+            code_bits=shape.code_bits,
         )
         return NativeBatch(plan, shape, heads)
 
@@ -89,7 +90,7 @@ class NativeBatch:
 def submit_attention(
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    pages: Tensor,  # one layer of pages of `batch.shape`; contiguous
     batch: NativeBatch,
     scale: float,
     *,
@@ -117,7 +118,7 @@ def submit_attention(
 def paged_attention(
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    pages: Tensor,  # one layer of pages of `batch.shape`; contiguous
     batch: NativeBatch,
     scale: float,
     *,
@@ -145,7 +146,7 @@ def attend_into(
     result: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; float32, contiguous
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    pages: Tensor,  # one layer of pages of `batch.shape`; contiguous
     batch: NativeBatch,
     scale: float,
     *,

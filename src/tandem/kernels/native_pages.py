@@ -9,6 +9,7 @@ from torch import Tensor
 from tandem.kernels import _native
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_pool import NativePool, Pending, SignalPoint
+from tandem.kernels.pages import PageShape
 
 
 def append_kv(
@@ -37,18 +38,20 @@ def append_kv(
 
 def append_now(
     pool: NativePool,
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous, written in place
+    pages: Tensor,  # one layer of pages of `shape`; contiguous, written in place
     k: Tensor,  # [t, kv_heads, head_dim]; a token's heads contiguous
     v: Tensor,  # [t, kv_heads, head_dim]; likewise, of the same element type
     slots: Tensor,  # int64 [t]; each slot at most once
+    shape: PageShape,
 ) -> None:
-    """`append_kv`, to its end, the calling thread taking part.
+    """`append_kv`, or quantization, to its end, the calling thread taking part.
 
     Raises:
         ValueError: tensors that do not fit each other, or a slot that does not exist; nothing was
             written.
     """
-    task = _native.append(pool.handle, pages, k, v, slots)
+    bits, size = shape.code_bits, shape.block_size
+    task = _native.append(pool.handle, pages, k, v, slots, bits, size)
     task.run()
 
 

@@ -70,7 +70,7 @@ class NativeStages:
         """`pre`, append, attention over one tier's pages, `post`, in one call.
 
         Args:
-            pages: the layer's, `[num_blocks, 2, kv_heads, block_size, head_dim]`.
+            pages: the layer's, as the plan was made for.
             slots: int64 [T]; where the tokens' keys and values go.
             plan: of all T tokens' attention.
         """

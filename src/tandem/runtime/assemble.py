@@ -75,7 +75,7 @@ def build_machine(
         page,
         {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
-        torch_dtype(page.dtype),
+        torch.uint8 if page.code_bits else torch_dtype(page.float_type),
         pin=pin,
     )
     arena = Arena(sizes.workspace_bytes)

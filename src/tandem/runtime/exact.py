@@ -13,8 +13,8 @@ from tandem.plan.events import Event, Failed
 from tandem.plan.program import OpKind, Part, Queue, StepProgram
 from tandem.plan.templates import QKV, SLOTS, TOKENS
 from tandem.runtime.executor import Rank
-from tandem.runtime.kv_store import PAGE_POISON
 from tandem.runtime.machine import Machine
+from tandem.runtime.poison import poison_blocks, poison_slots
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 
@@ -150,14 +150,14 @@ class ExactExecutor:
         elif op.part is Part.PAGES:
             transfer = context.pages[(op.queue, op.ordinal)]
             target = machine.kv.all_layers(transfer.target, op.queue)
-            target[:, transfer.target_blocks.tolist()] = PAGE_POISON
+            poison_blocks(target, transfer.target_blocks.tolist(), machine.kv.page)
 
     def _poison_slots(self, running: Running, active: tuple[int, ...]) -> None:
         op = running.op
         tier = op.tier if op.tier is not None else Tier.DEVICE
-        pages = self._machine.kv.layer(tier, op.layer, op.queue)
-        block_size = pages.shape[-2]
+        kv = self._machine.kv
+        pages = kv.layer(tier, op.layer, op.queue)
         for index in active:
             slots = running.context.lanes[index].tiers[tier].slots
             if slots is not None:
-                pages[slots // block_size, :, :, slots % block_size] = PAGE_POISON
+                poison_slots(pages, slots, kv.page)

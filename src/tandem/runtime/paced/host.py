@@ -75,7 +75,7 @@ class PacedHost:
         self, model: ModelSpec, page: KVPageSpec, blocks: int, aliasing: Aliasing, seed: int
     ) -> None:
         self._heads, self._kv_heads, self._dim = model.num_heads, model.num_kv_heads, model.head_dim
-        self._dtype = page.dtype
+        self._dtype = page.float_type
         self._random = np.random.Generator(np.random.SFC64(seed))
         shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
         reference = ReferenceKernels(torch.device("cpu"), shape, model.attention_scale)
