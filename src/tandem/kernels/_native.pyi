@@ -176,6 +176,11 @@ class Layer:
         qkv: Tensor,
     ) -> None: ...
     def post(self, pool: Pool, isa: str, attention: Tensor, residual: Tensor) -> None: ...
+
+class LayerStack:
+    def __init__(self, layers: list[Layer]) -> None: ...
+    @property
+    def scratch_token_bytes(self) -> int: ...
     def run(
         self,
         pool: Pool,
@@ -185,7 +190,8 @@ class Layer:
         sin: Tensor | None,
         pages: Tensor,
         slots: Tensor,
-        plan: AttentionPlan,
+        decode: AttentionPlan | None,
+        prefill: PrefillPlan | None,
         scale: float,
         soft_cap: float = 0.0,
     ) -> None: ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tandem.kernels import _native
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attend_into
 from tandem.kernels.native_pages import append_now, copy_now
@@ -24,6 +25,20 @@ class SplitBatch:
     decode: NativeBatch | None
     prefill: NativeBatch | None
     num_tokens: int
+
+    @property
+    def decode_plan(self) -> _native.AttentionPlan | None:
+        """Of the first tokens; None if there are none."""
+        plan = None if self.decode is None else self.decode.plan
+        assert not isinstance(plan, _native.PrefillPlan)
+        return plan
+
+    @property
+    def prefill_plan(self) -> _native.PrefillPlan | None:
+        """Of the tokens after those; None if there are none."""
+        plan = None if self.prefill is None else self.prefill.plan
+        assert not isinstance(plan, _native.AttentionPlan)
+        return plan
 
 
 class CompiledKernels:

@@ -110,7 +110,7 @@ def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
 
     if not isinstance(machine.runner.kernels[Tier.DEVICE], CompiledKernels):
         return None
-    return LayerRunner(model.native, machine.kv, machine.buffers)
+    return LayerRunner(model.native, machine.kv, machine.buffers, machine.arena)
 
 
 def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled:

@@ -7,7 +7,7 @@ import torch
 
 from tandem.devices.signal import Signal
 from tandem.plan.events import Event, StepRetired
-from tandem.plan.program import LaneSlot, OpKind, Queue, StepProgram
+from tandem.plan.program import LaneSlot, OpKind, ProgramOp, Queue, StepProgram
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.kv_store import KVStore
@@ -75,9 +75,15 @@ class Machine:
 
     def report(self, running: Running) -> list[Event]:
         """What a completed operation tells the scheduler; once, in an order that causes allow."""
-        context = running.context
-        events = self.runner.events(running)
-        context.remaining -= 1
+        return self.report_all((running.op,), running.context)
+
+    def report_all(self, ops: tuple[ProgramOp, ...], context: ProgramContext) -> list[Event]:
+        """`report` of the accelerator's operations that completed together."""
+        events: list[Event] = []
+        for op in ops:
+            if op.event is not None:
+                events += self.runner.events(Running(op, context))
+        context.remaining -= len(ops)
         if context.remaining == 0:
             events.append(StepRetired(context.program.step_id))
         return events
