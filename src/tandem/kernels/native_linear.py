@@ -3,6 +3,7 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -110,7 +111,7 @@ def submit_linear(
     end: LinearEnd = LinearEnd.STORE,
     activation: Activation = Activation.NONE,
     *,
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[Tensor]:
     """Start `linear_into` once `after` is reached, and raise `then` at its end, without Python.

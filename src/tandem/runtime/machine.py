@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +16,9 @@ from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.program_context import ContextCache, ProgramContext
 from tandem.runtime.running import Running
 
+if TYPE_CHECKING:
+    from tandem.runtime.host_tasks import HostTasks
+
 
 @dataclass(slots=True)
 class Machine:
@@ -24,6 +28,8 @@ class Machine:
         cohort_signals: per cohort, the number of its host attentions that have completed.
         submitted: operations ever given to each queue.
         op_bytes: accelerator memory that an operation takes while it runs.
+        host_tasks: makes the CPU queue's operations tasks of native threads; None: they run on the
+            thread that executes them.
     """
 
     device: torch.device
@@ -36,6 +42,7 @@ class Machine:
     cohort_signals: dict[int, Signal] = field(default_factory=dict)
     submitted: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
 
+    host_tasks: "HostTasks | None" = None
     op_bytes: Callable[[Running], int] = field(default=lambda running: 0)
 
     def begin(self, running: Running) -> None:

@@ -21,7 +21,7 @@ if not native.available():
 from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch, rows_of
 from tandem.kernels.native_linear import Activation, NativeLinear
-from tandem.kernels.native_pages import append_now
+from tandem.kernels.native_pages import append_kv
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
 from tandem.models.native_stages import NativeStages
@@ -98,7 +98,7 @@ def test_all_layers_are_their_stages_and_the_attention_between(rows: slice) -> N
         assert parts.q is not None
         assert parts.k is not None
         assert parts.v is not None
-        append_now(POOL, theirs[layer], parts.k, parts.v, slots)
+        append_kv(POOL, theirs[layer], parts.k, parts.v, slots).wait()
         parts.finish_attention(kernels.attend(parts.q, theirs[layer], batch).out)
         model.run(model.stages.post, layer, parts)
 

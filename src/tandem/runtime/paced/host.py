@@ -1,7 +1,7 @@
 """The host tier of the paced emulator: real pages of random bytes, and real work on them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.models.weights import torch_dtype
 from tandem.plan.binding import LaneBinding
-from tandem.plan.program import LaneSlot, OpKind, ProgramOp
-from tandem.runtime.lane_context import TierContext, make_context
+from tandem.plan.program import OpKind, ProgramOp
+from tandem.runtime.lane_context import TierContext, make_tier_context
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
@@ -87,13 +87,8 @@ class PacedHost:
 
     def prepare(self, binding: LaneBinding) -> TierContext:
         """What a lane's operations need; made once per lane and step on the submitting thread."""
-        tier = Tier.HOST
-        hosted = replace(
-            binding,
-            attention={t: part for t, part in binding.attention.items() if t is tier},
-            append={t: part for t, part in binding.append.items() if t is tier},
-        )
-        context = make_context(LaneSlot(hosted), torch.device("cpu"), self._kernels).tiers[tier]
+        kernels = self._kernels[Tier.HOST]
+        context = make_tier_context(binding, Tier.HOST, torch.device("cpu"), kernels)
         # Values leave the accelerator in the order of selection; here any will do.
         tokens = binding.num_tokens
         if len(self._queries) < tokens:
