@@ -112,10 +112,9 @@ void bind_layer(nb::module_& module) {
         .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());
     nb::class_<HostLayerStack>(module, "LayerStack")
         .def(nb::init<std::vector<std::shared_ptr<HostLayer>>>(), "layers"_a)
-        .def_prop_ro("scratch_token_bytes",
-                     [](const HostLayerStack& self) {
-                         return layer_scratch_bytes(self.weights().front());
-                     })
+        .def_prop_ro(
+            "scratch_token_bytes",
+            [](const HostLayerStack& self) { return layer_scratch_bytes(self.weights().front()); })
         .def("run", &run_stack, "pool"_a, "isa"_a, "residual"_a.noconvert(),
              "cos"_a.noconvert().none(), "sin"_a.noconvert().none(), "pages"_a.noconvert(),
              "slots"_a.noconvert(), "decode"_a.none(), "prefill"_a.none(), "scale"_a,

@@ -43,9 +43,8 @@ StepAttention HostLayerStack::attention(const StepArrays& arrays, std::int64_t t
             "the plans are for different block sizes");
     const std::int64_t planned =
         step.decode_tokens() + (arrays.prefill ? arrays.prefill->num_tokens : 0);
-    require(planned == tokens,
-            "the plans are for " + std::to_string(planned) + " tokens, not " +
-                std::to_string(tokens));
+    require(planned == tokens, "the plans are for " + std::to_string(planned) + " tokens, not " +
+                                   std::to_string(tokens));
     step.slots = arrays.slots.require_shape({tokens}).require_contiguous().longs();
     const View& pages = arrays.pages;
     pages.require_dimensions(6, "[layers, num_blocks, 2, kv_heads, block_size, head_dim]")

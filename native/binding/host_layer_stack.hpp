@@ -12,8 +12,8 @@ namespace tandem {
 
 // What a step's attention reads and writes, in arrays of Python.
 struct StepArrays {
-    const View& pages;  // [layers, num_blocks, ...]
-    const View& slots;  // [tokens]
+    const View& pages;                            // [layers, num_blocks, ...]
+    const View& slots;                            // [tokens]
     std::shared_ptr<const AttentionPlan> decode;  // may be null, but not both
     std::shared_ptr<const PrefillPlan> prefill;
     double scale;

@@ -30,6 +30,7 @@
 #include "prefill.hpp"
 #include "prefill_plan.hpp"
 #include "read_probe.hpp"
+#include "spin_probe.hpp"
 #include "task.hpp"
 #include "waiting.hpp"
 
@@ -290,6 +291,8 @@ NB_MODULE(_native, module) {
         "name"_a);
     module.def("default_num_threads", &tandem::default_num_threads, "root"_a = "/");
     module.def("read_seconds", &tandem::read_seconds, "pool"_a, "array"_a.noconvert());
+    module.def("spin_round_trips", &tandem::spin_round_trips, "rounds"_a,
+               nanobind::call_guard<nanobind::gil_scoped_release>());
     tandem::bind_signal(module);
     tandem::bind_pool(module);
     tandem::bind_work(module);

@@ -24,7 +24,7 @@ class Task {
 
     void submit(const Points& after, const Point& then);
     bool cancel();  // false if it has begun, or was never submitted
-    void run();  // to its end, the calling thread taking part
+    void run();     // to its end, the calling thread taking part
     bool wait(std::optional<double> timeout_s);
     const Job& job() const { return *job_; }
 

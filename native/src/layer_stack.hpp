@@ -17,7 +17,7 @@ struct StepAttention {
     std::shared_ptr<const AttentionPlan> decode;  // of the first tokens; null: there are none
     std::shared_ptr<const PrefillPlan> prefill;   // of the tokens after those; null: likewise
     std::span<const std::int64_t> slots;          // [tokens]; of their keys and values
-    void* pages;               // of the first layer, [num_blocks, 2, kv_heads, block_size, head_dim]
+    void* pages;  // of the first layer, [num_blocks, 2, kv_heads, block_size, head_dim]
     std::int64_t layer_bytes;  // from a layer's pages to the next one's
     DType page_type;
     std::int64_t num_blocks;

@@ -67,7 +67,7 @@ class Pool {
     void work(int cpu);
     void idle(std::unique_lock<std::mutex>& lock);
     void enqueue(Job& job, const Conditions& after, SignalPoint then);  // under the mutex
-    void unlink(Job* before, Job& job);                                    // under the mutex
+    void unlink(Job* before, Job& job);                                 // under the mutex
     Claim claim(Job* only = nullptr);  // under the mutex; of one job: by a thread outside the pool
     bool any_ready() const;            // under the mutex
     void watch(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point spin_end);

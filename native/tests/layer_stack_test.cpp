@@ -107,8 +107,8 @@ void run_stack(Random& random, Pool& pool, Isa isa) {
     const std::unique_ptr<float[]> pages(new float[layers.size() * layer_floats]());
     StepAttention attention{
         .decode = step.plan<AttentionPlan>(heads, 0, step.num_short, pool.num_threads()),
-        .prefill = step.plan<PrefillPlan>(heads, step.num_short, step.lengths.size(),
-                                          pool.num_threads()),
+        .prefill =
+            step.plan<PrefillPlan>(heads, step.num_short, step.lengths.size(), pool.num_threads()),
         .slots = step.slots,
         .pages = pages.get(),
         .layer_bytes = static_cast<std::int64_t>(layer_floats * sizeof(float)),

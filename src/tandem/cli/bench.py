@@ -27,6 +27,7 @@ def bench_app() -> typer.Typer:
     app.command()(kernels)
     app.command()(prefill)
     app.command()(copies)
+    app.command()(pool)
     app.command()(paced)
     return app
 
@@ -88,6 +89,18 @@ def copies(
 
     config = suite.quick() if quick else suite.full()
     _finish(suite.SUITE, machine, suite.run_copies(config, _report), json_path)
+
+
+def pool(
+    json_path: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A second.")] = False,
+) -> None:
+    """How long work for the CPU's threads waits until it begins, and until its end is known."""
+    machine = _start(json_path)
+    from tandem.bench import pool as suite
+
+    config = suite.quick() if quick else suite.full()
+    _finish(suite.SUITE, machine, suite.run_pool(config, _report), json_path)
 
 
 def paced(
