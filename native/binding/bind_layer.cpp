@@ -3,13 +3,17 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "arrays.hpp"
 #include "host_layer.hpp"
+#include "host_layer_stack.hpp"
 #include "pool.hpp"
 
 namespace tandem {
@@ -18,7 +22,8 @@ namespace {
 using namespace nb::literals;
 
 using PoolPointer = std::shared_ptr<Pool>;
-using PlanPointer = std::shared_ptr<AttentionPlan>;
+using DecodePointer = std::shared_ptr<AttentionPlan>;
+using PrefillPointer = std::shared_ptr<PrefillPlan>;
 using Angles = std::optional<ReadOnlyArray>;
 
 void pre(const HostLayer& layer, const PoolPointer& pool, const std::string& isa,
@@ -46,17 +51,19 @@ void post(const HostLayer& layer, const PoolPointer& pool, const std::string& is
     run_post(workers, layer.view(), tokens, from, to);
 }
 
-void whole(const HostLayer& layer, const PoolPointer& pool, const std::string& isa,
-           const Array& residual, const Angles& cos, const Angles& sin, const Array& pages,
-           const ReadOnlyArray& slots, const PlanPointer& plan, double scale, double soft_cap) {
+void run_stack(const HostLayerStack& stack, const PoolPointer& pool, const std::string& isa,
+               const Array& residual, const Angles& cos, const Angles& sin, const Array& pages,
+               const ReadOnlyArray& slots, const DecodePointer& decode,
+               const PrefillPointer& prefill, double scale, double soft_cap) {
     const View stream("residual", residual), page("pages", pages), slot("slots", slots);
-    const std::int64_t tokens = layer.tokens_of(stream);
-    const Rotation rotation = layer.rotation(cos, sin, tokens);
-    const LayerAttention attention = layer.attention({page, slot, plan, scale, soft_cap}, tokens);
+    const std::int64_t tokens = stack.layer().tokens_of(stream);
+    const Rotation rotation = stack.layer().rotation(cos, sin, tokens);
+    const StepAttention attention =
+        stack.attention({page, slot, decode, prefill, scale, soft_cap}, tokens);
     float* in_place = stream.floats();
     const Workers workers{*pool, choose_isa(isa)};
     nb::gil_scoped_release release;
-    run_layer(workers, layer.view(), rotation, attention, tokens, in_place);
+    run_layers(workers, stack.weights(), rotation, attention, tokens, in_place);
 }
 
 void normalize_rows(const PoolPointer& pool, const HostNorm& norm, const ReadOnlyArray& x,
@@ -102,10 +109,16 @@ void bind_layer(nb::module_& module) {
             "activation"_a, "gated"_a)
         .def("pre", &pre, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
              "sin"_a.noconvert().none(), "qkv"_a.noconvert())
-        .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert())
-        .def("run", &whole, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
-             "sin"_a.noconvert().none(), "pages"_a.noconvert(), "slots"_a.noconvert(), "plan"_a,
-             "scale"_a, "soft_cap"_a = 0.0);
+        .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());
+    nb::class_<HostLayerStack>(module, "LayerStack")
+        .def(nb::init<std::vector<std::shared_ptr<HostLayer>>>(), "layers"_a)
+        .def_prop_ro(
+            "scratch_token_bytes",
+            [](const HostLayerStack& self) { return layer_scratch_bytes(self.weights().front()); })
+        .def("run", &run_stack, "pool"_a, "isa"_a, "residual"_a.noconvert(),
+             "cos"_a.noconvert().none(), "sin"_a.noconvert().none(), "pages"_a.noconvert(),
+             "slots"_a.noconvert(), "decode"_a.none(), "prefill"_a.none(), "scale"_a,
+             "soft_cap"_a = 0.0);
     module.def("normalize", &normalize_rows, "pool"_a, "norm"_a, "x"_a.noconvert(),
                "y"_a.noconvert());
 }

@@ -94,24 +94,4 @@ Rotation HostLayer::rotation(const std::optional<ReadOnlyArray>& cos,
     return {angles("cos", *cos, tokens, dim), angles("sin", *sin, tokens, dim)};
 }
 
-LayerAttention HostLayer::attention(const LayerPages& memory, std::int64_t tokens) const {
-    const AttentionShape& shape = memory.plan->shape;
-    const HeadShape& heads = view_.heads;
-    require(shape.heads == heads.heads && shape.kv_heads == heads.kv_heads &&
-                shape.head_dim == heads.head_dim,
-            "the plan is for other heads than the layer's");
-    require(memory.plan->num_tokens == tokens && memory.plan->num_queries_needed <= tokens,
-            "the plan is for " + std::to_string(memory.plan->num_tokens) + " tokens, not " +
-                std::to_string(tokens));
-    memory.slots.require_shape({tokens}).require_contiguous();
-    const DType page_type = check_pages(memory.pages, shape);
-    return {.plan = memory.plan,
-            .slots = memory.slots.longs(),
-            .pages = memory.pages.data(),
-            .page_type = page_type,
-            .num_blocks = memory.pages.shape()[0],
-            .scale = static_cast<float>(memory.scale),
-            .soft_cap = static_cast<float>(memory.soft_cap)};
-}
-
 }  // namespace tandem

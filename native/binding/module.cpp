@@ -31,6 +31,7 @@
 #include "prefill.hpp"
 #include "prefill_plan.hpp"
 #include "read_probe.hpp"
+#include "spin_probe.hpp"
 #include "task.hpp"
 #include "waiting.hpp"
 
@@ -183,6 +184,19 @@ std::unique_ptr<Task> merge_task(const PoolPointer& pool, const ReadOnlyArray& o
         std::make_unique<MergeJob>(memory, pool->num_threads()));
 }
 
+// For what only has to wait and to signal.
+class Nothing final : public Job {
+  public:
+    Nothing() : Job(1) {}
+
+  private:
+    void run_part(int) override {}
+};
+
+std::unique_ptr<Task> nothing_task(const PoolPointer& pool) {
+    return std::make_unique<Task>(pool, std::vector<nb::object>{}, std::make_unique<Nothing>());
+}
+
 // Seconds that the pool's threads took to read all of the array once.
 double read_seconds(const PoolPointer& pool, const ReadOnlyArray& array) {
     constexpr int kPartsPerThread = 8;
@@ -256,12 +270,14 @@ void bind_work(nb::module_& module) {
     bind_attention<AttentionJob, AttentionPlan>(module, "AttentionPlan");
     bind_attention<PrefillJob, PrefillPlan>(module, "PrefillPlan");
     nb::class_<Task>(module, "Task")
-        .def("submit", &Task::submit, "after"_a.none() = nb::none(), "then"_a.none() = nb::none())
+        .def("submit", &Task::submit, "after"_a = Points{}, "then"_a.none() = nb::none())
+        .def("cancel", &Task::cancel)
         .def("run", &Task::run)
         .def("wait", &Task::wait, "timeout_s"_a = nb::none())
         .def_prop_ro("done", [](const Task& self) { return self.job().done(); })
         .def_prop_ro("start_ns", [](const Task& self) { return self.job().start_ns(); })
         .def_prop_ro("end_ns", [](const Task& self) { return self.job().end_ns(); });
+    module.def("nothing", &nothing_task, "pool"_a);
     module.def("append", &append_task, "pool"_a, "pages"_a.noconvert(), "k"_a.noconvert(),
                "v"_a.noconvert(), "slots"_a.noconvert(), "code_bits"_a = 0, "block_size"_a = 0);
     module.def("merge", &merge_task, "pool"_a, "out_a"_a.noconvert(), "lse_a"_a.noconvert(),
@@ -281,6 +297,8 @@ NB_MODULE(_native, module) {
         "name"_a);
     module.def("default_num_threads", &tandem::default_num_threads, "root"_a = "/");
     module.def("read_seconds", &tandem::read_seconds, "pool"_a, "array"_a.noconvert());
+    module.def("spin_round_trips", &tandem::spin_round_trips, "rounds"_a,
+               nanobind::call_guard<nanobind::gil_scoped_release>());
     tandem::bind_signal(module);
     tandem::bind_pool(module);
     tandem::bind_work(module);

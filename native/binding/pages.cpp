@@ -3,20 +3,40 @@
 #include "quantized_page.hpp"
 
 namespace tandem {
+namespace {
 
-DType check_pages(const View& pages, const AttentionShape& shape) {
+// `before`: sizes of the dimensions before the blocks', and what they mean.
+DType check(const View& pages, const AttentionShape& shape, Sizes before,
+            const std::string& meaning) {
+    const std::size_t at = before.size();
+    const auto expect = [&](const Sizes& page, const std::string& page_meaning) {
+        pages.require_dimensions(at + 1 + page.size(),
+                                 "[" + meaning + "num_blocks, " + page_meaning + "]");
+        Sizes expected = before;
+        expected.push_back(pages.shape()[at]);
+        expected.insert(expected.end(), page.begin(), page.end());
+        pages.require_shape(expected).require_contiguous();
+    };
     if (shape.code_bits == 0) {
-        pages.require_dimensions(5, "[num_blocks, 2, kv_heads, block_size, head_dim]");
-        const std::int64_t blocks = pages.shape()[0];
-        pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
-        return pages.require_contiguous().float_type();
+        expect({2, shape.kv_heads, shape.block_size, shape.head_dim},
+               "2, kv_heads, block_size, head_dim");
+        return pages.float_type();
     }
     const QuantizedPage layout{shape.code_bits, shape.kv_heads, shape.block_size, shape.head_dim};
     layout.check();
-    pages.require_dimensions(2, "[num_blocks, page_bytes]");
-    pages.require_shape({pages.shape()[0], layout.page_bytes()});
-    pages.require_contiguous().require_bytes();
+    expect({layout.page_bytes()}, "page_bytes");
+    pages.require_bytes();
     return shape.code_bits == 8 ? DType::kInt8 : DType::kInt4;
+}
+
+}  // namespace
+
+DType check_pages(const View& pages, const AttentionShape& shape) {
+    return check(pages, shape, {}, "");
+}
+
+DType check_layers_pages(const View& pages, const AttentionShape& shape, std::int64_t layers) {
+    return check(pages, shape, {layers}, "layers, ");
 }
 
 }  // namespace tandem

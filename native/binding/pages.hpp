@@ -13,4 +13,7 @@ namespace tandem {
 // Throws std::invalid_argument if they are not of that shape, or the shape cannot be quantized.
 DType check_pages(const View& pages, const AttentionShape& shape);
 
+// Likewise of so many layers' pages, [layers, ...].
+DType check_layers_pages(const View& pages, const AttentionShape& shape, std::int64_t layers);
+
 }  // namespace tandem

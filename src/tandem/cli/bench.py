@@ -28,6 +28,7 @@ def bench_app() -> typer.Typer:
     app.command()(prefill)
     app.command()(copies)
     app.command()(linear)
+    app.command()(pool)
     app.command()(paced)
     return app
 
@@ -106,6 +107,18 @@ def linear(
 
     config = suite.quick(only) if quick else suite.full(only)
     _finish(suite.SUITE, machine, suite.run_linear(config, _report), json_path)
+
+
+def pool(
+    json_path: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A second.")] = False,
+) -> None:
+    """How long work for the CPU's threads waits until it begins, and until its end is known."""
+    machine = _start(json_path)
+    from tandem.bench import pool as suite
+
+    config = suite.quick() if quick else suite.full()
+    _finish(suite.SUITE, machine, suite.run_pool(config, _report), json_path)
 
 
 def paced(

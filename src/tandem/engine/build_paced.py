@@ -176,7 +176,7 @@ def _executor(
     page, blocks = memory.page, memory.plan.host_blocks
     aliasing = _aliasing(page, blocks, options)
     truth = PacedTruth(spec, page, hardware, options.perturbation)
-    host = PacedHost(spec, page, blocks, aliasing, options.seed)
+    host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
     return PacedExecutor(
         PacedCosts(spec, page, truth, host),

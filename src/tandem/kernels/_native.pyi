@@ -1,5 +1,6 @@
 """Types of the compiled extension (`native/binding/module.cpp`)."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 import numpy as np
@@ -10,6 +11,7 @@ def isa_names() -> list[str]: ...
 def choose_isa(name: str) -> str: ...
 def default_num_threads(root: str = "/") -> int: ...
 def read_seconds(pool: Pool, array: Tensor) -> float: ...
+def spin_round_trips(rounds: int) -> list[int]: ...
 def attention(
     pool: Pool,
     plan: AttentionPlan | PrefillPlan,
@@ -22,6 +24,7 @@ def attention(
     isa: str,
     sinks: Tensor | None = None,
 ) -> Task: ...
+def nothing(pool: Pool) -> Task: ...
 def append(
     pool: Pool,
     pages: Tensor,
@@ -150,9 +153,10 @@ class Task:
     def end_ns(self) -> int: ...
     def submit(
         self,
-        after: tuple[Signal, int] | None = None,
+        after: Sequence[tuple[Signal, int]] = (),
         then: tuple[Signal, int] | None = None,
     ) -> None: ...
+    def cancel(self) -> bool: ...
     def run(self) -> None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
 
@@ -186,6 +190,11 @@ class Layer:
         qkv: Tensor,
     ) -> None: ...
     def post(self, pool: Pool, isa: str, attention: Tensor, residual: Tensor) -> None: ...
+
+class LayerStack:
+    def __init__(self, layers: list[Layer]) -> None: ...
+    @property
+    def scratch_token_bytes(self) -> int: ...
     def run(
         self,
         pool: Pool,
@@ -195,7 +204,8 @@ class Layer:
         sin: Tensor | None,
         pages: Tensor,
         slots: Tensor,
-        plan: AttentionPlan,
+        decode: AttentionPlan | None,
+        prefill: PrefillPlan | None,
         scale: float,
         soft_cap: float = 0.0,
     ) -> None: ...

@@ -6,6 +6,7 @@ can; prefill, for any others, multiplies as fast as it can.
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,7 +97,7 @@ def submit_attention(
     *,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,  # [heads] float32; see `paged_attention`
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[AttentionOutput]:
     """Start attention once `after` is reached, and raise `then` at its end, without Python.
@@ -108,9 +109,7 @@ def submit_attention(
         ValueError: tensors that do not fit the batch; nothing was started.
     """
     result = _empty_result(batch)
-    task = _native.attention(
-        pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa, sinks
-    )
+    task = attention_task(result, pool, q, pages, batch, scale, soft_cap=soft_cap, sinks=sinks)
     task.submit(after, then)
     return Pending(task, result)
 
@@ -138,11 +137,11 @@ def paged_attention(
         ValueError: tensors that do not fit the batch.
     """
     result = _empty_result(batch)
-    attend_into(result, pool, q, pages, batch, scale, soft_cap=soft_cap, sinks=sinks)
+    attention_task(result, pool, q, pages, batch, scale, soft_cap=soft_cap, sinks=sinks).run()
     return result
 
 
-def attend_into(
+def attention_task(
     result: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; float32, contiguous
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
@@ -152,16 +151,15 @@ def attend_into(
     *,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,  # [heads] float32
-) -> None:
-    """`paged_attention` into given memory.
+) -> _native.Task:
+    """Attention into given memory, still to be run or submitted.
 
     Raises:
         ValueError: tensors that do not fit the batch.
     """
-    task = _native.attention(
+    return _native.attention(
         pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa, sinks
     )
-    task.run()
 
 
 def attend_once(

@@ -3,6 +3,7 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -122,7 +123,7 @@ def submit_linear(
     activation: Activation = Activation.NONE,
     *,
     int8_activations: bool = False,
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[Tensor]:
     """Start `linear_into` once `after` is reached, and raise `then` at its end, without Python.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tandem.kernels import _native
+from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
 from tandem.models.layer_state import LayerState, taken
@@ -38,6 +39,7 @@ class NativeStages:
         if spec.rope is not None:
             self._frequencies = inverse_frequencies(spec.rope, spec.head_dim)
         self._layers = [_layer(spec, modules) for modules in weights.layers]
+        self._stack = _native.LayerStack(self._layers)
         self._final_norm = _norm(spec, weights.outer["final_norm"])
         self._head = _linear(weights.outer["head"])
 
@@ -59,23 +61,31 @@ class NativeStages:
         self._layers[layer].post(self.pool.handle, self.pool.isa, attention, state.residual)
         state.q = state.k = state.v = state.attention = None
 
-    def run_layer(
-        self,
-        layer: int,
-        state: LayerState,
-        pages: Tensor,
-        slots: Tensor,
-        plan: _native.AttentionPlan,
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model."""
+        return len(self._layers)
+
+    @property
+    def scratch_token_bytes(self) -> int:
+        """What `run_layers` takes per token while it runs."""
+        return self._stack.scratch_token_bytes
+
+    def run_layers(
+        self, state: LayerState, pages: Tensor, slots: Tensor, batch: SplitBatch
     ) -> None:
-        """`pre`, append, attention over one tier's pages, `post`, in one call.
+        """Of every layer `pre`, append, attention over one tier's pages, `post`; all in one call.
 
         Args:
-            pages: the layer's, as the plan was made for.
+            pages: of all layers, `[layers, ...]` before what the plans were made for.
             slots: int64 [T]; where the tokens' keys and values go.
-            plan: of all T tokens' attention.
+            batch: of all T tokens' attention.
+
+        Raises:
+            ValueError: slots, blocks or tokens that do not exist; nothing was written.
         """
         cos, sin = self.rotation(state)
-        self._layers[layer].run(
+        self._stack.run(
             self.pool.handle,
             self.pool.isa,
             state.residual,
@@ -83,7 +93,8 @@ class NativeStages:
             sin,
             pages,
             slots,
-            plan,
+            batch.decode_plan,
+            batch.prefill_plan,
             self._spec.attention_scale,
         )
 

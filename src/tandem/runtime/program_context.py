@@ -1,12 +1,13 @@
 """What is known about a submitted program while its operations run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.plan.program import PageTransfer, ProgramOp, Queue, StepProgram
 from tandem.runtime.lane_context import LaneContext, make_context
+from tandem.runtime.staging import StagingShape
 from tandem.spec.tier import Tier
 
 
@@ -42,9 +43,12 @@ class ProgramContext:
 class ContextCache:
     """Makes contexts; a cohort's is made once per token and shared by its sweeps."""
 
-    def __init__(self, device: torch.device, kernels: dict[Tier, TierKernels]) -> None:
+    def __init__(
+        self, device: torch.device, kernels: dict[Tier, TierKernels], staging: StagingShape
+    ) -> None:
         self._device = device
         self._kernels = kernels
+        self._staging = staging
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
 
@@ -67,18 +71,11 @@ class ContextCache:
     def _lane(self, program: StepProgram, index: int) -> LaneContext:
         slot = program.lanes[index]
         if slot.cohort_id == 0:
-            return make_context(slot, self._device, self._kernels)
+            return make_context(slot, self._device, self._kernels, self._staging)
         known = self._cohorts.get(slot.cohort_id)
         if known is not None and known.slot.binding is slot.binding:
-            return LaneContext(
-                slot,
-                known.token_ids,
-                known.token_rows,
-                known.positions,
-                known.logits_index,
-                known.tiers,
-            )
-        made = make_context(slot, self._device, self._kernels)
+            return replace(known, slot=slot)
+        made = make_context(slot, self._device, self._kernels, self._staging)
         self._cohorts[slot.cohort_id] = made
         return made
 

@@ -150,7 +150,7 @@ def test_it_waits_for_its_signal() -> None:
     pool, gate, end = NativePool(2), Signal(), Signal()
     case = make_linear("float16", 9, 40)
     x, y = torch.randn(2, 40), torch.zeros(2, 9)
-    pending = submit_linear(y, pool, case.native, x, after=(gate, 1), then=(end, 1))
+    pending = submit_linear(y, pool, case.native, x, after=[(gate, 1)], then=(end, 1))
     assert not pending.wait(0.002)
     assert not bool(y.any())
     gate.set(1)

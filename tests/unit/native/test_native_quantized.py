@@ -16,8 +16,8 @@ from tandem.kernels.state import merge_states
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
+from tandem.kernels.compiled_kernels import CompiledKernels
 from tandem.kernels.native_attention import NativeBatch, paged_attention
-from tandem.kernels.native_pages import append_now
 from tandem.kernels.native_pool import NativePool
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
@@ -49,6 +49,17 @@ def attend(
     return paged_attention(
         pool, tier.query, tier.pages, batch, case.scale, soft_cap=soft_cap, sinks=sinks
     )
+
+
+def append_now(
+    pool: NativePool,
+    pages: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    slots: torch.Tensor,
+    shape: PageShape,
+) -> None:
+    CompiledKernels(pool, shape.kv_heads, shape, 1.0).append(pages, k, v, slots)
 
 
 def assert_exact(pool: NativePool, case: AttentionCase) -> None:

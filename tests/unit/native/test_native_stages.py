@@ -19,14 +19,15 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.kernels import _native
-from tandem.kernels.native_attention import NativeBatch
+from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch, rows_of
 from tandem.kernels.native_linear import Activation, NativeLinear
-from tandem.kernels.native_pages import append_now
+from tandem.kernels.native_pages import append_kv
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
 from tandem.models.native_stages import NativeStages
 
 SPEC = ModelSpec("llama", 64, 24, 2, 6, 2, 8, 40, 512, qk_norm=True, rope=RopeSpec())
+SHAPE = PageShape(SPEC.num_kv_heads, 4, SPEC.head_dim)
 POOL = NativePool(2)
 
 
@@ -61,42 +62,79 @@ def test_stages_equal_torch_s(spec: ModelSpec, tokens: int) -> None:
     torch.testing.assert_close(results[0].residual, results[1].residual, rtol=1e-5, atol=1e-5)
 
 
-def test_a_layer_is_its_stages_and_their_attention() -> None:
+STEP = TierAttention(  # two rows for the decode kernel, one for the prefill kernel
+    token_index=None,
+    query_start=np.array([0, 1, 4, 14], np.int32),
+    num_decode=1,
+    positions=np.array([8, 5, 6, 7, *range(2, 12)], np.int32),
+    block_table=np.array([[4, 0, 5], [1, 3, 9], [2, 6, 7]], np.int32),
+    block_index=None,
+)
+SLOTS = torch.tensor([20, 13, 14, 15, 10, 11, *range(24, 32)])
+
+
+def planned(rows: slice) -> SplitBatch:
+    """Some rows of `STEP`, as the kernels divide them."""
+    kernels = CompiledKernels(POOL, SPEC.num_heads, SHAPE, SPEC.attention_scale)
+    return kernels.plan(rows_of(STEP, rows.start, rows.stop))
+
+
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(0, 2), slice(2, 3)])
+def test_all_layers_are_their_stages_and_the_attention_between(rows: slice) -> None:
     _, model = models()
     assert model.native is not None
-    tokens, shape = 7, PageShape(SPEC.num_kv_heads, 4, SPEC.head_dim)
-    attention = TierAttention(
-        token_index=None,
-        query_start=np.array([0, 3, tokens], np.int32),
-        num_decode=0,
-        positions=np.array([0, 1, 2, 5, 6, 7, 8], np.int32),
-        block_table=np.array([[4, 0, 0], [1, 3, 0]], np.int32),
-        block_index=None,
-    )
-    slots = torch.tensor([16, 17, 18, 13, 14, 15, 0])
-    batch = NativeBatch.from_binding(attention, shape, SPEC.num_heads, 2)
-    pages = torch.randn(5, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
+    first, end = STEP.query_start[rows.start], STEP.query_start[rows.stop]
+    tokens, slots, batch = int(end - first), SLOTS[first:end], planned(rows)
+    assert (batch.decode is not None) == (rows.start == 0)
+    assert (batch.prefill is not None) == (rows.stop == 3)
+    pages = torch.randn(SPEC.num_layers, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
     ours, theirs = pages.clone(), pages.clone()
     whole, parts = state(tokens), state(tokens)
+    kernels = CompiledKernels(POOL, SPEC.num_heads, SHAPE, SPEC.attention_scale)
 
-    assert isinstance(batch.plan, _native.AttentionPlan)
-    model.native.run_layer(0, whole, ours, slots, batch.plan)
-    model.run(model.stages.pre, 0, parts)
-    assert parts.q is not None
-    assert parts.k is not None
-    assert parts.v is not None
-    append_now(POOL, theirs, parts.k, parts.v, slots)
-    out, lse = torch.empty(tokens, SPEC.num_heads, SPEC.head_dim), torch.empty(tokens, 6)
-    scale = SPEC.attention_scale
-    _native.attention(
-        POOL.handle, batch.plan, parts.q, theirs, out, lse, scale, 0.0, POOL.isa
-    ).run()
-    parts.finish_attention(out)
-    model.run(model.stages.post, 0, parts)
+    model.native.run_layers(whole, ours, slots, batch)
+    for layer in range(SPEC.num_layers):
+        model.run(model.stages.pre, layer, parts)
+        assert parts.q is not None
+        assert parts.k is not None
+        assert parts.v is not None
+        append_kv(POOL, theirs[layer], parts.k, parts.v, slots).wait()
+        parts.finish_attention(kernels.attend(parts.q, theirs[layer], batch).out)
+        model.run(model.stages.post, layer, parts)
 
     assert torch.equal(ours, theirs)
-    assert not torch.equal(ours, pages)
+    assert not torch.equal(ours[-1], pages[-1])
     assert torch.equal(whole.residual, parts.residual)
+
+
+def test_a_step_that_does_not_fit_is_refused_before_anything_is_written() -> None:
+    _, model = models()
+    native_stages, batch = model.native, planned(slice(0, 3))
+    assert native_stages is not None
+    pages = torch.randn(SPEC.num_layers, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
+    before, whole = pages.clone(), state(14)
+    residual = whole.residual.clone()
+    nothing = SplitBatch(None, None, 14)
+    for wrong_pages, slots, wrong_batch, message in (
+        (pages, SLOTS, nothing, "a step needs a plan"),
+        (pages, SLOTS[:-1], batch, "slots must have the shape"),
+        (pages, SLOTS + 1, batch, "slot 32 does not exist"),
+        (pages, SLOTS, planned(slice(0, 2)), "the plans are for 4 tokens, not 14"),
+        (pages[:-1], SLOTS, batch, "pages must have the shape"),
+        (pages[0], SLOTS, batch, "pages must be"),
+        (pages[:, ::2], SLOTS, batch, "pages must be contiguous"),
+        (pages.double(), SLOTS, batch, "pages must be float32, float16 or bfloat16"),
+        (pages[:, :7].clone(), SLOTS % 28, batch, "block 7"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            native_stages.run_layers(whole, wrong_pages, slots, wrong_batch)
+    assert torch.equal(pages, before)
+    assert torch.equal(whole.residual, residual)
+
+
+def test_layers_of_a_stack_must_agree() -> None:
+    with pytest.raises(ValueError, match="a stack needs layers"):
+        _native.LayerStack([])
 
 
 def test_the_head_norms_and_multiplies() -> None:
