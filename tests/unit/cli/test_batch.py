@@ -44,7 +44,7 @@ def test_both_kinds_of_request(batch: Batch, tmp_path: Path) -> None:
     )
     ran = batch()
     assert (ran.status, ran.out) == (0, "")
-    assert "2 lines answered, 0 failed" in ran.err
+    assert "2 answered, 0 failed" in ran.err
     found = results(tmp_path)
     completion, chat = (found[name]["response"]["body"] for name in "ab")
     assert completion["object"] == "text_completion"
@@ -66,7 +66,7 @@ def test_what_fails_is_told_by_the_exit_status(batch: Batch, tmp_path: Path) -> 
     write(tmp_path, request_line("good"), *(request_line(k, body=b) for k, b in bodies.items()))
     ran = batch()
     assert ran.status == 3
-    assert "1 lines answered, 6 failed" in ran.err
+    assert "1 answered, 6 failed" in ran.err
     found = results(tmp_path)
     statuses = {name: found[name]["response"]["status_code"] for name in bodies}
     assert statuses == {name: 404 if name == "other model" else 400 for name in bodies}
@@ -291,7 +291,7 @@ def test_a_bar_on_a_terminal(
 def test_the_summary() -> None:
     counts = Counts(1000, 2, 30_000, 50_000, 100.0)
     assert describe_counts(counts) == (
-        "1,000 lines answered, 2 failed; 30,000 prompt tokens, 50,000 output tokens, "
+        "1,000 answered, 2 failed; 30,000 prompt tokens, 50,000 output tokens, "
         "500.0 tokens/s, 0:01:40"
     )
 
