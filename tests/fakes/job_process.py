@@ -62,9 +62,9 @@ def _obey() -> None:
     for order in sys.stdin:
         pid = os.fork()
         if pid == 0:
+            _say(os.getpid())
             run_job(*json.loads(order))
             return
-        _say(pid)
         _say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
