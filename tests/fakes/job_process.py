@@ -45,7 +45,7 @@ async def _run(input_file: Path, output_file: Path, answerer: Any) -> None:
     facts = file.scan(no_progress)
     identity = {"input": facts.digest}
     with open_record(output_file, identity, lambda: os.urandom(8).hex(), time.monotonic) as record:
-        print("open", flush=True)
+        _say("open")
         runner = JobRunner(
             record,
             file.lines(record.mark),
@@ -58,14 +58,19 @@ async def _run(input_file: Path, output_file: Path, answerer: Any) -> None:
 
 
 def _obey() -> None:
-    print("ready", flush=True)
+    _say("ready")
     for order in sys.stdin:
         pid = os.fork()
         if pid == 0:
+            _say(os.getpid())
             run_job(*json.loads(order))
             return
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        _say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _say(news: object) -> None:
+    """A line at once, since parent and child share the output."""
+    os.write(sys.stdout.fileno(), f"{news}\n".encode())
 
 
 if __name__ == "__main__":

@@ -50,8 +50,10 @@ class Launcher:
         self._orders.write(json.dumps(order).encode() + b"\n")
         pid = int(self._news.readline())
         news = self._news.readline() if from_open else b"open\n"
-        if life_s is not None and not select.select([self._news], [], [], life_s)[0]:
-            os.kill(pid, signal.SIGKILL)
+        if life_s is not None:
+            has_news = bool(select.select([self._news], [], [], life_s)[0])
+            if not (has_news and from_open):  # the news may be that the files are open
+                os.kill(pid, signal.SIGKILL)
         while news == b"open\n":
             news = self._news.readline()
         return int(news)

@@ -69,7 +69,7 @@ def describe_counts(counts: "Counts") -> str:
     """What a job did, in one line."""
     rate = counts.num_output_tokens / counts.elapsed_s if counts.elapsed_s else 0.0
     return (
-        f"{counts.num_ok:,} lines answered, {counts.num_failed:,} failed; "
+        f"{counts.num_ok:,} answered, {counts.num_failed:,} failed; "
         f"{counts.num_prompt_tokens:,} prompt tokens, {counts.num_output_tokens:,} output tokens, "
         f"{rate:,.1f} tokens/s, {_duration(counts.elapsed_s)}"
     )

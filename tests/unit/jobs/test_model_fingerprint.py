@@ -22,6 +22,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "block_size",
     "strategy",
     "kv_placement",
+    "placement",
     "preemption_mode",
     "enable_prefix_caching",
     "max_num_queued_reqs",
