@@ -13,6 +13,8 @@ namespace {
 constexpr int kPartsPerThread = 8;
 constexpr std::int64_t kMinPartBytes = 64 << 10;  // of weights that are streamed
 constexpr int kMaxPanelColumns = 4 * kTileStep;   // of a part
+constexpr int kStreamChunk = 8 * kTileStep;  // weight rows that meet a block of x one after another
+constexpr int kStreamedInputs = 1024;
 constexpr int kSpins = 1000;
 
 int ranges(LinearEnd end) { return end == LinearEnd::kGated ? 2 : 1; }
@@ -21,15 +23,27 @@ int ceil_div(std::int64_t a, std::int64_t b) { return static_cast<int>((a + b - 
 
 int round_up(int value, int step) { return ceil_div(value, step) * step; }
 
+// Whether the weights go through registers once; else panels are faster, found by measuring.
+bool streams(const LinearWeight& weight, const LinearCall& call) {
+    return call.rows <= (is_quantized(weight.type) ? 6 : 12);
+}
+
+// Of x and of a weight row that are multiplied at a time: so much of x as the first-level cache
+// holds beside the weights.
+int block_inputs(const LinearWeight& weight, const LinearCall& call, const LinearKernels& kernels) {
+    if (streams(weight, call)) return call.rows <= 2 ? weight.inputs : kStreamedInputs;
+    return call.rows > kernels.width ? kMaxBlockInputs / 2 : kMaxBlockInputs;
+}
+
 // Columns of y in each part but the last: enough parts that a busy thread's are taken by others.
 int share_columns(const LinearWeight& weight, const LinearCall& call, int num_threads) {
     const int columns = weight.outputs / ranges(call.end);
     const int even = ceil_div(columns, std::int64_t{num_threads} * kPartsPerThread);
-    if (call.rows <= kMaxStreamedRows) {
+    if (streams(weight, call)) {
         const std::int64_t bytes = weight_bytes(weight.type, weight.inputs) * ranges(call.end);
         const int least = static_cast<int>(
             std::max<std::int64_t>(kMinPartBytes / std::max<std::int64_t>(bytes, 1), 1));
-        return std::min(round_up(std::max(even, least), kMaxStreamedRows), columns);
+        return std::min(round_up(std::max(even, least), kTileStep), columns);
     }
     const int most = kMaxPanelColumns / ranges(call.end);
     return std::min({round_up(even, kTileStep), most, columns});
@@ -71,11 +85,11 @@ LinearJob::LinearJob(const LinearWeight& weight, const LinearCall& call, Isa isa
       weight_(weight),
       call_(call),
       kernels_(linear_kernels(isa)),
-      streams_(call.rows <= kMaxStreamedRows),
+      streams_(streams(weight, call)),
       columns_(weight.outputs / ranges(call.end)),
       share_columns_(share_columns(weight, call, num_threads)),
       padded_rows_(round_up(call.rows, kernels_.width)),
-      block_inputs_(padded_rows_ > kernels_.width ? kMaxBlockInputs / 2 : kMaxBlockInputs),
+      block_inputs_(block_inputs(weight, call, kernels_)),
       buffers_(buffers),
       prepared_(buffers.take()) {
     std::size_t floats = 0;
@@ -145,16 +159,28 @@ void LinearJob::stream(const Share& share, FloatBuffer& scratch) const {
     const std::int64_t stride = std::int64_t{share.ranges} * share.count;
     float* sums = scratch.reserve(stride * call_.rows);
     for (int range = 0; range < share.ranges; ++range)
+        for (int chunk = 0; chunk < share.count; chunk += kStreamChunk) {
+            const int count = std::min(kStreamChunk, share.count - chunk);
+            stream_chunk(weight_rows(weight_, range * columns_ + share.first + chunk, count),
+                         sums + range * share.count + chunk, stride);
+        }
+    for (int row = 0; row < call_.rows; ++row)
+        end(share, row, sums + row * stride, sums + row * stride + share.count);
+}
+
+void LinearJob::stream_chunk(const WeightRows& weights, float* sums, std::int64_t stride) const {
+    for (int first = 0; first < weight_.inputs; first += block_inputs_)
         kernels_.stream[int(weight_.type)](
-            {.weights = weight_rows(weight_, range * columns_ + share.first, share.count),
+            {.weights = weights,
+             .first = first,
+             .count = std::min(block_inputs_, weight_.inputs - first),
              .x = call_.x,
              .x_stride = call_.x_stride,
              .rows = call_.rows,
              .sums = prepared_data_,
-             .out = sums + range * share.count,
-             .out_stride = stride});
-    for (int row = 0; row < call_.rows; ++row)
-        end(share, row, sums + row * stride, sums + row * stride + share.count);
+             .out = sums,
+             .out_stride = stride,
+             .adds = first > 0});
 }
 
 void LinearJob::multiply_panels(const Share& share, FloatBuffer& scratch) const {

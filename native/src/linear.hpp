@@ -42,6 +42,7 @@ class LinearJob final : public Job {
     void prepare();
     void prepare_unit(int unit);
     void stream(const Share& share, FloatBuffer& scratch) const;
+    void stream_chunk(const WeightRows& weights, float* sums, std::int64_t stride) const;
     void multiply_panels(const Share& share, FloatBuffer& scratch) const;
     void multiply_block(const Share& share, int range, int first, float* weights, float* sums,
                         std::int64_t sums_stride) const;
@@ -50,11 +51,11 @@ class LinearJob final : public Job {
     LinearWeight weight_;
     LinearCall call_;
     const LinearKernels& kernels_;
-    bool streams_;       // few rows: the weights go through registers once
+    bool streams_;       // few rows of x: see `streams`
     int columns_;        // of y
     int share_columns_;  // of a part, but the last
     int padded_rows_;    // to whole vectors
-    int block_inputs_;   // of a panel
+    int block_inputs_;   // multiplied at a time
     int num_units_ = 0;  // of preparation
     BufferStore& buffers_;
     FloatBuffer prepared_;  // x in panels, or its sums per group

@@ -51,6 +51,9 @@ struct Vec {
     static Reg load_part(const BFloat* p, int count) {
         return shift(_mm256_maskz_loadu_epi16(first(count), p));
     }
+    static Reg load_part(const Byte* p, int count) {
+        return to_floats(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), p)));
+    }
 
     static void store_part(float* p, Reg r, int count) {
         _mm512_mask_storeu_ps(p, first(count), r);
