@@ -50,7 +50,8 @@ struct GroupRows {
     long groups;  // of a row
     int block_groups;
 
-    GroupRows(const StreamRun& run, int row)
+    template <class Run>
+    GroupRows(const Run& run, int row)
         : weights(static_cast<const Byte*>(run.weights.data) + row * run.weights.row_bytes +
                   run.first / 32 * static_cast<long>(kRunBytes<T>)),
           groups(run.weights.groups),
@@ -62,9 +63,9 @@ struct GroupRows {
 
     auto scale(int row, int group) const { return Vec::broadcast(scales + row * groups + group); }
 
-    // What the zeros of all groups take away; a vector holds groups.
+    // What the zeros of all groups, less `offset`, take away; a vector holds groups.
     template <int kColumns>
-    void add_zeros(const float* x_sums, Sums<Vec, kRows, kColumns>& sums) const {
+    void add_zeros(const float* x_sums, float offset, Sums<Vec, kRows, kColumns>& sums) const {
         for (int g = 0; g < block_groups; g += Vec::kWidth) {
             const int left = block_groups - g;
             const auto load = [&](const auto* p) {
@@ -72,9 +73,9 @@ struct GroupRows {
             };
 #pragma GCC unroll 4
             for (int row = 0; row < kRows; ++row) {
-                const auto steps =
-                    Vec::mul(load(scales + row * groups),
-                             load(reinterpret_cast<const Byte*>(zeros) + row * groups));
+                const auto* zero = reinterpret_cast<const Byte*>(zeros) + row * groups;
+                const auto steps = Vec::mul(load(scales + row * groups),
+                                            Vec::sub(load(zero), Vec::broadcast(offset)));
 #pragma GCC unroll 4
                 for (int c = 0; c < kColumns; ++c)
                     sums.of[row][c] = Vec::fma(steps, load(x_sums + c * groups), sums.of[row][c]);
@@ -93,7 +94,7 @@ void stream_groups(const StreamRun& run, TileAt at) {
                                           run.count / 32 * static_cast<long>(kRunBytes<T>));
     Sums<Vec, kRows, kColumns> sums;
     const float* x_sums = run.sums + at.column * rows.groups + run.first / run.weights.group;
-    rows.add_zeros(x_sums, sums);
+    rows.add_zeros(x_sums, 0.0f, sums);
     const Byte* weights = rows.weights;
     const float* x = run.x + at.column * run.x_stride + run.first;
     for (int g = 0; g < rows.block_groups; ++g) {

@@ -56,46 +56,23 @@ constexpr bool kIsQuantized<Byte> = true;
 template <>
 constexpr bool kIsQuantized<Nibbles> = true;
 
-template <class Vec, class T, int kRows, int kColumns>
-void stream_tile(const StreamRun& run, TileAt at) {
-    if constexpr (kIsQuantized<T>)
-        stream_groups<Vec, T, kRows, kColumns>(run, at);
-    else
-        stream_floats<Vec, T, kRows, kColumns>(run, at);
-}
-
-// kRows rows of weights with `columns` rows of x, at most kMost.
-template <class Vec, class T, int kRows, int kMost>
-void stream_columns(const StreamRun& run, TileAt at, int columns) {
-    if (columns == kMost)
-        stream_tile<Vec, T, kRows, kMost>(run, at);
-    else if constexpr (kMost > 1)
-        stream_columns<Vec, T, kRows, kMost - 1>(run, at, columns);
-}
-
-// Tiles of kRows rows of weights and up to kMost of x; x is the inner loop, so that weights are
-// still in the first-level cache when they are needed again.
-template <class Vec, class T, int kRows, int kMost>
-void stream_all(const StreamRun& run) {
-    int row = 0;
-    const auto columns = [&](const auto& tile) {
-        for (int column = 0; column < run.rows; column += kMost) {
-            const int left = run.rows - column;
-            tile(TileAt{row, column}, left < kMost ? left : kMost);
-        }
-    };
-    for (; row + kRows <= run.weights.count; row += kRows)
-        columns(
-            [&](TileAt at, int count) { stream_columns<Vec, T, kRows, kMost>(run, at, count); });
-    for (; row < run.weights.count; ++row)
-        columns([&](TileAt at, int count) { stream_columns<Vec, T, 1, kMost>(run, at, count); });
-}
+template <class Vec, class T>
+struct StreamTile {
+    template <int kRows, int kColumns>
+    static void run(const StreamRun& run, TileAt at) {
+        if constexpr (kIsQuantized<T>)
+            stream_groups<Vec, T, kRows, kColumns>(run, at);
+        else
+            stream_floats<Vec, T, kRows, kColumns>(run, at);
+    }
+};
 
 template <class Vec, class T>
 void stream(const StreamRun& run) {
-    if (run.rows == 1) return stream_all<Vec, T, 4, 1>(run);
-    if (run.rows == 2) return stream_all<Vec, T, 4, 2>(run);
-    stream_all<Vec, T, 3, 4>(run);
+    using Tile = StreamTile<Vec, T>;
+    if (run.rows == 1) return tile_all<Tile, 4, 1>(run);
+    if (run.rows == 2) return tile_all<Tile, 4, 2>(run);
+    tile_all<Tile, 3, 4>(run);
 }
 
 }  // namespace

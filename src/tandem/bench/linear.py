@@ -24,7 +24,7 @@ from tandem.bench.linear_cases import (
 from tandem.bench.linear_peers import Multiply, torch_forms
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.kernels import native
-from tandem.kernels.native_linear import Activation, LinearEnd, NativeLinear, linear_into
+from tandem.kernels.native_linear import Activation, LinearEnd, NativeLinear, linear, linear_into
 from tandem.kernels.native_pool import NativePool, usable_threads
 from tandem.spec.errors import ConfigError
 
@@ -53,6 +53,7 @@ _FEW_ROUNDS = 2
 _SLOW = 4.0  # times the fastest: sampled in few rounds
 _LEAST_S = 2e-3  # of a sample
 _GIGA = 1e9
+_ERROR_ROWS = 8
 _LEAST_READ = 64 << 20  # bytes that the probe reads
 
 Sample = Callable[[int], float]  # seconds of the n-th call; n rotates over copies
@@ -125,7 +126,8 @@ def run_linear(config: LinearBench, report: Callable[[str], None]) -> list[Bench
     """Measure every cell; `report` is told of each before it begins.
 
     Raises:
-        ConfigError: `only` leaves no cell, the compiled kernels are not there, or TANDEM_CPU_ISA cannot be followed.
+        ConfigError: `only` leaves no cell; the compiled kernels are not there, or TANDEM_CPU_ISA
+            cannot be followed.
     """
     native.choose_isa()
     if not cells(config):
@@ -172,7 +174,13 @@ def _cell_rows(cell: Cell, weights: _Weights, rounds: int) -> list[BenchRow]:
     size = cell.kind.size_bytes(cell.shape)
     flops = 2 * cell.rows * cell.shape.outputs * cell.shape.inputs
     peers = {f"torch {name}": _calls(forms, x) for name, forms in weights.peers.items()}
-    variants = {ours: _tandem(pool, weights.native, cell.shape, x), **peers}
+    variants = {ours: _tandem(pool, weights.native, cell.shape, x)}
+    if cell.kind.rounds_activations:
+        variants[_rounded(ours)] = _tandem(
+            pool, weights.native, cell.shape, x, int8_activations=True
+        )
+    own = list(variants)
+    variants |= peers
     a, b = torch.randn(2, _PROBE_SIZE, _PROBE_SIZE)
     memory = torch.randint(1 << 30, (max(size, _LEAST_READ) // 8,))
     bounds: dict[str, Callable[[], float]] = {
@@ -180,19 +188,47 @@ def _cell_rows(cell: Cell, weights: _Weights, rounds: int) -> list[BenchRow]:
         _PRODUCT: lambda: 2 * _PROBE_SIZE**3 / timed(lambda: a @ b),
     }
     rates = _measure(variants, bounds, flops, rounds)
-    return _rows(str(cell), ours, list(peers), rates, size / flops)
+    rows = _rows(str(cell), own, list(peers), rates, size / flops)
+    return rows + _error_rows(str(cell), weights, own, x, pool)
+
+
+def _error_rows(
+    case: str, weights: "_Weights", own: Sequence[str], x: torch.Tensor, pool: NativePool
+) -> list[BenchRow]:
+    """How far the sums are from those in float64 over the same weights, where `x` is rounded."""
+    if len(own) == 1:
+        return []
+    few, weight = x[:_ERROR_ROWS], weights.native[0]
+    exact = few.double() @ weights.copies.quantized[0].dequantize().double().t()
+    rows: list[BenchRow] = []
+    for name, rounds in zip(own, (False, True), strict=True):
+        error = linear(pool, weight, few, int8_activations=rounds) - exact
+        share = float(error.norm() / exact.norm())
+        rows.append(BenchRow(case, name, "error over size, rms", share, "ratio"))
+    return rows
+
+
+def _rounded(name: str) -> str:
+    return f"{name}, int8 activations"
 
 
 def _tandem(
-    pool: NativePool, weights: Sequence[NativeLinear], shape: MatrixShape, x: torch.Tensor
+    pool: NativePool,
+    weights: Sequence[NativeLinear],
+    shape: MatrixShape,
+    x: torch.Tensor,
+    *,
+    int8_activations: bool = False,
 ) -> Sample:
     end, activation, outputs = LinearEnd.STORE, Activation.NONE, shape.outputs
     if shape.gated:
         end, activation, outputs = LinearEnd.GATED, Activation.SILU, shape.outputs // 2
     y = torch.empty(len(x), outputs)
-    return lambda i: timed(
-        lambda: linear_into(y, pool, weights[i % len(weights)], x, end, activation)
-    )
+
+    def multiply(weight: NativeLinear) -> None:
+        linear_into(y, pool, weight, x, end, activation, int8_activations=int8_activations)
+
+    return lambda i: timed(lambda: multiply(weights[i % len(weights)]))
 
 
 def _calls(forms: Sequence[Multiply], x: torch.Tensor) -> Sample:
@@ -228,22 +264,27 @@ def _measure(
 
 
 def _rows(
-    case: str, ours: str, peers: Sequence[str], rates: dict[str, list[float]], bytes_per_flop: float
+    case: str,
+    own: Sequence[str],
+    peers: Sequence[str],
+    rates: dict[str, list[float]],
+    bytes_per_flop: float,
 ) -> list[BenchRow]:
     roof = [min(pair) for pair in zip(rates[_READ], rates[_PRODUCT], strict=True)]
     giga = {name: [rate / _GIGA for rate in found] for name, found in rates.items()}
     rows = [
         row_of_samples(case, name, "rate", giga[name], "GFLOP/s", median(roof) / _GIGA)
-        for name in (ours, *peers)
+        for name in (*own, *peers)
     ]
     reads = [rate * bytes_per_flop for rate in giga[_READ]]
     rows.append(row_of_samples(case, _READ, "bandwidth", reads, "GB/s"))
     rows.append(row_of_samples(case, _PRODUCT, "rate", giga[_PRODUCT], "GFLOP/s"))
-    paired = [rate / limit for rate, limit in zip(rates[ours], roof, strict=True)]
-    rows.append(row_of_samples(case, ours, "share of roofline, paired", paired, "ratio", 1.0))
-    if peers:
-        best = max(peers, key=lambda name: median(rates[name]))
-        speedup = [a / b for a, b in zip(rates[ours], rates[best], strict=False)]
+    paired = [rate / limit for rate, limit in zip(rates[own[0]], roof, strict=True)]
+    rows.append(row_of_samples(case, own[0], "share of roofline, paired", paired, "ratio", 1.0))
+    best = max(peers, key=lambda name: median(rates[name]), default=None)
+    if best is not None:
         metric = "speed over torch best, paired"
-        rows.append(row_of_samples(case, ours, metric, speedup, "ratio", None))
+        for name in own:
+            speedup = [a / b for a, b in zip(rates[name], rates[best], strict=False)]
+            rows.append(row_of_samples(case, name, metric, speedup, "ratio"))
     return rows

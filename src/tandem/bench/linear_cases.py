@@ -39,6 +39,11 @@ class WeightKind:
             return f"int{self.format.bits}/{self.format.group}"
         return str(self.dtype).removeprefix("torch.")
 
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether the kernels can multiply it in whole numbers."""
+        return self.format is not None and self.format.bits == 8
+
     def size_bytes(self, shape: MatrixShape) -> int:
         """What one pass over the weight reads."""
         if self.format is not None:

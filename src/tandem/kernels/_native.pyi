@@ -44,6 +44,7 @@ def linear(
     end: LinearEnd,
     activation: Activation,
     isa: str,
+    rounds_x: bool = False,
 ) -> Task: ...
 def dequantize(pool: Pool, weight: LinearWeight, out: Tensor, isa: str) -> Task: ...
 

@@ -76,6 +76,15 @@ def test_every_rate_has_its_bound_and_threads_are_put_back() -> None:
         assert any(row.metric == "speed over torch best, paired" for row in own.values())
 
 
+def test_rounded_activations_state_their_error() -> None:
+    config = linear.LinearBench((SHAPE,), (quantized_kind(8, 64),), (3,), (1,), rounds=2)
+    rows = linear.run_linear(config, lambda _: None)
+    exact, rounded = (row for row in rows if row.metric == "error over size, rms")
+    assert exact.value < 1e-5 < 1e-3 < rounded.value < 0.02
+    rates = [row for row in rows if row.metric == "rate" and "int8 activations" in row.variant]
+    assert any(row.variant.startswith("tandem") for row in rates)
+
+
 def test_targets_are_measured() -> None:
     names = [str(cell) for cell in linear.cells(linear.full())]
     for kind in ("float32", "float16", "bfloat16", "int8/64", "int8/128", "int4/64"):
