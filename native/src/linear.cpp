@@ -15,7 +15,8 @@ constexpr std::int64_t kMinPartBytes = 64 << 10;  // of weights that are streame
 constexpr int kMaxPanelColumns = 4 * kTileStep;   // of a part
 constexpr int kStreamChunk = 8 * kTileStep;  // weight rows that meet a block of x one after another
 constexpr int kStreamedInputs = 1024;
-constexpr int kIntegerRows = 48;  // of x that meet a chunk of weights: with it they fit the caches
+constexpr int kMostWideRows = 48;  // of x; beyond, sums of a wide part would leave the caches
+constexpr int kIntegerRows = 8;    // of x that meet a chunk of weights: a block of them stays in L1
 constexpr int kSpins = 1000;
 
 int ranges(LinearEnd end) { return end == LinearEnd::kGated ? 2 : 1; }
@@ -44,7 +45,7 @@ int share_columns(const LinearWeight& weight, const LinearCall& call, int num_th
         const std::int64_t bytes = weight_bytes(weight.type, weight.inputs) * ranges(call.end);
         const int least = static_cast<int>(
             std::max<std::int64_t>(kMinPartBytes / std::max<std::int64_t>(bytes, 1), 1));
-        const int most = call.rows > kIntegerRows ? kStreamChunk : columns;
+        const int most = call.rows > kMostWideRows ? kStreamChunk : columns;
         return std::min({round_up(std::max(even, least), kTileStep), most, columns});
     }
     const int most = kMaxPanelColumns / ranges(call.end);

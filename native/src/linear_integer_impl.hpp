@@ -91,7 +91,8 @@ struct IntegerTile {
     static inline __attribute__((always_inline)) void add_products(
         const Byte* weights, long row_bytes, const typename Dots::Code* x, long x_stride, int left,
         typename Dots::Sum (&part)[kRows][kColumns]) {
-#pragma GCC unroll 8
+        // Unrolled, the compiler would add up products first, and keep the sums in memory.
+#pragma GCC unroll 1
         for (int i = 0; i < kRun; i += Dots::kStep) {
             typename Dots::Weights w[kRows];
 #pragma GCC unroll 4
@@ -112,7 +113,7 @@ template <class Dots>
 void multiply_integers(const IntegerRun& run) {
     using Tile = IntegerTile<Dots>;
     if (run.rows == 1) return tile_all<Tile, 4, 1>(run);
-    tile_all<Tile, 3, 4>(run);
+    tile_all<Tile, Dots::kRows, Dots::kColumns>(run);
 }
 
 template <class Dots>

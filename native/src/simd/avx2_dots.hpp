@@ -12,6 +12,8 @@ struct Dots {
     using Sum = __m256i;
     using Weights = __m256i;
     static constexpr int kStep = 16;        // inputs at a time
+    static constexpr int kRows = 2;         // of weights in a tile, and
+    static constexpr int kColumns = 3;      // of x: their sums fit the registers
     static constexpr float kOffset = 0.0f;  // what `load` takes from a weight
 
     static Sum zero() { return _mm256_setzero_si256(); }

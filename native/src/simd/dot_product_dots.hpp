@@ -10,7 +10,9 @@ struct Dots {
     using Code = std::int8_t;  // of x
     using Sum = int32x4_t;
     using Weights = int8x16_t;
-    static constexpr int kStep = 16;  // inputs at a time
+    static constexpr int kStep = 16;    // inputs at a time
+    static constexpr int kRows = 3;     // of weights in a tile, and
+    static constexpr int kColumns = 4;  // of x: their sums fit the registers
     static constexpr float kOffset =
         128.0f;  // what `load` takes from a weight: the dots are signed
 

@@ -11,6 +11,8 @@ struct Dots {
     using Sum = int32x4_t;
     using Weights = int16x8_t;
     static constexpr int kStep = 8;         // inputs at a time
+    static constexpr int kRows = 3;         // of weights in a tile, and
+    static constexpr int kColumns = 4;      // of x: their sums fit the registers
     static constexpr float kOffset = 0.0f;  // what `load` takes from a weight
 
     static Sum zero() { return vdupq_n_s32(0); }

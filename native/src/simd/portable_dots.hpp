@@ -14,6 +14,8 @@ struct Dots {
     using Sum = Vec::Ints;
     using Weights = Vec::Ints;
     static constexpr int kStep = 4;         // inputs at a time
+    static constexpr int kRows = 2;         // of weights in a tile, and
+    static constexpr int kColumns = 3;      // of x: their sums fit the registers
     static constexpr float kOffset = 0.0f;  // what `load` takes from a weight
 
     static Sum zero() { return Sum{}; }

@@ -11,6 +11,8 @@ struct Dots {
     using Sum = __m512i;
     using Weights = __m512i;
     static constexpr int kStep = 64;        // inputs at a time
+    static constexpr int kRows = 3;         // of weights in a tile, and
+    static constexpr int kColumns = 4;      // of x: their sums fit the registers
     static constexpr float kOffset = 0.0f;  // what `load` takes from a weight
 
     static Sum zero() { return _mm512_setzero_si512(); }
