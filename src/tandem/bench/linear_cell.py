@@ -11,7 +11,7 @@ from statistics import median
 import torch
 
 from tandem.bench.kernel_variants import timed
-from tandem.bench.linear_cases import Copies, MatrixShape, WeightKind, make_copies
+from tandem.bench.linear_cases import Copies, MatrixShape, WeightKind, make_copies, uncached_bytes
 from tandem.bench.linear_peers import Multiply, torch_forms
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.kernels.native_linear import Activation, LinearEnd, NativeLinear, linear, linear_into
@@ -25,7 +25,6 @@ _HOPELESS = 50.0  # times the fastest: left out of cells with more rows
 _LEAST_S = 2e-3  # of a sample
 _GIGA = 1e9
 _ERROR_ROWS = 8
-_LEAST_READ = 64 << 20  # bytes that the probe reads
 
 Sample = Callable[[int], float]  # seconds of the n-th call; n rotates over copies
 
@@ -101,7 +100,7 @@ def cell_rows(cell: Cell, weights: CellWeights, rounds: int) -> list[BenchRow]:
     own = list(variants)
     variants |= peers
     a, b = torch.randn(2, _PROBE_SIZE, _PROBE_SIZE)
-    memory = torch.randint(1 << 30, (max(size, _LEAST_READ) // 8,))
+    memory = torch.randint(1 << 30, (max(size, uncached_bytes()) // 8,))
     bounds: dict[str, Callable[[], float]] = {
         _READ: lambda: memory.nbytes / pool.read_seconds(memory) * flops / size,
         _PRODUCT: lambda: 2 * _PROBE_SIZE**3 / timed(lambda: a @ b),
