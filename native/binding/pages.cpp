@@ -15,7 +15,7 @@ DType check(const View& pages, const AttentionShape& shape, Sizes before,
         Sizes expected = before;
         expected.push_back(pages.shape()[at]);
         expected.insert(expected.end(), page.begin(), page.end());
-        pages.require_shape(expected).require_contiguous();
+        pages.require_contiguous().require_shape(expected);
     };
     if (shape.code_bits == 0) {
         expect({2, shape.kv_heads, shape.block_size, shape.head_dim},

@@ -88,9 +88,14 @@ class Copies:
         return len(self.tensors) + len(self.quantized)
 
 
+def uncached_bytes() -> int:
+    """So much memory that reading it in turn finds little of it in a cache."""
+    return _CACHE_MULTIPLE * last_level_cache_bytes()
+
+
 def make_copies(shape: MatrixShape, kind: WeightKind) -> Copies:
     """Random weights of the size that trained ones have."""
-    count = max(2, -(-_CACHE_MULTIPLE * last_level_cache_bytes() // kind.size_bytes(shape)))
+    count = max(2, -(-uncached_bytes() // kind.size_bytes(shape)))
     if kind.format is not None:
         return Copies(shape, kind, (), tuple(_quantized(shape, kind.format) for _ in range(count)))
     assert kind.dtype is not None

@@ -95,7 +95,7 @@ def _int4pack(weight: QuantizedWeight) -> Multiply:
 
 def _int8pack(weight: QuantizedWeight) -> Multiply:
     q, scales = _per_row(weight)
-    return lambda x: torch._weight_int8pack_mm(x, q, scales)
+    return lambda x: torch.ops.aten._weight_int8pack_mm(x, q, scales)
 
 
 def _dynamic(weights: Sequence[QuantizedWeight]) -> list[Multiply]:

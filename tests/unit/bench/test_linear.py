@@ -9,8 +9,18 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.bench import linear
-from tandem.bench.linear_cases import BFLOAT16, FLOAT16, Copies, MatrixShape, quantized_kind
+from tandem.bench.linear_cases import (
+    BFLOAT16,
+    FLOAT16,
+    Copies,
+    MatrixShape,
+    WeightKind,
+    make_copies,
+    quantized_kind,
+)
+from tandem.bench.linear_cell import Cell, CellWeights
 from tandem.bench.linear_peers import torch_forms
+from tandem.bench.records import row_of_samples
 from tandem.kernels.native_linear import Activation, LinearEnd, linear_into
 from tandem.kernels.native_pool import NativePool
 from tandem.spec.errors import ConfigError
@@ -26,13 +36,13 @@ def _small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_cases, "_CACHE_MULTIPLE", 0)
 
 
-def _copies(kind: linear.WeightKind, shape: MatrixShape = SHAPE) -> Copies:
+def _copies(kind: WeightKind, shape: MatrixShape = SHAPE) -> Copies:
     torch.manual_seed(0)
-    return linear.make_copies(shape, kind)
+    return make_copies(shape, kind)
 
 
 @pytest.mark.parametrize("kind", linear.KINDS, ids=str)
-def test_all_variants_compute_the_same(kind: linear.WeightKind) -> None:
+def test_all_variants_compute_the_same(kind: WeightKind) -> None:
     copies = _copies(kind)
     assert copies.count == 2
     weights = [w.dequantize() for w in copies.quantized] or [w.float() for w in copies.tensors]
@@ -99,6 +109,20 @@ def test_a_part_can_be_asked_for() -> None:
     assert [str(cell.shape) for cell in chosen] == ["4096x4096"]
     with pytest.raises(ConfigError, match="no case contains 'float7'"):
         linear.run_linear(linear.full("float7"), print)
+
+
+def test_what_would_take_minutes_is_left_out_of_larger_batches() -> None:
+    cell = Cell(SHAPE, FLOAT16, threads=1, rows=1)
+    weights = CellWeights.make(cell)
+    slow = "torch linear"
+    assert slow in weights.peers(1)
+    rates = [("tandem avx2", 100.0), (slow, 1.0), ("torch FBGEMM packed", 30.0)]
+    weights.leave_out_slow(
+        cell, [row_of_samples("c", name, "rate", [r], "GFLOP/s", 1.0) for name, r in rates]
+    )
+    assert slow not in weights.peers(1)
+    assert slow in weights.peers(2)
+    assert "torch FBGEMM packed" in weights.peers(1)
 
 
 def test_quantized_weights_have_the_size_of_trained_ones() -> None:
