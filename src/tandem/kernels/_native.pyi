@@ -136,6 +136,7 @@ class PrefillPlan:
         token_index: NDArray[np.int64] | None,
         num_threads: int,
         window: int = 0,
+        code_bits: int = 0,
     ) -> None: ...
     @property
     def num_tokens(self) -> int: ...

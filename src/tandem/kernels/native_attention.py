@@ -82,11 +82,6 @@ class NativeBatch:
         """Query tokens that take part."""
         return self.plan.num_tokens
 
-    def read_bytes(self, element_bytes: int) -> int:
-        """Bytes of the keys and values that one layer's attention is over."""
-        per_key = 2 * self.shape.kv_heads * self.shape.head_dim
-        return self.plan.total_keys * per_key * element_bytes
-
 
 def submit_attention(
     pool: NativePool,
