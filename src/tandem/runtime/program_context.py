@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
-from tandem.plan.program import PageTransfer, ProgramOp, Queue, StepProgram
+from tandem.plan.program import PageTransfer, Part, ProgramOp, Queue, StepProgram
 from tandem.runtime.lane_context import LaneContext, make_context
 from tandem.runtime.staging import StagingShape
 from tandem.spec.tier import Tier
@@ -59,11 +59,12 @@ class ContextCache:
         context = ProgramContext(
             program, [self._lane(program, i) for i in range(len(program.lanes))]
         )
-        copies = [op for op in program.template.ops if op.part.value == "pages"]
-        context.pages = {
-            (op.queue, op.ordinal): transfer
-            for op, transfer in zip(copies, program.transfers, strict=True)
-        }
+        if program.transfers:  # few programs have any, all have many operations
+            copies = [op for op in program.template.ops if op.part is Part.PAGES]
+            context.pages = {
+                (op.queue, op.ordinal): transfer
+                for op, transfer in zip(copies, program.transfers, strict=True)
+            }
         if program.lanes:
             self._last_forward = context
         return context
