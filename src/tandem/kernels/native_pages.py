@@ -11,7 +11,6 @@ from torch import Tensor
 from tandem.kernels import _native
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_pool import NativePool, Pending, SignalPoint
-from tandem.kernels.pages import PageShape
 
 
 def append_kv(
