@@ -1,6 +1,6 @@
 """llama.cpp as a generator: its batched C interface, one sequence per prompt.
 
-Its best of what was tried: see `benchmarks/README.md`.
+Its settings are those that its documentation recommends for this: see `benchmarks/README.md`.
 """
 
 import os

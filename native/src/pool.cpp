@@ -133,7 +133,7 @@ Pool::Claim Pool::claim(Job* only) {
         if (!job->ready_) {
             if (!job->after_.are_reached()) continue;
             job->ready_ = true;
-            if (job->num_parts_ > 1) {  // others may take parts, too
+            if (job->num_parts_ > 1 && job->most_workers_ > 0) {  // others may take parts, too
                 ++news_;
                 work_.notify_all();
             }
