@@ -32,14 +32,22 @@ class CompiledKernels:
     Args:
         heads: query heads.
         shape: of one layer's pages.
-        scale: of scores.
+        scale: of scores. soft_cap: what bounds them; 0: nothing.
     """
 
-    def __init__(self, pool: NativePool, heads: int, shape: PageShape, scale: float) -> None:
+    def __init__(
+        self,
+        pool: NativePool,
+        heads: int,
+        shape: PageShape,
+        scale: float,
+        soft_cap: float = 0.0,
+    ) -> None:
         self._pool = pool
         self._heads = heads
         self._shape = shape
         self._scale = scale
+        self._soft_cap = soft_cap
 
     @property
     def name(self) -> str:
@@ -47,18 +55,20 @@ class CompiledKernels:
         threads = self._pool.num_threads
         return f"{self._pool.isa} kernels on {threads} thread{'s' if threads > 1 else ''}"
 
-    def plan(self, attention: TierAttention) -> SplitBatch:
+    def plan(self, attention: TierAttention, window: int = 0) -> SplitBatch:
         """Rows up to the first that is too long for the decode kernel, and the rest."""
         short, rows = count_short_rows(attention), len(attention.block_table)
         return SplitBatch(
-            decode=self._plan_rows(attention, 0, short) if short else None,
-            prefill=self._plan_rows(attention, short, rows) if short < rows else None,
+            decode=self._plan_rows(attention, 0, short, window) if short else None,
+            prefill=self._plan_rows(attention, short, rows, window) if short < rows else None,
             num_tokens=int(attention.query_start[-1]),
         )
 
-    def _plan_rows(self, attention: TierAttention, first: int, last: int) -> NativeBatch:
+    def _plan_rows(
+        self, attention: TierAttention, first: int, last: int, window: int
+    ) -> NativeBatch:
         rows, threads = rows_of(attention, first, last), self._pool.num_threads
-        return NativeBatch.from_binding(rows, self._shape, self._heads, threads)
+        return NativeBatch.from_binding(rows, self._shape, self._heads, threads, window)
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
         """Decode rows, then prefill rows, each on all threads."""
@@ -71,7 +81,15 @@ class CompiledKernels:
                 continue
             tokens = slice(first, first + part.num_tokens)
             result = AttentionOutput(out[tokens], lse[tokens])
-            attend_into(result, self._pool, q[tokens], pages, part, self._scale)
+            attend_into(
+                result,
+                self._pool,
+                q[tokens],
+                pages,
+                part,
+                self._scale,
+                soft_cap=self._soft_cap,
+            )
             first = tokens.stop
         return AttentionOutput(out, lse)
 

@@ -84,7 +84,7 @@ def build_machine(
     pool = None if model.native is None else model.native.pool
     kernels = choose_kernels(model.spec, page, device, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, upload, kernels)
-    contexts = ContextCache(device, kernels)
+    contexts = ContextCache(device, kernels, model.spec.layer_windows)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)
     return Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
 

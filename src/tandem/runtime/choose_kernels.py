@@ -37,7 +37,7 @@ def choose_kernels(
     _, heads, size, dim = page.page_shape
     shape = PageShape(heads, size, dim)
     host = host_kernels(model, shape, pool)
-    on_device = ReferenceKernels(device, shape, model.attention_scale)
+    on_device = reference_kernels(model, shape, device)
     return {Tier.HOST: host, Tier.DEVICE: host if host_only else on_device}
 
 
@@ -51,7 +51,13 @@ def host_kernels(
     """
     pool = pool or open_pool()
     if pool is None or native.reason_against(shape.head_dim) is not None:
-        return ReferenceKernels(torch.device("cpu"), shape, model.attention_scale)
+        return reference_kernels(model, shape, torch.device("cpu"))
     from tandem.kernels.compiled_kernels import CompiledKernels
 
-    return CompiledKernels(pool, model.num_heads, shape, model.attention_scale)
+    scale, soft_cap = model.attention_scale, model.attention_soft_cap
+    return CompiledKernels(pool, model.num_heads, shape, scale, soft_cap)
+
+
+def reference_kernels(model: ModelSpec, shape: PageShape, device: torch.device) -> ReferenceKernels:
+    """What attends anywhere, in torch."""
+    return ReferenceKernels(device, shape, model.attention_scale, model.attention_soft_cap)

@@ -179,19 +179,19 @@ class OpRunner:
         on_host = tier_name is Tier.HOST
         for lane in self._lanes(running):
             tier = lane.tiers[tier_name]
-            if tier.batch is None:
+            if tier.plans is None:
                 continue
             if on_host:
                 query = self._get(running, HOST_QKV, lane)[0]
             else:
                 query = select(_qkv(self._state(running, lane))[0], tier.attend)
-            result = self.kernels[tier_name].attend(query, pages, tier.batch)
+            result = self.kernels[tier_name].attend(query, pages, tier.plans.of(running.op.layer))
             name, place = (HOST_PARTIAL, Place.HOST) if on_host else (DEVICE_PARTIAL, Place.DEVICE)
             self._put(running, name, lane, (result.out, result.lse), place)
 
     def _stage_partial(self, running: Running) -> None:
         for lane in self._lanes(running):
-            if lane.tiers[Tier.HOST].batch is None:
+            if lane.tiers[Tier.HOST].plans is None:
                 continue
             out, lse = self._get(running, HOST_PARTIAL, lane)
             self._put(running, STAGED_PARTIAL, lane, (self._upload(out), self._upload(lse)))
@@ -208,7 +208,7 @@ class OpRunner:
                 (Tier.DEVICE, DEVICE_PARTIAL, shape[index].device),
                 (Tier.HOST, STAGED_PARTIAL, shape[index].host),
             ):
-                if used and lane.tiers[tier].batch is not None:
+                if used and lane.tiers[tier].plans is not None:
                     out, lse = self._get(running, name, lane)
                     parts.append((lane.tiers[tier].attend, (out, lse)))
             query = _qkv(state)[0]

@@ -40,11 +40,18 @@ class ProgramContext:
 
 
 class ContextCache:
-    """Makes contexts; a cohort's is made once per token and shared by its sweeps."""
+    """Makes contexts; a cohort's is made once per token and shared by its sweeps.
 
-    def __init__(self, device: torch.device, kernels: dict[Tier, TierKernels]) -> None:
+    Args:
+        windows: of each layer of the model.
+    """
+
+    def __init__(
+        self, device: torch.device, kernels: dict[Tier, TierKernels], windows: tuple[int, ...]
+    ) -> None:
         self._device = device
         self._kernels = kernels
+        self._windows = windows
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
 
@@ -67,7 +74,7 @@ class ContextCache:
     def _lane(self, program: StepProgram, index: int) -> LaneContext:
         slot = program.lanes[index]
         if slot.cohort_id == 0:
-            return make_context(slot, self._device, self._kernels)
+            return make_context(slot, self._device, self._kernels, self._windows)
         known = self._cohorts.get(slot.cohort_id)
         if known is not None and known.slot.binding is slot.binding:
             return LaneContext(
@@ -78,7 +85,7 @@ class ContextCache:
                 known.logits_index,
                 known.tiers,
             )
-        made = make_context(slot, self._device, self._kernels)
+        made = make_context(slot, self._device, self._kernels, self._windows)
         self._cohorts[slot.cohort_id] = made
         return made
 

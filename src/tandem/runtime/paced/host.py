@@ -7,11 +7,12 @@ import numpy as np
 import torch
 
 from tandem.kernels.pages import PageShape
-from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
+from tandem.kernels.tier_kernels import TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.models.weights import torch_dtype
 from tandem.plan.binding import LaneBinding
 from tandem.plan.program import LaneSlot, OpKind, ProgramOp
+from tandem.runtime.choose_kernels import reference_kernels
 from tandem.runtime.lane_context import TierContext, make_context
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
@@ -78,7 +79,8 @@ class PacedHost:
         self._dtype = page.dtype
         self._random = np.random.Generator(np.random.SFC64(seed))
         shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
-        reference = ReferenceKernels(torch.device("cpu"), shape, model.attention_scale)
+        reference = reference_kernels(model, shape, torch.device("cpu"))
+        self._windows = model.layer_windows
         self._kernels: dict[Tier, TierKernels] = dict.fromkeys(Tier, reference)
         self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
         self._queries = self._random_tensor((0, self._heads, self._dim))
@@ -93,7 +95,8 @@ class PacedHost:
             attention={t: part for t, part in binding.attention.items() if t is tier},
             append={t: part for t, part in binding.append.items() if t is tier},
         )
-        context = make_context(LaneSlot(hosted), torch.device("cpu"), self._kernels).tiers[tier]
+        cpu, slot = torch.device("cpu"), LaneSlot(hosted)
+        context = make_context(slot, cpu, self._kernels, self._windows).tiers[tier]
         # Values leave the accelerator in the order of selection; here any will do.
         tokens = binding.num_tokens
         if len(self._queries) < tokens:
@@ -108,9 +111,9 @@ class PacedHost:
             return
         pages = self._pages[self._visits % len(self._pages)]
         for lane in lanes:
-            if op.kind is OpKind.ATTEND and lane.batch is not None:
-                query = self._queries[: lane.batch.num_tokens]
-                self._kernels[Tier.HOST].attend(query, pages, lane.batch)
+            if op.kind is OpKind.ATTEND and lane.plans is not None:
+                query = self._queries[: lane.plans.num_tokens]
+                self._kernels[Tier.HOST].attend(query, pages, lane.plans.of(op.layer))
             elif op.kind is OpKind.APPEND and lane.planned_append is not None:
                 assert lane.slots is not None
                 entries = self._entries[: len(lane.slots)]
