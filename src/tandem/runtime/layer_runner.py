@@ -59,7 +59,7 @@ class LayerRunner:
         if len(group) == 1:
             return False
         tier = context.lanes[group[0].lanes[0]].tiers[Tier.DEVICE]
-        planned = tier.batch
+        planned = None if tier.plans is None else tier.plans.of(group[0].layer)
         return (
             isinstance(planned, SplitBatch)
             and planned.decode is not None
@@ -76,9 +76,11 @@ class LayerRunner:
         state = self._buffers.get((STATE, lane.key), queue)
         assert isinstance(state, LayerState)
         tier = lane.tiers[Tier.DEVICE]
-        assert isinstance(tier.batch, SplitBatch)
-        assert tier.batch.decode is not None
-        plan = tier.batch.decode.plan
+        assert tier.plans is not None
+        planned = tier.plans.of(layer)
+        assert isinstance(planned, SplitBatch)
+        assert planned.decode is not None
+        plan = planned.decode.plan
         assert isinstance(plan, _native.AttentionPlan)
         assert tier.slots is not None
         pages = self._kv.layer(Tier.DEVICE, layer, queue)
