@@ -83,7 +83,8 @@ void bind_layer(nb::module_& module) {
             "__init__",
             [](HostLayer* self, int heads, int kv_heads, int head_dim, NormPointer attention_norm,
                LinearPointer qkv, NormPointer query_norm, NormPointer key_norm,
-               LinearPointer output, NormPointer mlp_norm, LinearPointer up, LinearPointer down,
+               LinearPointer output, NormPointer post_attention_norm, NormPointer mlp_norm,
+               LinearPointer up, LinearPointer down, NormPointer post_mlp_norm,
                Activation activation, bool gated) {
                 new (self) HostLayer({.heads = {heads, kv_heads, head_dim},
                                       .attention_norm = std::move(attention_norm),
@@ -91,15 +92,17 @@ void bind_layer(nb::module_& module) {
                                       .query_norm = std::move(query_norm),
                                       .key_norm = std::move(key_norm),
                                       .output = std::move(output),
+                                      .post_attention_norm = std::move(post_attention_norm),
                                       .mlp_norm = std::move(mlp_norm),
                                       .up = std::move(up),
                                       .down = std::move(down),
+                                      .post_mlp_norm = std::move(post_mlp_norm),
                                       .activation = activation,
                                       .gated = gated});
             },
             "heads"_a, "kv_heads"_a, "head_dim"_a, "attention_norm"_a, "qkv"_a,
-            "query_norm"_a.none(), "key_norm"_a.none(), "output"_a, "mlp_norm"_a, "up"_a, "down"_a,
-            "activation"_a, "gated"_a)
+            "query_norm"_a.none(), "key_norm"_a.none(), "output"_a, "post_attention_norm"_a.none(),
+            "mlp_norm"_a, "up"_a, "down"_a, "post_mlp_norm"_a.none(), "activation"_a, "gated"_a)
         .def("pre", &pre, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
              "sin"_a.noconvert().none(), "qkv"_a.noconvert())
         .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert())

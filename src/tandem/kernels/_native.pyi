@@ -160,9 +160,11 @@ class Layer:
         query_norm: Norm | None,
         key_norm: Norm | None,
         output: LinearWeight,
+        post_attention_norm: Norm | None,
         mlp_norm: Norm,
         up: LinearWeight,
         down: LinearWeight,
+        post_mlp_norm: Norm | None,
         activation: Activation,
         gated: bool,
     ) -> None: ...

@@ -10,7 +10,7 @@ from tandem.kernels import _native
 from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
 from tandem.models.layer_state import LayerState, taken
-from tandem.models.rotary import inverse_frequencies, rotation_of
+from tandem.models.rotary import Rotary, rotations_of
 from tandem.models.weight_layout import Affine, Modules
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
@@ -34,9 +34,7 @@ class NativeStages:
     def __init__(self, spec: ModelSpec, weights: Weights, pool: NativePool) -> None:
         self.pool = pool
         self._spec = spec
-        self._frequencies = None
-        if spec.rope is not None:
-            self._frequencies = inverse_frequencies(spec.rope, spec.head_dim)
+        self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
         self._layers = [_layer(spec, modules) for modules in weights.layers]
         self._final_norm = _norm(spec, weights.outer["final_norm"])
         self._head = _linear(weights.outer["head"])
@@ -45,7 +43,7 @@ class NativeStages:
         """From the residual to q, k and v, normed and rotated: views of one product."""
         spec, tokens = self._spec, state.num_tokens
         product = torch.empty(tokens, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
-        cos, sin = self.rotation(state)
+        cos, sin = self.rotation(layer, state)
         self._layers[layer].pre(
             self.pool.handle, self.pool.isa, state.residual, cos, sin, product.flatten(1)
         )
@@ -74,7 +72,7 @@ class NativeStages:
             slots: int64 [T]; where the tokens' keys and values go.
             plan: of all T tokens' attention.
         """
-        cos, sin = self.rotation(state)
+        cos, sin = self.rotation(layer, state)
         self._layers[layer].run(
             self.pool.handle,
             self.pool.isa,
@@ -85,6 +83,7 @@ class NativeStages:
             slots,
             plan,
             self._spec.attention_scale,
+            self._spec.attention_soft_cap,
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -93,17 +92,19 @@ class NativeStages:
         _native.normalize(self.pool.handle, self._final_norm, hidden, normed)
         return linear(self.pool, self._head, normed)
 
-    def rotation(self, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
+    def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
         """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
-        if self._frequencies is None:
+        if not self._ropes:
             return None, None
-        if state.rotation is None:
-            state.rotation = rotation_of(state.positions, self._frequencies)
-        cos, sin = state.rotation
+        if not state.rotations:
+            state.rotations = rotations_of(self._ropes, state.positions)
+        cos, sin = state.rotations[self._spec.rope_index(layer)]
         return cos.squeeze(1), sin.squeeze(1)
 
 
 def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
+    post_attention = _norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
+    post_mlp = _norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
     return _native.Layer(
         heads=spec.num_heads,
         kv_heads=spec.num_kv_heads,
@@ -113,9 +114,11 @@ def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
         query_norm=_norm(spec, modules["q_norm"]) if spec.qk_norm else None,
         key_norm=_norm(spec, modules["k_norm"]) if spec.qk_norm else None,
         output=_linear(modules["output"]).handle,
+        post_attention_norm=post_attention,
         mlp_norm=_norm(spec, modules["mlp_norm"]),
         up=_linear(modules["gate_up" if spec.gated else "fc0"]).handle,
         down=_linear(modules["down" if spec.gated else "fc1"]).handle,
+        post_mlp_norm=post_mlp,
         activation=_ACTIVATIONS[spec.activation],
         gated=spec.gated,
     )
@@ -123,7 +126,10 @@ def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
 
 def _norm(spec: ModelSpec, affine: Affine) -> _native.Norm:
     bias = None if affine.bias is None else affine.bias.float()
-    return _native.Norm(affine.weight.float(), bias, spec.norm_eps)
+    weight = affine.weight.float()
+    if spec.norm_offset:
+        weight = weight + spec.norm_offset
+    return _native.Norm(weight, bias, spec.norm_eps)
 
 
 def _linear(affine: Affine) -> NativeLinear:

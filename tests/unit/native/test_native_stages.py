@@ -34,6 +34,9 @@ def models(spec: ModelSpec = SPEC, dtype: torch.dtype = torch.bfloat16) -> tuple
     """In torch and compiled, over the same weights."""
     weights = allocate_weights(spec, dtype, torch.device("cpu"))
     fill_dummy_weights(weights, spec, 0, None)
+    for parameter in weights.parameters():
+        if "norm" in parameter.name:  # made the identity, which would hide a forgotten one
+            parameter.tensor.add_(torch.rand(parameter.tensor.shape) - 0.5)
     stages = NativeStages(spec, weights, POOL)
     in_torch = Model(spec, weights, torch.float32)
     return in_torch, Model(spec, weights, torch.float32, stages)
@@ -46,7 +49,14 @@ def state(tokens: int = 5) -> LayerState:
 
 @pytest.mark.parametrize("tokens", [1, 5, 70])
 @pytest.mark.parametrize(
-    "spec", [SPEC, replace(SPEC, qk_norm=False, gated=False, activation="relu", norm="layer")]
+    "spec",
+    [
+        SPEC,
+        replace(SPEC, qk_norm=False, gated=False, activation="relu", norm="layer"),
+        replace(SPEC, post_norms=True, norm_offset=1.0, activation="gelu_tanh"),
+        replace(SPEC, rope=None),
+        replace(SPEC, windows=(0, 4), local_rope=RopeSpec(300.0, amplitude=1.5)),
+    ],
 )
 def test_stages_equal_torch_s(spec: ModelSpec, tokens: int) -> None:
     results: list[LayerState] = []
@@ -61,8 +71,17 @@ def test_stages_equal_torch_s(spec: ModelSpec, tokens: int) -> None:
     torch.testing.assert_close(results[0].residual, results[1].residual, rtol=1e-5, atol=1e-5)
 
 
-def test_a_layer_is_its_stages_and_their_attention() -> None:
-    _, model = models()
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SPEC,
+        replace(
+            SPEC, post_norms=True, attention_soft_cap=0.5, windows=(4, 0), local_rope=RopeSpec(9.0)
+        ),
+    ],
+)
+def test_a_layer_is_its_stages_and_their_attention(spec: ModelSpec) -> None:
+    _, model = models(spec)
     assert model.native is not None
     tokens, shape = 7, PageShape(SPEC.num_kv_heads, 4, SPEC.head_dim)
     attention = TierAttention(
@@ -74,7 +93,8 @@ def test_a_layer_is_its_stages_and_their_attention() -> None:
         block_index=None,
     )
     slots = torch.tensor([16, 17, 18, 13, 14, 15, 0])
-    batch = NativeBatch.from_binding(attention, shape, SPEC.num_heads, 2)
+    window, cap = spec.layer_windows[0], spec.attention_soft_cap
+    batch = NativeBatch.from_binding(attention, shape, SPEC.num_heads, 2, window)
     pages = torch.randn(5, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
     ours, theirs = pages.clone(), pages.clone()
     whole, parts = state(tokens), state(tokens)
@@ -89,7 +109,7 @@ def test_a_layer_is_its_stages_and_their_attention() -> None:
     out, lse = torch.empty(tokens, SPEC.num_heads, SPEC.head_dim), torch.empty(tokens, 6)
     scale = SPEC.attention_scale
     _native.attention(
-        POOL.handle, batch.plan, parts.q, theirs, out, lse, scale, 0.0, POOL.isa
+        POOL.handle, batch.plan, parts.q, theirs, out, lse, scale, cap, POOL.isa
     ).run()
     parts.finish_attention(out)
     model.run(model.stages.post, 0, parts)
@@ -119,9 +139,11 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         "query_norm": None,
         "key_norm": None,
         "output": square,
+        "post_attention_norm": None,
         "mlp_norm": norm,
         "up": NativeLinear.of(torch.ones(16, 8)).handle,
         "down": square,
+        "post_mlp_norm": norm,
         "activation": Activation.SILU,
         "gated": True,
     }
@@ -131,6 +153,11 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ({"heads": 0}, "a layer needs heads"),
         ({"gated": False}, "up must be 8 x 8, not 16 x 8"),
         ({"mlp_norm": _native.Norm(torch.ones(4), None, 0.0)}, "mlp_norm must have the size 8"),
+        (
+            {"post_attention_norm": _native.Norm(torch.ones(4), None, 0.0)},
+            "post_attention_norm must",
+        ),
+        ({"post_mlp_norm": _native.Norm(torch.ones(4), None, 0.0)}, "post_mlp_norm must have"),
         ({"query_norm": norm}, "query_norm must have the size 4"),
         ({"output": NativeLinear.of(torch.ones(8, 4)).handle}, "output must be 8 x 8"),
     ]
