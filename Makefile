@@ -3,6 +3,7 @@
 PYTHON ?=
 TEST_WORKERS ?= 2
 BENCH_JSON ?= build/bench-engine.json
+PEERS_JSON ?= build/bench-peers.json
 
 export PYTHON
 BIN := .venv/bin
@@ -13,7 +14,7 @@ PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDI
 NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-run test native-check neon-check wheel wheel-check lint format types contracts check bench gpu-check clean distclean
+.PHONY: help demo setup setup-run test native-check neon-check wheel wheel-check lint format types contracts check bench bench-peers gpu-check clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +69,10 @@ check: lint types contracts ## lint, types, contracts
 bench: setup-run ## measure the engine on this machine (BENCH_JSON=path)
 	@mkdir -p $(dir $(BENCH_JSON))
 	@$(BIN)/tandem bench engine --json $(BENCH_JSON)
+
+bench-peers: setup-run ## compare with llama.cpp, OpenVINO and transformers (PEERS_JSON=path, PEERS_ARGS=options)
+	@benchmarks/peers/set_up.sh
+	@PYTHONPATH=src $(BIN)/python -m benchmarks.peers.run --json $(PEERS_JSON) $(PEERS_ARGS)
 
 gpu-check: ## smoke tests on a GPU machine, with its own Python and torch, offline
 	@PYTHONPATH=src HF_HUB_OFFLINE=1 $(or $(PYTHON),python3) scripts/gpu_check.py

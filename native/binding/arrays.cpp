@@ -82,6 +82,11 @@ void View::require_strides(std::size_t first) const {
         require(shape_[i] == 1 || strides_[i] == expected, name_ + " must be contiguous");
 }
 
+const View& View::require_bytes() const {
+    require(type_ == nb::dtype<std::uint8_t>(), name_ + " must be uint8");
+    return *this;
+}
+
 DType View::float_type() const {
     if (type_ == nb::dtype<float>()) return DType::kFloat32;
     const bool narrow = type_.bits == 16 && type_.lanes == 1;

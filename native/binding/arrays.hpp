@@ -43,6 +43,8 @@ class View {
     const View& require_contiguous() const;
     const View& require_contiguous_entries() const;  // of the first dimension
 
+    const View& require_bytes() const;  // uint8 elements
+
     DType float_type() const;
     float* floats() const;                // of a float32 array
     const std::uint16_t* halves() const;  // of a float16 array

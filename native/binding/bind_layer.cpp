@@ -1,15 +1,20 @@
 #include "bind_layer.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "arrays.hpp"
 #include "host_layer.hpp"
+#include "host_layer_stack.hpp"
 #include "pool.hpp"
 
 namespace tandem {
@@ -18,8 +23,11 @@ namespace {
 using namespace nb::literals;
 
 using PoolPointer = std::shared_ptr<Pool>;
-using PlanPointer = std::shared_ptr<AttentionPlan>;
+using DecodePointer = std::shared_ptr<AttentionPlan>;
+using PrefillPointer = std::shared_ptr<PrefillPlan>;
 using Angles = std::optional<ReadOnlyArray>;
+using AnglePairs = std::vector<std::pair<ReadOnlyArray, ReadOnlyArray>>;
+using PlanPairs = std::vector<std::pair<DecodePointer, PrefillPointer>>;
 
 void pre(const HostLayer& layer, const PoolPointer& pool, const std::string& isa,
          const ReadOnlyArray& residual, const Angles& cos, const Angles& sin, const Array& qkv) {
@@ -46,17 +54,20 @@ void post(const HostLayer& layer, const PoolPointer& pool, const std::string& is
     run_post(workers, layer.view(), tokens, from, to);
 }
 
-void whole(const HostLayer& layer, const PoolPointer& pool, const std::string& isa,
-           const Array& residual, const Angles& cos, const Angles& sin, const Array& pages,
-           const ReadOnlyArray& slots, const PlanPointer& plan, double scale, double soft_cap) {
+void run_stack(const HostLayerStack& stack, const PoolPointer& pool, const std::string& isa,
+               const Array& residual, const AnglePairs& angles, const Array& pages,
+               const ReadOnlyArray& slots, const PlanPairs& plans, double scale, double soft_cap) {
     const View stream("residual", residual), page("pages", pages), slot("slots", slots);
-    const std::int64_t tokens = layer.tokens_of(stream);
-    const Rotation rotation = layer.rotation(cos, sin, tokens);
-    const LayerAttention attention = layer.attention({page, slot, plan, scale, soft_cap}, tokens);
+    const std::int64_t tokens = stack.layer().tokens_of(stream);
+    const std::vector<Rotation> rotations = stack.rotations(angles, tokens);
+    std::vector<StepPlans> by_window;
+    for (const auto& [decode, prefill] : plans) by_window.push_back({decode, prefill});
+    const StepAttention attention =
+        stack.attention({page, slot, std::move(by_window), scale, soft_cap}, tokens);
     float* in_place = stream.floats();
     const Workers workers{*pool, choose_isa(isa)};
     nb::gil_scoped_release release;
-    run_layer(workers, layer.view(), rotation, attention, tokens, in_place);
+    run_layers(workers, stack.view(), rotations, attention, tokens, in_place);
 }
 
 void normalize_rows(const PoolPointer& pool, const HostNorm& norm, const ReadOnlyArray& x,
@@ -105,9 +116,17 @@ void bind_layer(nb::module_& module) {
             "mlp_norm"_a, "up"_a, "down"_a, "post_mlp_norm"_a.none(), "activation"_a, "gated"_a)
         .def("pre", &pre, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
              "sin"_a.noconvert().none(), "qkv"_a.noconvert())
-        .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert())
-        .def("run", &whole, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
-             "sin"_a.noconvert().none(), "pages"_a.noconvert(), "slots"_a.noconvert(), "plan"_a,
+        .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());
+    nb::class_<HostLayerStack>(module, "LayerStack")
+        .def(nb::init<std::vector<std::shared_ptr<HostLayer>>, const std::vector<int>&,
+                      const std::vector<int>&>(),
+             "layers"_a, "plans"_a, "rotations"_a)
+        .def_prop_ro("scratch_token_bytes",
+                     [](const HostLayerStack& self) {
+                         return layer_scratch_bytes(self.view().front().weights);
+                     })
+        .def("run", &run_stack, "pool"_a, "isa"_a, "residual"_a.noconvert(),
+             "rotations"_a.noconvert(), "pages"_a.noconvert(), "slots"_a.noconvert(), "plans"_a,
              "scale"_a, "soft_cap"_a = 0.0);
     module.def("normalize", &normalize_rows, "pool"_a, "norm"_a, "x"_a.noconvert(),
                "y"_a.noconvert());

@@ -28,7 +28,7 @@ using WeightPointer = std::shared_ptr<HostLinearWeight>;
 
 std::unique_ptr<Task> linear_task(const PoolPointer& pool, const WeightPointer& weight,
                                   const ReadOnlyArray& x, const Array& y, LinearEnd end,
-                                  Activation activation, const std::string& isa) {
+                                  Activation activation, const std::string& isa, bool rounds_x) {
     const LinearWeight& w = weight->view();
     const View input("x", x), output("y", y);
     input.require_dimensions(2, "[rows, inputs]").require_contiguous_entries();
@@ -44,7 +44,8 @@ std::unique_ptr<Task> linear_task(const PoolPointer& pool, const WeightPointer& 
                                                       .y = output.floats(),
                                                       .y_stride = output.stride(),
                                                       .end = end,
-                                                      .activation = activation},
+                                                      .activation = activation,
+                                                      .rounds_x = rounds_x},
                                            choose_isa(isa), pool->num_threads(), pool->buffers());
     return std::make_unique<Task>(
         pool, std::vector<nb::object>{nb::cast(weight), nb::cast(x), nb::cast(y)}, std::move(job));
@@ -89,7 +90,7 @@ void bind_linear(nb::module_& module) {
         .def_prop_ro("outputs", [](const HostLinearWeight& w) { return w.view().outputs; })
         .def_prop_ro("inputs", [](const HostLinearWeight& w) { return w.view().inputs; });
     module.def("linear", &linear_task, "pool"_a, "weight"_a, "x"_a.noconvert(), "y"_a.noconvert(),
-               "end"_a, "activation"_a, "isa"_a);
+               "end"_a, "activation"_a, "isa"_a, "rounds_x"_a = false);
     module.def("dequantize", &dequantize_task, "pool"_a, "weight"_a, "out"_a.noconvert(), "isa"_a);
 }
 

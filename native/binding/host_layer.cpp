@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "pages.hpp"
+
 namespace tandem {
 namespace {
 
@@ -96,29 +98,6 @@ Rotation HostLayer::rotation(const std::optional<ReadOnlyArray>& cos,
     const int dim = view_.heads.head_dim;
     require(dim % 2 == 0, "head_dim must be even to be rotated");
     return {angles("cos", *cos, tokens, dim), angles("sin", *sin, tokens, dim)};
-}
-
-LayerAttention HostLayer::attention(const LayerPages& memory, std::int64_t tokens) const {
-    const AttentionShape& shape = memory.plan->shape;
-    const HeadShape& heads = view_.heads;
-    require(shape.heads == heads.heads && shape.kv_heads == heads.kv_heads &&
-                shape.head_dim == heads.head_dim,
-            "the plan is for other heads than the layer's");
-    require(memory.plan->num_tokens == tokens && memory.plan->num_queries_needed <= tokens,
-            "the plan is for " + std::to_string(memory.plan->num_tokens) + " tokens, not " +
-                std::to_string(tokens));
-    memory.slots.require_shape({tokens}).require_contiguous();
-    memory.pages.require_dimensions(5, "[num_blocks, 2, kv_heads, block_size, head_dim]")
-        .require_contiguous();
-    const std::int64_t blocks = memory.pages.shape()[0];
-    memory.pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
-    return {.plan = memory.plan,
-            .slots = memory.slots.longs(),
-            .pages = memory.pages.data(),
-            .page_type = memory.pages.float_type(),
-            .num_blocks = blocks,
-            .scale = static_cast<float>(memory.scale),
-            .soft_cap = static_cast<float>(memory.soft_cap)};
 }
 
 }  // namespace tandem

@@ -44,15 +44,6 @@ struct LayerParts {
     bool gated;
 };
 
-// What one layer's attention reads and writes.
-struct LayerPages {
-    const View& pages;
-    const View& slots;
-    std::shared_ptr<const AttentionPlan> plan;
-    double scale;
-    double soft_cap;
-};
-
 class HostLayer {
   public:
     // Throws std::invalid_argument for parts that do not fit each other.
@@ -66,8 +57,6 @@ class HostLayer {
     // Of as many tokens; both or none.
     Rotation rotation(const std::optional<ReadOnlyArray>& cos,
                       const std::optional<ReadOnlyArray>& sin, std::int64_t tokens) const;
-
-    LayerAttention attention(const LayerPages& memory, std::int64_t tokens) const;
 
   private:
     void check() const;

@@ -18,10 +18,9 @@ WeightType weight_type(DType type) {
             return WeightType::kFloat16;
         case DType::kBFloat16:
             return WeightType::kBFloat16;
-        case DType::kFloat32:
-            break;
+        default:
+            return WeightType::kFloat32;
     }
-    return WeightType::kFloat32;
 }
 
 }  // namespace

@@ -17,6 +17,13 @@ HostSignal::HostSignal(std::uint32_t value, std::optional<std::uintptr_t> addres
     }
 }
 
+Conditions to_conditions(const Points& points) {
+    std::vector<SignalPoint> reached;
+    for (const NamedPoint& point : points)
+        reached.push_back({&point.first->counter(), point.second});
+    return Conditions(reached);
+}
+
 void HostSignal::set(std::uint32_t value) {
     require(raise(*counter_, value), "a signal cannot go back from " +
                                          std::to_string(this->value()) + " to " +

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "signal.hpp"
 
@@ -25,10 +26,15 @@ class HostSignal {
     Counter* counter_;
 };
 
-using Point = std::optional<std::pair<std::shared_ptr<HostSignal>, std::uint32_t>>;
+using NamedPoint = std::pair<std::shared_ptr<HostSignal>, std::uint32_t>;
+using Point = std::optional<NamedPoint>;
+using Points = std::vector<NamedPoint>;
 
 inline SignalPoint to_point(const Point& point) {
     return point ? SignalPoint{&point->first->counter(), point->second} : SignalPoint{};
 }
+
+// Throws std::invalid_argument for too many.
+Conditions to_conditions(const Points& points);
 
 }  // namespace tandem

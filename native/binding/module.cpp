@@ -26,10 +26,12 @@
 #include "host_signal.hpp"
 #include "isa.hpp"
 #include "merge.hpp"
+#include "pages.hpp"
 #include "pool.hpp"
 #include "prefill.hpp"
 #include "prefill_plan.hpp"
 #include "read_probe.hpp"
+#include "spin_probe.hpp"
 #include "task.hpp"
 #include "waiting.hpp"
 
@@ -48,7 +50,7 @@ std::shared_ptr<Plan> make_plan(int heads, int kv_heads, int block_size, int hea
                                 const ReadOnlyArray& block_table,
                                 const std::optional<ReadOnlyArray>& block_index,
                                 const std::optional<ReadOnlyArray>& token_index, int num_threads,
-                                int window) {
+                                int window, int code_bits) {
     const View starts("query_start", query_start), tokens("positions", positions);
     const View table("block_table", block_table);
     starts.require_dimensions(1, "[rows + 1]").require_contiguous();
@@ -71,8 +73,8 @@ std::shared_ptr<Plan> make_plan(int heads, int kv_heads, int block_size, int hea
         arrays.token_index = index.require_shape(tokens.shape()).require_contiguous().longs();
     }
     nb::gil_scoped_release release;
-    return std::make_shared<Plan>(AttentionShape{heads, kv_heads, block_size, head_dim}, arrays,
-                                  num_threads);
+    return std::make_shared<Plan>(AttentionShape{heads, kv_heads, block_size, head_dim, code_bits},
+                                  arrays, num_threads);
 }
 
 AttentionMemory check_attention(const AttentionRows& rows, const View& queries, const View& pages,
@@ -85,9 +87,7 @@ AttentionMemory check_attention(const AttentionRows& rows, const View& queries, 
     require(tokens >= rows.num_queries_needed, "q must hold at least " +
                                                    std::to_string(rows.num_queries_needed) +
                                                    " tokens, not " + std::to_string(tokens));
-    pages.require_dimensions(5, kPagesMeaning).require_contiguous();
-    const std::int64_t blocks = pages.shape()[0];
-    pages.require_shape({blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim});
+    const DType page_type = check_pages(pages, shape);
     out.require_shape({rows.num_tokens, shape.heads, shape.head_dim}).require_contiguous();
     lse.require_shape({rows.num_tokens, shape.heads}).require_contiguous();
     const float* sink = nullptr;
@@ -95,9 +95,8 @@ AttentionMemory check_attention(const AttentionRows& rows, const View& queries, 
         const View view("sinks", *sinks);
         sink = view.require_shape({shape.heads}).require_contiguous().floats();
     }
-    return {queries.data(), queries.stride(),   queries.float_type(),
-            pages.data(),   pages.float_type(), blocks,
-            out.floats(),   lse.floats(),       sink};
+    return {queries.data(),   queries.stride(), queries.float_type(), pages.data(), page_type,
+            pages.shape()[0], out.floats(),     lse.floats(),         sink};
 }
 
 template <class Job, class Plan>
@@ -120,13 +119,21 @@ std::unique_ptr<Task> attention_task(const PoolPointer& pool, const std::shared_
 
 std::unique_ptr<Task> append_task(const PoolPointer& pool, const Array& pages,
                                   const ReadOnlyArray& k, const ReadOnlyArray& v,
-                                  const ReadOnlyArray& slots) {
+                                  const ReadOnlyArray& slots, int code_bits, int block_size) {
     const View page("pages", pages), keys("k", k), values("v", v), slot("slots", slots);
-    page.require_dimensions(5, kPagesMeaning).require_contiguous();
     slot.require_dimensions(1, "[tokens]").require_contiguous();
-    const Sizes& shape = page.shape();
-    const Sizes expected{slot.shape()[0], shape[2], shape[4]};
-    page.require_shape({shape[0], 2, shape[2], shape[3], shape[4]});
+    keys.require_dimensions(3, "[tokens, kv_heads, head_dim]");
+    if (code_bits == 0) page.require_dimensions(5, kPagesMeaning);
+    require(code_bits == 0 || block_size > 0, "block_size must be positive");
+    const AttentionShape shape{
+        .heads = 0,
+        .kv_heads = static_cast<int>(code_bits ? keys.shape()[1] : page.shape()[2]),
+        .block_size = static_cast<int>(code_bits ? block_size : page.shape()[3]),
+        .head_dim = static_cast<int>(code_bits ? keys.shape()[2] : page.shape()[4]),
+        .code_bits = code_bits,
+    };
+    const DType page_type = check_pages(page, shape);
+    const Sizes expected{slot.shape()[0], shape.kv_heads, shape.head_dim};
     keys.require_shape(expected).require_contiguous_entries();
     values.require_shape(expected).require_contiguous_entries();
     require(keys.float_type() == values.float_type(), "k and v must have the same element type");
@@ -137,11 +144,11 @@ std::unique_ptr<Task> append_task(const PoolPointer& pool, const Array& pages,
                               .source_type = keys.float_type(),
                               .slots = slot.longs(),
                               .pages = page.data(),
-                              .page_type = page.float_type(),
-                              .num_blocks = shape[0],
-                              .kv_heads = static_cast<int>(shape[2]),
-                              .block_size = static_cast<int>(shape[3]),
-                              .head_dim = static_cast<int>(shape[4])};
+                              .page_type = page_type,
+                              .num_blocks = page.shape()[0],
+                              .kv_heads = shape.kv_heads,
+                              .block_size = shape.block_size,
+                              .head_dim = shape.head_dim};
     return std::make_unique<Task>(
         pool, std::vector<nb::object>{nb::cast(pages), nb::cast(k), nb::cast(v), nb::cast(slots)},
         std::make_unique<AppendJob>(memory, pool->num_threads()));
@@ -175,6 +182,19 @@ std::unique_ptr<Task> merge_task(const PoolPointer& pool, const ReadOnlyArray& o
         std::vector<nb::object>{nb::cast(out_a), nb::cast(lse_a), nb::cast(out_b), nb::cast(lse_b),
                                 nb::cast(out), nb::cast(lse)},
         std::make_unique<MergeJob>(memory, pool->num_threads()));
+}
+
+// For what only has to wait and to signal.
+class Nothing final : public Job {
+  public:
+    Nothing() : Job(1) {}
+
+  private:
+    void run_part(int) override {}
+};
+
+std::unique_ptr<Task> nothing_task(const PoolPointer& pool) {
+    return std::make_unique<Task>(pool, std::vector<nb::object>{}, std::make_unique<Nothing>());
 }
 
 // Seconds that the pool's threads took to read all of the array once.
@@ -237,7 +257,7 @@ void bind_attention(nb::module_& module, const char* plan) {
     nb::class_<Plan>(module, plan)
         .def(nb::new_(&make_plan<Plan>), "heads"_a, "kv_heads"_a, "block_size"_a, "head_dim"_a,
              "query_start"_a, "positions"_a, "block_table"_a, "block_index"_a.none(),
-             "token_index"_a.none(), "num_threads"_a, "window"_a = 0)
+             "token_index"_a.none(), "num_threads"_a, "window"_a = 0, "code_bits"_a = 0)
         .def_ro("num_tokens", &Plan::num_tokens)
         .def_ro("total_keys", &Plan::total_keys)
         .def_prop_ro("num_parts", &Plan::num_parts);
@@ -250,14 +270,16 @@ void bind_work(nb::module_& module) {
     bind_attention<AttentionJob, AttentionPlan>(module, "AttentionPlan");
     bind_attention<PrefillJob, PrefillPlan>(module, "PrefillPlan");
     nb::class_<Task>(module, "Task")
-        .def("submit", &Task::submit, "after"_a.none() = nb::none(), "then"_a.none() = nb::none())
+        .def("submit", &Task::submit, "after"_a = Points{}, "then"_a.none() = nb::none())
+        .def("cancel", &Task::cancel)
         .def("run", &Task::run)
         .def("wait", &Task::wait, "timeout_s"_a = nb::none())
         .def_prop_ro("done", [](const Task& self) { return self.job().done(); })
         .def_prop_ro("start_ns", [](const Task& self) { return self.job().start_ns(); })
         .def_prop_ro("end_ns", [](const Task& self) { return self.job().end_ns(); });
+    module.def("nothing", &nothing_task, "pool"_a);
     module.def("append", &append_task, "pool"_a, "pages"_a.noconvert(), "k"_a.noconvert(),
-               "v"_a.noconvert(), "slots"_a.noconvert());
+               "v"_a.noconvert(), "slots"_a.noconvert(), "code_bits"_a = 0, "block_size"_a = 0);
     module.def("merge", &merge_task, "pool"_a, "out_a"_a.noconvert(), "lse_a"_a.noconvert(),
                "out_b"_a.noconvert(), "lse_b"_a.noconvert(), "out"_a.noconvert(),
                "lse"_a.noconvert());
@@ -275,6 +297,8 @@ NB_MODULE(_native, module) {
         "name"_a);
     module.def("default_num_threads", &tandem::default_num_threads, "root"_a = "/");
     module.def("read_seconds", &tandem::read_seconds, "pool"_a, "array"_a.noconvert());
+    module.def("spin_round_trips", &tandem::spin_round_trips, "rounds"_a,
+               nanobind::call_guard<nanobind::gil_scoped_release>());
     tandem::bind_signal(module);
     tandem::bind_pool(module);
     tandem::bind_work(module);

@@ -19,13 +19,19 @@ Task::~Task() {
     }
 }
 
-void Task::submit(const Point& after, const Point& then) {
+void Task::submit(const Points& after, const Point& then) {
     require(!submitted_ && !job_->done(), "a task runs once");
+    const Conditions conditions = to_conditions(after);
     after_ = after;
     then_ = then;
     submitted_ = true;
     nb::gil_scoped_release release;
-    pool_->submit(*job_, to_point(after_), to_point(then_));
+    pool_->submit(*job_, conditions, to_point(then_));
+}
+
+bool Task::cancel() {
+    nb::gil_scoped_release release;
+    return pool_->cancel(*job_);
 }
 
 void Task::run() {

@@ -22,15 +22,17 @@ class Task {
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
 
-    void submit(const Point& after, const Point& then);
-    void run();  // to its end, the calling thread taking part
+    void submit(const Points& after, const Point& then);
+    bool cancel();  // false if it has begun, or was never submitted
+    void run();     // to its end, the calling thread taking part
     bool wait(std::optional<double> timeout_s);
     const Job& job() const { return *job_; }
 
   private:
     std::shared_ptr<Pool> pool_;
     std::vector<nb::object> memory_;
-    Point after_, then_;
+    Points after_;
+    Point then_;
     std::unique_ptr<Job> job_;
     bool submitted_ = false;
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "convert.hpp"
+#include "quantize.hpp"
 
 namespace tandem {
 namespace {
@@ -48,6 +49,7 @@ AppendJob::AppendJob(const AppendMemory& memory, int num_threads)
     : Job(count_parts(memory, num_threads)),
       memory_(memory),
       parts_(static_cast<std::size_t>(count_parts(memory, num_threads))) {
+    if (is_quantized(memory_.page_type)) quantized_page().check();
     const std::int64_t end = memory_.num_blocks * memory_.block_size;
     for (std::int64_t slot : memory_.slots)
         if (slot < 0 || slot >= end)
@@ -58,7 +60,32 @@ AppendJob::AppendJob(const AppendMemory& memory, int num_threads)
 void AppendJob::run_part(int part) {
     const std::size_t tokens = memory_.slots.size();
     const auto index = static_cast<std::size_t>(part);
-    for (std::size_t t = tokens * index / parts_; t < tokens * (index + 1) / parts_; ++t) write(t);
+    const bool quantized = is_quantized(memory_.page_type);
+    for (std::size_t t = tokens * index / parts_; t < tokens * (index + 1) / parts_; ++t)
+        quantized ? write_quantized(t) : write(t);
+}
+
+QuantizedPage AppendJob::quantized_page() const {
+    const AppendMemory& m = memory_;
+    return {m.page_type == DType::kInt4 ? 4 : 8, m.kv_heads, m.block_size, m.head_dim};
+}
+
+void AppendJob::write_quantized(std::size_t token) const {
+    const AppendMemory& m = memory_;
+    const QuantizedPage layout = quantized_page();
+    const std::int64_t block = m.slots[token] / m.block_size;
+    const std::int64_t offset = m.slots[token] % m.block_size;
+    auto* page = static_cast<std::uint8_t*>(m.pages) + block * layout.page_bytes();
+    float values[kMaxCodeDim];
+    for (int head = 0; head < 2 * m.kv_heads; ++head) {
+        const bool key = head < m.kv_heads;
+        const auto row = static_cast<std::int64_t>(token) * (key ? m.key_stride : m.value_stride);
+        const std::int64_t column = std::int64_t{head % m.kv_heads} * m.head_dim;
+        convert(key ? m.keys : m.values, m.source_type, row + column, values, DType::kFloat32, 0,
+                m.head_dim);
+        quantize_row(values, layout, page + layout.code_offset(head, offset),
+                     reinterpret_cast<std::uint16_t*>(page + layout.pair_offset(head, offset)));
+    }
 }
 
 void AppendJob::write(std::size_t token) const {

@@ -6,6 +6,7 @@
 
 #include "dtype.hpp"
 #include "job.hpp"
+#include "quantized_page.hpp"
 
 namespace tandem {
 
@@ -17,7 +18,7 @@ struct AppendMemory {
     std::int64_t value_stride;
     DType source_type;
     std::span<const std::int64_t> slots;  // [tokens]; block * block_size + offset
-    void* pages;                          // [num_blocks, 2, kv_heads, block_size, head_dim]
+    void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim], or as in QuantizedPage
     DType page_type;
     std::int64_t num_blocks;
     int kv_heads;
@@ -27,12 +28,15 @@ struct AppendMemory {
 
 class AppendJob final : public Job {
   public:
-    // Throws std::invalid_argument if a slot does not exist. Each slot may occur once.
+    // Throws std::invalid_argument if a slot does not exist, or the shape cannot be quantized.
+    // Each slot may occur once; nothing beside a token's own bytes is touched.
     AppendJob(const AppendMemory& memory, int num_threads);
 
   private:
     void run_part(int part) override;
     void write(std::size_t token) const;
+    void write_quantized(std::size_t token) const;
+    QuantizedPage quantized_page() const;
 
     AppendMemory memory_;
     std::size_t parts_;

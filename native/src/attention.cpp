@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-AttendRun choose_kernel(Isa isa, DType type) {
+AttendRun choose_kernel(Isa isa, DType type, const CodeLayout& codes) {
     const AttentionKernels* kernels = &kPortableAttention;
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) kernels = &kAvx2Attention;
@@ -27,6 +27,10 @@ AttendRun choose_kernel(Isa isa, DType type) {
             return kernels->float16;
         case DType::kBFloat16:
             return kernels->bfloat16;
+        case DType::kInt8:
+            return codes.group_size == kCodeRun ? kernels->codes8_32 : kernels->codes8;
+        case DType::kInt4:
+            return codes.group_size == kCodeRun ? kernels->codes4_32 : kernels->codes4;
         case DType::kFloat32:
             break;
     }
@@ -68,8 +72,10 @@ AttentionJob::AttentionJob(std::shared_ptr<const AttentionPlan> plan, const Atte
       memory_(memory),
       scale_(scale * std::numbers::log2e_v<float>),
       soft_cap_(soft_cap * std::numbers::log2e_v<float>),
-      kernel_(choose_kernel(isa, memory.page_type)),
-      padded_dim_((plan_->shape.head_dim + kPadDim - 1) / kPadDim * kPadDim),
+      kernel_(choose_kernel(isa, memory.page_type, quantized_page().layout())),
+      groups_(is_quantized(memory.page_type) ? quantized_page().groups() : 0),
+      padded_dim_(groups_ > 0 ? quantized_page().row_elements()
+                              : (plan_->shape.head_dim + kPadDim - 1) / kPadDim * kPadDim),
       max_queries_(plan_->max_row_tokens * plan_->shape.heads),
       // A multiple of 16 floats, so that every state is aligned.
       state_floats_(std::size_t(max_queries_) * padded_dim_ + (2 * max_queries_ + 15) / 16 * 16),
@@ -95,13 +101,15 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
     const int head_queries = row.num_tokens * shape.group();
     const int queries = row.num_tokens * shape.heads;
     const int padded = (queries + 15) / 16 * 16;
-    float* at = scratch.reserve(std::size_t(padded) * (2 * padded_dim_ + kMaxTile + 5));
+    float* at = scratch.reserve(std::size_t(padded) * (2 * padded_dim_ + kMaxTile + 5 + groups_));
     const auto take = [&](std::size_t floats) { return std::exchange(at, at + floats); };
     float* query = take(std::size_t(queries) * padded_dim_);
     float* scores = take(std::size_t(padded) * kMaxTile);
     float* correction = take(padded);
     auto* first_seen = reinterpret_cast<std::int32_t*>(take(padded));
     auto* visible = reinterpret_cast<std::int32_t*>(take(padded));
+    float* query_sums = groups_ > 0 ? take(std::size_t(padded) * groups_) : nullptr;
+    const Place after = first_key(next);
     State state{};
     if (segment.partial >= 0) {
         state = partial(segment.partial);
@@ -129,7 +137,10 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
              .soft_cap = soft_cap_,
              .begin = segment.begin,
              .end = segment.end,
-             .next = next ? first_key(*next) : nullptr,
+             .next = after.key,
+             .next_pairs = after.pairs,
+             .codes = quantized_page().layout(),
+             .query_sums = query_sums,
              .scores = scores,
              .correction = correction,
              .sums = state.sums,
@@ -138,14 +149,26 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
     if (segment.partial < 0) write(row, state);
 }
 
-const void* AttentionJob::first_key(const Segment& segment) const {
-    if (segment.begin == segment.end) return nullptr;
+AttentionJob::Place AttentionJob::first_key(const Segment* segment) const {
+    if (!segment || segment->begin == segment->end) return {nullptr, nullptr};
     const AttentionShape& shape = plan_->shape;
-    const AttentionPlan::Row& row = plan_->rows[segment.row];
-    const std::int64_t block = plan_->blocks[row.blocks + segment.begin / shape.block_size];
-    const std::int64_t element = block * shape.page_elements() +
-                                 std::int64_t{segment.begin % shape.block_size} * shape.head_dim;
-    return static_cast<const char*>(memory_.pages) + element * element_bytes(memory_.page_type);
+    const AttentionPlan::Row& row = plan_->rows[segment->row];
+    const std::int64_t block = plan_->blocks[row.blocks + segment->begin / shape.block_size];
+    const std::int64_t token = segment->begin % shape.block_size;
+    const auto* pages = static_cast<const char*>(memory_.pages);
+    if (groups_ > 0) {
+        const QuantizedPage layout = quantized_page();
+        const char* page = pages + block * layout.page_bytes();
+        return {page + layout.code_offset(0, token), page + layout.pair_offset(0, token)};
+    }
+    const std::int64_t element = block * shape.page_elements() + token * shape.head_dim;
+    return {pages + element * element_bytes(memory_.page_type), nullptr};
+}
+
+QuantizedPage AttentionJob::quantized_page() const {
+    const AttentionShape& shape = plan_->shape;
+    return {memory_.page_type == DType::kInt4 ? 4 : 8, shape.kv_heads, shape.block_size,
+            shape.head_dim};
 }
 
 void AttentionJob::load_queries(const Segment& segment, float* target) const {

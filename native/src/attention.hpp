@@ -10,12 +10,14 @@
 #include "buffer.hpp"
 #include "isa.hpp"
 #include "job.hpp"
+#include "quantized_page.hpp"
 
 namespace tandem {
 
 class AttentionJob final : public Job {
   public:
-    // Throws std::invalid_argument if the pages do not hold every block of the plan.
+    // Throws std::invalid_argument if the pages do not hold every block of the plan, or cannot be
+    // quantized.
     // `soft_cap` bounds scores to cap * tanh(score / cap); 0: none.
     AttentionJob(std::shared_ptr<const AttentionPlan> plan, const AttentionMemory& memory,
                  float scale, float soft_cap, Isa isa, BufferStore& buffers);
@@ -34,7 +36,13 @@ class AttentionJob final : public Job {
 
     void attend(const Segment& segment, const Segment* next, FloatBuffer& scratch) const;
     void load_queries(const Segment& segment, float* target) const;
-    const void* first_key(const Segment& segment) const;
+    // Where a segment's first key lies, and its scales in quantized pages; null without a key.
+    struct Place {
+        const char* key;
+        const char* pairs;
+    };
+    Place first_key(const Segment* segment) const;
+    QuantizedPage quantized_page() const;
     State partial(std::int32_t index) const;
     void merge(const Merge& merge) const;
     void write(const AttentionPlan::Row& row, const State& state) const;
@@ -44,6 +52,7 @@ class AttentionJob final : public Job {
     float scale_;     // of base-2 scores
     float soft_cap_;  // likewise
     AttendRun kernel_;
+    int groups_;  // of a head in quantized pages; 0
     int padded_dim_;
     int max_queries_;  // of one row
     std::size_t state_floats_;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "code_format.hpp"
+
 namespace tandem {
 
 inline constexpr int kMaxTile = 256;   // keys whose scores are held at a time
@@ -14,22 +16,25 @@ inline constexpr int kAlignment = 64;  // bytes; of every scratch buffer
 // "All queries" are those of the first KV head, of the second and so on: kv_heads * num_queries.
 // Scores are in base 2: the queries carry the scale times log2(e).
 struct AttentionRun {
-    const void* pages;           // one layer, [num_blocks, 2, kv_heads, block_size, head_dim]
+    const void* pages;           // one layer's
     const std::int32_t* blocks;  // physical ids of the sequence's blocks
     int kv_heads;
     int block_size;
     int head_dim;
-    int padded_dim;                  // head_dim rounded up to kPadDim
+    int padded_dim;                  // head_dim rounded up to kPadDim, or to a quantized row
     int num_queries;                 // of a KV head: query tokens times heads of the group
-    const float* queries;            // [all queries, padded_dim], padding 0
+    float* queries;                  // [all queries, padded_dim], padding 0; kernels reorder them
     const std::int32_t* first_seen;  // [num_queries]; each sees the sequence's keys from this one
     const std::int32_t* visible;     // [num_queries]; up to, and without, this one
     float soft_cap;                  // of base-2 scores: cap * tanh(score / cap); 0: none
     int begin;                       // keys begin..end-1 of the sequence
     int end;
-    const void* next;   // what will be read after this run, to be prefetched; may be null
-    float* scores;      // [all queries, kMaxTile], scratch
-    float* correction;  // [all queries], scratch
+    const void* next;        // what will be read after this run, to be prefetched; may be null
+    const void* next_pairs;  // beside `next`, in quantized pages
+    CodeLayout codes;        // of quantized pages
+    float* query_sums;       // [all queries, groups] of quantized pages, scratch
+    float* scores;           // [all queries, kMaxTile], scratch
+    float* correction;       // [all queries], scratch
     // Results: sum of 2^(score - max) * value, maximum (-inf: no key seen), sum of 2^(score - max).
     float* sums;    // [all queries, padded_dim]
     float* max;     // [all queries]
@@ -43,6 +48,8 @@ struct AttentionKernels {
     AttendRun float32;
     AttendRun float16;
     AttendRun bfloat16;
+    AttendRun codes8, codes4;        // groups of 64
+    AttendRun codes8_32, codes4_32;  // groups of 32
 };
 
 extern const AttentionKernels kPortableAttention;

@@ -12,7 +12,7 @@ struct AttentionMemory {
     const void* queries;        // [at least num_queries_needed, heads, head_dim]
     std::int64_t query_stride;  // from token to token, in elements
     DType query_type;
-    const void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim]
+    const void* pages;  // [num_blocks, 2, kv_heads, block_size, head_dim], or as in QuantizedPage
     DType page_type;
     std::int64_t num_blocks;
     float* out;  // [num_tokens, heads, head_dim]; 0 where no key was seen

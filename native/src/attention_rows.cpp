@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "quantized_page.hpp"
+
 namespace tandem {
 namespace {
 
@@ -22,6 +24,7 @@ void check_shape(const AttentionShape& s) {
             "head_dim must be a multiple of 4 up to " + std::to_string(kMaxHeadDim) + ", not " +
                 std::to_string(s.head_dim));
     require(s.block_size >= 1 && s.block_size <= 4096, "block_size must be 1 to 4096");
+    if (s.code_bits != 0) QuantizedPage{s.code_bits, s.kv_heads, s.block_size, s.head_dim}.check();
 }
 
 // Keys of a tier at positions up to one that grows from call to call.

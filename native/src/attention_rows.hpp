@@ -13,6 +13,7 @@ struct AttentionShape {
     int kv_heads;
     int block_size;
     int head_dim;
+    int code_bits = 0;  // of quantized pages (quantized_page.hpp); 0: pages of floats
 
     int group() const { return heads / kv_heads; }
     std::int64_t page_elements() const {

@@ -13,6 +13,7 @@ struct HeadShape {
     int kv_heads;
     int head_dim;
 
+    bool operator==(const HeadShape&) const = default;
     std::int64_t token_elements() const { return (std::int64_t{heads} + 2 * kv_heads) * head_dim; }
 };
 

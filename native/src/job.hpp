@@ -37,7 +37,7 @@ class Job {
     friend class Pool;
 
     const int num_parts_;
-    SignalPoint after_;
+    Conditions after_;
     SignalPoint then_;
     std::atomic<std::int64_t> start_ns_{0};
     std::atomic<std::int64_t> end_ns_{0};

@@ -1,32 +1,9 @@
 #include "layer.hpp"
 
-#include <cstddef>
-#include <utility>
-
-#include "append.hpp"
-#include "attention.hpp"
+#include "scratch.hpp"
 
 namespace tandem {
 namespace {
-
-// Memory between two operations of a stage, from the pool's store and back.
-class Scratch {
-  public:
-    Scratch(Pool& pool, std::int64_t tokens, int width)
-        : store_(pool.buffers()),
-          buffer_(store_.take()),
-          data_(buffer_.reserve(static_cast<std::size_t>(tokens) * width)) {}
-    ~Scratch() { store_.give(std::move(buffer_)); }
-    Scratch(const Scratch&) = delete;
-    Scratch& operator=(const Scratch&) = delete;
-
-    float* data() const { return data_; }
-
-  private:
-    BufferStore& store_;
-    FloatBuffer buffer_;
-    float* data_;
-};
 
 struct Product {
     const LinearWeight& weight;
@@ -65,54 +42,7 @@ void add_branch(const Workers& workers, const LinearWeight& weight, const Norm& 
     normalize_rows(workers, norm, tokens, product.data(), residual, NormEnd::kAdd);
 }
 
-// Of keys and values as `run_pre` leaves them.
-AppendMemory append_memory(const LayerWeights& layer, const LayerAttention& attention,
-                           const float* qkv) {
-    const HeadShape& shape = layer.heads;
-    const float* keys = qkv + std::int64_t{shape.heads} * shape.head_dim;
-    return {.keys = keys,
-            .values = keys + std::int64_t{shape.kv_heads} * shape.head_dim,
-            .key_stride = shape.token_elements(),
-            .value_stride = shape.token_elements(),
-            .source_type = DType::kFloat32,
-            .slots = attention.slots,
-            .pages = attention.pages,
-            .page_type = attention.page_type,
-            .num_blocks = attention.num_blocks,
-            .kv_heads = shape.kv_heads,
-            .block_size = attention.plan->shape.block_size,
-            .head_dim = shape.head_dim};
-}
-
-void attend(const Workers& workers, const LayerWeights& layer, const LayerAttention& attention,
-            const float* qkv, float* out, float* lse) {
-    AttentionJob job(attention.plan,
-                     {.queries = qkv,
-                      .query_stride = layer.heads.token_elements(),
-                      .query_type = DType::kFloat32,
-                      .pages = attention.pages,
-                      .page_type = attention.page_type,
-                      .num_blocks = attention.num_blocks,
-                      .out = out,
-                      .lse = lse},
-                     attention.scale, attention.soft_cap, workers.isa, workers.pool.buffers());
-    workers.pool.run(job);
-}
-
 }  // namespace
-
-void run_layer(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
-               const LayerAttention& attention, std::int64_t tokens, float* residual) {
-    const HeadShape& shape = layer.heads;
-    const Scratch qkv(workers.pool, tokens, static_cast<int>(shape.token_elements()));
-    const Scratch out(workers.pool, tokens, shape.heads * shape.head_dim);
-    const Scratch lse(workers.pool, tokens, shape.heads);
-    AppendJob append(append_memory(layer, attention, qkv.data()), workers.pool.num_threads());
-    run_pre(workers, layer, rotation, tokens, residual, qkv.data());
-    workers.pool.run(append);
-    attend(workers, layer, attention, qkv.data(), out.data(), lse.data());
-    run_post(workers, layer, tokens, out.data(), residual);
-}
 
 void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
              std::int64_t tokens, const float* residual, float* qkv) {

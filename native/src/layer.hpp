@@ -2,11 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <span>
 
-#include "attention_plan.hpp"
-#include "dtype.hpp"
 #include "heads.hpp"
 #include "isa.hpp"
 #include "linear.hpp"
@@ -52,23 +48,6 @@ struct Workers {
 // residual: [tokens, hidden]; qkv: [tokens, (heads + 2 * kv_heads) * head_dim], written.
 void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
              std::int64_t tokens, const float* residual, float* qkv);
-
-// One layer's pages in host memory, and who attends to them.
-struct LayerAttention {
-    std::shared_ptr<const AttentionPlan> plan;  // of all tokens, in their order
-    std::span<const std::int64_t> slots;        // [tokens]; of their keys and values
-    void* pages;                                // [num_blocks, 2, kv_heads, block_size, head_dim]
-    DType page_type;
-    std::int64_t num_blocks;
-    float scale;
-    float soft_cap;
-};
-
-// The whole layer: `run_pre`, append, attention, `run_post`.
-//
-// Throws std::invalid_argument, before anything is written, for slots or blocks that do not exist.
-void run_layer(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
-               const LayerAttention& attention, std::int64_t tokens, float* residual);
 
 // Output projection, norm and MLP, both added to the residual.
 //

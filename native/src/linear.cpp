@@ -13,6 +13,10 @@ namespace {
 constexpr int kPartsPerThread = 8;
 constexpr std::int64_t kMinPartBytes = 64 << 10;  // of weights that are streamed
 constexpr int kMaxPanelColumns = 4 * kTileStep;   // of a part
+constexpr int kStreamChunk = 8 * kTileStep;  // weight rows that meet a block of x one after another
+constexpr int kStreamedInputs = 1024;
+constexpr int kMostWideRows = 48;  // of x; beyond, sums of a wide part would leave the caches
+constexpr int kIntegerRows = 8;    // of x that meet a chunk of weights: a block of them stays in L1
 constexpr int kSpins = 1000;
 
 int ranges(LinearEnd end) { return end == LinearEnd::kGated ? 2 : 1; }
@@ -21,15 +25,28 @@ int ceil_div(std::int64_t a, std::int64_t b) { return static_cast<int>((a + b - 
 
 int round_up(int value, int step) { return ceil_div(value, step) * step; }
 
+// Whether weights go straight to the registers; else panels are faster, found by measuring.
+bool streams(const LinearWeight& weight, const LinearCall& call) {
+    return call.rounds_x || call.rows <= (is_quantized(weight.type) ? 6 : 12);
+}
+
+// Of x and of a weight row that are multiplied at a time: so much of x as the first-level cache
+// holds beside the weights.
+int block_inputs(const LinearWeight& weight, const LinearCall& call, const LinearKernels& kernels) {
+    if (streams(weight, call)) return call.rows <= 2 ? weight.inputs : kStreamedInputs;
+    return call.rows > kernels.width ? kMaxBlockInputs / 2 : kMaxBlockInputs;
+}
+
 // Columns of y in each part but the last: enough parts that a busy thread's are taken by others.
 int share_columns(const LinearWeight& weight, const LinearCall& call, int num_threads) {
     const int columns = weight.outputs / ranges(call.end);
     const int even = ceil_div(columns, std::int64_t{num_threads} * kPartsPerThread);
-    if (call.rows <= kMaxStreamedRows) {
+    if (streams(weight, call)) {
         const std::int64_t bytes = weight_bytes(weight.type, weight.inputs) * ranges(call.end);
         const int least = static_cast<int>(
             std::max<std::int64_t>(kMinPartBytes / std::max<std::int64_t>(bytes, 1), 1));
-        return std::min(round_up(std::max(even, least), kMaxStreamedRows), columns);
+        const int most = call.rows > kMostWideRows ? kStreamChunk : columns;
+        return std::min({round_up(std::max(even, least), kTileStep), most, columns});
     }
     const int most = kMaxPanelColumns / ranges(call.end);
     return std::min({round_up(even, kTileStep), most, columns});
@@ -46,6 +63,7 @@ const LinearCall& checked_call(const LinearCall& c, const LinearWeight& w) {
     check(c.x_stride >= w.inputs || c.rows == 1, "rows of x must not overlap");
     check(c.y_stride >= w.outputs / ranges(c.end) || c.rows == 1, "rows of y must not overlap");
     const bool activates = c.end == LinearEnd::kGated || c.end == LinearEnd::kActivate;
+    check(!c.rounds_x || w.type == WeightType::kInt8, "only x of int8 weights can be rounded");
     check(activates || c.activation == Activation::kNone,
           "an activation needs an end that activates");
     return c;
@@ -71,11 +89,12 @@ LinearJob::LinearJob(const LinearWeight& weight, const LinearCall& call, Isa isa
       weight_(weight),
       call_(call),
       kernels_(linear_kernels(isa)),
-      streams_(call.rows <= kMaxStreamedRows),
+      integer_kernels_(integer_kernels(isa)),
+      streams_(streams(weight, call)),
       columns_(weight.outputs / ranges(call.end)),
       share_columns_(share_columns(weight, call, num_threads)),
       padded_rows_(round_up(call.rows, kernels_.width)),
-      block_inputs_(padded_rows_ > kernels_.width ? kMaxBlockInputs / 2 : kMaxBlockInputs),
+      block_inputs_(block_inputs(weight, call, kernels_)),
       buffers_(buffers),
       prepared_(buffers.take()) {
     std::size_t floats = 0;
@@ -84,7 +103,10 @@ LinearJob::LinearJob(const LinearWeight& weight, const LinearCall& call, Isa isa
         floats = std::size_t(padded_rows_) * weight_.inputs;
     } else if (is_quantized(weight_.type)) {
         num_units_ = call_.rows;
-        floats = std::size_t(call_.rows) * (weight_.inputs / weight_.group);
+        floats = std::size_t(call_.rows) * row_groups();
+        if (call_.rounds_x)  // scales and codes
+            floats = 2 * floats + std::size_t(call_.rows) * weight_.inputs *
+                                      integer_kernels_.code_bytes / sizeof(float);
     }
     prepared_data_ = prepared_.reserve(floats);
 }
@@ -119,14 +141,12 @@ void LinearJob::prepare() {
 }
 
 void LinearJob::prepare_unit(int unit) {
-    if (streams_) {
-        const int groups = weight_.inputs / weight_.group;
-        kernels_.sum_groups({.x = call_.x + unit * call_.x_stride,
-                             .group = weight_.group,
-                             .groups = groups,
-                             .sums = prepared_data_ + std::int64_t{unit} * groups});
-        return;
-    }
+    if (call_.rounds_x) return round_row(unit);
+    if (streams_)
+        return kernels_.sum_groups({.x = call_.x + unit * call_.x_stride,
+                                    .group = weight_.group,
+                                    .groups = static_cast<int>(row_groups()),
+                                    .sums = prepared_data_ + unit * row_groups()});
     const int first_row = unit * 2 * kernels_.width;
     const int rows = std::min(2 * kernels_.width, call_.rows - first_row);
     for (int first = 0; first < weight_.inputs; first += block_inputs_) {
@@ -141,20 +161,65 @@ void LinearJob::prepare_unit(int unit) {
     }
 }
 
+// Behind the sums of all rows lie their scales, and then their codes.
+void LinearJob::round_row(int row) {
+    const std::int64_t all = call_.rows * row_groups();
+    char* codes = reinterpret_cast<char*>(prepared_data_ + 2 * all);
+    integer_kernels_.round(
+        {.x = call_.x + row * call_.x_stride,
+         .group = weight_.group,
+         .groups = static_cast<int>(row_groups()),
+         .codes = codes + std::int64_t{row} * weight_.inputs * integer_kernels_.code_bytes,
+         .scales = prepared_data_ + all + row * row_groups(),
+         .sums = prepared_data_ + row * row_groups()});
+}
+
 void LinearJob::stream(const Share& share, FloatBuffer& scratch) const {
     const std::int64_t stride = std::int64_t{share.ranges} * share.count;
     float* sums = scratch.reserve(stride * call_.rows);
     for (int range = 0; range < share.ranges; ++range)
+        for (int chunk = 0; chunk < share.count; chunk += kStreamChunk) {
+            const int count = std::min(kStreamChunk, share.count - chunk);
+            stream_chunk(weight_rows(weight_, range * columns_ + share.first + chunk, count),
+                         sums + range * share.count + chunk, stride);
+        }
+    for (int row = 0; row < call_.rows; ++row)
+        end(share, row, sums + row * stride, sums + row * stride + share.count);
+}
+
+void LinearJob::stream_chunk(const WeightRows& weights, float* sums, std::int64_t stride) const {
+    if (call_.rounds_x) return stream_integers(weights, sums, stride);
+    for (int first = 0; first < weight_.inputs; first += block_inputs_)
         kernels_.stream[int(weight_.type)](
-            {.weights = weight_rows(weight_, range * columns_ + share.first, share.count),
+            {.weights = weights,
+             .first = first,
+             .count = std::min(block_inputs_, weight_.inputs - first),
              .x = call_.x,
              .x_stride = call_.x_stride,
              .rows = call_.rows,
              .sums = prepared_data_,
-             .out = sums + range * share.count,
-             .out_stride = stride});
-    for (int row = 0; row < call_.rows; ++row)
-        end(share, row, sums + row * stride, sums + row * stride + share.count);
+             .out = sums,
+             .out_stride = stride,
+             .adds = first > 0});
+}
+
+void LinearJob::stream_integers(const WeightRows& weights, float* sums, std::int64_t stride) const {
+    const std::int64_t groups = row_groups(), all = call_.rows * groups;
+    const char* codes = reinterpret_cast<const char*>(prepared_data_ + 2 * all);
+    const std::int64_t row_bytes = std::int64_t{weight_.inputs} * integer_kernels_.code_bytes;
+    for (int first = 0; first < weight_.inputs; first += block_inputs_)
+        for (std::int64_t row = 0; row < call_.rows; row += kIntegerRows)
+            integer_kernels_.multiply(
+                {.weights = weights,
+                 .first = first,
+                 .count = std::min(block_inputs_, weight_.inputs - first),
+                 .x = codes + row * row_bytes,
+                 .scales = prepared_data_ + all + row * groups,
+                 .sums = prepared_data_ + row * groups,
+                 .rows = static_cast<int>(std::min<std::int64_t>(kIntegerRows, call_.rows - row)),
+                 .out = sums + row * stride,
+                 .out_stride = stride,
+                 .adds = first > 0});
 }
 
 void LinearJob::multiply_panels(const Share& share, FloatBuffer& scratch) const {

@@ -7,6 +7,7 @@
 #include "buffer.hpp"
 #include "isa.hpp"
 #include "job.hpp"
+#include "linear_integer.hpp"
 #include "linear_kernel.hpp"
 #include "linear_weight.hpp"
 
@@ -21,6 +22,8 @@ struct LinearCall {
     std::int64_t y_stride;
     LinearEnd end;
     Activation activation;  // of kGated and kActivate
+    // With int8 weights: x is rounded to 8 bits in each group, and products are of whole numbers.
+    bool rounds_x = false;
 };
 
 // Products are added up in float32. Results depend on the number of rows and the instruction set,
@@ -41,23 +44,28 @@ class LinearJob final : public Job {
 
     void prepare();
     void prepare_unit(int unit);
+    void round_row(int row);
     void stream(const Share& share, FloatBuffer& scratch) const;
+    void stream_chunk(const WeightRows& weights, float* sums, std::int64_t stride) const;
+    void stream_integers(const WeightRows& weights, float* sums, std::int64_t stride) const;
     void multiply_panels(const Share& share, FloatBuffer& scratch) const;
     void multiply_block(const Share& share, int range, int first, float* weights, float* sums,
                         std::int64_t sums_stride) const;
     void end(const Share& share, int row, const float* sums, const float* up_sums) const;
+    std::int64_t row_groups() const { return weight_.inputs / weight_.group; }
 
     LinearWeight weight_;
     LinearCall call_;
     const LinearKernels& kernels_;
-    bool streams_;       // few rows: the weights go through registers once
+    const IntegerKernels& integer_kernels_;
+    bool streams_;       // few rows of x: see `streams`
     int columns_;        // of y
     int share_columns_;  // of a part, but the last
     int padded_rows_;    // to whole vectors
-    int block_inputs_;   // of a panel
+    int block_inputs_;   // multiplied at a time
     int num_units_ = 0;  // of preparation
     BufferStore& buffers_;
-    FloatBuffer prepared_;  // x in panels, or its sums per group
+    FloatBuffer prepared_;  // x in panels, or its sums per group, and then as rounded
     float* prepared_data_;
     std::atomic<int> next_unit_{0};
     std::atomic<int> units_done_{0};

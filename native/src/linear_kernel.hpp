@@ -17,7 +17,6 @@ enum class LinearEnd : std::uint8_t {
 // kGelu: with the error function; kGeluTanh: its approximation.
 enum class Activation : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu };
 
-inline constexpr int kMaxStreamedRows = 4;   // of x, in the form that reads weights once
 inline constexpr int kTileStep = 12;         // weight rows of a panel product: a multiple of this
 inline constexpr int kMaxBlockInputs = 512;  // of a panel
 inline constexpr int kUnpackedStride = kMaxBlockInputs + 16;  // floats; no power of two
@@ -34,18 +33,21 @@ struct WeightRows {
     int count;
 };
 
-// out[row][i] = x[row] . weights[i] for 1 to kMaxStreamedRows rows of x.
+// out[row][i] (+)= x[row] . weights[i] over a block of inputs, for few rows of x.
 struct StreamRun {
     WeightRows weights;
+    int first;  // input; of quantized types a group's first, and
+    int count;  // whole groups
     const float* x;
     std::int64_t x_stride;
     int rows;
-    const float* sums;  // [rows, groups]: `sum_groups` of x; of quantized types only
+    const float* sums;  // [rows, groups]: `sum_groups` of x; quantized types only
     float* out;
     std::int64_t out_stride;
+    bool adds;  // to out; else it is overwritten
 };
 
-// sums[g] = the sum of group g of x, divided by minus the kernels' vector width.
+// sums[g] = minus the sum of group g of x.
 struct SumRun {
     const float* x;
     int group;

@@ -6,8 +6,8 @@
 // its rows turned into columns but x, which is the smaller.
 #pragma once
 
+#include "linear_groups_impl.hpp"
 #include "linear_kernel.hpp"
-#include "linear_stream_impl.hpp"
 
 namespace tandem {
 namespace {
@@ -159,9 +159,10 @@ void unpack_groups(const UnpackRun& run) {
             const auto zero = Vec::broadcast(static_cast<float>(w.zeros[g]));
             for (const int end = i + w.group; i < end; i += 32, at += kRunBytes<T>) {
                 __builtin_prefetch(at + kUnpackAhead * w.row_bytes, 0, 3);
-                each_vector<Vec>(at, static_cast<const T*>(nullptr), [&](int v, auto weight) {
-                    Vec::store(out + i + v, Vec::mul(Vec::sub(weight, zero), scale));
-                });
+                each_vector<Vec, 1>(
+                    at, 0, static_cast<const T*>(nullptr), [&](int v, const auto* q) {
+                        Vec::store(out + i + v, Vec::mul(Vec::sub(q[0], zero), scale));
+                    });
             }
         }
     }

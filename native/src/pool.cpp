@@ -89,7 +89,7 @@ int Pool::num_threads() const {
     return num_threads_;
 }
 
-void Pool::submit(Job& job, SignalPoint after, SignalPoint then) {
+void Pool::submit(Job& job, const Conditions& after, SignalPoint then) {
     {
         const std::lock_guard lock(mutex_);
         enqueue(job, after, then);
@@ -97,7 +97,7 @@ void Pool::submit(Job& job, SignalPoint after, SignalPoint then) {
     work_.notify_all();
 }
 
-void Pool::enqueue(Job& job, SignalPoint after, SignalPoint then) {
+void Pool::enqueue(Job& job, const Conditions& after, SignalPoint then) {
     if (job.submitted_) throw std::invalid_argument("a job can be submitted once");
     job.submitted_ = true;
     job.after_ = after;
@@ -131,7 +131,7 @@ Pool::Claim Pool::claim(Job* only) {
     for (Job* job = first_; job; before = job, job = job->next_) {
         if (only ? job != only : job->workers_ >= job->most_workers_) continue;
         if (!job->ready_) {
-            if (!job->after_.is_reached()) continue;
+            if (!job->after_.are_reached()) continue;
             job->ready_ = true;
             if (job->num_parts_ > 1) {  // others may take parts, too
                 ++news_;
@@ -140,19 +140,35 @@ Pool::Claim Pool::claim(Job* only) {
         }
         const int part = job->next_part_++;
         if (part == 0) job->start_ns_.store(now_ns(), std::memory_order_release);
-        if (job->next_part_ == job->num_parts_) {
-            (before ? before->next_ : first_) = job->next_;
-            if (last_ == job) last_ = before;
-        }
+        if (job->next_part_ == job->num_parts_) unlink(before, *job);
         if (!only) ++job->workers_;
         return {job, part, !only};
     }
     return {};
 }
 
+void Pool::unlink(Job* before, Job& job) {
+    (before ? before->next_ : first_) = job.next_;
+    if (last_ == &job) last_ = before;
+}
+
+bool Pool::cancel(Job& job) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!job.submitted_ || job.done() || job.next_part_ > 0) return false;
+        Job* before = nullptr;
+        for (Job* other = first_; other != &job; other = other->next_) before = other;
+        unlink(before, job);
+        job.error_ = std::make_exception_ptr(std::runtime_error("cancelled before it began"));
+        job.done_.store(true, std::memory_order_release);
+    }
+    done_.notify_all();
+    return true;
+}
+
 bool Pool::any_ready() const {
     for (const Job* job = first_; job; job = job->next_)
-        if (job->workers_ < job->most_workers_ && (job->ready_ || job->after_.is_reached()))
+        if (job->workers_ < job->most_workers_ && (job->ready_ || job->after_.are_reached()))
             return true;
     return false;
 }

@@ -33,7 +33,11 @@ class Pool {
     // Runs the job once `after` is reached; then raises `then`, also if the job failed: whoever
     // waits for it shall not wait for ever, and finds the error in the job.
     // Throws std::invalid_argument for a job that was submitted before.
-    void submit(Job& job, SignalPoint after = {}, SignalPoint then = {});
+    void submit(Job& job, const Conditions& after = {}, SignalPoint then = {});
+
+    // Takes back a job of which nothing has begun: it is done, `wait` throws, and `then` is not
+    // raised. False, and nothing happens, for any other job.
+    bool cancel(Job& job);
 
     // Runs the job to its end, the calling thread taking part in place of one of the pool's: where
     // those find no free processor, it does the work alone. A job of one part is not shown to them.
@@ -62,7 +66,8 @@ class Pool {
     void stop();
     void work(int cpu);
     void idle(std::unique_lock<std::mutex>& lock);
-    void enqueue(Job& job, SignalPoint after, SignalPoint then);  // under the mutex
+    void enqueue(Job& job, const Conditions& after, SignalPoint then);  // under the mutex
+    void unlink(Job* before, Job& job);                                 // under the mutex
     Claim claim(Job* only = nullptr);  // under the mutex; of one job: by a thread outside the pool
     bool any_ready() const;            // under the mutex
     void watch(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point spin_end);

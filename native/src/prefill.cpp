@@ -6,6 +6,7 @@
 #include <numbers>
 #include <utility>
 
+#include "quantized_page.hpp"
 #include "thread_scratch.hpp"
 
 namespace tandem {
@@ -24,10 +25,25 @@ const PrefillKernels& choose_kernels(Isa isa) {
     return kPortablePrefill;
 }
 
-template <class F>
-F of_type(DType type, F float32, F float16, F bfloat16) {
-    if (type == DType::kFloat16) return float16;
-    return type == DType::kBFloat16 ? bfloat16 : float32;
+AttendPrefill choose_attend(const PrefillKernels& kernels, DType page_type) {
+    switch (page_type) {
+        case DType::kFloat16:
+            return kernels.attend_float16;
+        case DType::kBFloat16:
+            return kernels.attend_bfloat16;
+        case DType::kInt8:
+            return kernels.attend_int8;
+        case DType::kInt4:
+            return kernels.attend_int4;
+        case DType::kFloat32:
+            break;
+    }
+    return kernels.attend_float32;
+}
+
+PackPanel choose_pack(const PrefillKernels& kernels, DType type) {
+    if (type == DType::kFloat16) return kernels.pack_float16;
+    return type == DType::kBFloat16 ? kernels.pack_bfloat16 : kernels.pack_float32;
 }
 
 constexpr std::size_t round_up(std::size_t floats) { return (floats + 15) / 16 * 16; }
@@ -42,10 +58,8 @@ PrefillJob::PrefillJob(std::shared_ptr<const PrefillPlan> plan, const AttentionM
       scale_(scale * std::numbers::log2e_v<float>),
       soft_cap_(soft_cap * std::numbers::log2e_v<float>),
       kernels_(choose_kernels(isa)),
-      attend_(of_type(memory.page_type, kernels_.attend_float32, kernels_.attend_float16,
-                      kernels_.attend_bfloat16)),
-      pack_(of_type(memory.query_type, kernels_.pack_float32, kernels_.pack_float16,
-                    kernels_.pack_bfloat16)),
+      attend_(choose_attend(kernels_, memory.page_type)),
+      pack_(choose_pack(kernels_, memory.query_type)),
       max_panels_((plan_->max_tile_tokens * plan_->shape.group() + kernels_.lanes - 1) /
                   kernels_.lanes),
       buffers_(buffers),
@@ -111,12 +125,14 @@ void PrefillJob::attend(const KeyRun& run, float* scratch) const {
             : place_state(partial_data_ + run.partial * state_floats(max_panels_), max_panels_);
     pack(tile, keys, queries);
     fill_bounds(tile, bounds, first_seen, visible);
+    const QuantizedPage page{shape.code_bits, shape.kv_heads, shape.block_size, shape.head_dim};
     attend_({.pages = memory_.pages,
              .blocks = plan_->blocks.data() + plan_->rows[tile.row].blocks,
              .kv_heads = shape.kv_heads,
              .kv_head = tile.kv_head,
              .block_size = shape.block_size,
              .head_dim = shape.head_dim,
+             .codes = page.layout(),
              .num_panels = panels,
              .queries = queries,
              .bounds = bounds,

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "code_format.hpp"
+
 namespace tandem {
 
 inline constexpr int kPrefillKeys = 64;  // keys and values that are held as float32 at a time
@@ -25,12 +27,13 @@ struct PanelBounds {
 
 // Queries of one KV head over a run of a sequence's keys.
 struct PrefillRun {
-    const void* pages;           // one layer, [num_blocks, 2, kv_heads, block_size, head_dim]
+    const void* pages;           // one layer's
     const std::int32_t* blocks;  // physical ids of the sequence's blocks
     int kv_heads;
     int kv_head;
     int block_size;
-    int head_dim;  // a multiple of 4
+    int head_dim;      // a multiple of 4
+    CodeLayout codes;  // of quantized pages
     int num_panels;
     const float* queries;            // [panels, head_dim, lanes]; scaled for base 2; unused lanes 0
     const PanelBounds* bounds;       // [panels]
@@ -66,7 +69,7 @@ using UnpackPanel = void (*)(const PanelRows&, const float* panel, const float* 
 // One per element type of queries, or of keys and values.
 struct PrefillKernels {
     int lanes;
-    AttendPrefill attend_float32, attend_float16, attend_bfloat16;
+    AttendPrefill attend_float32, attend_float16, attend_bfloat16, attend_int8, attend_int4;
     PackPanel pack_float32, pack_float16, pack_bfloat16;
     UnpackPanel unpack;
 };

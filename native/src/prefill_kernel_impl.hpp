@@ -9,6 +9,7 @@
 #pragma once
 
 #include "prefill_kernel.hpp"
+#include "prefill_rows.hpp"
 #include "simd/element.hpp"
 #include "vector_math.hpp"
 
@@ -24,27 +25,6 @@ constexpr int kPanelVectors = Vec::kWidth > 4 ? 3 : Vec::kColumns;
 template <class Vec>
 constexpr int kPanelLanes = kPanelVectors<Vec> * Vec::kWidth;
 
-enum Part { kKeys = 0, kValues = 1 };
-
-// Converts `count` keys or values of one head, from `key` of the sequence on, all in one block.
-//
-// The only function that knows how pages hold their elements: a further type of pages needs no
-// more than another one of these.
-template <class Vec, class T>
-void load_rows(const PrefillRun& run, Part part, int key, int count, float* target) {
-    const long block = run.blocks[key / run.block_size];
-    const long head = (block * 2 + part) * run.kv_heads + run.kv_head;
-    const int stride = prefill_stride(run.head_dim), dim = run.head_dim;
-    const T* row = static_cast<const T*>(run.pages) +
-                   (head * run.block_size + key % run.block_size) * static_cast<long>(dim);
-    for (int i = 0; i < count; ++i, row += dim, target += stride) {
-        int column = 0;
-        for (; column + Vec::kWidth <= dim; column += Vec::kWidth)
-            Vec::store(target + column, Vec::load(row + column));
-        if (column < dim) Vec::store(target + column, Vec::load_part(row + column, dim - column));
-    }
-}
-
 // Fills a tile from as many blocks as it takes, and with zeros to a multiple of kPrefillRows.
 template <class Vec, class T>
 void load_tile(const PrefillRun& run, Part part, int key, int count, float* target) {
@@ -52,7 +32,7 @@ void load_tile(const PrefillRun& run, Part part, int key, int count, float* targ
     for (int done = 0; done < count;) {
         const int left = run.block_size - (key + done) % run.block_size;
         const int rows = left < count - done ? left : count - done;
-        load_rows<Vec, T>(run, part, key + done, rows, target + static_cast<long>(done) * stride);
+        load_rows<Vec>(T{}, run, part, key + done, rows, target + static_cast<long>(done) * stride);
         done += rows;
     }
     for (int row = count; row % kPrefillRows; ++row)
@@ -307,10 +287,16 @@ void unpack_panel(const PanelRows& panel, const float* source, const float* fact
 
 template <class Vec>
 constexpr PrefillKernels make_prefill() {
-    return {kPanelLanes<Vec>,          attend_prefill<Vec, float>,
-            attend_prefill<Vec, Half>, attend_prefill<Vec, BFloat>,
-            pack_panel<Vec, float>,    pack_panel<Vec, Half>,
-            pack_panel<Vec, BFloat>,   unpack_panel<Vec>};
+    return {kPanelLanes<Vec>,
+            attend_prefill<Vec, float>,
+            attend_prefill<Vec, Half>,
+            attend_prefill<Vec, BFloat>,
+            attend_prefill<Vec, Codes<8>>,
+            attend_prefill<Vec, Codes<4>>,
+            pack_panel<Vec, float>,
+            pack_panel<Vec, Half>,
+            pack_panel<Vec, BFloat>,
+            unpack_panel<Vec>};
 }
 
 }  // namespace

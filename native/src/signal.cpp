@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <climits>
 #include <ctime>
+#include <stdexcept>
+#include <string>
 
 namespace tandem {
 namespace {
@@ -22,6 +24,13 @@ long futex(Counter& counter, int operation, std::uint32_t value, const timespec*
 }
 
 }  // namespace
+
+Conditions::Conditions(std::span<const SignalPoint> points) {
+    if (points.size() > kMost)
+        throw std::invalid_argument("work waits for " + std::to_string(kMost) +
+                                    " signals at most, not " + std::to_string(points.size()));
+    std::copy(points.begin(), points.end(), points_.begin());
+}
 
 bool raise(Counter& counter, std::uint32_t value) {
     std::uint32_t current = counter.load(std::memory_order_relaxed);

@@ -1,9 +1,12 @@
 // A monotonic 32-bit counter in host memory that any queue may raise and wait for.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace tandem {
 
@@ -23,6 +26,26 @@ struct SignalPoint {
     bool is_reached() const {
         return !counter || reached(counter->load(std::memory_order_acquire), value);
     }
+};
+
+// Points that must all be reached.
+class Conditions {
+  public:
+    static constexpr std::size_t kMost = 4;
+
+    Conditions() = default;
+    Conditions(SignalPoint point) : points_{point} {}
+    // Throws std::invalid_argument for more than kMost.
+    explicit Conditions(std::span<const SignalPoint> points);
+
+    bool are_reached() const {
+        for (const SignalPoint& point : points_)
+            if (!point.is_reached()) return false;
+        return true;
+    }
+
+  private:
+    std::array<SignalPoint, kMost> points_{};
 };
 
 // Raises the counter and wakes its waiters; false, and nothing happens, if it would go back.

@@ -40,7 +40,8 @@ X86Features x86_features() {
     const Registers extended = cpuid(7);
     const bool avx2 = has(saved, kSavesYmm) && has(basic.c, bit_AVX | bit_FMA | bit_F16C) &&
                       has(extended.b, bit_AVX2);
-    return {avx2, avx2 && has(saved, kSavesZmm) && has(extended.b, kAvx512)};
+    const bool avx512 = avx2 && has(saved, kSavesZmm) && has(extended.b, kAvx512);
+    return {avx2, avx512, avx512 && has(extended.c, bit_AVX512VNNI)};
 }
 
 }  // namespace tandem

@@ -9,6 +9,7 @@ namespace tandem {
 struct X86Features {
     bool avx2;    // with FMA and F16C
     bool avx512;  // F, BW, VL, DQ
+    bool vnni;    // of AVX-512
 };
 
 X86Features x86_features();

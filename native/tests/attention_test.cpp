@@ -16,6 +16,7 @@
 #include "check.hpp"
 #include "convert.hpp"
 #include "merge.hpp"
+#include "plain_pages.hpp"
 #include "pool.hpp"
 #include "prefill.hpp"
 #include "prefill_plan.hpp"
@@ -49,6 +50,13 @@ struct Case {
 
     int rows() const { return static_cast<int>(contexts.size()); }
     int width() const { return static_cast<int>(table.size()) / rows(); }
+    QuantizedPage quantized() const {
+        return {shape.code_bits, shape.kv_heads, shape.block_size, shape.head_dim};
+    }
+    std::int64_t page_bytes() const {
+        return shape.code_bits ? quantized().page_bytes()
+                               : shape.page_elements() * element_bytes(type);
+    }
     std::int64_t key_elements() const { return std::int64_t{shape.kv_heads} * shape.head_dim; }
     AttentionArrays arrays() const {
         return {query_start, positions, table, {}, {}, false, window};
@@ -62,7 +70,11 @@ float rounded(float value, DType type) {
 
 void fill_with_nan(Case& c) {
     const std::int64_t count = c.num_blocks * c.shape.page_elements();
-    c.pages.reset(new char[count * element_bytes(c.type)]);
+    c.pages.reset(new char[c.num_blocks * c.page_bytes()]);
+    if (c.shape.code_bits) {  // scales and minima of NaN
+        std::memset(c.pages.get(), 0xff, std::size_t(c.num_blocks * c.page_bytes()));
+        return;
+    }
     for (std::int64_t i = 0; i < count; ++i) {
         const float nan = std::numeric_limits<float>::quiet_NaN();
         const std::uint16_t narrow = c.type == DType::kFloat16 ? to_half(nan) : to_bfloat(nan);
@@ -71,6 +83,23 @@ void fill_with_nan(Case& c) {
         else
             std::memcpy(c.pages.get() + i * 2, &narrow, 2);
     }
+}
+
+// Puts what quantized pages hold in the place of what was appended, once it is near enough.
+void take_held(Case& c, const std::vector<std::int64_t>& slots) {
+    const QuantizedPage layout = c.quantized();
+    const int heads = c.shape.kv_heads, dim = c.shape.head_dim;
+    for (std::size_t t = 0; t < slots.size(); ++t)
+        for (int i = 0; i < 2 * c.key_elements(); ++i) {
+            auto& array = i < c.key_elements() ? c.keys : c.values;
+            float& x = array[t * c.key_elements() + i % c.key_elements()];
+            const char* page = c.pages.get() + slots[t] / c.shape.block_size * layout.page_bytes();
+            const float held =
+                read_element(layout, page, i / dim, int(slots[t] % c.shape.block_size), i % dim);
+            const float step = 2 * 6.0f / (layout.bits == 8 ? 255 : 15);
+            CHECK(i / dim < 2 * heads && std::abs(held - x) < step / 2 + 0.01f);
+            x = held;
+        }
 }
 
 // Shuffled pages with random keys and values of `c.contexts`, and queries at `c.positions`.
@@ -102,6 +131,7 @@ void fill_case(Random& random, Pool& pool, Case& c, int width) {
                      pool.num_threads());
     pool.submit(append);
     CHECK(pool.wait(append, kForever));
+    if (c.shape.code_bits) take_held(c, slots);
 }
 
 Case make_case(Random& random, Pool& pool, int most_tokens) {
@@ -111,7 +141,8 @@ Case make_case(Random& random, Pool& pool, int most_tokens) {
     c.shape.heads = c.shape.kv_heads * group;
     c.shape.block_size = draw(random, 1, 40);
     c.shape.head_dim = 4 * draw(random, 1, 34);
-    c.type = static_cast<DType>(draw(random, 0, 2));
+    c.type = static_cast<DType>(draw(random, 0, 4));
+    c.shape.code_bits = is_quantized(c.type) ? (c.type == DType::kInt8 ? 8 : 4) : 0;
     c.window = draw(random, 0, 1) * draw(random, 1, 150);
     const int rows = draw(random, 1, 4);
     int width = 1;

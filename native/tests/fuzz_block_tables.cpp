@@ -15,6 +15,7 @@
 #include "attention.hpp"
 #include "check.hpp"
 #include "convert.hpp"
+#include "plain_pages.hpp"
 #include "pool.hpp"
 
 namespace {
@@ -92,7 +93,9 @@ Input read_input(Bytes& bytes) {
     in.shape.heads = bytes.below(64) ? kv_heads * (1 + bytes.below(5)) : bytes.raw<std::int32_t>();
     in.shape.block_size = bytes.below(64) ? 1 + bytes.below(20) : bytes.raw<std::int32_t>();
     in.shape.head_dim = bytes.below(64) ? 4 * (1 + bytes.below(9)) : bytes.raw<std::int32_t>();
-    in.type = static_cast<DType>(bytes.below(3));
+    in.type = static_cast<DType>(bytes.below(5));
+    if (is_quantized(in.type)) in.shape.code_bits = in.type == DType::kInt8 ? 8 : 4;
+    if (!bytes.below(64)) in.shape.code_bits = bytes.raw<std::int32_t>();
     in.num_threads = bytes.below(64) ? 1 + bytes.below(5) : bytes.raw<std::int32_t>();
     in.num_blocks = bytes.below(16);
     in.window = bytes.below(2) ? bytes.integer<std::int32_t>(60) : 0;
@@ -141,6 +144,26 @@ class Numbers {
             values_[i] = half ? from_half(bits) : from_bfloat(bits);
             std::memcpy(at, &bits, sizeof bits);
         }
+    }
+    // Quantized pages; their values come in the order in which pages of floats have them.
+    Numbers(std::int64_t num_pages, const QuantizedPage& layout)
+        : memory_(new char[std::size_t(num_pages * layout.page_bytes())]) {
+        const std::int64_t size = layout.page_bytes();
+        std::uint32_t state = 1;
+        const auto next = [&] { return state = state * 1664525u + 1013904223u; };
+        for (std::int64_t i = 0; i < num_pages * size; ++i)
+            memory_[i] = static_cast<char>(next() >> 24);
+        for (std::int64_t i = layout.pair_offset(0, 0); i < num_pages * size; i += 2) {
+            if (i % size == 0) i += layout.pair_offset(0, 0);
+            const std::uint16_t bits = to_half(static_cast<float>(next() >> 8) * 0x1p-31f);
+            std::memcpy(memory_.get() + i, &bits, sizeof bits);
+        }
+        for (std::int64_t page = 0; page < num_pages; ++page)
+            for (int head = 0; head < 2 * layout.kv_heads; ++head)
+                for (int token = 0; token < layout.block_size; ++token)
+                    for (int i = 0; i < layout.head_dim; ++i)
+                        values_.push_back(
+                            read_element(layout, memory_.get() + page * size, head, token, i));
     }
     const void* data() const { return memory_.get(); }
     const float* value(std::int64_t i) const { return values_.data() + i; }
@@ -216,7 +239,13 @@ void run(const Input& in, Isa isa, Pool& pool) {
         page > kMostElements)
         return;
     const Numbers queries(plan->num_queries_needed * width, DType::kFloat32);
-    const Numbers pages(in.num_blocks * page, in.type);
+    const AttentionShape& s = in.shape;
+    // The binding takes the type from the shape.
+    const DType type = s.code_bits == 8 ? DType::kInt8 : s.code_bits ? DType::kInt4 : in.type;
+    if (s.code_bits == 0 && is_quantized(type)) return;
+    const Numbers pages =
+        s.code_bits ? Numbers(in.num_blocks, {s.code_bits, s.kv_heads, s.block_size, s.head_dim})
+                    : Numbers(in.num_blocks * page, type);
     const std::size_t heads = std::size_t(plan->num_tokens) * in.shape.heads;
     const std::unique_ptr<float[]> out(new float[heads * in.shape.head_dim]), lse(new float[heads]);
     std::fill_n(out.get(), heads * in.shape.head_dim, std::nanf(""));
@@ -226,7 +255,7 @@ void run(const Input& in, Isa isa, Pool& pool) {
     memory.query_stride = width;
     memory.query_type = DType::kFloat32;
     memory.pages = pages.data();
-    memory.page_type = in.type;
+    memory.page_type = type;
     memory.num_blocks = in.num_blocks;
     memory.out = out.get();
     memory.lse = lse.get();

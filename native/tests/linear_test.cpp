@@ -108,13 +108,23 @@ double activate(double x, Activation activation) {
     return x;
 }
 
-// The sum and what its rounding may amount to.
+// The sum, and what its rounding is relative to.
 struct Dot {
     double sum;
     double size;
 };
 
-Dot dot(const Weight& w, const float* x, int output) {
+constexpr double kRounding = 2e-6;
+
+// What rounding x to 8 bits may move each element by.
+double half_step(const Weight& w, const float* x, int input) {
+    const float* group = x + input / w.view.group * w.view.group;
+    double largest = 0;
+    for (int i = 0; i < w.view.group; ++i) largest = std::max(largest, std::abs(double{group[i]}));
+    return 1.0001 * largest / 254;
+}
+
+Dot dot(const Weight& w, const float* x, int output, bool rounds) {
     Dot result{w.bias.empty() ? 0.0 : w.bias[output], 1.0};
     for (int i = 0; i < w.view.inputs; ++i) {
         const double product = x[i] * w.values[std::int64_t{output} * w.view.inputs + i];
@@ -125,6 +135,9 @@ Dot dot(const Weight& w, const float* x, int output) {
             const std::int64_t g = (std::int64_t{output} * w.view.inputs + i) / w.view.group;
             result.size += std::abs(x[i] * double{from_half(w.scales[g])}) * w.zeros[g];
         }
+        if (rounds)
+            result.size += half_step(w, x, i) / kRounding *
+                           std::abs(w.values[std::int64_t{output} * w.view.inputs + i]);
     }
     return result;
 }
@@ -146,8 +159,9 @@ void run_case(Random& random, Pool& pool, Isa isa) {
     std::vector<float> y(std::size_t(rows) * y_stride - y_gap);
     for (float& value : y) value = normal(random);
     const std::vector<float> before = y;
-    LinearJob job(w.view, {x.data(), x_stride, rows, y.data(), y_stride, end, activation}, isa,
-                  draw(random, 1, 5), pool.buffers());
+    const bool rounds = w.view.type == WeightType::kInt8 && draw(random, 0, 1);
+    LinearJob job(w.view, {x.data(), x_stride, rows, y.data(), y_stride, end, activation, rounds},
+                  isa, draw(random, 1, 5), pool.buffers());
     pool.run(job);
     for (int row = 0; row < rows; ++row) {
         const float* inputs = x.data() + std::size_t(row) * x_stride;
@@ -157,15 +171,15 @@ void run_case(Random& random, Pool& pool, Isa isa) {
                 CHECK(y[at] == before[at]);
                 continue;
             }
-            const Dot first = dot(w, inputs, i);
+            const Dot first = dot(w, inputs, i, rounds);
             double expected = activate(first.sum, activation), size = first.size;
             if (gated) {
-                const Dot up = dot(w, inputs, columns + i);
+                const Dot up = dot(w, inputs, columns + i, rounds);
                 size = (size * (std::abs(up.sum) + 1) + std::abs(expected) * up.size);
                 expected *= up.sum;
             }
             if (end == LinearEnd::kAdd) expected += before[at];
-            CHECK(std::abs(y[at] - expected) < 2e-6 * size);
+            CHECK(std::abs(y[at] - expected) < kRounding * size);
         }
     }
 }
@@ -194,6 +208,7 @@ void nonsense_is_refused(Pool& pool) {
     CHECK(refuses(pool, [](W& w, C&) { w.data = nullptr; }));
     CHECK(refuses(pool, [](W& w, C&) { w.type = WeightType::kInt8; }));
     CHECK(refuses(pool, [](W&, C& c) { c.rows = 0; }));
+    CHECK(refuses(pool, [](W&, C& c) { c.rounds_x = true; }));
     CHECK(refuses(pool, [](W&, C& c) { c.x_stride = 3; }));
     CHECK(refuses(pool, [](W&, C& c) { c.y_stride = 1; }));
     CHECK(refuses(pool, [](W&, C& c) { c.activation = Activation::kRelu; }));

@@ -13,9 +13,11 @@
 
 namespace {
 
+using tandem::Conditions;
 using tandem::Counter;
 using tandem::Job;
 using tandem::Pool;
+using tandem::SignalPoint;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kForever = Clock::time_point::max();
@@ -49,7 +51,7 @@ void an_exception_reaches_the_waiter_and_leaves_the_pool_usable(Pool& pool) {
     Task job(8, [](int part) {
         if (part % 3 == 1) throw std::runtime_error("part failed");
     });
-    pool.submit(job, {}, {&then, 5});
+    pool.submit(job, Conditions{}, {&then, 5});
     std::string message;
     try {
         pool.wait(job, kForever);
@@ -70,7 +72,7 @@ void a_job_starts_after_its_signal_and_overtakes_blocked_ones(Pool& pool) {
         if (!opened) early = true;
     });
     Task free(2, [](int) {});
-    pool.submit(blocked, {&gate, 1}, {&end, 8});  // 1 lies two beyond 2^32 - 1
+    pool.submit(blocked, SignalPoint{&gate, 1}, {&end, 8});  // 1 lies two beyond 2^32 - 1
     pool.submit(free);
     CHECK(pool.wait(free, kForever));
     CHECK(tandem::raise(gate, 0));
@@ -92,9 +94,55 @@ void a_chain_of_signals_runs_in_order(Pool& pool) {
     std::vector<std::unique_ptr<Link>> chain;
     for (int i = 0; i < 20; ++i) chain.push_back(std::make_unique<Link>(1, append(i)));
     for (int i = 19; i >= 0; --i)
-        pool.submit(*chain[i], {&counter, std::uint32_t(i)}, {&counter, std::uint32_t(i + 1)});
+        pool.submit(*chain[i], SignalPoint{&counter, std::uint32_t(i)},
+                    {&counter, std::uint32_t(i + 1)});
     for (auto& link : chain) CHECK(pool.wait(*link, kForever));
     for (int i = 0; i < 20; ++i) CHECK(order[i] == i);
+}
+
+void a_job_waits_for_all_its_signals(Pool& pool) {
+    Counter first{0}, second{0};
+    const SignalPoint both[] = {{&first, 1}, {&second, 1}};
+    for (Counter* last : {&first, &second}) {
+        first = second = 0;
+        *(last == &first ? &second : &first) = 1;
+        Task job(2, [&](int) { CHECK(first == 1 && second == 1); });
+        pool.submit(job, Conditions(both));
+        CHECK(!pool.wait(job, Clock::now() + std::chrono::milliseconds(2)));
+        CHECK(tandem::raise(*last, 1));
+        CHECK(pool.wait(job, kForever));
+    }
+    const std::vector<SignalPoint> many(Conditions::kMost + 1);
+    bool threw = false;
+    try {
+        const Conditions refused(many);
+    } catch (const std::invalid_argument&) {
+        threw = true;
+    }
+    CHECK(threw);
+}
+
+void a_job_that_has_not_begun_can_be_taken_back(Pool& pool) {
+    Counter gate{0}, then{0};
+    std::vector<std::unique_ptr<Task<void (*)(int)>>> jobs;
+    for (int i = 0; i < 3; ++i) {
+        jobs.push_back(std::make_unique<Task<void (*)(int)>>(2, [](int) {}));
+        pool.submit(*jobs[i], SignalPoint{&gate, 1}, {&then, std::uint32_t(i + 1)});
+    }
+    for (int i : {1, 2}) CHECK(pool.cancel(*jobs[i]));  // from the middle, and the last
+    CHECK(!pool.cancel(*jobs[1]));
+    bool threw = false;
+    try {
+        pool.wait(*jobs[1], kForever);
+    } catch (const std::runtime_error&) {
+        threw = true;
+    }
+    CHECK(threw && jobs[1]->start_ns() == 0);
+    CHECK(tandem::raise(gate, 1));
+    CHECK(pool.wait(*jobs[0], kForever));
+    CHECK(then == 1);
+    CHECK(!pool.cancel(*jobs[0]));
+    every_part_runs_once_before_the_end(pool);
 }
 
 void a_job_may_wait_for_another(Pool& pool) {
@@ -183,6 +231,8 @@ int main() {
             an_exception_reaches_the_waiter_and_leaves_the_pool_usable(pool);
             a_job_starts_after_its_signal_and_overtakes_blocked_ones(pool);
             a_chain_of_signals_runs_in_order(pool);
+            a_job_waits_for_all_its_signals(pool);
+            a_job_that_has_not_begun_can_be_taken_back(pool);
             a_job_may_wait_for_another(pool);
             a_caller_takes_part(pool);
             a_job_cannot_be_submitted_twice(pool);

@@ -4,9 +4,9 @@ import re
 
 from tests.docs.pages import ROOT
 
-from tandem.server.chat_schema import ChatRequest
-from tandem.server.completion_schema import CompletionRequest
-from tandem.server.fields import StreamOptions
+from tandem.api.chat_schema import ChatRequest
+from tandem.api.completion_schema import CompletionRequest
+from tandem.api.fields import StreamOptions
 
 PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
 ALWAYS_REFUSED = {"suffix", "functions"}

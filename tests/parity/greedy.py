@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tests.parity.quantized_reference import QuantizedModel
 from transformers import PreTrainedModel
 
 TIE_MARGIN = 1e-5
@@ -26,7 +27,7 @@ class TieCount:
 class Reference:
     """A transformers model that continues prompts greedily, past the end-of-sequence token."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel | QuantizedModel) -> None:
         # a generation mixin of transformers' that its type does not show
         self._model: Any = model
         self._known: dict[tuple[tuple[int, ...], int], list[int]] = {}
@@ -55,9 +56,14 @@ class Reference:
 
 
 def assert_greedy_parity(
-    reference: Reference, prompt: tuple[int, ...], token_ids: list[int], ties: TieCount
+    reference: Reference,
+    prompt: tuple[int, ...],
+    token_ids: list[int],
+    ties: TieCount,
+    *,
+    margin: float = TIE_MARGIN,
 ) -> None:
-    """Tokens equal the reference's, but where its best two logits are closer than `TIE_MARGIN`.
+    """Tokens equal the reference's, but where its best two logits are closer than `margin`.
 
     After a tie the reference goes on from the token that we took.
 
@@ -73,18 +79,18 @@ def assert_greedy_parity(
         if same == len(left):
             return
         known += tuple(left[:same])
-        _assert_tie(reference.logits(known), left[same], len(known) - len(prompt))
+        _assert_tie(reference.logits(known), left[same], len(known) - len(prompt), margin)
         ties.tokens += 1
         ties.ties += 1
         known += (left[same],)
         left = left[same + 1 :]
 
 
-def _assert_tie(logits: torch.Tensor, token: int, place: int) -> None:
+def _assert_tie(logits: torch.Tensor, token: int, place: int, margin: float) -> None:
     best = logits.topk(2)
-    margin = float(best.values[0] - best.values[1])
-    is_tie = margin < TIE_MARGIN and token in best.indices.tolist()
+    apart = float(best.values[0] - best.values[1])
+    is_tie = apart < margin and token in best.indices.tolist()
     assert is_tie, (
         f"output token {place} is {token}; the reference takes {int(best.indices[0])} "
-        f"by a margin of {margin:.2e}"
+        f"by a margin of {apart:.2e}"
     )

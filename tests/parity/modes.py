@@ -1,11 +1,12 @@
 """The ways in which an engine can come to the same tokens, and the proof that it went that way."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.support.setups import Setup
 
 from tandem.engine.stats import EngineStats
+from tandem.spec.kv_type import KVType
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,10 @@ class Mode:
     runs: int = 1
     together: bool = True
     compiled: bool = True
+
+    def setup_with(self, kv: KVType) -> Setup:
+        """The setup, with a KV cache of this type."""
+        return replace(self.setup, kv=kv)
 
 
 _AMPLE = 32  # blocks: more than all prompts and their tokens take; few, as each is checked often

@@ -65,3 +65,26 @@ def test_a_map_and_its_end(pool: NativePool, data: st.DataObject) -> None:
     assert bool(((y - expected).abs() <= 1e-6 * size).all())
     assert bool((memory[rows:] == POISON).all())
     assert bool((memory[:, columns:] == POISON).all())
+
+
+@given(st.data())
+def test_a_map_with_rounded_activations(pool: NativePool, data: st.DataObject) -> None:
+    group = data.draw(st.sampled_from([32, 64, 128]))
+    outputs, groups = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 20))
+    rows = data.draw(st.one_of(st.integers(1, 6), st.integers(1, 120)))
+    seed = data.draw(st.integers(0, 100))
+    case = make_linear("int8", outputs, group * groups, group=group, bias=True, seed=seed)
+    random = torch.Generator().manual_seed(seed)
+    x_gap, y_gap = data.draw(st.integers(0, 5)), data.draw(st.integers(0, 5))
+    padded = torch.full((rows, case.native.inputs + x_gap), torch.nan)
+    x = padded[:, : case.native.inputs]
+    x.copy_(torch.randn(x.shape, generator=random))
+    memory = torch.full((rows + 1, outputs + y_gap), POISON)
+    y = memory[:rows, :outputs]
+    linear_into(y, pool, case.native, x, int8_activations=True)
+    half_steps = x.double().unflatten(1, (groups, group)).abs().amax(2) / 254
+    spread = case.values.abs().unflatten(1, (groups, group)).sum(2)
+    allowed = 1.0001 * half_steps @ spread.t() + 4e-6 * case.sizes(x)
+    assert bool(((y - case.sums(x)).abs() <= allowed).all())
+    assert bool((memory[rows:] == POISON).all())
+    assert bool((memory[:, outputs:] == POISON).all())

@@ -18,11 +18,11 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
-from tandem.models.weights import allocate_weights
+from tandem.models.weights import allocate_weights, torch_dtype
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import StreamedLayers, WeightPlacement
 from tandem.runtime.arena import Arena
-from tandem.runtime.assemble import layer_runner
+from tandem.runtime.assemble import host_tasks, layer_runner
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.choose_kernels import choose_kernels
 from tandem.runtime.exact import ExactExecutor
@@ -32,6 +32,7 @@ from tandem.runtime.kv_store import KVStore
 from tandem.runtime.machine import Machine
 from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.program_context import ContextCache
+from tandem.runtime.staging import StagingShape
 from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.dtype import DType
@@ -51,6 +52,9 @@ class ToyPages:
 
     num_layers: int
     block_size: int
+    local_kv_heads: int = 1
+    head_dim: int = 1
+    code_bits: int = 0
 
     @property
     def page_shape(self) -> tuple[int, int, int, int]:
@@ -92,8 +96,11 @@ class TestEngine:
 @contextmanager
 def model_engine(model: Model, setup: Setup) -> Iterator[TestEngine]:
     """An engine over a real model's maths; closed at the end."""
-    page = KVPageSpec.of_model(model.spec, dtype=model.spec.dtype, block_size=setup.block_size)
-    machine = _machine(model, page, setup, model.dtype)
+    kv = setup.kv or model.spec.dtype
+    page = KVPageSpec.of_model(model.spec, dtype=kv, block_size=setup.block_size)
+    dtype = torch.uint8 if page.code_bits else torch_dtype(page.float_type)
+    machine = _machine(model, page, setup, dtype)
+    machine.host_tasks = host_tasks(machine)
     layers = layer_runner(model, machine) if setup.executor == "host" else None
     spec = model.spec
     with _engine(machine, page, spec.num_layers, spec.vocab_size, setup, layers) as engine:
@@ -134,7 +141,8 @@ def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -
     host_only = setup.executor == "host"
     kernels = choose_kernels(model.spec, page, CPU, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
-    contexts = ContextCache(CPU, kernels, model.spec.layer_windows)
+    staging = StagingShape.of(model.spec, model.dtype)
+    contexts = ContextCache(CPU, kernels, model.spec.layer_windows, staging)
     return Machine(CPU, runner, kv, buffers, arena, slots, contexts)
 
 

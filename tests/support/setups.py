@@ -8,6 +8,7 @@ from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.config import KVPlacement, PreemptionMode
+from tandem.spec.kv_type import KVType
 
 ExecutorKind = Literal["host", "inline", "threaded", "exact"]
 
@@ -21,6 +22,7 @@ class Setup:
         executor: `host` is the inline one as `--accelerator none` has it, with compiled kernels in
             both tiers where there are any; `exact` draws its order from `executor_seed`.
         streamed: layers that the model streams.
+        kv: what the KV cache holds; None for the model's element type.
         overlap: submit steps ahead of their results.
     """
 
@@ -37,6 +39,7 @@ class Setup:
     prefix_caching: bool = True
     executor: ExecutorKind = "inline"
     executor_seed: int = 0
+    kv: KVType | None = None
     overlap: bool = True
     launch_ahead_steps: int = 2
     max_cohorts: int = 1

@@ -15,6 +15,7 @@ struct Vec {
     static constexpr int kColumns = 2;
 
     using Reg = __m256;
+    using Ints = __m256i;
 
     static Reg zero() { return _mm256_setzero_ps(); }
     static Reg broadcast(float x) { return _mm256_set1_ps(x); }
@@ -43,6 +44,40 @@ struct Vec {
         high = to_floats(_mm256_srli_epi32(both, 4));
     }
     static Reg broadcast(const Half* p) { return _mm256_cvtph_ps(_mm_set1_epi16(p->bits)); }
+
+    // kWidth lanes of kBytes each, widened to 32 bits.
+    template <int kBytes>
+    static Ints load_lanes(const unsigned char* p) {
+        static_assert(kBytes == 4 || kBytes == 2);
+        if constexpr (kBytes == 4)
+            return _mm256_loadu_si256(reinterpret_cast<const Ints*>(p));
+        else
+            return _mm256_cvtepu16_epi32(load_bits(p));
+    }
+    // kBits of each lane from kShift on, times 2^kShift; unscaled if they are the topmost.
+    template <int kShift, int kBits>
+    static Reg field(Ints lanes) {
+        if constexpr (kShift + kBits == 32)
+            return _mm256_cvtepi32_ps(_mm256_srli_epi32(lanes, kShift));
+        else
+            return _mm256_cvtepi32_ps(
+                _mm256_and_si256(lanes, _mm256_set1_epi32(((1 << kBits) - 1) << kShift)));
+    }
+    // Four 32-bit words at `at` of each of kWidth rows: columns[i] is word i of all rows.
+    static void load_columns(const unsigned char* const* rows, int at, Ints (&columns)[4]) {
+        Ints four[4];
+        for (int i = 0; i < 4; ++i)
+            four[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_bits(rows[i] + at)),
+                                              load_bits(rows[i + 4] + at), 1);
+        const Ints a = _mm256_unpacklo_epi32(four[0], four[1]);
+        const Ints b = _mm256_unpacklo_epi32(four[2], four[3]);
+        const Ints c = _mm256_unpackhi_epi32(four[0], four[1]);
+        const Ints d = _mm256_unpackhi_epi32(four[2], four[3]);
+        columns[0] = _mm256_unpacklo_epi64(a, b);
+        columns[1] = _mm256_unpackhi_epi64(a, b);
+        columns[2] = _mm256_unpacklo_epi64(c, d);
+        columns[3] = _mm256_unpackhi_epi64(c, d);
+    }
 
     template <class T>
     static Reg load_part(const T* p, int count) {

@@ -13,6 +13,7 @@ struct Vec {
     static constexpr int kColumns = 4;
 
     using Reg = __m512;
+    using Ints = __m512i;
 
     static Reg zero() { return _mm512_setzero_ps(); }
     static Reg broadcast(float x) { return _mm512_set1_ps(x); }
@@ -51,6 +52,9 @@ struct Vec {
     static Reg load_part(const BFloat* p, int count) {
         return shift(_mm256_maskz_loadu_epi16(first(count), p));
     }
+    static Reg load_part(const Byte* p, int count) {
+        return to_floats(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), p)));
+    }
 
     static void store_part(float* p, Reg r, int count) {
         _mm512_mask_storeu_ps(p, first(count), r);
@@ -59,6 +63,48 @@ struct Vec {
     // The upper twelve of 24 bits of each fraction.
     static Reg coarse(Reg r) {
         return _mm512_and_ps(r, _mm512_castsi512_ps(_mm512_set1_epi32(~0xfff)));
+    }
+
+    // kWidth lanes of kBytes each, widened to 32 bits.
+    template <int kBytes>
+    static Ints load_lanes(const unsigned char* p) {
+        static_assert(kBytes == 4 || kBytes == 2 || kBytes == 1);
+        if constexpr (kBytes == 4)
+            return _mm512_loadu_si512(p);
+        else if constexpr (kBytes == 2)
+            return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
+        else
+            return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
+    }
+    // kBits of each lane from kShift on, times 2^kShift; unscaled if they are the topmost.
+    template <int kShift, int kBits>
+    static Reg field(Ints lanes) {
+        if constexpr (kShift + kBits == 32)
+            return _mm512_cvtepi32_ps(_mm512_srli_epi32(lanes, kShift));
+        else
+            return _mm512_cvtepi32_ps(
+                _mm512_and_si512(lanes, _mm512_set1_epi32(((1 << kBits) - 1) << kShift)));
+    }
+    // Four 32-bit words at `at` of each of kWidth rows: columns[i] is word i of all rows.
+    static void load_columns(const unsigned char* const* rows, int at, Ints (&columns)[4]) {
+        Ints four[4];
+        for (int i = 0; i < 4; ++i) {
+            const auto row = [&](int j) {
+                return _mm_loadu_si128((const __m128i*)(rows[i + 4 * j] + at));
+            };
+            four[i] = _mm512_castsi128_si512(row(0));
+            four[i] = _mm512_inserti32x4(four[i], row(1), 1);
+            four[i] = _mm512_inserti32x4(four[i], row(2), 2);
+            four[i] = _mm512_inserti32x4(four[i], row(3), 3);
+        }
+        const Ints a = _mm512_unpacklo_epi32(four[0], four[1]);
+        const Ints b = _mm512_unpacklo_epi32(four[2], four[3]);
+        const Ints c = _mm512_unpackhi_epi32(four[0], four[1]);
+        const Ints d = _mm512_unpackhi_epi32(four[2], four[3]);
+        columns[0] = _mm512_unpacklo_epi64(a, b);
+        columns[1] = _mm512_unpackhi_epi64(a, b);
+        columns[2] = _mm512_unpacklo_epi64(c, d);
+        columns[3] = _mm512_unpackhi_epi64(c, d);
     }
 
     static float sum(Reg r) { return _mm512_reduce_add_ps(r); }

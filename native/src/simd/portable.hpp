@@ -60,6 +60,29 @@ struct Vec {
         return load(copies);
     }
 
+    // kWidth lanes of kBytes each.
+    template <int kBytes>
+    static Ints load_lanes(const unsigned char* p) {
+        static_assert(kBytes == 4);
+        Ints lanes;
+        std::memcpy(&lanes, p, sizeof lanes);
+        return lanes;
+    }
+    // kBits of each lane from kShift on, times 2^kShift; unscaled if they are the topmost.
+    template <int kShift, int kBits>
+    static Reg field(Ints lanes) {
+        if constexpr (kShift + kBits == 32)
+            return __builtin_convertvector((Ints)((Bits)lanes >> kShift), Reg);
+        else
+            return __builtin_convertvector(lanes & (((1 << kBits) - 1) << kShift), Reg);
+    }
+    // Four 32-bit words at `at` of each of kWidth rows: columns[i] is word i of all rows.
+    static void load_columns(const unsigned char* const* rows, int at, Ints (&columns)[4]) {
+        Ints row[4];
+        for (int i = 0; i < 4; ++i) std::memcpy(&row[i], rows[i] + at, sizeof row[i]);
+        for (int i = 0; i < 4; ++i) columns[i] = Ints{row[0][i], row[1][i], row[2][i], row[3][i]};
+    }
+
     template <class T>
     static Reg load_part(const T* p, int count) {
         T whole[kWidth] = {};

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tandem.bench.host_case import PREFILL_512, decode_cases
 from tandem.bench.host_model import LLAMA_30M, LLAMA_246M
-from tandem.bench.host_throughput import PREFILL_512, HostBench, decode_cases, measure_host
+from tandem.bench.host_throughput import HostBench, measure_host
 from tandem.bench.records import BenchRow
 from tandem.bench.scheduler_time import SchedulerBench, measure_scheduler
 from tandem.spec.dtype import DType

@@ -1,6 +1,7 @@
 """Greedy generation with time stamps, by this engine and by its peer."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +34,17 @@ class Generator(Protocol):
     def generate(self, prompts: Prompts, new_tokens: int) -> Generated:
         """Exactly `new_tokens` for each prompt."""
         ...
+
+
+def share_of_equal_tokens(runs: Sequence[Generated], others: Sequence[Generated]) -> float:
+    """Share of new tokens that agree, run by run; in 16 bits, near ties may fall either way."""
+    pairs = [
+        (ours, theirs)
+        for run, other in zip(runs, others, strict=True)
+        for a, b in zip(run.token_ids, other.token_ids, strict=True)
+        for ours, theirs in zip(a, b, strict=True)
+    ]
+    return sum(ours == theirs for ours, theirs in pairs) / len(pairs)
 
 
 class Stamps:

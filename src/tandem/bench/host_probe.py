@@ -52,7 +52,7 @@ def probe_host(
         os.sched_setaffinity(0, cores)
         torch.set_num_threads(len(cores))
         blocks = aliasing.set_bytes // page.bytes_per_block_layer
-        host = PacedHost(model, page, blocks, aliasing, seed=1)
+        host = PacedHost(model, page, blocks, aliasing, seed=1, cores=cores)
         attend = _attention_call(host, page, rows, context)
         size = rows * context * page.bytes_per_block_layer / page.block_size
         reading = [_timed(host.read_set) for _ in range(_PASSES + 1)][1:]

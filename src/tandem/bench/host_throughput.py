@@ -1,14 +1,14 @@
 """Engine suite, part two: prefill and decode on the host alone, against transformers."""
 
-import random
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.bench.generation import Generated, Generator, Prompts
-from tandem.bench.host_bounds import HostLimits, decode_bound, prefill_bound
+from tandem.bench.generation import Generated, Generator, share_of_equal_tokens
+from tandem.bench.host_bounds import HostLimits
+from tandem.bench.host_case import HostCase
 from tandem.bench.host_model import LlamaShape
 from tandem.bench.interleave import interleave, paired_ratio
 from tandem.bench.limits import gemm_probe, read_probe
@@ -20,33 +20,6 @@ from tandem.spec.model import ModelSpec
 
 TANDEM, TRANSFORMERS = "tandem", "transformers"
 _READ, _GEMM = "read", "gemm"
-
-
-@dataclass(frozen=True, slots=True)
-class HostCase:
-    """One workload: `batch` prompts of equal length, greedy.
-
-    Attributes:
-        decode: measure decode after the first tokens; else the time to them.
-    """
-
-    batch: int
-    prompt_tokens: int
-    new_tokens: int
-    decode: bool = True
-
-    def __str__(self) -> str:
-        if self.decode:
-            return f"decode, batch {self.batch}, prompts of {self.prompt_tokens}"
-        return f"prefill, batch {self.batch}, prompts of {self.prompt_tokens}"
-
-
-def decode_cases(batches: Sequence[int], new_tokens: int) -> tuple[HostCase, ...]:
-    """Decode after prompts of 32 tokens."""
-    return tuple(HostCase(batch, 32, new_tokens) for batch in batches)
-
-
-PREFILL_512 = HostCase(1, 512, 1, decode=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +72,8 @@ class _CaseRun:
             measures | {_READ: read_probe(), _GEMM: gemm_probe()}, self._bench.rounds
         )
         limits = HostLimits(statistics.median(samples[_READ]), statistics.median(samples[_GEMM]))
-        bound, label = self._bound(limits), self._label
-        metric = "decode throughput" if self._case.decode else "prefill throughput"
+        bound = self._case.bound(self._spec, self._bench.dtype, limits)
+        label, metric = self._label, self._case.metric
         ratio = paired_ratio(samples[TANDEM], samples[TRANSFORMERS])
         over = f"{metric} over transformers"
         return [
@@ -123,31 +96,10 @@ class _CaseRun:
 
     def _measure(self, name: str) -> float:
         # Both engines meet the same prompts in the same round; no round repeats another's.
-        prompts = self._prompts(len(self._runs[name]))
+        prompts = self._case.prompts(len(self._runs[name]), self._spec.vocab_size)
         run = self._engines[name].generate(prompts, self._case.new_tokens)
         self._runs[name].append(run)
-        if self._case.decode:
-            return run.decode_tokens_per_s
-        return self._case.batch * self._case.prompt_tokens / run.first_s
-
-    def _prompts(self, seed: int) -> Prompts:
-        draw, case = random.Random(seed), self._case
-        ids = range(self._spec.vocab_size)
-        return [draw.choices(ids, k=case.prompt_tokens) for _ in range(case.batch)]
-
-    def _bound(self, limits: HostLimits) -> float:
-        case, spec, dtype = self._case, self._spec, self._bench.dtype
-        if not case.decode:
-            return prefill_bound(spec, dtype, limits, case.prompt_tokens)
-        context = case.prompt_tokens + case.new_tokens / 2
-        return decode_bound(spec, dtype, limits, case.batch, context)
+        return self._case.tokens_per_s(run)
 
     def _equal(self) -> float:
-        """Share of new tokens that agree; in 16 bits, near ties may fall either way."""
-        pairs = [
-            (ours, theirs)
-            for mine, other in zip(self._runs[TANDEM], self._runs[TRANSFORMERS], strict=True)
-            for a, b in zip(mine.token_ids, other.token_ids, strict=True)
-            for ours, theirs in zip(a, b, strict=True)
-        ]
-        return sum(ours == theirs for ours, theirs in pairs) / len(pairs)
+        return share_of_equal_tokens(self._runs[TANDEM], self._runs[TRANSFORMERS])

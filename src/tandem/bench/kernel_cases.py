@@ -33,6 +33,11 @@ class HeadShape:
         return PageShape(self.kv_heads, BLOCK_SIZE, self.head_dim)
 
     @property
+    def key_elements(self) -> int:
+        """Of one token's keys and values."""
+        return 2 * self.kv_heads * self.head_dim
+
+    @property
     def scale(self) -> float:
         """Of scores."""
         return self.head_dim**-0.5
@@ -61,44 +66,36 @@ def workloads() -> tuple[Workload, ...]:
     )
 
 
-def make_pages(shape: HeadShape, load: Workload, dtype: torch.dtype) -> Tensor:
-    """Random pages `[num_blocks, 2, kv_heads, block_size, head_dim]`, at least one layer's."""
-    numel = shape.pages.numel
-    blocks = max(_POOL_BYTES // (numel * dtype.itemsize), load.num_blocks)
-    pages = torch.empty(blocks, 2, shape.kv_heads, BLOCK_SIZE, shape.head_dim, dtype=dtype)
-    chunk = torch.randn(1 << 20).to(dtype)
-    for part in pages.view(-1).split(len(chunk)):
-        part.copy_(chunk[: len(part)])
-    return pages
+def count_pages(load: Workload, page_bytes: int) -> int:
+    """Pages that exceed the caches, at least one layer's."""
+    return max(_POOL_BYTES // page_bytes, load.num_blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCase:
-    """One layer's decode step: which pages, and torch's own layout over as much memory.
-
-    Attributes:
-        query: [requests, heads, head_dim].
-        dense: contiguous K and V `[kv_heads, tokens, head_dim]` of each request.
-    """
+    """One layer's decode step: which pages, and queries `[requests, heads, head_dim]`."""
 
     attention: TierAttention
     query: Tensor
-    dense: tuple[tuple[Tensor, Tensor], ...]
 
 
-def make_layers(shape: HeadShape, load: Workload, pages: Tensor) -> list[LayerCase]:
-    """Layers over disjoint sets of shuffled pages, as many as there are pages for."""
-    ids = np.random.default_rng(1).permutation(len(pages)).astype(np.int32)
-    count = len(pages) // load.num_blocks
+def make_layers(
+    shape: HeadShape, load: Workload, num_pages: int, dtype: torch.dtype = torch.float16
+) -> list[LayerCase]:
+    """Layers over disjoint sets of shuffled pages, as many as there are pages for.
+
+    Args:
+        dtype: of queries.
+    """
+    ids = np.random.default_rng(1).permutation(num_pages).astype(np.int32)
+    count = num_pages // load.num_blocks
     return [
-        _layer(shape, load, pages, ids[i * load.num_blocks : (i + 1) * load.num_blocks], i)
+        _layer(shape, load, ids[i * load.num_blocks : (i + 1) * load.num_blocks], dtype)
         for i in range(count)
     ]
 
 
-def _layer(
-    shape: HeadShape, load: Workload, pages: Tensor, ids: np.ndarray, number: int
-) -> LayerCase:
+def _layer(shape: HeadShape, load: Workload, ids: np.ndarray, dtype: torch.dtype) -> LayerCase:
     blocks = [-(-n // BLOCK_SIZE) for n in load.lengths]
     table = np.zeros((len(blocks), max(blocks)), np.int32)
     at = 0
@@ -106,9 +103,8 @@ def _layer(
         table[row, :count] = ids[at : at + count]
         at += count
     attention = decode_rows(np.array(load.lengths, np.int32), table)
-    query = torch.randn(len(blocks), shape.heads, shape.head_dim).to(pages.dtype)
-    flat = pages.view(-1)[number * load.num_blocks * shape.pages.numel :]
-    return LayerCase(attention, query, _dense_rows(shape, load, flat))
+    query = torch.randn(len(blocks), shape.heads, shape.head_dim).to(dtype)
+    return LayerCase(attention, query)
 
 
 def decode_rows(lengths: np.ndarray, table: np.ndarray) -> TierAttention:
@@ -123,9 +119,13 @@ def decode_rows(lengths: np.ndarray, table: np.ndarray) -> TierAttention:
     )
 
 
-def _dense_rows(
-    shape: HeadShape, load: Workload, flat: Tensor
+def dense_rows(
+    shape: HeadShape, load: Workload, pages: Tensor, layer: int
 ) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Torch's own layout over a layer's memory: each request's K and V
+    `[kv_heads, tokens, head_dim]`, contiguous.
+    """
+    flat = pages.view(-1)[layer * load.num_blocks * shape.pages.numel :]
     rows: list[tuple[Tensor, Tensor]] = []
     at = 0
     for length in load.lengths:
@@ -139,9 +139,7 @@ def _dense_rows(
     return tuple(rows)
 
 
-def loop_case(
-    shape: HeadShape, dtype: torch.dtype, num_threads: int
-) -> tuple[HeadShape, Tensor, TierAttention]:
+def loop_case(shape: HeadShape, num_threads: int) -> tuple[HeadShape, TierAttention]:
     """The kernel's inner loops on data that stays in a core's caches, ten milliseconds or more.
 
     As many rows as the plan cuts parts, each of one page listed over and over, so that a part has
@@ -152,6 +150,5 @@ def loop_case(
     kv_heads = min(_LOOP_HEADS, shape.kv_heads)
     few = HeadShape(shape.heads // shape.kv_heads * kv_heads, kv_heads, shape.head_dim)
     rows = _LOOP_ROWS * num_threads
-    pages = torch.randn(rows, 2, kv_heads, BLOCK_SIZE, shape.head_dim).to(dtype)
     table = np.arange(rows, dtype=np.int32)[:, None].repeat(_LOOP_KEYS // BLOCK_SIZE, axis=1)
-    return few, pages, decode_rows(np.full(rows, _LOOP_KEYS), table)
+    return few, decode_rows(np.full(rows, _LOOP_KEYS), table)

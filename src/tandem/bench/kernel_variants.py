@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tandem.bench.kernel_cases import HeadShape, LayerCase, Workload, loop_case
+from tandem.bench.kernel_cases import HeadShape, LayerCase, Workload, dense_rows
 from tandem.kernels.native_attention import NativeBatch, paged_attention
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
+from tandem.plan.binding import TierAttention
 
 # Seconds that the variant's n-th call takes; n rotates over layers.
 Sample = Callable[[int], float]
@@ -24,11 +26,15 @@ def timed(function: Callable[[], object]) -> float:
 
 
 def tandem(
-    pool: NativePool, shape: HeadShape, pages: Tensor, layers: Sequence[LayerCase]
+    pool: NativePool,
+    shape: HeadShape,
+    pages: Tensor,
+    layers: Sequence[LayerCase],
+    own: PageShape,
 ) -> Sample:
-    """The compiled kernels on the pages as they lie."""
+    """The compiled kernels on the pages as they lie; `own` is their shape."""
     batches = [
-        NativeBatch.from_binding(layer.attention, shape.pages, shape.heads, pool.num_threads)
+        NativeBatch.from_binding(layer.attention, own, shape.heads, pool.num_threads)
         for layer in layers
     ]
 
@@ -39,14 +45,14 @@ def tandem(
     return sample
 
 
-def inner_loop(pool: NativePool, shape: HeadShape, dtype: torch.dtype) -> Callable[[], float]:
-    """Bytes/s of the kernel on data in a core's caches."""
-    few, pages, attention = loop_case(shape, dtype, pool.num_threads)
-    own = PageShape.of(pages)
+def inner_loop(
+    pool: NativePool, few: HeadShape, attention: TierAttention, pages: Tensor, own: PageShape
+) -> Callable[[], float]:
+    """Keys/s of the kernel on data in a core's caches: a `loop_case` and pages of shape `own`."""
     batch = NativeBatch.from_binding(attention, own, few.heads, pool.num_threads)
-    query = torch.randn(len(pages), few.heads, few.head_dim).to(dtype)
-    size = batch.read_bytes(dtype.itemsize)
-    return lambda: size / timed(lambda: paged_attention(pool, query, pages, batch, few.scale))
+    query = torch.randn(len(pages), few.heads, few.head_dim)
+    keys = batch.plan.total_keys
+    return lambda: keys / timed(lambda: paged_attention(pool, query, pages, batch, few.scale))
 
 
 def reading(pool: NativePool, pages: Tensor, size_bytes: int) -> Sample:
@@ -57,11 +63,35 @@ def reading(pool: NativePool, pages: Tensor, size_bytes: int) -> Sample:
     return lambda i: pool.read_seconds(chunks[i % len(chunks)])
 
 
-def torch_forms(shape: HeadShape, load: Workload, layers: Sequence[LayerCase]) -> dict[str, Sample]:
+@dataclass(frozen=True, slots=True)
+class DenseLayer:
+    """One layer's decode step in torch's own layout.
+
+    Attributes:
+        query: [requests, heads, head_dim].
+        dense: contiguous K and V `[kv_heads, tokens, head_dim]` of each request.
+    """
+
+    query: Tensor
+    dense: tuple[tuple[Tensor, Tensor], ...]
+
+
+def dense_layers(
+    shape: HeadShape, load: Workload, pages: Tensor, layers: Sequence[LayerCase]
+) -> list[DenseLayer]:
+    """The same queries over as much of the same memory."""
+    return [
+        DenseLayer(layer.query, dense_rows(shape, load, pages, i)) for i, layer in enumerate(layers)
+    ]
+
+
+def torch_forms(
+    shape: HeadShape, load: Workload, layers: Sequence[DenseLayer]
+) -> dict[str, Sample]:
     """Ways to do it well with torch; which is best depends on the batch."""
     group = shape.heads // shape.kv_heads
 
-    def per_request(layer: LayerCase, dtype: torch.dtype) -> None:
+    def per_request(layer: DenseLayer, dtype: torch.dtype) -> None:
         for query, (k, v) in zip(layer.query, layer.dense, strict=True):
             folded = query.view(1, shape.kv_heads, group, shape.head_dim).to(dtype)
             k, v = k[None].to(dtype), v[None].to(dtype)
@@ -77,7 +107,7 @@ def torch_forms(shape: HeadShape, load: Workload, layers: Sequence[LayerCase]) -
     if len(set(load.lengths)) == 1:
         size = (len(load.lengths), shape.kv_heads, load.lengths[0], shape.head_dim)
 
-        def batched(layer: LayerCase) -> None:
+        def batched(layer: DenseLayer) -> None:
             base = layer.dense[0][0]
             # The requests' K and V lie one after another: two batches over the same memory.
             flat = base.as_strided((2 * base.numel() * size[0],), (1,))
@@ -89,10 +119,10 @@ def torch_forms(shape: HeadShape, load: Workload, layers: Sequence[LayerCase]) -
     return forms
 
 
-def torch_naive(shape: HeadShape, layers: Sequence[LayerCase]) -> Sample:
+def torch_naive(shape: HeadShape, layers: Sequence[DenseLayer]) -> Sample:
     """The way the documentation shows: torch expands the KV heads itself."""
 
-    def attend(layer: LayerCase) -> None:
+    def attend(layer: DenseLayer) -> None:
         for query, (k, v) in zip(layer.query, layer.dense, strict=True):
             heads = query[None, :, None]
             scaled_dot_product_attention(

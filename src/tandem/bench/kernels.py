@@ -11,9 +11,19 @@ from statistics import median
 
 import torch
 
-from tandem.bench.kernel_cases import HeadShape, Workload, make_layers, make_pages, workloads
+from tandem.bench.kernel_cases import (
+    HeadShape,
+    Workload,
+    count_pages,
+    loop_case,
+    make_layers,
+    workloads,
+)
+from tandem.bench.kernel_codes import CodeCell, measure_codes
+from tandem.bench.kernel_pages import float_pages
 from tandem.bench.kernel_variants import (
     Sample,
+    dense_layers,
     inner_loop,
     reading,
     tandem,
@@ -23,6 +33,7 @@ from tandem.bench.kernel_variants import (
 from tandem.bench.records import BenchRow
 from tandem.kernels import native
 from tandem.kernels.native_pool import NativePool, usable_threads
+from tandem.spec.kv_type import CodeType
 
 SUITE = "kernels"
 MAIN_SHAPE = HeadShape(32, 8, 128)
@@ -43,6 +54,7 @@ class KernelBench:
 
     Attributes:
         dtypes: of the main shape's pages; other shapes are measured in the first only.
+        codes: quantized pages, measured beside float16 ones in the first two workloads.
         threads: of the main shape; other shapes are measured with the most only.
         rounds: samples of each variant; torch's naive form is sampled twice.
     """
@@ -50,6 +62,7 @@ class KernelBench:
     shapes: tuple[HeadShape, ...]
     loads: tuple[Workload, ...]
     dtypes: tuple[torch.dtype, ...]
+    codes: tuple[CodeType, ...]
     threads: tuple[int, ...]
     rounds: int
 
@@ -58,13 +71,18 @@ def full() -> KernelBench:
     """All that the targets are about; some minutes."""
     threads = tuple(sorted({1, usable_threads()}))
     dtypes = (torch.float16, torch.bfloat16, torch.float32)
-    return KernelBench(SHAPES, workloads(), dtypes, threads, rounds=9)
+    return KernelBench(SHAPES, workloads(), dtypes, tuple(CodeType), threads, rounds=9)
 
 
 def quick() -> KernelBench:
     """Under a minute: the main shape in float16."""
     return KernelBench(
-        (MAIN_SHAPE,), workloads()[:2], (torch.float16,), (usable_threads(),), rounds=5
+        (MAIN_SHAPE,),
+        workloads()[:2],
+        (torch.float16,),
+        tuple(CodeType),
+        (usable_threads(),),
+        rounds=5,
     )
 
 
@@ -94,6 +112,18 @@ def cells(config: KernelBench) -> list[Cell]:
     ]
 
 
+def code_cells(config: KernelBench) -> list[CodeCell]:
+    """Every combination with quantized pages that is measured."""
+    most = max(config.threads)
+    return [
+        CodeCell(shape, load, kv, threads)
+        for shape in config.shapes
+        for kv in config.codes
+        for threads in (config.threads if shape == MAIN_SHAPE else (most,))
+        for load in config.loads[:2]
+    ]
+
+
 def run_kernels(config: KernelBench, report: Callable[[str], None]) -> list[BenchRow]:
     """Measure every cell; `report` is told of each before it begins.
 
@@ -108,6 +138,9 @@ def run_kernels(config: KernelBench, report: Callable[[str], None]) -> list[Benc
             report(str(cell))
             torch.set_num_threads(cell.threads)
             rows += _cell_rows(cell, config.rounds)
+        for cell in code_cells(config):
+            report(str(cell))
+            rows += measure_codes(cell, config.rounds)
     finally:
         torch.set_num_threads(before)
     return rows + _relative_rows(rows)
@@ -115,20 +148,26 @@ def run_kernels(config: KernelBench, report: Callable[[str], None]) -> list[Benc
 
 def _cell_rows(cell: Cell, rounds: int) -> list[BenchRow]:
     pool = NativePool(cell.threads)
-    pages = make_pages(cell.shape, cell.load, cell.dtype)
-    layers = make_layers(cell.shape, cell.load, pages)
-    per_key = 2 * cell.shape.kv_heads * cell.shape.head_dim * cell.dtype.itemsize
-    size = sum(cell.load.lengths) * per_key
+    shape, own = cell.shape, cell.shape.pages
+    num_pages = count_pages(cell.load, own.numel * cell.dtype.itemsize)
+    pages = float_pages(shape, num_pages, cell.dtype)
+    layers = make_layers(shape, cell.load, num_pages, cell.dtype)
+    dense = dense_layers(shape, cell.load, pages, layers)
+    size = sum(cell.load.lengths) * shape.key_elements * cell.dtype.itemsize
     ours = f"tandem {pool.isa}"
-    forms = torch_forms(cell.shape, cell.load, layers)
+    forms = torch_forms(shape, cell.load, dense)
     variants: dict[str, Sample] = {
         _READ: reading(pool, pages, size),
-        ours: tandem(pool, cell.shape, pages, layers),
+        ours: tandem(pool, shape, pages, layers, own),
         **forms,
-        _NAIVE: torch_naive(cell.shape, layers),
+        _NAIVE: torch_naive(shape, dense),
     }
+    few, attention = loop_case(shape, cell.threads)
+    loop_pages = float_pages(few, len(attention.positions), cell.dtype)
+    loop = inner_loop(pool, few, attention, loop_pages, few.pages)
+    loop_key_bytes = few.key_elements * cell.dtype.itemsize
     with torch.inference_mode():
-        rates = _measure(variants, inner_loop(pool, cell.shape, cell.dtype), size, rounds)
+        rates = _measure(variants, lambda: loop() * loop_key_bytes, size, rounds)
     best = max(forms, key=lambda name: median(rates[name]))
     rates["torch best"] = rates[best]
     return _rows(str(cell), ours, rates)

@@ -27,6 +27,8 @@ def bench_app() -> typer.Typer:
     app.command()(kernels)
     app.command()(prefill)
     app.command()(copies)
+    app.command()(linear)
+    app.command()(pool)
     app.command()(paced)
     return app
 
@@ -88,6 +90,35 @@ def copies(
 
     config = suite.quick() if quick else suite.full()
     _finish(suite.SUITE, machine, suite.run_copies(config, _report), json_path)
+
+
+def linear(
+    json_path: JsonOption = None,
+    only: Annotated[
+        str, typer.Option(help="Measure cases whose names contain this.", metavar="TEXT")
+    ] = "",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: one shape, float16 and int8.")
+    ] = False,
+) -> None:
+    """Linear maps on the CPU beside their roofline and beside torch."""
+    machine = _start(json_path)
+    from tandem.bench import linear as suite
+
+    config = suite.quick(only) if quick else suite.full(only)
+    _finish(suite.SUITE, machine, suite.run_linear(config, _report), json_path)
+
+
+def pool(
+    json_path: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A second.")] = False,
+) -> None:
+    """How long work for the CPU's threads waits until it begins, and until its end is known."""
+    machine = _start(json_path)
+    from tandem.bench import pool as suite
+
+    config = suite.quick() if quick else suite.full()
+    _finish(suite.SUITE, machine, suite.run_pool(config, _report), json_path)
 
 
 def paced(

@@ -38,6 +38,12 @@ ENGINE_FLAGS = (
         "FILE",
     ),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
+    _flag(
+        "kv_cache_dtype",
+        str,
+        "auto, float32, bfloat16, float16, or approximate: int8, int4.",
+        "TYPE",
+    ),
     _flag("max_model_len", int | None, "Most tokens of prompt and output together.", "TOKENS"),
     _flag("seed", int, "From which requests without a seed derive theirs, and dummy weights."),
     _flag("load_format", str, "auto, safetensors, or dummy for random weights.", "NAME"),

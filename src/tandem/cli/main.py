@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import tandem
+from tandem.cli.batch import batch
 from tandem.cli.bench import bench_app
 from tandem.cli.chat import chat
 from tandem.cli.collect_env import collect_env
@@ -66,6 +67,7 @@ def build_app() -> typer.Typer:
     app.command()(generate)
     app.command()(chat)
     app.command()(serve)
+    app.command()(batch)
     app.command()(demo)
     app.add_typer(bench_app(), name="bench")
     app.command()(collect_env)

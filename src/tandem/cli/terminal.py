@@ -41,13 +41,18 @@ def tell_load(description: Sequence[str]) -> None:
     """
     for line in description:
         if sys.stderr.isatty() or line.startswith("note: "):
-            print(f"tandem: {line}", file=sys.stderr)
+            tell(line)
 
 
 def tell_notes(notes: Sequence[str]) -> None:
     """Say on standard error what was asked for and will not happen, also if nobody watches."""
     for line in notes:
-        print(f"tandem: note: {line}", file=sys.stderr)
+        tell(f"note: {line}")
+
+
+def tell(text: str) -> None:
+    """Say something on standard error, also if nobody watches."""
+    print(f"tandem: {text}", file=sys.stderr, flush=True)
 
 
 def note(text: str) -> None:

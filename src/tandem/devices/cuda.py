@@ -1,13 +1,13 @@
 """CUDA: streams as queues, events as their timelines. The only place that knows `torch.cuda`."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from tandem.devices.signal import Signal
+from tandem.devices.signal import HostSignal, Signal
 from tandem.plan.program import Queue
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
@@ -128,6 +128,7 @@ class CudaDriver(Generic[RunningT]):
         completed: called with every operation that has completed, in order per queue.
         failed: called when the device reports an error; the operation is the first to hear of it,
             not necessarily its cause.
+        finished: timelines to raise; by default its own. The CPU queue's may be raised by others.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class CudaDriver(Generic[RunningT]):
         device: torch.device,
         completed: Callable[[RunningT], None],
         failed: Callable[[RunningT, BaseException], None],
+        finished: Mapping[Queue, HostSignal] | None = None,
     ) -> None:
         self._device = device
         self._completed = completed
@@ -147,7 +149,7 @@ class CudaDriver(Generic[RunningT]):
             Queue.WEIGHTS: torch.cuda.Stream(device),
         }
         self._launched = {queue: Signal() for queue in Queue}
-        self._finished = {queue: Signal() for queue in Queue}
+        self._finished = finished or {queue: Signal() for queue in Queue}
         self._events: dict[Queue, dict[int, torch.cuda.Event]] = {queue: {} for queue in _STREAMS}
         self._broken = False
         self._lock = threading.Lock()

@@ -1,18 +1,35 @@
 """Signals: monotonic counters that order work across queues (contract 2)."""
 
 import threading
+from typing import Protocol
 
 _MASK = 0xFFFFFFFF
 _HALF = 0x80000000
+
+
+class HostSignal(Protocol):
+    """A monotonic counter that host threads raise and wait for; see `Signal`."""
+
+    def set(self, value: int) -> None:
+        """Raise it and wake waiters."""
+        ...
+
+    def reached(self, value: int) -> bool:
+        """True if it is at or beyond `value`."""
+        ...
+
+    def wait(self, value: int, timeout_s: float | None = None) -> bool:
+        """Block until it reaches `value`; False if `timeout_s` passed first."""
+        ...
 
 
 class Signal:
     """A monotonic 32-bit counter that any thread can raise and wait for.
 
     Values are compared modulo 2**32, so a counter may run for ever as long as no waiter lags by
-    more than 2**31. It lives in Python: only host threads see it. CUDA streams order themselves by
-    events, which `devices/cuda.py` turns into these counters when they have completed; a counter in
-    memory that native threads can raise comes with the native pool.
+    more than 2**31. It lives in Python: only its threads see it. CUDA streams order themselves by
+    events, which `devices/cuda.py` turns into such counters when they have completed; counters in
+    memory that native threads can raise come with the native pool (`runtime/timelines.py`).
     """
 
     __slots__ = ("_condition", "_value")

@@ -9,6 +9,7 @@ import torch
 from tandem.devices.cpu import bound_threads
 from tandem.devices.cuda import pin
 from tandem.engine.core import EngineCore
+from tandem.engine.kv_choice import choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
 from tandem.engine.stats_collector import StatsCollector
@@ -64,7 +65,8 @@ def build_engine_core(
         compiled=pool is not None,
         available_bytes=free,
     )
-    precision, precision_notes = choice.precision, (choice.note,) if choice.note else ()
+    precision = choose_kv(config.kv_cache_dtype, spec, choice.precision)
+    precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
     memory = plan_memory(config, spec, precision, target.capacities, notes)
     check_backing(target, memory)

@@ -24,6 +24,7 @@ from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType, parse_dtype
+from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -111,6 +112,12 @@ def build_paced_core(
         ConfigError: the weights do not fit, or a flag is wrong.
     """
     options = options or PacedOptions()
+    if config.kv_cache_dtype != "auto":
+        raise ConfigError(
+            f"--kv-cache-dtype {config.kv_cache_dtype} cannot be paced, because its costs are not "
+            "modelled; use auto",
+            param="kv_cache_dtype",
+        )
     dtype = spec.dtype if config.dtype == "auto" else parse_dtype(config.dtype)
     memory = _plan(config, spec, dtype, hardware, options)
     executor = _executor(spec, memory, hardware, options, clock, pool)
@@ -169,7 +176,7 @@ def _executor(
     page, blocks = memory.page, memory.plan.host_blocks
     aliasing = _aliasing(page, blocks, options)
     truth = PacedTruth(spec, page, hardware, options.perturbation)
-    host = PacedHost(spec, page, blocks, aliasing, options.seed)
+    host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
     return PacedExecutor(
         PacedCosts(spec, page, truth, host),

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tandem.engine.loop_turn import loop_turn, resolve
 from tandem.spec.errors import TandemError
 from tandem.spec.request import RequestOutput
 
@@ -71,10 +72,8 @@ class Mailbox:
 
         The loop gets a turn even if events are there: a fast engine must not starve it.
         """
+        await loop_turn()
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        loop.call_soon(_resolve, turn)
-        await turn
         while True:
             ready: asyncio.Future[None] = loop.create_future()
             events = self._take_or_register(lambda ready=ready: _wake_loop(loop, ready))
@@ -94,9 +93,4 @@ class Mailbox:
 def _wake_loop(loop: asyncio.AbstractEventLoop, ready: "asyncio.Future[None]") -> None:
     # A consumer whose loop has ended must not hurt the engine's thread, which calls this.
     if not loop.is_closed():
-        loop.call_soon_threadsafe(_resolve, ready)
-
-
-def _resolve(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
+        loop.call_soon_threadsafe(resolve, ready)

@@ -41,7 +41,7 @@ def _compiled(dtype: DType, spec: ModelSpec, *, is_default: bool) -> PrecisionCh
     precision = Precision(dtype, DType.FLOAT32, DType.FLOAT32 if is_default else dtype)
     note = None
     if is_default and dtype is not DType.FLOAT32:
-        note = f"{spec.dtype} weights as in the checkpoint; activations and KV in float32"
+        note = f"{spec.dtype} weights as in the checkpoint; activations in float32"
     return PrecisionChoice(precision, note)
 
 

@@ -1,5 +1,6 @@
 """Types of the compiled extension (`native/binding/module.cpp`)."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 import numpy as np
@@ -10,6 +11,7 @@ def isa_names() -> list[str]: ...
 def choose_isa(name: str) -> str: ...
 def default_num_threads(root: str = "/") -> int: ...
 def read_seconds(pool: Pool, array: Tensor) -> float: ...
+def spin_round_trips(rounds: int) -> list[int]: ...
 def attention(
     pool: Pool,
     plan: AttentionPlan | PrefillPlan,
@@ -22,7 +24,16 @@ def attention(
     isa: str,
     sinks: Tensor | None = None,
 ) -> Task: ...
-def append(pool: Pool, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> Task: ...
+def nothing(pool: Pool) -> Task: ...
+def append(
+    pool: Pool,
+    pages: Tensor,
+    k: Tensor,
+    v: Tensor,
+    slots: Tensor,
+    code_bits: int = 0,
+    block_size: int = 0,
+) -> Task: ...
 def apply_sinks(pool: Pool, out: Tensor, lse: Tensor, sinks: Tensor) -> Task: ...
 def copy_blocks(
     pool: Pool, source: Tensor, source_ids: Tensor, target: Tensor, target_ids: Tensor
@@ -44,6 +55,7 @@ def linear(
     end: LinearEnd,
     activation: Activation,
     isa: str,
+    rounds_x: bool = False,
 ) -> Task: ...
 def dequantize(pool: Pool, weight: LinearWeight, out: Tensor, isa: str) -> Task: ...
 
@@ -101,6 +113,7 @@ class AttentionPlan:
         token_index: NDArray[np.int64] | None,
         num_threads: int,
         window: int = 0,
+        code_bits: int = 0,
     ) -> None: ...
     @property
     def num_tokens(self) -> int: ...
@@ -123,6 +136,7 @@ class PrefillPlan:
         token_index: NDArray[np.int64] | None,
         num_threads: int,
         window: int = 0,
+        code_bits: int = 0,
     ) -> None: ...
     @property
     def num_tokens(self) -> int: ...
@@ -140,9 +154,10 @@ class Task:
     def end_ns(self) -> int: ...
     def submit(
         self,
-        after: tuple[Signal, int] | None = None,
+        after: Sequence[tuple[Signal, int]] = (),
         then: tuple[Signal, int] | None = None,
     ) -> None: ...
+    def cancel(self) -> bool: ...
     def run(self) -> None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
 
@@ -178,16 +193,20 @@ class Layer:
         qkv: Tensor,
     ) -> None: ...
     def post(self, pool: Pool, isa: str, attention: Tensor, residual: Tensor) -> None: ...
+
+class LayerStack:
+    def __init__(self, layers: list[Layer], plans: list[int], rotations: list[int]) -> None: ...
+    @property
+    def scratch_token_bytes(self) -> int: ...
     def run(
         self,
         pool: Pool,
         isa: str,
         residual: Tensor,
-        cos: Tensor | None,
-        sin: Tensor | None,
+        rotations: list[tuple[Tensor, Tensor]],
         pages: Tensor,
         slots: Tensor,
-        plan: AttentionPlan,
+        plans: list[tuple[AttentionPlan | None, PrefillPlan | None]],
         scale: float,
         soft_cap: float = 0.0,
     ) -> None: ...

@@ -9,7 +9,7 @@ from torch import Tensor
 from tandem.kernels.attention_plan import DecodeGroup, Piece, Span, plan_attention
 from tandem.kernels.attention_windows import WindowSpan
 from tandem.kernels.dense import AttentionOutput, ScoreRule, dense_attention
-from tandem.kernels.pages import PageShape
+from tandem.kernels.pages import PageShape, gather_kv
 from tandem.kernels.state import apply_sinks, merge_states
 from tandem.kernels.upload import upload
 from tandem.plan.binding import TierAttention
@@ -71,6 +71,7 @@ class AttentionBatch:
         num_tokens: t.
         covered: as in `AttentionPlan`.
         decode, spans, windows: how keys are read (see `attention_plan`).
+        shape: of the pages that it is for.
     """
 
     token_index: Tensor | None
@@ -79,6 +80,7 @@ class AttentionBatch:
     decode: tuple[DecodeTensors, ...]
     spans: tuple[SpanTensors, ...]
     windows: tuple[WindowTensors, ...]
+    shape: PageShape
 
     @staticmethod
     def from_binding(
@@ -97,12 +99,13 @@ class AttentionBatch:
             decode=tuple(_decode_tensors(g, plan.num_tokens, device) for g in plan.decode),
             spans=tuple(_span_tensors(s, device) for s in plan.spans),
             windows=tuple(_window_tensors(w, device) for w in plan.windows),
+            shape=shape,
         )
 
 
 def paged_attention(
     q: Tensor,  # [T, heads, head_dim]; all of the lane's tokens, model element type
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous
+    pages: Tensor,  # one layer of pages of `batch.shape`; contiguous
     batch: AttentionBatch,
     scale: float,
     sinks: Tensor | None = None,  # [heads] float32
@@ -126,17 +129,17 @@ def paged_attention(
 
 def _attend(q: Tensor, pages: Tensor, batch: AttentionBatch, rule: ScoreRule) -> AttentionOutput:
     if len(batch.decode) == 1 and batch.decode[0].tokens is None:
-        return _attend_group(q, pages, batch.decode[0], rule)
+        return _attend_group(q, pages, batch.decode[0], rule, batch.shape)
     result = _empty_output(q, batch.covered)
     for group in batch.decode:
-        part = _attend_group(q, pages, group, rule)
+        part = _attend_group(q, pages, group, rule, batch.shape)
         assert group.tokens is not None
         result.out.index_copy_(0, group.tokens, part.out)
         result.lse.index_copy_(0, group.tokens, part.lse)
     for span in batch.spans:
-        _attend_span(q, pages, span, rule, result)
+        _attend_span(q, pages, span, rule, result, batch.shape)
     for window in batch.windows:
-        _attend_window(q, pages, window, rule, result)
+        _attend_window(q, pages, window, rule, result, batch.shape)
     return result
 
 
@@ -147,14 +150,11 @@ def _empty_output(q: Tensor, covered: bool) -> AttentionOutput:
 
 
 def _attend_group(
-    q: Tensor, pages: Tensor, group: DecodeTensors, rule: ScoreRule
+    q: Tensor, pages: Tensor, group: DecodeTensors, rule: ScoreRule, shape: PageShape
 ) -> AttentionOutput:
-    kv_heads, head_dim = pages.shape[2], pages.shape[4]
+    kv_heads, head_dim = shape.kv_heads, shape.head_dim
     rows = q if group.tokens is None else q.index_select(0, group.tokens)
-    pieces = pages.view(-1, group.piece, head_dim)
-    if group.slots < group.piece:
-        pieces = pieces[:, : group.slots]
-    gathered = pieces.index_select(0, group.gather).float()
+    gathered = gather_kv(pages, group.gather, group.piece, group.slots, shape)
     if group.unused is not None:
         gathered.view(-1, head_dim).index_fill_(0, group.unused, 0.0)
     k, v = gathered.view(2, group.num_rows, kv_heads, -1, head_dim)[:, :, :, : group.num_keys]
@@ -167,11 +167,16 @@ def _attend_group(
 
 
 def _attend_span(
-    q: Tensor, pages: Tensor, span: SpanTensors, rule: ScoreRule, result: AttentionOutput
+    q: Tensor,
+    pages: Tensor,
+    span: SpanTensors,
+    rule: ScoreRule,
+    result: AttentionOutput,
+    shape: PageShape,
 ) -> None:
-    _, _, kv_heads, block_size, head_dim = pages.shape
-    gathered = pages.view(-1, block_size, head_dim).index_select(0, span.gather).float()
-    k, v = gathered.view(2, kv_heads, 1, -1, head_dim)
+    kv_heads, size = shape.kv_heads, shape.block_size
+    gathered = gather_kv(pages, span.gather, size, size, shape)
+    k, v = gathered.view(2, kv_heads, 1, -1, shape.head_dim)
     for piece in span.pieces:
         rows = q[piece.tokens].unflatten(1, (kv_heads, -1)).permute(1, 2, 0, 3)
         keys, values = k[:, :, piece.keys], v[:, :, piece.keys]
@@ -180,11 +185,16 @@ def _attend_span(
 
 
 def _attend_window(
-    q: Tensor, pages: Tensor, window: WindowTensors, rule: ScoreRule, result: AttentionOutput
+    q: Tensor,
+    pages: Tensor,
+    window: WindowTensors,
+    rule: ScoreRule,
+    result: AttentionOutput,
+    shape: PageShape,
 ) -> None:
-    _, _, kv_heads, block_size, head_dim = pages.shape
-    gathered = pages.view(-1, block_size, head_dim).index_select(0, window.gather).float()
-    k, v = gathered.view(2, kv_heads, 1, -1, head_dim)[:, :, :, : window.num_keys]
+    kv_heads, size = shape.kv_heads, shape.block_size
+    gathered = gather_kv(pages, window.gather, size, size, shape)
+    k, v = gathered.view(2, kv_heads, 1, -1, shape.head_dim)[:, :, :, : window.num_keys]
     keys = torch.arange(window.num_keys, device=q.device)
     hidden = (keys < window.first) | (keys >= window.end)
     mask = torch.zeros(hidden.shape, device=q.device).masked_fill_(hidden, -torch.inf)

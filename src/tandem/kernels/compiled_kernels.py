@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tandem.kernels import _native
 from tandem.kernels.dense import AttentionOutput
-from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attend_into
-from tandem.kernels.native_pages import append_now, copy_now
+from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attention_task
+from tandem.kernels.native_pages import copy_now
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape, copy_blocks
 from tandem.kernels.tier_kernels import PlannedAttention
@@ -25,6 +26,20 @@ class SplitBatch:
     prefill: NativeBatch | None
     num_tokens: int
 
+    @property
+    def decode_plan(self) -> _native.AttentionPlan | None:
+        """Of the first tokens; None if there are none."""
+        plan = None if self.decode is None else self.decode.plan
+        assert not isinstance(plan, _native.PrefillPlan)
+        return plan
+
+    @property
+    def prefill_plan(self) -> _native.PrefillPlan | None:
+        """Of the tokens after those; None if there are none."""
+        plan = None if self.prefill is None else self.prefill.plan
+        assert not isinstance(plan, _native.AttentionPlan)
+        return plan
+
 
 class CompiledKernels:
     """Attention and appends on a pool of threads.
@@ -33,6 +48,9 @@ class CompiledKernels:
         heads: query heads.
         shape: of one layer's pages.
         scale: of scores. soft_cap: what bounds them; 0: nothing.
+
+    Attributes:
+        pool: the threads.
     """
 
     def __init__(
@@ -43,7 +61,7 @@ class CompiledKernels:
         scale: float,
         soft_cap: float = 0.0,
     ) -> None:
-        self._pool = pool
+        self.pool = pool
         self._heads = heads
         self._shape = shape
         self._scale = scale
@@ -52,8 +70,8 @@ class CompiledKernels:
     @property
     def name(self) -> str:
         """Instruction set and threads."""
-        threads = self._pool.num_threads
-        return f"{self._pool.isa} kernels on {threads} thread{'s' if threads > 1 else ''}"
+        threads = self.pool.num_threads
+        return f"{self.pool.isa} kernels on {threads} thread{'s' if threads > 1 else ''}"
 
     def plan(self, attention: TierAttention, window: int = 0) -> SplitBatch:
         """Rows up to the first that is too long for the decode kernel, and the rest."""
@@ -67,46 +85,67 @@ class CompiledKernels:
     def _plan_rows(
         self, attention: TierAttention, first: int, last: int, window: int
     ) -> NativeBatch:
-        rows, threads = rows_of(attention, first, last), self._pool.num_threads
+        rows, threads = rows_of(attention, first, last), self.pool.num_threads
         return NativeBatch.from_binding(rows, self._shape, self._heads, threads, window)
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
         """Decode rows, then prefill rows, each on all threads."""
         assert isinstance(planned, SplitBatch)
         out = torch.empty(q.shape, dtype=torch.float32)
-        lse = torch.empty(q.shape[:2], dtype=torch.float32)
+        result = AttentionOutput(out, torch.empty(q.shape[:2], dtype=torch.float32))
+        for task in self.attend_tasks(q, pages, planned, result):
+            task.run()
+        return result
+
+    def attend_tasks(
+        self, q: Tensor, pages: Tensor, planned: SplitBatch, result: AttentionOutput
+    ) -> list[_native.Task]:
+        """`attend` into given memory as work that is still to be started, in this order.
+
+        Raises:
+            ValueError: tensors that do not fit the batch.
+        """
+        tasks: list[_native.Task] = []
         first = 0
         for part in (planned.decode, planned.prefill):
             if part is None:
                 continue
             tokens = slice(first, first + part.num_tokens)
-            result = AttentionOutput(out[tokens], lse[tokens])
-            attend_into(
-                result,
-                self._pool,
-                q[tokens],
-                pages,
-                part,
-                self._scale,
-                soft_cap=self._soft_cap,
+            own = AttentionOutput(result.out[tokens], result.lse[tokens])
+            scale, soft_cap = self._scale, self._soft_cap
+            tasks.append(
+                attention_task(own, self.pool, q[tokens], pages, part, scale, soft_cap=soft_cap)
             )
             first = tokens.stop
-        return AttentionOutput(out, lse)
+        return tasks
+
+    def nothing(self) -> _native.Task:
+        """Work that only waits and signals."""
+        return _native.nothing(self.pool.handle)
 
     def plan_append(self, slots: Tensor) -> Tensor:
         """The slots themselves."""
         return slots
 
     def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
-        """Rounded to the pages' element type."""
-        append_now(self._pool, pages, k, v, planned)
+        """Rounded to the pages' element type, or quantized."""
+        self.append_task(pages, k, v, planned).run()
+
+    def append_task(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> _native.Task:
+        """`append` as work that is still to be started.
+
+        Raises:
+            ValueError: tensors that do not fit each other, or a slot that does not exist.
+        """
+        bits, size = self._shape.code_bits, self._shape.block_size
+        return _native.append(self.pool.handle, pages, k, v, planned, bits, size)
 
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
     ) -> None:
         """On the pool's threads where both ends are host memory; otherwise through torch."""
         if src_pages.device.type == dst_pages.device.type == "cpu":
-            copy_now(self._pool, src_pages, src_ids, dst_pages, dst_ids)
+            copy_now(self.pool, src_pages, src_ids, dst_pages, dst_ids)
         else:
             copy_blocks(src_pages, src_ids, dst_pages, dst_ids)
 

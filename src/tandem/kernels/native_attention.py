@@ -6,6 +6,7 @@ can; prefill, for any others, multiplies as fast as it can.
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,7 @@ class NativeBatch:
             token_index=attention.token_index,
             num_threads=num_threads,
             window=window,
+            code_bits=shape.code_bits,
         )
         return NativeBatch(plan, shape, heads)
 
@@ -80,22 +82,17 @@ class NativeBatch:
         """Query tokens that take part."""
         return self.plan.num_tokens
 
-    def read_bytes(self, element_bytes: int) -> int:
-        """Bytes of the keys and values that one layer's attention is over."""
-        per_key = 2 * self.shape.kv_heads * self.shape.head_dim
-        return self.plan.total_keys * per_key * element_bytes
-
 
 def submit_attention(
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    pages: Tensor,  # one layer of pages of `batch.shape`; contiguous
     batch: NativeBatch,
     scale: float,
     *,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,  # [heads] float32; see `paged_attention`
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[AttentionOutput]:
     """Start attention once `after` is reached, and raise `then` at its end, without Python.
@@ -107,9 +104,7 @@ def submit_attention(
         ValueError: tensors that do not fit the batch; nothing was started.
     """
     result = _empty_result(batch)
-    task = _native.attention(
-        pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa, sinks
-    )
+    task = attention_task(result, pool, q, pages, batch, scale, soft_cap=soft_cap, sinks=sinks)
     task.submit(after, then)
     return Pending(task, result)
 
@@ -117,7 +112,7 @@ def submit_attention(
 def paged_attention(
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    pages: Tensor,  # one layer of pages of `batch.shape`; contiguous
     batch: NativeBatch,
     scale: float,
     *,
@@ -137,30 +132,29 @@ def paged_attention(
         ValueError: tensors that do not fit the batch.
     """
     result = _empty_result(batch)
-    attend_into(result, pool, q, pages, batch, scale, soft_cap=soft_cap, sinks=sinks)
+    attention_task(result, pool, q, pages, batch, scale, soft_cap=soft_cap, sinks=sinks).run()
     return result
 
 
-def attend_into(
+def attention_task(
     result: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; float32, contiguous
     pool: NativePool,
     q: Tensor,  # [T, heads, head_dim]; a token's heads contiguous; float32, float16 or bfloat16
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous; likewise
+    pages: Tensor,  # one layer of pages of `batch.shape`; contiguous
     batch: NativeBatch,
     scale: float,
     *,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,  # [heads] float32
-) -> None:
-    """`paged_attention` into given memory.
+) -> _native.Task:
+    """Attention into given memory, still to be run or submitted.
 
     Raises:
         ValueError: tensors that do not fit the batch.
     """
-    task = _native.attention(
+    return _native.attention(
         pool.handle, batch.plan, q, pages, *result, scale, soft_cap, pool.isa, sinks
     )
-    task.run()
 
 
 def attend_once(

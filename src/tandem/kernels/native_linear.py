@@ -3,6 +3,7 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -70,15 +71,17 @@ def linear(
     weight: NativeLinear,
     x: Tensor,  # float32 [rows, inputs]; each row contiguous
     activation: Activation = Activation.NONE,
+    *,
+    int8_activations: bool = False,
 ) -> Tensor:
     """`activation(x W^T + bias)`: float32 [rows, outputs], new memory.
 
     Raises:
-        ValueError: an `x` of another type or shape, or without rows.
+        ValueError: an `x` of another type or shape, or without rows; see `linear_into`.
     """
     y = torch.empty(x.shape[0], weight.outputs)
     end = LinearEnd.STORE if activation == Activation.NONE else LinearEnd.ACTIVATE
-    linear_into(y, pool, weight, x, end, activation)
+    linear_into(y, pool, weight, x, end, activation, int8_activations=int8_activations)
     return y
 
 
@@ -89,17 +92,26 @@ def linear_into(
     x: Tensor,  # float32 [rows, inputs]; each row contiguous; must not overlap y
     end: LinearEnd = LinearEnd.STORE,
     activation: Activation = Activation.NONE,
+    *,
+    int8_activations: bool = False,
 ) -> None:
     """A linear map into given memory now, the calling thread taking part.
 
     `ADD` adds to `y`. `GATED` takes the weight for a gate above an up projection and writes
     `activation(gate) * up`. `ACTIVATE` writes `activation(x W^T + bias)`.
 
+    `int8_activations`, for weights of 8 bits only, rounds `x` to 127 steps either side of 0 in each
+    of the weight's groups, and multiplies whole numbers: an element of `x` is off by at most a
+    254th of its group's largest. Rows with a number that is not finite give NaN.
+
     Raises:
         ValueError: tensors of another type or shape, or without rows; an activation for an end that
-            has none; an odd number of outputs where they are gated. Nothing was written.
+            has none; an odd number of outputs where they are gated; weights of another type with
+            `int8_activations`. Nothing was written.
     """
-    _native.linear(pool.handle, weight.handle, x, y, end, activation, pool.isa).run()
+    _native.linear(
+        pool.handle, weight.handle, x, y, end, activation, pool.isa, int8_activations
+    ).run()
 
 
 def submit_linear(
@@ -110,7 +122,8 @@ def submit_linear(
     end: LinearEnd = LinearEnd.STORE,
     activation: Activation = Activation.NONE,
     *,
-    after: SignalPoint | None = None,
+    int8_activations: bool = False,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[Tensor]:
     """Start `linear_into` once `after` is reached, and raise `then` at its end, without Python.
@@ -118,7 +131,9 @@ def submit_linear(
     Raises:
         ValueError: as `linear_into`; nothing was started.
     """
-    task = _native.linear(pool.handle, weight.handle, x, y, end, activation, pool.isa)
+    task = _native.linear(
+        pool.handle, weight.handle, x, y, end, activation, pool.isa, int8_activations
+    )
     task.submit(after, then)
     return Pending(task, y)
 

@@ -3,6 +3,8 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ def append_kv(
     v: Tensor,  # [t, kv_heads, head_dim]; likewise, of the same element type
     slots: Tensor,  # int64 [t]; each slot at most once
     *,
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[Tensor]:
     """Start to write keys and values into their slots, rounded to the pages' element type.
@@ -35,23 +37,6 @@ def append_kv(
     return Pending(task, pages)
 
 
-def append_now(
-    pool: NativePool,
-    pages: Tensor,  # [num_blocks, 2, kv_heads, block_size, head_dim]; contiguous, written in place
-    k: Tensor,  # [t, kv_heads, head_dim]; a token's heads contiguous
-    v: Tensor,  # [t, kv_heads, head_dim]; likewise, of the same element type
-    slots: Tensor,  # int64 [t]; each slot at most once
-) -> None:
-    """`append_kv`, to its end, the calling thread taking part.
-
-    Raises:
-        ValueError: tensors that do not fit each other, or a slot that does not exist; nothing was
-            written.
-    """
-    task = _native.append(pool.handle, pages, k, v, slots)
-    task.run()
-
-
 def copy_blocks(
     pool: NativePool,
     src_pages: Tensor,  # [layers, num_src_blocks, 2, kv_heads, block_size, head_dim]; contiguous
@@ -59,7 +44,7 @@ def copy_blocks(
     dst_pages: Tensor,  # [layers, num_dst_blocks, 2, kv_heads, block_size, head_dim]; in place
     dst_ids: Tensor,  # int64 [n]; each at most once
     *,
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[Tensor]:
     """Start to copy whole blocks of all layers between pools in host memory, past the caches.
@@ -98,7 +83,7 @@ def apply_sinks(
     state: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; contiguous, in place
     sinks: Tensor,  # float32 [heads]
     *,
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[AttentionOutput]:
     """Start to add sinks to merged attention; means what `state.apply_sinks` means.
@@ -116,7 +101,7 @@ def merge_states(
     a: AttentionOutput,  # out [t, heads, head_dim], lse [t, heads]; contiguous
     b: AttentionOutput,  # likewise
     *,
-    after: SignalPoint | None = None,
+    after: Sequence[SignalPoint] = (),
     then: SignalPoint | None = None,
 ) -> Pending[AttentionOutput]:
     """Start to merge attention over disjoint sets of keys; means what `state.merge_states` means.

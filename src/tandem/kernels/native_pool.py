@@ -36,6 +36,13 @@ class Pending(Generic[_Result]):
         """Block until done; False if `timeout_s` passed first. Raises what the work raised."""
         return self._task.wait(timeout_s)
 
+    def cancel(self) -> bool:
+        """Take back work of which nothing has begun: `wait` then raises, no signal is raised.
+
+        False, and nothing happens, if it has begun.
+        """
+        return self._task.cancel()
+
     @property
     def done(self) -> bool:
         """Whether the result is complete, or an error is there for `wait` to raise."""

@@ -8,18 +8,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tandem.kernels.quantized_pages import append_quantized, gather_quantized
+from tandem.memory.quantized_page import QuantizedPage
+
 
 @dataclass(frozen=True, slots=True)
 class PageShape:
-    """Shape of one page: K and V of `block_size` tokens in one layer."""
+    """Shape of one page: K and V of `block_size` tokens in one layer.
+
+    Attributes:
+        code_bits: of quantized pages, which are uint8 `[num_blocks, page_bytes]`; 0: floats.
+    """
 
     kv_heads: int
     block_size: int
     head_dim: int
+    code_bits: int = 0
 
     @staticmethod
     def of(pages: Tensor) -> "PageShape":
-        """Shape of the pages in `pages [num_blocks, 2, kv_heads, block_size, head_dim]`."""
+        """Shape of the float pages `[num_blocks, 2, kv_heads, block_size, head_dim]`."""
         _, _, kv_heads, block_size, head_dim = pages.shape
         return PageShape(kv_heads, block_size, head_dim)
 
@@ -27,6 +35,15 @@ class PageShape:
     def numel(self) -> int:
         """Elements of one page."""
         return 2 * self.kv_heads * self.block_size * self.head_dim
+
+    @property
+    def quantized(self) -> QuantizedPage:
+        """Layout of quantized pages.
+
+        Raises:
+            ValueError: they are not quantized, or their heads cannot be.
+        """
+        return QuantizedPage(self.code_bits, self.kv_heads, self.block_size, self.head_dim)
 
 
 def append_kv(
@@ -68,10 +85,45 @@ def append_kv_rows(
     pages.view(-1, head_dim).index_copy_(0, rows, entries.view(-1, head_dim))
 
 
+def plan_append(slots: Tensor, shape: PageShape) -> Tensor:
+    """What `append_planned` needs of slots int64 `[t]`: their rows, or the slots if quantized."""
+    return slots if shape.code_bits else page_rows(slots, shape)
+
+
+def append_planned(
+    pages: Tensor,  # one layer of pages of `shape`, written in place
+    k: Tensor,  # [t, kv_heads, head_dim]
+    v: Tensor,  # [t, kv_heads, head_dim]
+    planned: Tensor,  # of `plan_append`
+    shape: PageShape,
+) -> None:
+    """Write or quantize new keys and values into their slots."""
+    if shape.code_bits:
+        append_quantized(pages, k, v, planned, shape.quantized)
+    else:
+        append_kv_rows(pages, k, v, planned)
+
+
+def gather_kv(
+    pages: Tensor,  # one layer of pages of `shape`, contiguous
+    index: Tensor,  # int64 [n]; of [num_blocks, 2 * kv_heads, block_size / piece]
+    piece: int,
+    slots: int,
+    shape: PageShape,
+) -> Tensor:
+    """The first `slots` tokens of each of the chosen pieces: float32 `[n, slots, head_dim]`."""
+    if shape.code_bits:
+        return gather_quantized(pages, index, piece, slots, shape.quantized)
+    pieces = pages.view(-1, piece, shape.head_dim)
+    if slots < piece:
+        pieces = pieces[:, :slots]
+    return pieces.index_select(0, index).float()
+
+
 def copy_blocks(
-    src_pages: Tensor,  # [layers, num_src_blocks, 2, kv_heads, block_size, head_dim]
+    src_pages: Tensor,  # [layers, num_src_blocks, ...page]
     src_ids: Tensor,  # int64 [n], on the device of src_pages
-    dst_pages: Tensor,  # [layers, num_dst_blocks, 2, kv_heads, block_size, head_dim]; in place
+    dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
     dst_ids: Tensor,  # int64 [n], on the device of dst_pages
 ) -> None:
     """Copy whole blocks of all layers from one pool to another, byte for byte.
@@ -86,5 +138,5 @@ def copy_blocks(
         dst.index_copy_(0, dst_ids, src.index_select(0, src_ids).to(dst.device))
 
 
-def _layout(pages: Tensor) -> tuple[torch.dtype, int, PageShape]:
-    return pages.dtype, pages.shape[0], PageShape.of(pages[0])
+def _layout(pages: Tensor) -> tuple[torch.dtype, int, tuple[int, ...]]:
+    return pages.dtype, pages.shape[0], tuple(pages.shape[2:])

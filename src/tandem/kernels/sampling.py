@@ -51,7 +51,7 @@ def sample(
     if needs_adjustment(rows):
         adjusted = raw.clone()
         adjust_logits(adjusted, rows)
-    peak, token_ids = adjusted.max(-1)
+    peak, token_ids = _likeliest(adjusted)
     for chunk in _random_chunks(rows, logits):
         token_ids[upload(chunk, logits.device)] = _draw_rows(adjusted, peak, rows, chunk)
     valid = torch.isfinite(peak)
@@ -61,6 +61,15 @@ def sample(
     if rows.logprobs == 0:
         return SampledTokens(token_ids, valid, found.sampled, None, None)
     return SampledTokens(token_ids, valid, found.sampled, found.top_token_ids, found.top)
+
+
+def _likeliest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's largest logit, nan if there is one, and the lowest id that has it."""
+    if logits.device.type != "cpu":
+        return logits.max(-1)
+    # torch's search for a maximum's place is not vectorized: ten times numpy's time
+    token_ids = torch.from_numpy(logits.numpy().argmax(-1))
+    return logits.gather(-1, token_ids[:, None]).squeeze(-1), token_ids
 
 
 def _select_rows(logits: Tensor, index: LongArray) -> Tensor:

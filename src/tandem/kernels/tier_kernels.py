@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tandem.kernels.attention import AttentionBatch, paged_attention
 from tandem.kernels.dense import AttentionOutput
-from tandem.kernels.pages import PageShape, append_kv_rows, copy_blocks, page_rows
+from tandem.kernels.pages import PageShape, append_planned, copy_blocks, plan_append
 from tandem.plan.binding import TierAttention
 
 
@@ -91,12 +91,12 @@ class ReferenceKernels:
         return paged_attention(q, pages, planned, self._scale, soft_cap=self._soft_cap)
 
     def plan_append(self, slots: Tensor) -> Tensor:
-        """int64 `[t * 2 * kv_heads]`; rows of the pages."""
-        return page_rows(slots, self._shape)
+        """Rows of float pages, computed once per step; slots of quantized ones."""
+        return plan_append(slots, self._shape)
 
     def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
-        """One indexed copy."""
-        append_kv_rows(pages, k, v, planned)
+        """Indexed copies."""
+        append_planned(pages, k, v, planned, self._shape)
 
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor

@@ -1,9 +1,12 @@
 """The canonical KV page: its shape and its bytes (contracts 7 and 14)."""
 
+import math
 from dataclasses import dataclass
 
+from tandem.memory.quantized_page import QuantizedPage
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.model import ModelSpec
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE, BLOCK_SIZE_STEP = 16, 256, 16
@@ -15,8 +18,9 @@ class KVPageSpec:
     """Layout of one rank's KV memory, the same bytes on every tier.
 
     A pool is `[layer][block][K|V][kv_head][token][head_dim]`; a *page* is one block of one layer
-    and contiguous. KV heads are split evenly over the ranks; with more ranks than heads each
-    head is kept by `world_size / num_kv_heads` of them.
+    and contiguous. Quantized pages are `memory.quantized_page`'s bytes instead. KV heads are split
+    evenly over the ranks; with more ranks than heads each head is kept by `world_size /
+    num_kv_heads` of them.
 
     Attributes:
         block_size: tokens per block; a multiple of 16 from 16 to 256.
@@ -24,13 +28,14 @@ class KVPageSpec:
 
     Raises:
         ConfigError: a block size outside the range, or heads that cannot be split over the ranks.
+        ValueError: heads that cannot be quantized.
     """
 
     num_layers: int
     block_size: int
     num_kv_heads: int
     head_dim: int
-    dtype: DType
+    dtype: KVType
     rank: int = 0
     world_size: int = 1
 
@@ -51,13 +56,15 @@ class KVPageSpec:
                 f"use a number of ranks that divides {self.num_kv_heads} or is a multiple of it",
                 param="world_size",
             )
+        if self.code_bits:
+            _ = self.quantized
 
     @classmethod
     def of_model(
         cls,
         model: ModelSpec,
         *,
-        dtype: DType,
+        dtype: KVType,
         block_size: int = DEFAULT_BLOCK_SIZE,
         rank: int = 0,
         world_size: int = 1,
@@ -84,18 +91,46 @@ class KVPageSpec:
         return self.rank * self.num_kv_heads // self.world_size
 
     @property
-    def page_shape(self) -> tuple[int, int, int, int]:
-        """(K|V = 2, kv heads of this rank, tokens, head_dim) of one block of one layer."""
+    def code_bits(self) -> int:
+        """Bits of a code in quantized pages; 0 for pages of floats."""
+        return self.dtype.bits if isinstance(self.dtype, CodeType) else 0
+
+    @property
+    def float_type(self) -> DType:
+        """The element type of pages of floats.
+
+        Raises:
+            ValueError: they are quantized.
+        """
+        return DType(self.dtype)
+
+    @property
+    def quantized(self) -> QuantizedPage:
+        """Layout of a quantized page.
+
+        Raises:
+            ValueError: it is not quantized, or its heads cannot be.
+        """
+        return QuantizedPage(self.code_bits, self.local_kv_heads, self.block_size, self.head_dim)
+
+    @property
+    def page_shape(self) -> tuple[int, ...]:
+        """(K|V = 2, kv heads of this rank, tokens, head_dim) of one block of one layer; (bytes,) if
+        it is quantized.
+        """
+        if self.code_bits:
+            return (self.quantized.page_bytes,)
         return (2, self.local_kv_heads, self.block_size, self.head_dim)
 
-    def pool_shape(self, num_blocks: int) -> tuple[int, int, int, int, int, int]:
-        """(layers, blocks, 2, kv heads of this rank, tokens, head_dim) of a pool."""
+    def pool_shape(self, num_blocks: int) -> tuple[int, ...]:
+        """(layers, blocks, *page_shape) of a pool."""
         return (self.num_layers, num_blocks, *self.page_shape)
 
     @property
     def bytes_per_block_layer(self) -> int:
         """Bytes of one page: one block of one layer on this rank."""
-        return 2 * self.local_kv_heads * self.block_size * self.head_dim * self.dtype.size_bytes
+        elements = math.prod(self.page_shape)
+        return elements if self.code_bits else elements * self.float_type.size_bytes
 
     @property
     def bytes_per_block(self) -> int:

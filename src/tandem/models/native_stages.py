@@ -3,14 +3,17 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from tandem.kernels import _native
+from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
 from tandem.models.layer_state import LayerState, taken
-from tandem.models.rotary import Rotary, rotations_of
+from tandem.models.rotary import Rotary, Rotation, rotations_of
 from tandem.models.weight_layout import Affine, Modules
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
@@ -36,6 +39,12 @@ class NativeStages:
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
         self._layers = [_layer(spec, modules) for modules in weights.layers]
+        self._windows = sorted(set(spec.layer_windows))
+        self._stack = _native.LayerStack(
+            self._layers,
+            [self._windows.index(window) for window in spec.layer_windows],
+            [spec.rope_index(layer) for layer in range(spec.num_layers)],
+        )
         self._final_norm = _norm(spec, weights.outer["final_norm"])
         self._head = _linear(weights.outer["head"])
 
@@ -57,31 +66,37 @@ class NativeStages:
         self._layers[layer].post(self.pool.handle, self.pool.isa, attention, state.residual)
         state.q = state.k = state.v = state.attention = None
 
-    def run_layer(
-        self,
-        layer: int,
-        state: LayerState,
-        pages: Tensor,
-        slots: Tensor,
-        plan: _native.AttentionPlan,
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model."""
+        return len(self._layers)
+
+    @property
+    def scratch_token_bytes(self) -> int:
+        """What `run_layers` takes per token while it runs."""
+        return self._stack.scratch_token_bytes
+
+    def run_layers(
+        self, state: LayerState, pages: Tensor, slots: Tensor, plans: Mapping[int, SplitBatch]
     ) -> None:
-        """`pre`, append, attention over one tier's pages, `post`, in one call.
+        """Of every layer `pre`, append, attention over one tier's pages, `post`; all in one call.
 
         Args:
-            pages: the layer's, `[num_blocks, 2, kv_heads, block_size, head_dim]`.
+            pages: of all layers, `[layers, ...]` before what the plans were made for.
             slots: int64 [T]; where the tokens' keys and values go.
-            plan: of all T tokens' attention.
+            plans: of all T tokens' attention, for each window that layers have.
+
+        Raises:
+            ValueError: slots, blocks or tokens that do not exist; nothing was written.
         """
-        cos, sin = self.rotation(layer, state)
-        self._layers[layer].run(
+        self._stack.run(
             self.pool.handle,
             self.pool.isa,
             state.residual,
-            cos,
-            sin,
+            [(cos.squeeze(1), sin.squeeze(1)) for cos, sin in self._rotations(state)],
             pages,
             slots,
-            plan,
+            [(plans[w].decode_plan, plans[w].prefill_plan) for w in self._windows],
             self._spec.attention_scale,
             self._spec.attention_soft_cap,
         )
@@ -94,12 +109,16 @@ class NativeStages:
 
     def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
         """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
-        if not self._ropes:
+        rotations = self._rotations(state)
+        if not rotations:
             return None, None
+        cos, sin = rotations[self._spec.rope_index(layer)]
+        return cos.squeeze(1), sin.squeeze(1)
+
+    def _rotations(self, state: LayerState) -> tuple[Rotation, ...]:
         if not state.rotations:
             state.rotations = rotations_of(self._ropes, state.positions)
-        cos, sin = state.rotations[self._spec.rope_index(layer)]
-        return cos.squeeze(1), sin.squeeze(1)
+        return state.rotations
 
 
 def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:

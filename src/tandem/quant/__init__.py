@@ -1,1 +1,1 @@
-"""Weights in a few bits, and what they mean (contract 9)."""
+"""Weights, keys and values in a few bits, and what they mean (contract 9)."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tandem.devices.cuda import CudaDriver, CudaMemory, pin
+from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.workspace import StepMemory
@@ -25,11 +26,13 @@ from tandem.runtime.op_memory import OpMemory
 from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.program_context import ContextCache
 from tandem.runtime.running import Running
+from tandem.runtime.staging import StagingShape
 from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
 
 if TYPE_CHECKING:
+    from tandem.runtime.host_tasks import HostTasks
     from tandem.runtime.layer_runner import LayerRunner
 
 
@@ -75,7 +78,7 @@ def build_machine(
         page,
         {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
-        torch_dtype(page.dtype),
+        torch.uint8 if page.code_bits else torch_dtype(page.float_type),
         pin=pin,
     )
     arena = Arena(sizes.workspace_bytes)
@@ -84,9 +87,24 @@ def build_machine(
     pool = None if model.native is None else model.native.pool
     kernels = choose_kernels(model.spec, page, device, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, upload, kernels)
-    contexts = ContextCache(device, kernels, model.spec.layer_windows)
+    staging = StagingShape.of(model.spec, model.dtype)
+    contexts = ContextCache(device, kernels, model.spec.layer_windows, staging)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)
-    return Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
+    machine = Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
+    machine.host_tasks = host_tasks(machine)
+    return machine
+
+
+def host_tasks(machine: Machine) -> "HostTasks | None":
+    """What makes the CPU queue's operations native tasks, if the host tier's kernels can."""
+    kernels = machine.runner.kernels[Tier.HOST]
+    if isinstance(kernels, ReferenceKernels):
+        return None
+    from tandem.kernels.compiled_kernels import CompiledKernels
+    from tandem.runtime.host_tasks import HostTasks
+
+    assert isinstance(kernels, CompiledKernels)
+    return HostTasks(kernels, machine.kv, machine.buffers)
 
 
 def on_host(model: Model, sizes: MachineSizes, *, threads: bool = False) -> Assembled:
@@ -110,7 +128,7 @@ def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
 
     if not isinstance(machine.runner.kernels[Tier.DEVICE], CompiledKernels):
         return None
-    return LayerRunner(model.native, machine.kv, machine.buffers)
+    return LayerRunner(model.native, machine.kv, machine.buffers, machine.arena)
 
 
 def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled:
@@ -126,7 +144,9 @@ def on_cuda(model: Model, sizes: MachineSizes) -> Assembled:
     machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
     memory = CudaMemory(model.device)
     executor = ThreadedExecutor(machine)
-    driver: CudaDriver[Running] = CudaDriver(model.device, executor.completed, executor.failed)
+    driver: CudaDriver[Running] = CudaDriver(
+        model.device, executor.completed, executor.failed, executor.timelines
+    )
     uploads.append(driver.upload)
     executor.start(driver)
     measures = CudaMeasures(memory, machine)

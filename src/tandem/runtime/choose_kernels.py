@@ -34,8 +34,7 @@ def choose_kernels(
     Raises:
         ConfigError: TANDEM_CPU_ISA cannot be followed.
     """
-    _, heads, size, dim = page.page_shape
-    shape = PageShape(heads, size, dim)
+    shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim, page.code_bits)
     host = host_kernels(model, shape, pool)
     on_device = reference_kernels(model, shape, device)
     return {Tier.HOST: host, Tier.DEVICE: host if host_only else on_device}

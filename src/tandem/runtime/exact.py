@@ -8,15 +8,19 @@ happening to work. Guarded joins that are not ready may be refused.
 
 import random
 from collections import deque
+from typing import TYPE_CHECKING
 
 from tandem.plan.events import Event, Failed
 from tandem.plan.program import OpKind, Part, Queue, StepProgram
-from tandem.plan.templates import QKV, SLOTS, TOKENS
+from tandem.plan.templates import HOST_QKV, QKV, SLOTS, TOKENS
 from tandem.runtime.executor import Rank
-from tandem.runtime.kv_store import PAGE_POISON
 from tandem.runtime.machine import Machine
+from tandem.runtime.poison import poison_blocks, poison_slots
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.runtime.host_tasks import GatedTask
 
 _REFUSE_JOIN = 0.3
 _PACES = (0.05, 1.0, 1.0)
@@ -43,6 +47,7 @@ class ExactExecutor:
         self._started: dict[Queue, Running] = {}
         self._done = dict.fromkeys(Queue, 0)
         self._events: list[Event] = []
+        self._host_task: GatedTask | None = None  # of the CPU queue's operation under way
         self._failed = False
 
     @property
@@ -122,13 +127,31 @@ class ExactExecutor:
         self._started[queue] = running
         self._machine.begin(running)
         self._poison(running)
+        tasks = self._machine.host_tasks
+        if queue is Queue.CPU and tasks is not None:
+            from tandem.runtime.host_tasks import GatedTask
+
+            self._host_task = GatedTask(tasks.prepare(running))
 
     def _end(self, queue: Queue) -> None:
         running = self._started[queue]
-        self._machine.run(running)
+        if queue is Queue.CPU and self._host_task is not None:
+            self._run_host_task(running, self._host_task)
+        else:
+            self._machine.run(running)
         del self._started[queue]
         self._done[queue] += 1
         self._events += self._machine.finish(running)
+
+    def _run_host_task(self, running: Running, task: "GatedTask") -> None:
+        """Native threads see no poison: what they are about to read is looked at first."""
+        self._host_task = None
+        context = running.context
+        for ref in running.op.reads:
+            if ref.name == HOST_QKV and ref.lane in context.active(running.op):
+                key = (ref.name, context.lanes[ref.lane].key)
+                self._machine.buffers.get(key, running.op.queue, running)
+        task.run()
 
     # --- poison -----------------------------------------------------------------------------------
 
@@ -150,14 +173,14 @@ class ExactExecutor:
         elif op.part is Part.PAGES:
             transfer = context.pages[(op.queue, op.ordinal)]
             target = machine.kv.all_layers(transfer.target, op.queue)
-            target[:, transfer.target_blocks.tolist()] = PAGE_POISON
+            poison_blocks(target, transfer.target_blocks.tolist(), machine.kv.page)
 
     def _poison_slots(self, running: Running, active: tuple[int, ...]) -> None:
         op = running.op
         tier = op.tier if op.tier is not None else Tier.DEVICE
-        pages = self._machine.kv.layer(tier, op.layer, op.queue)
-        block_size = pages.shape[-2]
+        kv = self._machine.kv
+        pages = kv.layer(tier, op.layer, op.queue)
         for index in active:
             slots = running.context.lanes[index].tiers[tier].slots
             if slots is not None:
-                pages[slots // block_size, :, :, slots % block_size] = PAGE_POISON
+                poison_slots(pages, slots, kv.page)

@@ -8,11 +8,12 @@ from tandem.plan.events import Event, Failed
 from tandem.plan.program import ProgramTemplate, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
+from tandem.runtime.op_groups import OpGroup, group_layers
 from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.running import Running
 
 if TYPE_CHECKING:
-    from tandem.runtime.layer_runner import LayerRunner, OpGroup
+    from tandem.runtime.layer_runner import LayerRunner
 
 
 class InlineExecutor:
@@ -44,35 +45,28 @@ class InlineExecutor:
         try:
             # entered once: entering it for every operation costs as much as a small one
             with torch.inference_mode():
-                if self._layers is None or counts:
-                    for op in program.template.ops:
-                        self._run(Running(op, context), counts=counts)
-                else:
-                    self._run_groups(self._layers, context)
+                for group in self._grouped(program.template):
+                    self._run_group(group, context, counts=counts)
         except Exception as error:  # noqa: BLE001 - reported as Failed
             self._events.append(Failed(program.step_id, f"{type(error).__name__}: {error}"))
 
-    def _run_groups(self, layers: "LayerRunner", context: ProgramContext) -> None:
-        for group in self._grouped(context.program.template):
-            if not layers.can_run(group, context):
-                for op in group:
-                    self._run(Running(op, context), counts=False)
-                continue
-            layers.run(group, context)
-            for op in group:
-                self._events += self._machine.finish(Running(op, context))
+    def _run_group(self, group: OpGroup, context: ProgramContext, *, counts: bool) -> None:
+        if self._layers is not None and self._layers.can_run(group, context):
+            self._layers.run(group, context)
+            self._events += self._machine.report_all(group.ops, context)
+            return
+        for op in group.ops:
+            self._run(Running(op, context), counts=counts)
 
-    def _grouped(self, template: ProgramTemplate) -> "tuple[OpGroup, ...]":
+    def _grouped(self, template: ProgramTemplate) -> tuple[OpGroup, ...]:
         known = self._groups.get(id(template))
         if known is None:  # kept with its template, so that no other can get the same id
-            from tandem.runtime.layer_runner import group_layers
-
             known = self._groups[id(template)] = (template, group_layers(template))
         return known[1]
 
     def _may_peak(self, program: StepProgram) -> bool:
-        """True if no step before was larger: only then is its memory counted, since that takes
-        a few percent of a small model's step.
+        """True if no step before was larger: only then is the memory of single operations counted,
+        since that takes a few percent of a small model's step.
         """
         sampling = bool(program.sampling)
         tokens = sum(lane.binding.num_tokens for lane in program.lanes)

@@ -15,17 +15,15 @@ _REACH = {
     Tier.DEVICE: frozenset({Queue.ACCEL, Queue.H2D, Queue.D2H}),
     Tier.HOST: frozenset({Queue.CPU, Queue.H2D, Queue.D2H}),
 }
-# Finite in every dtype: it spoils any result that uses it, while masked reads stay harmless.
-PAGE_POISON = 3.0e4
 
 
 class KVStore:
-    """Pages `[layers, blocks, 2, kv_heads, block_size, head_dim]` of each tier.
+    """Pages `[layers, blocks, *page.page_shape]` of each tier.
 
     Args:
         blocks: pool size per tier; zero-size pools get an empty tensor.
         devices: where each tier's tensor lives.
-        dtype: element type of the pages.
+        dtype: element type of the pages; uint8 for quantized ones.
         pin: makes host pages known to the accelerator; returns what undoes it. None: not needed.
     """
 
@@ -38,6 +36,7 @@ class KVStore:
         *,
         pin: Callable[[torch.Tensor], Callable[[], None]] | None = None,
     ) -> None:
+        self.page = page
         self._pages: dict[Tier, torch.Tensor] = {}
         self._unpin: Callable[[], None] | None = None
         for tier, count in blocks.items():
@@ -59,7 +58,7 @@ class KVStore:
         return pages.numel() * pages.element_size()
 
     def layer(self, tier: Tier, layer: int, queue: Queue) -> torch.Tensor:
-        """Pages of one layer: `[blocks, 2, kv_heads, block_size, head_dim]`.
+        """Pages of one layer: `[blocks, *page.page_shape]`.
 
         Raises:
             DeviceAccessError: `queue` cannot reach the tier's memory.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tandem.kernels.tier_kernels import PlannedAttention, TierKernels
 from tandem.plan.binding import LaneBinding, TierAttention
 from tandem.plan.program import LaneSlot
+from tandem.runtime.staging import LaneStaging, StagingShape
 from tandem.spec.tier import Tier
 
 Selection = torch.Tensor | None
@@ -63,7 +64,11 @@ class TierContext:
 
 @dataclass(frozen=True, slots=True)
 class LaneContext:
-    """Tensors of one lane in one step (for a cohort: in all sweeps of its token)."""
+    """Tensors of one lane in one step (for a cohort: in all sweeps of its token).
+
+    Attributes:
+        staging: of a lane with a part in the host tier.
+    """
 
     slot: LaneSlot
     token_ids: torch.Tensor
@@ -71,11 +76,18 @@ class LaneContext:
     positions: torch.Tensor
     logits_index: torch.Tensor
     tiers: dict[Tier, TierContext]
+    staging: LaneStaging | None
 
     @property
     def key(self) -> int:
         """Tells this lane's buffers from others'."""
         return self.slot.cohort_id
+
+    @property
+    def host_staging(self) -> LaneStaging:
+        """Of a lane that has a part in the host tier."""
+        assert self.staging is not None
+        return self.staging
 
     @property
     def num_tokens(self) -> int:
@@ -88,6 +100,7 @@ def make_context(
     device: torch.device,
     kernels: dict[Tier, TierKernels],
     windows: tuple[int, ...],
+    staging: StagingShape,
 ) -> LaneContext:
     """Move a lane's arrays to where they are read: selections to `device`, host batches to DRAM.
 
@@ -95,23 +108,32 @@ def make_context(
         windows: of each layer of the model.
     """
     binding = slot.binding
+    hosted = Tier.HOST in binding.attention or Tier.HOST in binding.append
     return LaneContext(
         slot=slot,
         token_ids=to_device(binding.token_ids, device),
         token_rows=to_device(binding.token_rows, device),
         positions=to_device(binding.positions.astype(np.int64), device),
         logits_index=to_device(binding.logits_index, device),
-        tiers={tier: _tier_context(binding, tier, device, kernels[tier], windows) for tier in Tier},
+        tiers={
+            tier: make_tier_context(binding, tier, device, kernels[tier], windows) for tier in Tier
+        },
+        staging=staging.allocate(binding) if hosted else None,
     )
 
 
-def _tier_context(
+def make_tier_context(
     binding: LaneBinding,
     tier: Tier,
     device: torch.device,
     kernels: TierKernels,
     windows: tuple[int, ...],
 ) -> TierContext:
+    """One tier's share of a lane's arrays, where they are read.
+
+    Args:
+        windows: of each layer of the model.
+    """
     home = device if tier is Tier.DEVICE else torch.device("cpu")
     attention, append = binding.attention.get(tier), binding.append.get(tier)
     plans = None if attention is None else LayerPlans.make(attention, kernels, windows)

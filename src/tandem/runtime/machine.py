@@ -2,18 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
 from tandem.devices.signal import Signal
 from tandem.plan.events import Event, StepRetired
-from tandem.plan.program import LaneSlot, OpKind, Queue, StepProgram
+from tandem.plan.program import LaneSlot, OpKind, ProgramOp, Queue, StepProgram
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.program_context import ContextCache, ProgramContext
 from tandem.runtime.running import Running
+
+if TYPE_CHECKING:
+    from tandem.runtime.host_tasks import HostTasks
 
 
 @dataclass(slots=True)
@@ -24,6 +28,8 @@ class Machine:
         cohort_signals: per cohort, the number of its host attentions that have completed.
         submitted: operations ever given to each queue.
         op_bytes: accelerator memory that an operation takes while it runs.
+        host_tasks: makes the CPU queue's operations tasks of native threads; None: they run on the
+            thread that executes them.
     """
 
     device: torch.device
@@ -36,6 +42,7 @@ class Machine:
     cohort_signals: dict[int, Signal] = field(default_factory=dict)
     submitted: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
 
+    host_tasks: "HostTasks | None" = None
     op_bytes: Callable[[Running], int] = field(default=lambda running: 0)
 
     def begin(self, running: Running) -> None:
@@ -75,9 +82,15 @@ class Machine:
 
     def report(self, running: Running) -> list[Event]:
         """What a completed operation tells the scheduler; once, in an order that causes allow."""
-        context = running.context
-        events = self.runner.events(running)
-        context.remaining -= 1
+        return self.report_all((running.op,), running.context)
+
+    def report_all(self, ops: tuple[ProgramOp, ...], context: ProgramContext) -> list[Event]:
+        """`report` of the accelerator's operations that completed together."""
+        events: list[Event] = []
+        for op in ops:
+            if op.event is not None:
+                events += self.runner.events(Running(op, context))
+        context.remaining -= len(ops)
         if context.remaining == 0:
             events.append(StepRetired(context.program.step_id))
         return events

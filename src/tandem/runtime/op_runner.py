@@ -154,10 +154,14 @@ class OpRunner:
         for lane in self._lanes(running):
             tier, state = lane.tiers[Tier.HOST], self._state(running, lane)
             query, key, value = _qkv(state)
-            staged: list[torch.Tensor] = [select(query, tier.attend).to("cpu")]
+            staging = lane.host_staging
+            if tier.plans is not None:
+                staging.query.copy_(select(query, tier.attend))
             if tier.slots is not None:
-                staged += [select(key, tier.append).to("cpu"), select(value, tier.append).to("cpu")]
-            self._put(running, HOST_QKV, lane, tuple(staged), Place.HOST)
+                staging.key.copy_(select(key, tier.append))
+                staging.value.copy_(select(value, tier.append))
+            staged = (staging.query, staging.key, staging.value)
+            self._put(running, HOST_QKV, lane, staged, Place.HOST)
 
     def _append(self, running: Running) -> None:
         tier_name = _tier(running.op)
@@ -186,15 +190,23 @@ class OpRunner:
             else:
                 query = select(_qkv(self._state(running, lane))[0], tier.attend)
             result = self.kernels[tier_name].attend(query, pages, tier.plans.of(running.op.layer))
-            name, place = (HOST_PARTIAL, Place.HOST) if on_host else (DEVICE_PARTIAL, Place.DEVICE)
-            self._put(running, name, lane, (result.out, result.lse), place)
+            if on_host:
+                staging = lane.host_staging
+                staging.out.copy_(result.out)
+                staging.lse.copy_(result.lse)
+                staged = (staging.out, staging.lse)
+                self._put(running, HOST_PARTIAL, lane, staged, Place.HOST)
+            else:
+                self._put(running, DEVICE_PARTIAL, lane, (result.out, result.lse))
 
     def _stage_partial(self, running: Running) -> None:
         for lane in self._lanes(running):
             if lane.tiers[Tier.HOST].plans is None:
                 continue
-            out, lse = self._get(running, HOST_PARTIAL, lane)
-            self._put(running, STAGED_PARTIAL, lane, (self._upload(out), self._upload(lse)))
+            self._get(running, HOST_PARTIAL, lane)  # refuses what is still being written
+            staging = lane.host_staging
+            staged = (self._upload(staging.out), self._upload(staging.lse))
+            self._put(running, STAGED_PARTIAL, lane, staged)
 
     def _merge(self, running: Running) -> None:
         shape = running.context.program.template.lanes

@@ -1,12 +1,13 @@
 """What is known about a submitted program while its operations run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
-from tandem.plan.program import PageTransfer, ProgramOp, Queue, StepProgram
+from tandem.plan.program import LaneSlot, PageTransfer, Part, ProgramOp, Queue, StepProgram
 from tandem.runtime.lane_context import LaneContext, make_context
+from tandem.runtime.staging import StagingShape
 from tandem.spec.tier import Tier
 
 
@@ -47,11 +48,16 @@ class ContextCache:
     """
 
     def __init__(
-        self, device: torch.device, kernels: dict[Tier, TierKernels], windows: tuple[int, ...]
+        self,
+        device: torch.device,
+        kernels: dict[Tier, TierKernels],
+        windows: tuple[int, ...],
+        staging: StagingShape,
     ) -> None:
         self._device = device
         self._kernels = kernels
         self._windows = windows
+        self._staging = staging
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
 
@@ -62,11 +68,12 @@ class ContextCache:
         context = ProgramContext(
             program, [self._lane(program, i) for i in range(len(program.lanes))]
         )
-        copies = [op for op in program.template.ops if op.part.value == "pages"]
-        context.pages = {
-            (op.queue, op.ordinal): transfer
-            for op, transfer in zip(copies, program.transfers, strict=True)
-        }
+        if program.transfers:  # few programs have any, all have many operations
+            copies = [op for op in program.template.ops if op.part is Part.PAGES]
+            context.pages = {
+                (op.queue, op.ordinal): transfer
+                for op, transfer in zip(copies, program.transfers, strict=True)
+            }
         if program.lanes:
             self._last_forward = context
         return context
@@ -74,20 +81,16 @@ class ContextCache:
     def _lane(self, program: StepProgram, index: int) -> LaneContext:
         slot = program.lanes[index]
         if slot.cohort_id == 0:
-            return make_context(slot, self._device, self._kernels, self._windows)
+            return self._make(slot)
         known = self._cohorts.get(slot.cohort_id)
         if known is not None and known.slot.binding is slot.binding:
-            return LaneContext(
-                slot,
-                known.token_ids,
-                known.token_rows,
-                known.positions,
-                known.logits_index,
-                known.tiers,
-            )
-        made = make_context(slot, self._device, self._kernels, self._windows)
+            return replace(known, slot=slot)
+        made = self._make(slot)
         self._cohorts[slot.cohort_id] = made
         return made
+
+    def _make(self, slot: LaneSlot) -> LaneContext:
+        return make_context(slot, self._device, self._kernels, self._windows, self._staging)
 
     def _sampling(self, program: StepProgram) -> ProgramContext:
         forward = self._last_forward

@@ -2,15 +2,18 @@
 
 import threading
 from queue import SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tandem.devices.signal import Signal
 from tandem.plan.events import Event, Failed
 from tandem.plan.program import Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
 from tandem.runtime.report_order import ReportOrder
 from tandem.runtime.running import Running
+from tandem.runtime.timelines import Timelines, make_timelines
+
+if TYPE_CHECKING:
+    from tandem.runtime.task_queue import TaskQueue
 
 _LIVENESS_CHECK_S = 1.0
 
@@ -42,11 +45,21 @@ class QueueDriver(Protocol):
 
 
 class ThreadedExecutor:
-    """Queues as threads over a driver; programs overlap as far as their signals allow."""
+    """Queues as threads over a driver; programs overlap as far as their signals allow.
+
+    Where the host tier's kernels are compiled, the CPU queue's thread only submits: operations run
+    on native threads as soon as their inputs are there, and a thread of its own reports them.
+
+    Attributes:
+        timelines: how many operations of each queue have completed; the driver raises them, but
+            for the CPU queue's where that runs on native threads.
+    """
 
     def __init__(self, machine: Machine) -> None:
+        self.timelines: Timelines = make_timelines()
         self._machine = machine
         self._driver: QueueDriver | None = None
+        self._tasks: TaskQueue | None = None
         self._inboxes: dict[Queue, SimpleQueue[Running | None]] = {q: SimpleQueue() for q in Queue}
         self._threads: list[threading.Thread] = []
         self._events: list[Event] = []
@@ -58,6 +71,12 @@ class ThreadedExecutor:
     def start(self, driver: QueueDriver) -> None:
         """Begin to run queues on `driver`, which reports to `completed`."""
         self._driver = driver
+        if self._machine.host_tasks is not None:
+            from tandem.runtime.task_queue import TaskQueue
+
+            self._tasks = TaskQueue(
+                self._machine.host_tasks, self.timelines, self.completed, self.failed
+            )
         for queue in Queue:
             thread = threading.Thread(
                 target=self._serve, args=(queue, driver), name=f"tandem-{queue}", daemon=True
@@ -94,6 +113,8 @@ class ThreadedExecutor:
             inbox.put(None)
         for thread in self._threads:
             thread.join()
+        if self._tasks is not None:
+            self._tasks.close()
         if self._driver is not None:
             self._driver.close()
 
@@ -107,6 +128,8 @@ class ThreadedExecutor:
     def failed(self, running: Running, error: BaseException) -> None:
         """The operation raised: no queue goes on."""
         self._failed.set()
+        if self._tasks is not None:
+            self._tasks.abandon()
         step = running.context.program.step_id
         self._post([Failed(step, f"{type(error).__name__}: {error}")])
 
@@ -122,11 +145,20 @@ class ThreadedExecutor:
             if self._failed.is_set():
                 continue
             try:
-                if self._await(queue, running, driver):
+                if queue is Queue.CPU and self._tasks is not None:
+                    if self._is_decided(running) or self._await(queue, running, driver):
+                        self._tasks.submit(running)
+                elif self._await(queue, running, driver):
                     self._machine.runner.run(running)
                     driver.done(queue, running.value, running)
             except Exception as error:  # noqa: BLE001 - reported as Failed
                 self.failed(running, error)
+
+    @staticmethod
+    def _is_decided(running: Running) -> bool:
+        """Whether it is known which lanes take part; else only when the waits are reached."""
+        lanes, guards = running.context.program.template.lanes, running.context.guards
+        return all(lane in guards or not lanes[lane].guarded for lane in running.op.lanes)
 
     def _await(self, queue: Queue, running: Running, driver: QueueDriver) -> bool:
         # a join's bounded wait is the host's: it must not begin before the sweep is there, so its
@@ -158,18 +190,17 @@ class HostDriver:
 
     def __init__(self, executor: ThreadedExecutor) -> None:
         self._executor = executor
-        self._signals = {queue: Signal() for queue in Queue}
 
     def enter(self, queue: Queue) -> None:
         """Nothing to set up."""
 
     def wait(self, queue: Queue, on: Queue, value: int) -> bool:
         """Block until the other queue has come so far, for a second at most."""
-        return self._signals[on].wait(value, _LIVENESS_CHECK_S)
+        return self._executor.timelines[on].wait(value, _LIVENESS_CHECK_S)
 
     def done(self, queue: Queue, value: int, running: Running) -> None:
         """Raise the timeline and report."""
-        self._signals[queue].set(value)
+        self._executor.timelines[queue].set(value)
         self._executor.completed(running)
 
     def close(self) -> None:

@@ -7,10 +7,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import tandem
+from tandem.api.errors import ApiError, api_error
 from tandem.server import chat, completions, models, status, tokens
 from tandem.server.context import ServerContext
 from tandem.server.disconnect import ClientGoneError
-from tandem.server.errors import ApiError, api_error
+from tandem.server.error_response import error_response
 from tandem.server.middleware import LimitBody, RequireApiKey
 from tandem.spec.errors import TandemError
 
@@ -47,16 +48,16 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         message = f"there is no {request.url.path} here; the API's routes begin with /v1/"
-        return ApiError(404, message, code="unknown_url").response()
+        return error_response(ApiError(404, message, code="unknown_url"))
     if error.status_code == 405:
         message = f"{request.method} is not allowed for {request.url.path}; use another method"
-        return ApiError(405, message, code="method_not_allowed").response()
-    return ApiError(error.status_code, str(error.detail)).response()
+        return error_response(ApiError(405, message, code="method_not_allowed"))
+    return error_response(ApiError(error.status_code, str(error.detail)))
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     del request
-    return api_error(error).response()
+    return error_response(api_error(error))
 
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
@@ -66,4 +67,4 @@ async def _on_client_gone(request: Request, error: Exception) -> Response:
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return api_error(error).response()
+    return error_response(api_error(error))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from tandem.api.named_model import NamedModel
 from tandem.compose import Service
 from tandem.engine.frontend.frontend import Frontend
-from tandem.server.errors import unknown_model
 from tandem.server.metrics import ServerMetrics
 from tandem.server.settings import ServerSettings
 
@@ -31,18 +31,9 @@ class ServerContext:
         return self.service.frontend
 
     @property
-    def model_name(self) -> str:
-        """The model's name in answers."""
-        return self.settings.served_model_names[0]
-
-    def check_model(self, name: str | None) -> None:
-        """Refuse a model that is not served; none at all means the one that is.
-
-        Raises:
-            ApiError: 404.
-        """
-        if name is not None and name not in self.settings.served_model_names:
-            raise unknown_model(name)
+    def model(self) -> NamedModel:
+        """The model under its served names."""
+        return NamedModel(self.frontend, self.settings.served_model_names)
 
 
 def context_of(request: Request) -> ServerContext:

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tandem.api.errors import api_error
 from tandem.server.disconnect import ClientGoneError, unless_gone
-from tandem.server.errors import api_error
 from tandem.spec.errors import TandemError
 
 _LOG = logging.getLogger(__name__)

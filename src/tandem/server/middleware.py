@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tandem.server.errors import ApiError
+from tandem.api.errors import ApiError
+from tandem.server.error_response import error_response
 
 _OPEN_PATHS = ("/health",)
 
@@ -32,7 +33,7 @@ class RequireApiKey:
             kind="authentication_error",
             code="invalid_api_key",
         )
-        await error.response()(scope, receive, send)
+        await error_response(error)(scope, receive, send)
 
     def _is_known(self, token: bytes) -> bool:
         # All keys are compared, each in constant time: the duration tells nothing about them.
@@ -64,7 +65,7 @@ class LimitBody:
 
         announced = _header(scope, b"content-length")
         if announced.isdigit() and int(announced) > self._max_bytes:
-            await self._too_large().response()(scope, receive, send)
+            await error_response(self._too_large())(scope, receive, send)
             return
         await self._app(scope, counted, send)
 

@@ -13,7 +13,7 @@ router = APIRouter()
 async def list_models(request: Request) -> dict[str, Any]:
     """All names of the model."""
     context = context_of(request)
-    names = context.settings.served_model_names
+    names = context.model.names
     return {"object": "list", "data": [_card(context, name) for name in names]}
 
 
@@ -21,7 +21,7 @@ async def list_models(request: Request) -> dict[str, Any]:
 async def show_model(request: Request, name: str) -> dict[str, Any]:
     """One of them."""
     context = context_of(request)
-    context.check_model(name)
+    context.model.check_name(name)
     return _card(context, name)
 
 

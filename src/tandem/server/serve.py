@@ -82,7 +82,7 @@ def serve_model(
         shown = f"[{host}]" if ":" in host else host
         for line in service.description:
             print(f"tandem: {line}", file=sys.stderr)
-        print(f"tandem: serving {context.model_name} at http://{shown}:{port}/v1", file=sys.stderr)
+        print(f"tandem: serving {context.model.name} at http://{shown}:{port}/v1", file=sys.stderr)
         sys.stderr.flush()
         service.frontend.client.on_death(stop)
         try:

@@ -5,11 +5,12 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from tandem.api.body import StrictBody
+from tandem.api.chat_schema import ChatMessage
+from tandem.api.errors import ApiError
 from tandem.engine.frontend.prompts import Prompt
-from tandem.server.body import StrictBody, read_body
-from tandem.server.chat_schema import ChatMessage
 from tandem.server.context import ServerContext, context_of
-from tandem.server.errors import ApiError
+from tandem.server.read_body import read_body
 
 router = APIRouter()
 
@@ -37,7 +38,7 @@ async def tokenize(request: Request) -> dict[str, Any]:
     """Token ids of a text or a conversation."""
     context = context_of(request)
     body = await read_body(request, TokenizeRequest)
-    context.check_model(body.model)
+    context.model.check_name(body.model)
     return await asyncio.to_thread(_tokenized, context, body)
 
 
@@ -57,7 +58,7 @@ async def detokenize(request: Request) -> dict[str, Any]:
     """Text of token ids, special tokens included."""
     context = context_of(request)
     body = await read_body(request, DetokenizeRequest)
-    context.check_model(body.model)
+    context.model.check_name(body.model)
     prompt = context.frontend.token_prompt(body.tokens)
     decode = context.frontend.tokenizer.decode
     text = await asyncio.to_thread(decode, prompt.token_ids, skip_special_tokens=False)

@@ -24,6 +24,7 @@ _FORMS: dict[str, forms.Form] = {
     "gpu_margin": forms.size_text,
     "placement": forms.optional(forms.path_text),
     "dtype": forms.text,
+    "kv_cache_dtype": forms.text,
     "max_model_len": forms.optional(forms.whole_number),
     "seed": forms.whole_number,
     "load_format": forms.text,
@@ -61,6 +62,8 @@ class EngineConfig:
             are resident as fit.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
             host does the maths, of weights and KV: activations are float32 (ADR 0010).
+        kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `int8`
+            and `int4`, which are approximate. `auto` is what `dtype` says.
         max_model_len: most tokens of prompt and output together; None for the model's own limit.
         seed: from which requests without a seed of their own derive theirs, and dummy weights.
         load_format: `auto`, `safetensors`, or `dummy` for reproducible random weights.
@@ -85,6 +88,7 @@ class EngineConfig:
     gpu_margin: str = "256MiB"
     placement: str | None = None
     dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
     seed: int = 0
     load_format: str = "auto"

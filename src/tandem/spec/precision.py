@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.spec.dtype import DType
+from tandem.spec.kv_type import KVType
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Precision:
 
     weights: DType
     activations: DType
-    kv: DType
+    kv: KVType
 
     @staticmethod
     def uniform(dtype: DType) -> "Precision":

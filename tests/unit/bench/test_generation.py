@@ -3,8 +3,9 @@
 import random
 from pathlib import Path
 
+from tandem.bench.host_case import HostCase
 from tandem.bench.host_model import LlamaShape
-from tandem.bench.host_throughput import HostBench, HostCase, measure_host
+from tandem.bench.host_throughput import HostBench, measure_host
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.bench.transformers_generation import TransformersGenerator
 from tandem.spec.dtype import DType

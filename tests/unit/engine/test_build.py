@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from tests.support.script import run_all
 
 from tandem.engine.build import build_engine_core
@@ -35,4 +36,29 @@ def test_ends_outside_the_vocabulary_are_dropped_and_it_is_said(tmp_path: Path) 
     assert result.finish_reason is FinishReason.STOP
     assert (len(result.token_ids), result.stop_token_id) == (4, 2)
     assert any("outside the vocabulary of 32: 32, 50" in note for note in core.stats().notes)
+    core.close()
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated"])
+@pytest.mark.parametrize("kv", ["float16", "bfloat16", "int8", "int4"])
+def test_the_kv_cache_has_the_type_that_is_asked_for(
+    tmp_path: Path, accelerator: str, kv: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    config = EngineConfig(
+        str(tmp_path),
+        accelerator=accelerator,
+        load_format="dummy",
+        cpu_memory="128MiB",
+        kv_cache_dtype=kv,
+        max_num_seqs=2,
+    )
+    core = build_engine_core(config, check=True)
+    params = SamplingParams(max_tokens=5, temperature=0.0, ignore_eos=True)
+    result = run_all(core, [EngineRequest("r", tuple(range(1, 30)), params)])["r"]
+    assert len(result.token_ids) == 5
+    # 2 layers, 2 heads of 4, 64 tokens: K and V; codes fill up rows of 32, with 4 bytes of a scale
+    head = {"float16": 8, "bfloat16": 8, "int8": 32 + 4, "int4": 16 + 4}[kv]
+    assert {tier.block_bytes for tier in core.stats().tiers} == {2 * 2 * 2 * 64 * head}
+    assert any("approximate KV cache" in n for n in core.stats().notes) == kv.startswith("int")
     core.close()

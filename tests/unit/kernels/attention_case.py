@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from tandem.kernels.attention import AttentionBatch, AttentionOutput, paged_attention
-from tandem.kernels.pages import PageShape, append_kv
+from tandem.kernels.pages import PageShape, append_planned, plan_append
+from tandem.kernels.quantized_pages import pair_rows
 from tandem.plan.binding import TierAttention
 
 CPU = torch.device("cpu")
@@ -25,7 +26,11 @@ class Row:
 
 @dataclass(frozen=True)
 class AttentionCase:
-    """Rows in batch order; keys and values [context, kv_heads, head_dim] of each."""
+    """Rows in batch order; keys and values [context, kv_heads, head_dim] of each.
+
+    Attributes:
+        sources: what is appended to the pages instead of `keys` and `values`, if they round it.
+    """
 
     rows: list[Row]
     shape: PageShape
@@ -33,6 +38,12 @@ class AttentionCase:
     keys: list[Tensor]
     values: list[Tensor]
     dtype: torch.dtype
+    sources: tuple[list[Tensor], list[Tensor]] | None = None
+
+    @property
+    def appended(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values as the pages are given them."""
+        return self.sources or (self.keys, self.values)
 
     @property
     def scale(self) -> float:
@@ -105,6 +116,17 @@ def exact_attention(
     return AttentionOutput(torch.cat(out), torch.cat(lse))
 
 
+def garbage_pages(case: AttentionCase, count: int, garbage: float) -> Tensor:
+    """Pages of which no slot is written; the codes of quantized ones are 255, or 15."""
+    shape = case.shape
+    if not shape.code_bits:
+        wide = (count, 2, shape.kv_heads, shape.block_size, shape.head_dim)
+        return torch.full(wide, garbage).to(case.dtype)
+    pages = torch.full((count, shape.quantized.page_bytes), 255, dtype=torch.uint8)
+    pair_rows(pages, shape.quantized).fill_(garbage)
+    return pages
+
+
 def tier_attention(
     case: AttentionCase,
     blocks_of_row: list[list[int]] | None = None,
@@ -128,9 +150,8 @@ def tier_attention(
     members = [i for i, blocks in enumerate(held) if blocks]
     total = sum(len(held[i]) for i in members) + 1
     ids = list(1 + np.random.default_rng(seed).permutation(total - 1))
-    pages = torch.full(
-        (total, 2, case.shape.kv_heads, size, case.shape.head_dim), garbage, dtype=case.dtype
-    )
+    pages = garbage_pages(case, total, garbage)
+    keys, values = case.appended
     width = max(len(held[i]) for i in members)
     table = np.zeros((len(members), width), np.int32)
     index = np.full((len(members), width), PADDING_INDEX, np.int32)
@@ -139,7 +160,8 @@ def tier_attention(
             table[line, column], index[line, column] = ids.pop(), block
             tokens = range(block * size, min((block + 1) * size, case.rows[i].context))
             slots = torch.tensor([int(table[line, column]) * size + t % size for t in tokens])
-            append_kv(pages, case.keys[i][tokens], case.values[i][tokens], slots)
+            planned = plan_append(slots, case.shape)
+            append_planned(pages, keys[i][tokens], values[i][tokens], planned, case.shape)
     starts = np.cumsum([0, *(r.queries for r in case.rows)])
     tokens = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
     attention = TierAttention(

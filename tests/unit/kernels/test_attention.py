@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from tests.unit.kernels.attention_case import exact_attention, make_case, tier_attention
+from tests.unit.kernels.quantized_case import make_quantized_case
 
 from tandem.kernels import attention_plan, attention_windows
 from tandem.plan.binding import TierAttention
@@ -27,6 +28,15 @@ def test_windows_and_soft_caps_equal_the_dense_reference(
     case = make_case([*MIXED, (600, 600)], group=4, block_size=block_size)
     result, _ = tier_attention(case, window=window, soft_cap=soft_cap)
     expected = exact_attention(case, window=window, soft_cap=soft_cap)
+    torch.testing.assert_close(tuple(result), tuple(expected), **_TOLERANCE)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("window", [0, 1, 40])
+def test_windows_and_soft_caps_over_quantized_pages(bits: int, window: int) -> None:
+    case = make_quantized_case([*MIXED, (600, 600)], bits, group=4, head_dim=32)
+    result, _ = tier_attention(case, window=window, soft_cap=0.7)
+    expected = exact_attention(case, window=window, soft_cap=0.7)
     torch.testing.assert_close(tuple(result), tuple(expected), **_TOLERANCE)
 
 

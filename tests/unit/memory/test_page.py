@@ -6,6 +6,7 @@ import pytest
 from tandem.memory.page import KVPageSpec
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.kv_type import CodeType
 
 
 def page(**changes: int) -> KVPageSpec:
@@ -78,3 +79,18 @@ def test_more_ranks_than_heads_replicate_heads() -> None:
 def test_impossible_shapes_are_refused(facts: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         page(**facts)
+
+
+@pytest.mark.parametrize(("kv", "head_bytes"), [(CodeType.INT8, 128 + 8), (CodeType.INT4, 64 + 8)])
+def test_quantized_pages_hold_codes_scales_and_minima(kv: CodeType, head_bytes: int) -> None:
+    spec = KVPageSpec(3, 16, 4, 128, kv, rank=1, world_size=2)
+    assert spec.page_shape == (2 * 2 * 16 * head_bytes,)
+    assert spec.bytes_per_block == 3 * spec.bytes_per_block_layer == 3 * 2 * 2 * 16 * head_bytes
+    assert spec.pool_shape(5) == (3, 5, 2 * 2 * 16 * head_bytes)
+
+
+def test_float_pages_are_not_quantized() -> None:
+    with pytest.raises(ValueError, match="not 0"):
+        _ = page().quantized
+    with pytest.raises(ValueError, match="int8"):
+        _ = KVPageSpec(3, 16, 4, 20, CodeType.INT8).float_type

@@ -23,6 +23,7 @@ from tandem.kernels.native_linear import (
 )
 from tandem.kernels.native_pool import NativePool, Signal
 from tandem.quant.quantize import quantize
+from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.quant.weight_format import WeightFormat
 
 
@@ -32,7 +33,7 @@ def pool(request: pytest.FixtureRequest) -> NativePool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 9, 16, 17, 33])
+@pytest.mark.parametrize("rows", [*range(1, 71), 512])
 def test_each_number_of_rows(pool: NativePool, kind: str, rows: int) -> None:
     case = make_linear(kind, 157, 1056, bias=True)
     x = torch.randn(rows, 1056, generator=torch.Generator().manual_seed(rows))
@@ -41,11 +42,64 @@ def test_each_number_of_rows(pool: NativePool, kind: str, rows: int) -> None:
     assert bool((error <= 1e-6 * case.sizes(x) * (3 if "int" in kind else 1)).all())
 
 
-def test_results_do_not_depend_on_threads() -> None:
-    case = make_linear("float16", 301, 520)
-    for rows in (1, 3, 7, 40):
-        x = torch.randn(rows, 520)
-        assert torch.equal(*(linear(NativePool(n), case.native, x) for n in (1, 3)))
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_do_not_depend_on_threads(kind: str) -> None:
+    case = make_linear(kind, 301, 1056)
+    for rows in (1, 3, 7, 40, 100):
+        x = torch.randn(rows, 1056)
+        for rounds in {False, kind == "int8"}:
+            one, three = (
+                linear(NativePool(n), case.native, x, int8_activations=rounds) for n in (1, 3)
+            )
+            assert torch.equal(one, three)
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 47, 48, 49, 70])
+def test_rounded_activations_are_off_by_half_a_step_at_most(
+    pool: NativePool, group: int, rows: int
+) -> None:
+    case = make_linear("int8", 157, 1280, group=group, bias=True)
+    x = torch.randn(rows, 1280, generator=torch.Generator().manual_seed(rows))
+    x[:, : 2 * group] *= 1e4  # outliers cost their own group alone
+    x[:, 2 * group : 3 * group] = 0
+    y = linear(pool, case.native, x, int8_activations=True)
+    half_steps = x.double().view(rows, -1, group).abs().amax(2) / 254
+    spread = case.values.abs().view(157, -1, group).sum(2)
+    allowed = 1.0001 * half_steps @ spread.t() + 3e-6 * case.sizes(x)
+    error = (y - case.sums(x)).abs()
+    assert bool((error <= allowed).all())
+    assert float(error.norm() / case.sums(x).norm()) < 0.01
+
+
+def test_whole_activations_are_multiplied_exactly(pool: NativePool) -> None:
+    case = make_linear("int8", 40, 256, group=64)
+    x = torch.randint(-127, 128, (9, 256), generator=torch.Generator().manual_seed(0)).float()
+    x[:, ::64] = 127  # each group has its largest: a step is 1
+    y = linear(pool, case.native, x, int8_activations=True)
+    assert bool(((y - case.sums(x)).abs() <= 1e-6 * case.sizes(x)).all())
+
+
+def test_the_largest_whole_numbers_do_not_overflow(pool: NativePool) -> None:
+    format, ones = WeightFormat(8, 128), torch.ones(3, 128)
+    q = torch.full((3, 128), 255, dtype=torch.uint8)
+    zeros = torch.tensor([[0], [255], [1]])
+    weight = QuantizedWeight.from_whole_numbers(format, q, torch.ones(3, 1), zeros)
+    expected = torch.tensor([255.0, 0.0, 254.0]) * 128
+    for sign in (1, -1):
+        y = linear(pool, NativeLinear.quantized(weight), sign * ones, int8_activations=True)
+        assert bool(((y - sign * expected).abs() <= 0.02).all())
+
+
+def test_rounding_keeps_numbers_that_are_none(pool: NativePool) -> None:
+    case = make_linear("int8", 5, 64)
+    x = torch.randn(4, 64)
+    x[0, 3], x[1, 40], x[2, 63] = torch.nan, torch.inf, -torch.inf
+    y = linear(pool, case.native, x, int8_activations=True)
+    assert bool(y[:3].isnan().all())
+    assert bool(y[3].isfinite().all())
+    tiny = linear(pool, case.native, torch.full((1, 64), 1e-42), int8_activations=True)
+    assert bool((tiny.abs() < 1e-30).all())
 
 
 @pytest.mark.parametrize("rows", [1, 4, 6])
@@ -96,7 +150,7 @@ def test_it_waits_for_its_signal() -> None:
     pool, gate, end = NativePool(2), Signal(), Signal()
     case = make_linear("float16", 9, 40)
     x, y = torch.randn(2, 40), torch.zeros(2, 9)
-    pending = submit_linear(y, pool, case.native, x, after=(gate, 1), then=(end, 1))
+    pending = submit_linear(y, pool, case.native, x, after=[(gate, 1)], then=(end, 1))
     assert not pending.wait(0.002)
     assert not bool(y.any())
     gate.set(1)
@@ -123,6 +177,10 @@ MAP = make_linear("float32", 6, 64).native
         (
             "rows of x must not overlap",
             lambda pool: linear(pool, MAP, torch.ones(66).as_strided((3, 64), (1, 1))),
+        ),
+        (
+            "only x of int8 weights can be rounded",
+            lambda pool: linear(pool, MAP, torch.ones(2, 64), int8_activations=True),
         ),
         (
             "y must have the shape",

@@ -49,7 +49,7 @@ def test_append_waits_for_its_signal(pool: NativePool) -> None:
     k = torch.ones(1, 2, 8)
     given = torch.zeros(1, 2, 2, 16, 8)
     slot = torch.tensor([5])
-    pending = native_pages.append_kv(pool, given, k, k, slot, after=(gate, 1), then=(end, 1))
+    pending = native_pages.append_kv(pool, given, k, k, slot, after=[(gate, 1)], then=(end, 1))
     assert not pending.wait(0.002)
     assert int(given.sum()) == 0
     gate.set(1)
@@ -124,7 +124,7 @@ def test_a_copy_waits_for_its_signal(pool: NativePool) -> None:
     source, target = torch.ones(1, 1, 2, 1, 16, 4), torch.zeros(1, 1, 2, 1, 16, 4)
     block = torch.zeros(1, dtype=torch.int64)
     pending = native_pages.copy_blocks(
-        pool, source, block, target, block, after=(gate, 1), then=(end, 1)
+        pool, source, block, target, block, after=[(gate, 1)], then=(end, 1)
     )
     assert not pending.wait(0.002)
     assert not target.any()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def batch_of(tier: TierCase, threads: int = 2) -> NativeBatch:
 def submit(
     pool: NativePool,
     tier: TierCase,
-    after: tuple[Signal, int] | None = None,
+    after: Sequence[tuple[Signal, int]] = (),
     then: tuple[Signal, int] | None = None,
 ) -> Pending[AttentionOutput]:
     batch = batch_of(tier)
@@ -75,7 +75,7 @@ def test_work_waits_for_its_signal_and_raises_another(threads: int, tier: TierCa
     pool = NativePool(threads)
     gate, end = Signal(0xFFFFFFFE), Signal(3)
     began_s = time.monotonic()
-    pending = submit(pool, tier, after=(gate, 1), then=(end, 4))
+    pending = submit(pool, tier, after=[(gate, 1)], then=(end, 4))
     gate.set(0)  # two steps before 1: the counter wraps around
     assert not pending.wait(0.01)
     assert not end.reached(4)
@@ -88,9 +88,27 @@ def test_work_waits_for_its_signal_and_raises_another(threads: int, tier: TierCa
     assert_exact(pending.result, tier)
 
 
+def test_work_waits_for_all_its_signals_and_can_be_taken_back(tier: TierCase) -> None:
+    pool, gates = NativePool(2), [Signal(), Signal()]
+    after = [(gate, 1) for gate in gates]
+    pending, unwanted = (submit(pool, tier, after, (Signal(), 1)) for _ in range(2))
+    gates[1].set(1)
+    assert not pending.wait(0.01)
+    assert unwanted.cancel()
+    assert not unwanted.cancel()
+    with pytest.raises(RuntimeError, match="cancelled before it began"):
+        unwanted.wait(LONG_S)
+    gates[0].set(1)
+    assert pending.wait(LONG_S)
+    assert not pending.cancel()
+    assert_exact(pending.result, tier)
+    with pytest.raises(ValueError, match="4 signals at most, not 6"):
+        submit(pool, tier, 3 * after)
+
+
 def test_chained_work_needs_no_python_in_between(tier: TierCase) -> None:
     pool, counter = NativePool(2), Signal()
-    chain = [submit(pool, tier, (counter, i), (counter, i + 1)) for i in reversed(range(1, 6))]
+    chain = [submit(pool, tier, [(counter, i)], (counter, i + 1)) for i in reversed(range(1, 6))]
     counter.set(1)
     assert counter.wait(6, LONG_S)
     ends = [pending.end_s for pending in chain]
@@ -103,7 +121,7 @@ def test_chained_work_needs_no_python_in_between(tier: TierCase) -> None:
 def test_a_signal_in_foreign_memory(tier: TierCase) -> None:
     memory = ctypes.c_uint32(7)
     signal = Signal(address=ctypes.addressof(memory))
-    pending = submit(NativePool(2), tier, after=(signal, 9), then=(signal, 10))
+    pending = submit(NativePool(2), tier, after=[(signal, 9)], then=(signal, 10))
     memory.value = 9  # as a device would: no one is woken
     assert pending.wait(LONG_S)
     assert memory.value == 10
@@ -137,7 +155,7 @@ def test_several_python_threads_share_a_pool(tier: TierCase) -> None:
 
 def test_a_pool_can_be_resized_while_work_waits(tier: TierCase) -> None:
     pool, gate = NativePool(1), Signal()
-    pending = submit(pool, tier, after=(gate, 1))
+    pending = submit(pool, tier, after=[(gate, 1)])
     pool.resize(3)
     assert pool.num_threads == 3
     gate.set(1)

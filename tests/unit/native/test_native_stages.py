@@ -19,14 +19,15 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.kernels import _native
-from tandem.kernels.native_attention import NativeBatch
+from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch, rows_of
 from tandem.kernels.native_linear import Activation, NativeLinear
-from tandem.kernels.native_pages import append_now
+from tandem.kernels.native_pages import append_kv
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
 from tandem.models.native_stages import NativeStages
 
 SPEC = ModelSpec("llama", 64, 24, 2, 6, 2, 8, 40, 512, qk_norm=True, rope=RopeSpec())
+SHAPE = PageShape(SPEC.num_kv_heads, 4, SPEC.head_dim)
 POOL = NativePool(2)
 
 
@@ -71,52 +72,151 @@ def test_stages_equal_torch_s(spec: ModelSpec, tokens: int) -> None:
     torch.testing.assert_close(results[0].residual, results[1].residual, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        SPEC,
-        replace(
-            SPEC, post_norms=True, attention_soft_cap=0.5, windows=(4, 0), local_rope=RopeSpec(9.0)
-        ),
-    ],
+STEP = TierAttention(  # two rows for the decode kernel, one for the prefill kernel
+    token_index=None,
+    query_start=np.array([0, 1, 4, 14], np.int32),
+    num_decode=1,
+    positions=np.array([8, 5, 6, 7, *range(2, 12)], np.int32),
+    block_table=np.array([[4, 0, 5], [1, 3, 9], [2, 6, 7]], np.int32),
+    block_index=None,
 )
-def test_a_layer_is_its_stages_and_their_attention(spec: ModelSpec) -> None:
+SLOTS = torch.tensor([20, 13, 14, 15, 10, 11, *range(24, 32)])
+
+
+# Layers that differ in window and rotation.
+LOCAL = replace(
+    SPEC, post_norms=True, attention_soft_cap=0.5, windows=(4, 0), local_rope=RopeSpec(9.0)
+)
+
+
+def kernels_of(spec: ModelSpec) -> CompiledKernels:
+    scale, soft_cap = spec.attention_scale, spec.attention_soft_cap
+    return CompiledKernels(POOL, spec.num_heads, SHAPE, scale, soft_cap)
+
+
+def planned(rows: slice, spec: ModelSpec = SPEC) -> dict[int, SplitBatch]:
+    """Some rows of `STEP` for each window, as the kernels divide them."""
+    step = rows_of(STEP, rows.start, rows.stop)
+    return {window: kernels_of(spec).plan(step, window) for window in set(spec.layer_windows)}
+
+
+@pytest.mark.parametrize(
+    "spec", [SPEC, LOCAL, replace(LOCAL, windows=(3, 3), rope=None, local_rope=None)]
+)
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(0, 2), slice(2, 3)])
+def test_all_layers_are_their_stages_and_the_attention_between(
+    rows: slice, spec: ModelSpec
+) -> None:
     _, model = models(spec)
     assert model.native is not None
-    tokens, shape = 7, PageShape(SPEC.num_kv_heads, 4, SPEC.head_dim)
-    attention = TierAttention(
-        token_index=None,
-        query_start=np.array([0, 3, tokens], np.int32),
-        num_decode=0,
-        positions=np.array([0, 1, 2, 5, 6, 7, 8], np.int32),
-        block_table=np.array([[4, 0, 0], [1, 3, 0]], np.int32),
-        block_index=None,
-    )
-    slots = torch.tensor([16, 17, 18, 13, 14, 15, 0])
-    window, cap = spec.layer_windows[0], spec.attention_soft_cap
-    batch = NativeBatch.from_binding(attention, shape, SPEC.num_heads, 2, window)
-    pages = torch.randn(5, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
+    first, end = STEP.query_start[rows.start], STEP.query_start[rows.stop]
+    tokens, slots, plans = int(end - first), SLOTS[first:end], planned(rows, spec)
+    for plan in plans.values():
+        assert (plan.decode is not None) == (rows.start == 0)
+        assert (plan.prefill is not None) == (rows.stop == 3)
+    pages = torch.randn(SPEC.num_layers, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
     ours, theirs = pages.clone(), pages.clone()
     whole, parts = state(tokens), state(tokens)
+    kernels = kernels_of(spec)
 
-    assert isinstance(batch.plan, _native.AttentionPlan)
-    model.native.run_layer(0, whole, ours, slots, batch.plan)
-    model.run(model.stages.pre, 0, parts)
-    assert parts.q is not None
-    assert parts.k is not None
-    assert parts.v is not None
-    append_now(POOL, theirs, parts.k, parts.v, slots)
-    out, lse = torch.empty(tokens, SPEC.num_heads, SPEC.head_dim), torch.empty(tokens, 6)
-    scale = SPEC.attention_scale
-    _native.attention(
-        POOL.handle, batch.plan, parts.q, theirs, out, lse, scale, cap, POOL.isa
-    ).run()
-    parts.finish_attention(out)
-    model.run(model.stages.post, 0, parts)
+    model.native.run_layers(whole, ours, slots, plans)
+    for layer in range(SPEC.num_layers):
+        model.run(model.stages.pre, layer, parts)
+        assert parts.q is not None
+        assert parts.k is not None
+        assert parts.v is not None
+        append_kv(POOL, theirs[layer], parts.k, parts.v, slots).wait()
+        plan = plans[spec.layer_windows[layer]]
+        parts.finish_attention(kernels.attend(parts.q, theirs[layer], plan).out)
+        model.run(model.stages.post, layer, parts)
 
     assert torch.equal(ours, theirs)
-    assert not torch.equal(ours, pages)
+    assert not torch.equal(ours[-1], pages[-1])
     assert torch.equal(whole.residual, parts.residual)
+
+
+def test_a_step_that_does_not_fit_is_refused_before_anything_is_written() -> None:
+    _, model = models()
+    native_stages, plans = model.native, planned(slice(0, 3))
+    assert native_stages is not None
+    pages = torch.randn(SPEC.num_layers, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
+    before, whole = pages.clone(), state(14)
+    residual = whole.residual.clone()
+    nothing = {0: SplitBatch(None, None, 14)}
+    for wrong_pages, slots, wrong_plans, message in (
+        (pages, SLOTS, nothing, "a step needs a plan"),
+        (pages, SLOTS[:-1], plans, "slots must have the shape"),
+        (pages, SLOTS + 1, plans, "slot 32 does not exist"),
+        (pages, SLOTS, planned(slice(0, 2)), "the plans are for 4 tokens, not 14"),
+        (pages[:-1], SLOTS, plans, "pages must have the shape"),
+        (pages[0], SLOTS, plans, "pages must be"),
+        (pages[:, ::2], SLOTS, plans, "pages must be contiguous"),
+        (pages.double(), SLOTS, plans, "pages must be float32, float16 or bfloat16"),
+        (pages[:, :7].clone(), SLOTS % 28, plans, "block 7"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            native_stages.run_layers(whole, wrong_pages, slots, wrong_plans)
+    assert torch.equal(pages, before)
+    assert torch.equal(whole.residual, residual)
+
+
+def test_layers_of_a_stack_must_agree() -> None:
+    with pytest.raises(ValueError, match="a stack needs layers"):
+        _native.LayerStack([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("plans", "rotations", "message"),
+    [
+        ([0], [0, 0], "plans must have an entry per layer"),
+        ([0, -1], [0, 0], "plans must not be negative"),
+        ([0, 0], [], "rotations must have an entry per layer"),
+        ([0, 0], [-1, 0], "rotations must not be negative"),
+    ],
+)
+def test_every_layer_names_its_plans_and_rotation(
+    plans: list[int], rotations: list[int], message: str
+) -> None:
+    norm, square = _native.Norm(torch.ones(8), None, 1e-5), NativeLinear.of(torch.ones(8, 8)).handle
+    layer = _native.Layer(
+        heads=2,
+        kv_heads=1,
+        head_dim=4,
+        attention_norm=norm,
+        qkv=NativeLinear.of(torch.ones(16, 8)).handle,
+        query_norm=None,
+        key_norm=None,
+        output=square,
+        post_attention_norm=None,
+        mlp_norm=norm,
+        up=square,
+        down=square,
+        post_mlp_norm=None,
+        activation=Activation.SILU,
+        gated=False,
+    )
+    with pytest.raises(ValueError, match=message):
+        _native.LayerStack([layer, layer], plans, rotations)
+
+
+def test_a_step_without_the_plans_or_rotations_of_a_layer_is_refused() -> None:
+    _, model = models(LOCAL)
+    assert model.native is not None
+    layers = model.native._layers
+    stack = _native.LayerStack(layers, [0, 1], [1, 0])
+    pages, whole = torch.zeros(2, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim), state(14)
+    angles = torch.ones(14, SPEC.head_dim)
+    pairs = [(p.decode_plan, p.prefill_plan) for p in planned(slice(0, 3), LOCAL).values()]
+    other = planned(slice(0, 2), LOCAL)[4]
+    for rotations, plans, message in (
+        ([(angles, angles)], pairs, "the layers take 2 different rotations, not 1"),
+        ([(angles, angles), (angles[1:], angles)], pairs, "cos must have the shape"),
+        ([], pairs[:1], "the layers take 2 different plans, not 1"),
+        ([], [pairs[0], (None, None)], "a step needs a plan"),
+        ([], [pairs[0], (other.decode_plan, None)], "the plans are for 4 tokens, not 14"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            stack.run(POOL.handle, POOL.isa, whole.residual, rotations, pages, SLOTS, plans, 1.0)
 
 
 def test_the_head_norms_and_multiplies() -> None:

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tests.unit.kernels.attention_case import CPU, PADDING_INDEX, AttentionCase
+from tests.unit.kernels.attention_case import CPU, PADDING_INDEX, AttentionCase, garbage_pages
 from torch import Tensor
 
 from tandem.kernels import native
 from tandem.kernels.attention import AttentionBatch, paged_attention
 from tandem.kernels.dense import AttentionOutput
-from tandem.kernels.pages import append_kv
+from tandem.kernels.pages import append_planned, plan_append
 from tandem.plan.binding import TierAttention
 
 ISAS = native.supported_isas()
@@ -49,8 +49,8 @@ def make_tier(
     members = [i for i, blocks in enumerate(held) if blocks]
     total = sum(len(held[i]) for i in members) + 1
     ids = iter(1 + np.random.default_rng(seed).permutation(total - 1))
-    page_shape = (total, 2, shape.kv_heads, shape.block_size, shape.head_dim)
-    pages = torch.full(page_shape, garbage).to(case.dtype)
+    pages = garbage_pages(case, total, garbage)
+    keys, values = case.appended
     table = np.zeros((len(members), max(len(held[i]) for i in members)), np.int32)
     index = np.full(table.shape, PADDING_INDEX, np.int32)
     for line, i in enumerate(members):
@@ -59,7 +59,8 @@ def make_tier(
             first = block * shape.block_size
             tokens = torch.arange(first, min(first + shape.block_size, case.rows[i].context))
             slots = int(table[line, column]) * shape.block_size + tokens - first
-            append_kv(pages, case.keys[i][tokens], case.values[i][tokens], slots)
+            planned = plan_append(slots, shape)
+            append_planned(pages, keys[i][tokens], values[i][tokens], planned, shape)
     starts = np.cumsum([0, *(r.queries for r in case.rows)])
     tokens = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
     attention = TierAttention(

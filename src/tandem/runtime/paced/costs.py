@@ -92,7 +92,7 @@ class PacedCosts:
         if op.part is Part.PARTIAL:
             return partial_bytes(self._model, queries)
         appended = sum(work.appended[Tier.HOST] for work in works)
-        return staged_qkv_bytes(self._model, queries, appended, self._page.dtype)
+        return staged_qkv_bytes(self._model, queries, appended, self._page.float_type)
 
     @staticmethod
     def _sampled_rows(program: PacedProgram, active: tuple[int, ...]) -> int:

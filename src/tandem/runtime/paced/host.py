@@ -1,19 +1,19 @@
 """The host tier of the paced emulator: real pages of random bytes, and real work on them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from tandem.kernels.open_pool import open_pool_on
 from tandem.kernels.pages import PageShape
-from tandem.kernels.tier_kernels import TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.models.weights import torch_dtype
 from tandem.plan.binding import LaneBinding
-from tandem.plan.program import LaneSlot, OpKind, ProgramOp
-from tandem.runtime.choose_kernels import reference_kernels
-from tandem.runtime.lane_context import TierContext, make_context
+from tandem.plan.program import OpKind, ProgramOp
+from tandem.runtime.choose_kernels import host_kernels
+from tandem.runtime.lane_context import TierContext, make_tier_context
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
@@ -70,18 +70,28 @@ class PacedHost:
     Args:
         blocks: of the host tier's pool.
         seed: of pages and queries.
+        cores: that the compiled kernels' threads run on, where there are such kernels; None: one
+            thread anywhere.
+
+    Raises:
+        ConfigError: TANDEM_CPU_ISA cannot be followed.
     """
 
     def __init__(
-        self, model: ModelSpec, page: KVPageSpec, blocks: int, aliasing: Aliasing, seed: int
+        self,
+        model: ModelSpec,
+        page: KVPageSpec,
+        blocks: int,
+        aliasing: Aliasing,
+        seed: int,
+        cores: tuple[int, ...] | None = None,
     ) -> None:
         self._heads, self._kv_heads, self._dim = model.num_heads, model.num_kv_heads, model.head_dim
-        self._dtype = page.dtype
+        self._dtype = page.float_type
         self._random = np.random.Generator(np.random.SFC64(seed))
         shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
-        reference = reference_kernels(model, shape, torch.device("cpu"))
         self._windows = model.layer_windows
-        self._kernels: dict[Tier, TierKernels] = dict.fromkeys(Tier, reference)
+        self._kernels = host_kernels(model, shape, open_pool_on(cores))
         self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
         self._queries = self._random_tensor((0, self._heads, self._dim))
         self._entries = self._random_tensor((0, self._kv_heads, self._dim))
@@ -89,14 +99,8 @@ class PacedHost:
 
     def prepare(self, binding: LaneBinding) -> TierContext:
         """What a lane's operations need; made once per lane and step on the submitting thread."""
-        tier = Tier.HOST
-        hosted = replace(
-            binding,
-            attention={t: part for t, part in binding.attention.items() if t is tier},
-            append={t: part for t, part in binding.append.items() if t is tier},
-        )
-        cpu, slot = torch.device("cpu"), LaneSlot(hosted)
-        context = make_context(slot, cpu, self._kernels, self._windows).tiers[tier]
+        cpu = torch.device("cpu")
+        context = make_tier_context(binding, Tier.HOST, cpu, self._kernels, self._windows)
         # Values leave the accelerator in the order of selection; here any will do.
         tokens = binding.num_tokens
         if len(self._queries) < tokens:
@@ -113,11 +117,11 @@ class PacedHost:
         for lane in lanes:
             if op.kind is OpKind.ATTEND and lane.plans is not None:
                 query = self._queries[: lane.plans.num_tokens]
-                self._kernels[Tier.HOST].attend(query, pages, lane.plans.of(op.layer))
+                self._kernels.attend(query, pages, lane.plans.of(op.layer))
             elif op.kind is OpKind.APPEND and lane.planned_append is not None:
                 assert lane.slots is not None
                 entries = self._entries[: len(lane.slots)]
-                self._kernels[Tier.HOST].append(pages, entries, entries, lane.planned_append)
+                self._kernels.append(pages, entries, entries, lane.planned_append)
         self._visits += op.kind is OpKind.ATTEND
 
     def read_set(self) -> float:

@@ -65,16 +65,16 @@ class PacedTruth:
         hardware: HardwareSpec,
         perturbation: Perturbation | None = None,
     ) -> None:
-        self._model, self._page, self._dtype = model, page, page.dtype
+        self._model, self._page, self._dtype = model, page, page.float_type
         self._change = perturbation or Perturbation()
         draw = random.Random(self._change.seed)
-        self._rates = self._perturb_device(accelerator_rates(hardware, page.dtype), draw)
+        self._rates = self._perturb_device(accelerator_rates(hardware, page.float_type), draw)
         self._links = {
             Queue.H2D: self._perturb_link(h2d_rates(hardware), draw),
             Queue.D2H: self._perturb_link(d2h_rates(hardware), draw),
         }
         self._links[Queue.WEIGHTS] = self._links[Queue.H2D]
-        self.load_bytes: int = layer_matrix_parameters(model) * page.dtype.size_bytes
+        self.load_bytes: int = layer_matrix_parameters(model) * page.float_type.size_bytes
         self._jitter = random.Random(draw.random())
         self._operations = layer_operations(model)
         pre, _, post = default_stages(self._operations)

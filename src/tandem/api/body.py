@@ -1,12 +1,11 @@
-"""Reads a request's JSON body into a schema; every fault is one clear error."""
+"""Reads JSON into a request's schema; every fault is one clear error."""
 
 import json
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.requests import Request
 
-from tandem.server.errors import ApiError
+from tandem.api.errors import ApiError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -17,19 +16,46 @@ class StrictBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-async def read_body(request: Request, schema: type[ModelT]) -> ModelT:
-    """Parse and check a body, whatever its content type says.
+def parse_body(data: bytes, schema: type[ModelT]) -> ModelT:
+    """Parse and check the JSON text of a request.
 
     Raises:
         ApiError: it is not UTF-8, not JSON, not an object, or does not follow the schema.
     """
-    data = _parse(await request.body())
+    return check_body(parse_object(data), schema)
+
+
+def check_body(data: dict[str, Any], schema: type[ModelT]) -> ModelT:
+    """Check a request that is parsed already.
+
+    Raises:
+        ApiError: it does not follow the schema.
+    """
     try:
         body = schema.model_validate(data)
     except ValidationError as error:
         _refuse(error)
     refuse_unknown(body)
     return body
+
+
+def parse_object(data: bytes, what: str = "the body") -> dict[str, Any]:
+    """The JSON object that `data` is; `what` stands for it in errors.
+
+    Raises:
+        ApiError: it is not UTF-8, not JSON, or not an object.
+    """
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"{what} is not UTF-8 (byte {error.start}); encode it so") from None
+    except RecursionError:
+        raise ApiError(400, f"{what} is nested too deeply; send flat JSON") from None
+    except ValueError as error:
+        raise ApiError(400, f"{what} is not JSON: {error}; send a JSON object") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, f"{what} is not a JSON object; send {{...}}")
+    return value
 
 
 def refuse_unknown(body: BaseModel, prefix: str = "") -> None:
@@ -46,20 +72,6 @@ def refuse_unknown(body: BaseModel, prefix: str = "") -> None:
                 param=f"{prefix}{name}",
                 code="unsupported_parameter",
             )
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise ApiError(400, f"the body is not UTF-8 (byte {error.start}); encode it so") from None
-    except RecursionError:
-        raise ApiError(400, "the body is nested too deeply; send flat JSON") from None
-    except ValueError as error:
-        raise ApiError(400, f"the body is not JSON: {error}; send a JSON object") from None
-    if not isinstance(value, dict):
-        raise ApiError(400, "the body is not a JSON object; send {...}")
-    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from tandem.api.body import StrictBody, refuse_unknown
+from tandem.api.errors import ApiError
 from tandem.engine.frontend.prompts import MAX_SAMPLES
-from tandem.server.body import StrictBody, refuse_unknown
-from tandem.server.errors import ApiError
 from tandem.spec.errors import RequestError
 from tandem.spec.sampling import SamplingParams
 

@@ -1,7 +1,5 @@
 """Every failure as OpenAI's clients expect it: `{"error": {message, type, param, code}}`."""
 
-from starlette.responses import JSONResponse
-
 from tandem.spec.errors import (
     ContextLengthError,
     EngineDeadError,
@@ -53,13 +51,6 @@ class ApiError(Exception):
             }
         }
 
-    def response(self) -> JSONResponse:
-        """The answer."""
-        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
-        if self.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        return JSONResponse(self.body(), self.status, headers)
-
 
 def api_error(error: Exception) -> ApiError:
     """The API's view of an error."""
@@ -84,14 +75,4 @@ def api_error(error: Exception) -> ApiError:
         case TandemError():
             return ApiError(500, error.message, kind="server_error", code="engine_error")
         case _:
-            return ApiError(500, "internal error; see the server's log", kind="server_error")
-
-
-def unknown_model(name: str) -> ApiError:
-    """The model is not served here."""
-    return ApiError(
-        404,
-        f"the model '{name}' is not served here; GET /v1/models lists what is",
-        param="model",
-        code="model_not_found",
-    )
+            return ApiError(500, "internal error; see the log", kind="server_error")

@@ -1,4 +1,4 @@
-"""What both generation endpoints do with the deltas of a request."""
+"""What both kinds of completion do with the deltas of a request."""
 
 import time
 import uuid
@@ -7,17 +7,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
-from fastapi import Request
-from starlette.responses import JSONResponse, Response
-
+from tandem.api.fields import GenerationFields
+from tandem.api.named_model import NamedModel
+from tandem.api.usage import UsageCounter
 from tandem.engine.frontend.collector import Collector
 from tandem.engine.frontend.frontend import Job
 from tandem.engine.frontend.results import Delta, GenerationOutput
-from tandem.server.context import ServerContext
-from tandem.server.disconnect import unless_gone
-from tandem.server.event_stream import EventStream
-from tandem.server.fields import GenerationFields
-from tandem.server.usage import UsageCounter
 
 Deltas = AsyncGenerator[Delta, None]
 Body = TypeVar("Body", bound=GenerationFields)
@@ -30,33 +25,43 @@ class Answer(ABC, Generic[Body]):
         id_prefix: kind of the answer's id.
     """
 
-    def __init__(
-        self, context: ServerContext, body: Body, jobs: Sequence[Job], id_prefix: str
-    ) -> None:
-        self._context = context
+    def __init__(self, model: NamedModel, body: Body, jobs: Sequence[Job], id_prefix: str) -> None:
+        self._frontend = model.frontend
         self._body = body
         self._jobs = jobs
         self._usage = UsageCounter(jobs)
         self._head: dict[str, Any] = {
             "id": f"{id_prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
-            "model": context.model_name,
+            "model": model.name,
         }
         if body.service_tier is not None:
             self._head["service_tier"] = body.service_tier
 
-    async def respond(self, request: Request, arrived_at: float) -> Response:
-        """Generate and send, whole or as a stream; a client that leaves aborts its jobs.
+    @classmethod
+    @abstractmethod
+    def prepare(cls, model: NamedModel, body: Body) -> "Answer[Body]":
+        """Check the request and tokenize its prompts.
 
-        Args:
-            arrived_at: when the request came, by `time.perf_counter`.
+        Raises:
+            ApiError: another model is asked for, or something that is not supported.
+            RequestError: a value out of range, or a prompt that cannot be read.
         """
-        generation = self._context.frontend.start(self._jobs)
-        await unless_gone(request.receive, generation.accepted())
-        deltas = self._context.metrics.observed(generation, self._jobs, arrived_at)
-        if self._body.stream:
-            return EventStream(self.chunks(deltas))
-        return JSONResponse(await unless_gone(request.receive, self.whole(deltas)))
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """What must be generated for it."""
+        return self._jobs
+
+    @property
+    def is_stream(self) -> bool:
+        """True if the caller wants it as it comes."""
+        return bool(self._body.stream)
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Tokens so far, as OpenAI reports them."""
+        return self._usage.report()
 
     @abstractmethod
     async def whole(self, deltas: Deltas) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tandem.server.body import StrictBody, refuse_unknown
-from tandem.server.errors import ApiError
-from tandem.server.fields import GenerationFields
+from tandem.api.body import StrictBody, refuse_unknown
+from tandem.api.errors import ApiError
+from tandem.api.fields import GenerationFields
 from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 
 # Newer clients call the system message so; models' templates do not know the name.

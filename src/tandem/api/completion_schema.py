@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.server.errors import ApiError
-from tandem.server.fields import GenerationFields
+from tandem.api.errors import ApiError
+from tandem.api.fields import GenerationFields
 from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 
 DEFAULT_MAX_TOKENS = 16

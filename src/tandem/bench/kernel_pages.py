@@ -1,0 +1,39 @@
+"""Pages of random keys and values for the kernel benchmark."""
+
+import torch
+from torch import Tensor
+
+from tandem.bench.kernel_cases import BLOCK_SIZE, HeadShape
+from tandem.kernels.pages import PageShape
+from tandem.kernels.quantized_pages import append_quantized
+from tandem.spec.kv_type import CodeType
+
+_CHUNK_ELEMENTS = 1 << 20
+_CHUNK_PAGES = 16
+
+
+def float_pages(shape: HeadShape, count: int, dtype: torch.dtype) -> Tensor:
+    """`[count, 2, kv_heads, block_size, head_dim]`."""
+    pages = torch.empty(count, 2, shape.kv_heads, BLOCK_SIZE, shape.head_dim, dtype=dtype)
+    chunk = torch.randn(_CHUNK_ELEMENTS).to(dtype)
+    for part in pages.view(-1).split(len(chunk)):
+        part.copy_(chunk[: len(part)])
+    return pages
+
+
+def code_shape(shape: HeadShape, kv: CodeType) -> PageShape:
+    """Of quantized pages."""
+    return PageShape(shape.kv_heads, BLOCK_SIZE, shape.head_dim, kv.bits)
+
+
+def code_pages(shape: HeadShape, count: int, kv: CodeType) -> Tensor:
+    """uint8 `[count, page_bytes]`."""
+    page = code_shape(shape, kv).quantized
+    tokens = _CHUNK_PAGES * BLOCK_SIZE
+    chunk = torch.empty(_CHUNK_PAGES, page.page_bytes, dtype=torch.uint8)
+    k, v = torch.randn(2, tokens, shape.kv_heads, shape.head_dim)
+    append_quantized(chunk, k, v, torch.arange(tokens), page)
+    pages = torch.empty(count, page.page_bytes, dtype=torch.uint8)
+    for part in pages.split(_CHUNK_PAGES):
+        part.copy_(chunk[: len(part)])
+    return pages

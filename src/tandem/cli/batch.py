@@ -1,0 +1,115 @@
+"""`tandem batch`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.cli.arguments import ModelArgument
+from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
+from tandem.cli.flags import env_twin, fill, list_option
+from tandem.cli.job_progress import describe_counts, job_progress
+from tandem.cli.terminal import load_progress, tell, tell_load
+from tandem.spec.config import EngineConfig
+from tandem.spec.units import parse_size
+
+if TYPE_CHECKING:
+    from tandem.jobs.batch import Batch, End
+
+LINES_FAILED_STATUS = 3
+SIGNAL_STATUS = 128
+
+
+@fill("engine", EngineConfig, ENGINE_FLAGS)
+def batch(
+    engine: EngineOptions,
+    *,
+    model: ModelArgument = "demo",
+    input_file: Annotated[
+        Path, typer.Option("--input-file", "-i", help="Requests, one per line.", metavar="FILE")
+    ],
+    output_file: Annotated[
+        Path,
+        typer.Option(
+            "--output-file",
+            "-o",
+            help="Results, in the order in which they are finished; a journal lies beside it.",
+            metavar="FILE",
+        ),
+    ],
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Drop the output and begin anew.")
+    ] = False,
+    served_model_name: Annotated[
+        list[str] | None,
+        list_option("served_model_name", "Name of the model in requests; repeatable.", "NAME"),
+    ],
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(
+            help="Jinja file to use for the model's own.", envvar=env_twin("chat_template")
+        ),
+    ] = None,
+    max_line_size: Annotated[
+        str,
+        typer.Option(help="Longest request.", envvar=env_twin("max_line_size"), metavar="SIZE"),
+    ] = "32MiB",
+    isolate_engine: Annotated[
+        bool,
+        typer.Option(
+            help="Run the engine in a process of its own.", envvar=env_twin("isolate_engine")
+        ),
+    ] = True,
+) -> None:
+    """Answer a file of requests in the form of OpenAI's Batch API.
+
+    The same command resumes a job that was stopped, or killed. Ctrl-C finishes what runs and stops;
+    a second one stops at once. Exit status: 0 if every line was answered, 3 if some failed, 2 if
+    the job cannot run, 130 if it was interrupted.
+    """
+    config = engine(model)
+    from tandem.jobs.batch import Batch
+    from tandem.jobs.settings import JobSettings
+
+    settings = JobSettings(
+        input_file,
+        output_file,
+        tuple(served_model_name or [model]),
+        restart,
+        chat_template,
+        parse_size(max_line_size, param="max_line_size"),
+        isolate_engine,
+    )
+    with load_progress() as progress:
+        job = Batch(config, settings, progress)
+    with job:
+        if job.is_complete:
+            tell(f"nothing to do: {output_file} is complete ({describe_counts(job.counts)})")
+            return
+        if not job.finish_if_done():
+            end = _run(job)
+            if not end.is_done:
+                _tell_stopped(job, end)
+        tell(f"{output_file} is complete: {describe_counts(job.counts)}")
+        if job.counts.num_failed:
+            raise typer.Exit(LINES_FAILED_STATUS)
+
+
+def _run(job: "Batch") -> "End":
+    if job.counts.num_done:
+        tell(f"resuming: {job.counts.num_done:,} of {job.num_lines:,} lines are done")
+    with load_progress() as progress:
+        service = job.load(progress)
+    try:
+        tell_load(service.description)
+        with job_progress() as report:
+            return job.run(service, report)
+    finally:
+        service.close()
+
+
+def _tell_stopped(job: "Batch", end: "End") -> None:
+    num_done, counts = job.counts.num_done, describe_counts(job.counts)
+    tell(f"stopped after {num_done:,} of {job.num_lines:,} lines: {counts}")
+    tell("the same command goes on from here")
+    raise typer.Exit(SIGNAL_STATUS + (end.stopped_by or 0))

@@ -1,0 +1,1 @@
+"""Files of requests, run to their ends whatever happens on the way."""

@@ -1,0 +1,196 @@
+"""A job from its files to its end."""
+
+import asyncio
+import hashlib
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+from tandem.api.named_model import NamedModel
+from tandem.compose import Service, open_in_child, open_in_process, open_service
+from tandem.jobs.answerer import FrontendAnswerer
+from tandem.jobs.counts import Counts
+from tandem.jobs.input_file import InputFacts, InputFile
+from tandem.jobs.model_fingerprint import fingerprint_model
+from tandem.jobs.pace import Pace, Status
+from tandem.jobs.record import journal_path, open_record
+from tandem.jobs.runner import JobRunner
+from tandem.jobs.settings import JobSettings, answer_options
+from tandem.jobs.window import Window
+from tandem.models.resolve import resolve_model
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.progress import Progress
+
+# Running requests, and as many that wait behind them.
+_WINDOW_FACTOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a run ended.
+
+    Attributes:
+        is_done: every line has its result.
+        stopped_by: what ended it before, if something did.
+    """
+
+    is_done: bool
+    stopped_by: signal.Signals | None = None
+
+
+class Batch:
+    """A job whose files are open; close it.
+
+    Args:
+        progress: called while the input is read for the first time.
+
+    Raises:
+        TandemError: the files do not fit together, or belong to another job.
+    """
+
+    def __init__(self, config: EngineConfig, settings: JobSettings, progress: Progress) -> None:
+        # The window bounds what waits; refusing would fail lines for nothing.
+        self._config = replace(config, max_num_queued_reqs=None)
+        self._settings = settings
+        model_directory = resolve_model(config.model)
+        self._owned = ExitStack()
+        with ExitStack() as opened:
+            self._input = InputFile(settings.input_file, settings.max_line_bytes)
+            opened.callback(self._input.close)
+            self._check_files()
+            self._facts = self._input.scan(progress)
+            identity = _identity(self._facts, model_directory, self._config, settings)
+            self._record = opened.enter_context(
+                open_record(
+                    settings.output_file,
+                    identity,
+                    lambda: secrets.token_hex(8),
+                    time.monotonic,
+                    settings.restart,
+                )
+            )
+            self._owned = opened.pop_all()
+
+    @property
+    def is_complete(self) -> bool:
+        """An earlier run did everything."""
+        return self._record.is_complete
+
+    @property
+    def counts(self) -> Counts:
+        """What is done."""
+        return self._record.counts
+
+    @property
+    def num_lines(self) -> int:
+        """Lines of the input that are not blank."""
+        return self._facts.num_lines
+
+    def finish_if_done(self) -> bool:
+        """Complete the job if no line is left: then no model is needed."""
+        is_done = self.counts.num_done == self.num_lines
+        if is_done:
+            self._record.commit(is_complete=True)
+        return is_done
+
+    def load(self, progress: Progress) -> Service:
+        """The engine that this job needs; the caller closes it.
+
+        Raises:
+            TandemError: it cannot be loaded.
+        """
+        open_client = open_in_child if self._settings.isolate_engine else open_in_process
+        return open_service(self._config, open_client, progress, self._settings.chat_template)
+
+    def run(self, service: Service, report: Callable[[Status], None]) -> End:
+        """Answer what is left. An interrupt drains, a second one or a termination stops.
+
+        Raises:
+            TandemError: the job cannot go on; what was finished is kept.
+        """
+        return asyncio.run(self._run(service, report))
+
+    async def _run(self, service: Service, report: Callable[[Status], None]) -> End:
+        pace = Pace(self.num_lines, self.counts)
+        model = NamedModel(service.frontend, self._settings.served_model_names)
+        runner = JobRunner(
+            self._record,
+            self._input.lines(self._record.mark),
+            FrontendAnswerer(model, self._config.seed),
+            _window(service, self._config),
+            lambda: report(pace.status(self.counts)),
+        )
+        stopped_by = _obey_signals(runner)
+        is_done = await runner.run()
+        return End(is_done, None if is_done else stopped_by())
+
+    def _check_files(self) -> None:
+        output = self._settings.output_file
+        if any(map(self._input.is_same_file, (output, journal_path(output)))):
+            raise ConfigError(
+                "--input-file and --output-file are the same file; name another --output-file",
+                param="output_file",
+            )
+
+    def close(self) -> None:
+        """Close the files; another run may take them then."""
+        self._owned.close()
+
+    def __enter__(self) -> "Batch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _identity(
+    facts: InputFacts, model: Path, config: EngineConfig, settings: JobSettings
+) -> dict[str, str]:
+    template = settings.chat_template
+    try:
+        template_digest = hashlib.sha256(template.read_bytes()).hexdigest() if template else ""
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read --chat-template {template}: {error.strerror}; name a readable file",
+            param="chat_template",
+        ) from None
+    return {
+        "input": f"{facts.size_bytes} bytes, SHA-256 {facts.digest}",
+        "model": fingerprint_model(model),
+        "--chat-template": template_digest,
+        **answer_options(config, settings),
+    }
+
+
+def _window(service: Service, config: EngineConfig) -> Window:
+    stats = service.frontend.client.stats()
+    num_kv_tokens = sum(tier["total_blocks"] * tier["block_size"] for tier in stats["tiers"])
+    return Window(_WINDOW_FACTOR * config.max_num_seqs, _WINDOW_FACTOR * num_kv_tokens)
+
+
+def _obey_signals(runner: JobRunner) -> Callable[[], signal.Signals | None]:
+    received: list[signal.Signals] = []
+
+    def obey(number: signal.Signals) -> None:
+        is_first_interrupt = number == signal.SIGINT and not received
+        received.append(number)
+        if is_first_interrupt:
+            runner.drain()
+        else:
+            runner.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, obey, number)
+    return lambda: received[-1] if received else None

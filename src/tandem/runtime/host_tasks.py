@@ -1,0 +1,126 @@
+"""The CPU queue's operations as tasks of native threads, which start and end without Python.
+
+Import this module only if `native.available()`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tandem.kernels import _native
+from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.native_pool import Signal, SignalPoint
+from tandem.plan.program import OpKind
+from tandem.plan.templates import HOST_PARTIAL
+from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.kv_store import KVStore
+from tandem.runtime.lane_context import LaneContext
+from tandem.runtime.running import Running
+from tandem.spec.tier import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class HostTask:
+    """One operation of the CPU queue, checked and ready.
+
+    Attributes:
+        parts: tasks, one after another; at least one.
+        publish: makes the result known to the operations that read it once it is there.
+    """
+
+    parts: tuple[_native.Task, ...]
+    publish: Callable[[], None]
+
+    def submit(self, after: Sequence[SignalPoint], then: SignalPoint) -> None:
+        """Start once every point of `after` is reached, and raise `then` at the end.
+
+        `then` is raised also if a part failed; `wait` tells.
+        """
+        between = Signal()
+        for number, part in enumerate(self.parts, 1):
+            last = number == len(self.parts)
+            part.submit(after, then if last else (between, number))
+            after = ((between, number),)
+
+    def wait(self) -> None:
+        """Block until it has ended. Raises what a part raised."""
+        for part in self.parts:
+            part.wait()
+
+    def cancel(self) -> None:
+        """Take back what has not begun; `wait` then raises."""
+        for part in self.parts:
+            part.cancel()
+
+
+class GatedTask:
+    """A submitted task that waits until it is told to begin."""
+
+    def __init__(self, task: HostTask) -> None:
+        self._task = task
+        self._gate, self._end = Signal(), Signal()
+        task.submit([(self._gate, 1)], (self._end, 1))
+
+    def run(self) -> None:
+        """Let it begin, wait for its signal, and publish. Raises what the work raised."""
+        self._gate.set(1)
+        self._end.wait(1)
+        self._task.wait()
+        self._task.publish()
+
+    def __del__(self) -> None:
+        """Take it back: freeing work that waits for a signal would wait for ever."""
+        self._task.cancel()
+
+
+class HostTasks:
+    """Makes tasks of operations, over the pages and kernels of the host tier.
+
+    Inputs and results lie in the lane's staging memory, so that a task can be made before its
+    inputs are there.
+    """
+
+    def __init__(self, kernels: CompiledKernels, kv: KVStore, buffers: BufferSpace) -> None:
+        self._kernels = kernels
+        self._kv = kv
+        self._buffers = buffers
+
+    def prepare(self, running: Running) -> HostTask:
+        """The task of an APPEND or ATTEND on the CPU queue, whose guards are decided.
+
+        Raises:
+            ValueError: slots or blocks that do not exist; nothing was started.
+        """
+        op, context = running.op, running.context
+        lanes = [context.lanes[i] for i in context.active(op)]
+        make = self._append if op.kind is OpKind.APPEND else self._attend
+        parts = [task for lane in lanes for task in make(running, lane)]
+
+        def publish() -> None:
+            if op.kind is OpKind.ATTEND:
+                for lane in lanes:
+                    self._publish(running, lane)
+
+        return HostTask(tuple(parts or [self._kernels.nothing()]), publish)
+
+    def _append(self, running: Running, lane: LaneContext) -> list[_native.Task]:
+        planned, staging = lane.tiers[Tier.HOST].planned_append, lane.host_staging
+        if planned is None:
+            return []
+        pages = self._kv.layer(Tier.HOST, running.op.layer, running.op.queue)
+        return [self._kernels.append_task(pages, staging.key, staging.value, planned)]
+
+    def _attend(self, running: Running, lane: LaneContext) -> list[_native.Task]:
+        plans, staging = lane.tiers[Tier.HOST].plans, lane.host_staging
+        if plans is None:
+            return []
+        batch = plans.of(running.op.layer)
+        assert isinstance(batch, SplitBatch)
+        pages = self._kv.layer(Tier.HOST, running.op.layer, running.op.queue)
+        result = AttentionOutput(staging.out, staging.lse)
+        return self._kernels.attend_tasks(staging.query, pages, batch, result)
+
+    def _publish(self, running: Running, lane: LaneContext) -> None:
+        if lane.tiers[Tier.HOST].plans is not None:
+            value = (lane.host_staging.out, lane.host_staging.lse)
+            self._buffers.put((HOST_PARTIAL, lane.key), Place.HOST, value, running.op.queue)

@@ -1,0 +1,99 @@
+"""The CPU queue on native threads: submitted ahead by one Python thread, reported by another.
+
+Import this module only if `native.available()`.
+"""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from tandem.kernels.native_pool import SignalPoint
+from tandem.plan.program import Queue
+from tandem.runtime.host_tasks import HostTask, HostTasks
+from tandem.runtime.running import Running
+from tandem.runtime.timelines import NativeTimeline, Timelines
+
+
+class TaskQueue:
+    """Runs operations in order; each begins when its waits are reached, without Python.
+
+    `submit` and `close` are called by one thread.
+
+    Args:
+        completed, failed: called for each operation in order, on a thread of this object; after
+            the first failure what has not begun is taken back, and nothing more is reported.
+    """
+
+    def __init__(
+        self,
+        tasks: HostTasks,
+        timelines: Timelines,
+        completed: Callable[[Running], None],
+        failed: Callable[[Running, BaseException], None],
+    ) -> None:
+        self._tasks = tasks
+        self._timelines = timelines
+        self._completed = completed
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._under_way: dict[int, HostTask] = {}
+        self._submitted: SimpleQueue[Running | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._report, name="tandem-cpu-report", daemon=True)
+        self._thread.start()
+
+    def submit(self, running: Running) -> None:
+        """Give an operation to the native threads; its guards are decided.
+
+        Raises:
+            ValueError: slots or blocks that do not exist.
+        """
+        after = [self._point(queue, value) for queue, value in running.waits()]
+        after.append(self._point(Queue.CPU, running.value - 1))
+        task = self._tasks.prepare(running)
+        with self._lock:
+            if self._abandoned:
+                return
+            self._under_way[running.value] = task
+            # before it can end: whoever waits for its end reads the result
+            task.publish()
+            task.submit(after, self._point(Queue.CPU, running.value))
+        self._submitted.put(running)
+
+    def abandon(self) -> None:
+        """Take back what has not begun, since its inputs may never come; from any thread."""
+        with self._lock:
+            self._abandoned = True
+            for task in self._under_way.values():
+                task.cancel()
+
+    def close(self) -> None:
+        """Wait for all that was submitted, then end the thread."""
+        self._submitted.put(None)
+        self._thread.join()
+
+    def _report(self) -> None:
+        while (running := self._submitted.get()) is not None:
+            error = self._wait(running)
+            with self._lock:
+                del self._under_way[running.value]
+                abandoned = self._abandoned
+            if abandoned:
+                continue
+            if error is None:
+                self._completed(running)
+            else:
+                self.abandon()
+                self._failed(running, error)
+
+    def _wait(self, running: Running) -> Exception | None:
+        try:
+            self._under_way[running.value].wait()
+        except Exception as error:  # noqa: BLE001 - reported as Failed
+            return error
+        return None
+
+    def _point(self, queue: Queue, value: int) -> SignalPoint:
+        timeline = self._timelines[queue]
+        assert isinstance(timeline, NativeTimeline)
+        return timeline.point(value)

@@ -1,0 +1,37 @@
+"""Element types of the KV cache, without torch."""
+
+from enum import StrEnum
+
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+
+
+class CodeType(StrEnum):
+    """Quantized keys and values: integer codes with scales (`memory.quantized_page`)."""
+
+    INT8 = "int8"
+    INT4 = "int4"
+
+    @property
+    def bits(self) -> int:
+        """Bits per code."""
+        return 8 if self is CodeType.INT8 else 4
+
+
+KVType = DType | CodeType
+"""What a KV page holds."""
+
+
+def parse_kv_type(text: str) -> KVType:
+    """Read a KV element type such as `float16` or `int8`.
+
+    Raises:
+        ConfigError: the name is not one of the supported types.
+    """
+    for kind in (DType, CodeType):
+        if text in list(kind):
+            return kind(text)
+    known = ", ".join([*DType, *CodeType])
+    raise ConfigError(
+        f"unknown kv_cache_dtype '{text}'; use one of: auto, {known}", param="kv_cache_dtype"
+    )
