@@ -88,13 +88,13 @@ def test_copied_blocks_hold_the_same_bytes(case: tuple[PageShape, Tensor, Tensor
 @pytest.mark.skipif(not native.available(), reason="no compiled kernels")
 @given(rows())
 def test_compiled_append_writes_the_same_bytes(case: tuple[PageShape, Tensor, Tensor]) -> None:
-    from tandem.kernels.native_pages import append_now
+    from tandem.kernels.compiled_kernels import CompiledKernels
     from tandem.kernels.native_pool import NativePool
 
     shape, k, v = case
     slots = torch.randperm(2 * shape.block_size)[: len(k)]
     ours, theirs = torch.full((2, 2, shape.quantized.page_bytes), 77, dtype=torch.uint8)
-    append_now(NativePool(1), ours, k, v, slots, shape)
+    CompiledKernels(NativePool(1), shape.kv_heads, shape, 1.0).append(ours, k, v, slots)
     append_planned(theirs, k, v, slots, shape)
     assert torch.equal(ours, theirs)
 

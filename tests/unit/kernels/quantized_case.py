@@ -1,6 +1,7 @@
 """Attention cases over quantized pages: keys and values that such pages hold without loss."""
 
 from dataclasses import replace
+from typing import Any
 
 from tests.unit.kernels.attention_case import AttentionCase, make_case
 from torch import Tensor
@@ -10,7 +11,7 @@ from tandem.quant.kv_format import dequantize, quantize
 
 
 def make_quantized_case(
-    rows: list[tuple[int, int]], bits: int, *, kv_heads: int = 2, **options: int
+    rows: list[tuple[int, int]], bits: int, *, kv_heads: int = 2, **options: Any
 ) -> AttentionCase:
     """`make_case`, its keys and values quantized and dequantized."""
     case = make_case(rows, kv_heads=kv_heads, **options)
