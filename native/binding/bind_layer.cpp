@@ -1,6 +1,7 @@
 #include "bind_layer.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -25,6 +26,8 @@ using PoolPointer = std::shared_ptr<Pool>;
 using DecodePointer = std::shared_ptr<AttentionPlan>;
 using PrefillPointer = std::shared_ptr<PrefillPlan>;
 using Angles = std::optional<ReadOnlyArray>;
+using AnglePairs = std::vector<std::pair<ReadOnlyArray, ReadOnlyArray>>;
+using PlanPairs = std::vector<std::pair<DecodePointer, PrefillPointer>>;
 
 void pre(const HostLayer& layer, const PoolPointer& pool, const std::string& isa,
          const ReadOnlyArray& residual, const Angles& cos, const Angles& sin, const Array& qkv) {
@@ -52,18 +55,19 @@ void post(const HostLayer& layer, const PoolPointer& pool, const std::string& is
 }
 
 void run_stack(const HostLayerStack& stack, const PoolPointer& pool, const std::string& isa,
-               const Array& residual, const Angles& cos, const Angles& sin, const Array& pages,
-               const ReadOnlyArray& slots, const DecodePointer& decode,
-               const PrefillPointer& prefill, double scale, double soft_cap) {
+               const Array& residual, const AnglePairs& angles, const Array& pages,
+               const ReadOnlyArray& slots, const PlanPairs& plans, double scale, double soft_cap) {
     const View stream("residual", residual), page("pages", pages), slot("slots", slots);
     const std::int64_t tokens = stack.layer().tokens_of(stream);
-    const Rotation rotation = stack.layer().rotation(cos, sin, tokens);
+    const std::vector<Rotation> rotations = stack.rotations(angles, tokens);
+    std::vector<StepPlans> by_window;
+    for (const auto& [decode, prefill] : plans) by_window.push_back({decode, prefill});
     const StepAttention attention =
-        stack.attention({page, slot, decode, prefill, scale, soft_cap}, tokens);
+        stack.attention({page, slot, std::move(by_window), scale, soft_cap}, tokens);
     float* in_place = stream.floats();
     const Workers workers{*pool, choose_isa(isa)};
     nb::gil_scoped_release release;
-    run_layers(workers, stack.weights(), rotation, attention, tokens, in_place);
+    run_layers(workers, stack.view(), rotations, attention, tokens, in_place);
 }
 
 void normalize_rows(const PoolPointer& pool, const HostNorm& norm, const ReadOnlyArray& x,
@@ -90,7 +94,8 @@ void bind_layer(nb::module_& module) {
             "__init__",
             [](HostLayer* self, int heads, int kv_heads, int head_dim, NormPointer attention_norm,
                LinearPointer qkv, NormPointer query_norm, NormPointer key_norm,
-               LinearPointer output, NormPointer mlp_norm, LinearPointer up, LinearPointer down,
+               LinearPointer output, NormPointer post_attention_norm, NormPointer mlp_norm,
+               LinearPointer up, LinearPointer down, NormPointer post_mlp_norm,
                Activation activation, bool gated) {
                 new (self) HostLayer({.heads = {heads, kv_heads, head_dim},
                                       .attention_norm = std::move(attention_norm),
@@ -98,27 +103,31 @@ void bind_layer(nb::module_& module) {
                                       .query_norm = std::move(query_norm),
                                       .key_norm = std::move(key_norm),
                                       .output = std::move(output),
+                                      .post_attention_norm = std::move(post_attention_norm),
                                       .mlp_norm = std::move(mlp_norm),
                                       .up = std::move(up),
                                       .down = std::move(down),
+                                      .post_mlp_norm = std::move(post_mlp_norm),
                                       .activation = activation,
                                       .gated = gated});
             },
             "heads"_a, "kv_heads"_a, "head_dim"_a, "attention_norm"_a, "qkv"_a,
-            "query_norm"_a.none(), "key_norm"_a.none(), "output"_a, "mlp_norm"_a, "up"_a, "down"_a,
-            "activation"_a, "gated"_a)
+            "query_norm"_a.none(), "key_norm"_a.none(), "output"_a, "post_attention_norm"_a.none(),
+            "mlp_norm"_a, "up"_a, "down"_a, "post_mlp_norm"_a.none(), "activation"_a, "gated"_a)
         .def("pre", &pre, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
              "sin"_a.noconvert().none(), "qkv"_a.noconvert())
         .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());
     nb::class_<HostLayerStack>(module, "LayerStack")
-        .def(nb::init<std::vector<std::shared_ptr<HostLayer>>>(), "layers"_a)
-        .def_prop_ro(
-            "scratch_token_bytes",
-            [](const HostLayerStack& self) { return layer_scratch_bytes(self.weights().front()); })
+        .def(nb::init<std::vector<std::shared_ptr<HostLayer>>, const std::vector<int>&,
+                      const std::vector<int>&>(),
+             "layers"_a, "plans"_a, "rotations"_a)
+        .def_prop_ro("scratch_token_bytes",
+                     [](const HostLayerStack& self) {
+                         return layer_scratch_bytes(self.view().front().weights);
+                     })
         .def("run", &run_stack, "pool"_a, "isa"_a, "residual"_a.noconvert(),
-             "cos"_a.noconvert().none(), "sin"_a.noconvert().none(), "pages"_a.noconvert(),
-             "slots"_a.noconvert(), "decode"_a.none(), "prefill"_a.none(), "scale"_a,
-             "soft_cap"_a = 0.0);
+             "rotations"_a.noconvert(), "pages"_a.noconvert(), "slots"_a.noconvert(), "plans"_a,
+             "scale"_a, "soft_cap"_a = 0.0);
     module.def("normalize", &normalize_rows, "pool"_a, "norm"_a, "x"_a.noconvert(),
                "y"_a.noconvert());
 }

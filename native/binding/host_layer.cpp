@@ -7,6 +7,8 @@
 namespace tandem {
 namespace {
 
+Norm view_of(const NormPointer& norm) { return norm ? norm->view() : Norm{}; }
+
 const float* weight_of(const NormPointer& norm) { return norm ? norm->view().weight : nullptr; }
 
 void require_size(const std::string& name, const NormPointer& norm, int expected) {
@@ -55,9 +57,11 @@ HostLayer::HostLayer(LayerParts parts)
             .query_norm = weight_of(parts_.query_norm),
             .key_norm = weight_of(parts_.key_norm),
             .output = parts_.output->view(),
+            .post_attention_norm = view_of(parts_.post_attention_norm),
             .mlp_norm = parts_.mlp_norm->view(),
             .up = parts_.up->view(),
             .down = parts_.down->view(),
+            .post_mlp_norm = view_of(parts_.post_mlp_norm),
             .activation = parts_.activation,
             .gated = parts_.gated} {
     check();
@@ -69,6 +73,8 @@ void HostLayer::check() const {
     require(heads.heads > 0 && heads.kv_heads > 0 && heads.head_dim > 0, "a layer needs heads");
     require_size("attention_norm", parts_.attention_norm, hidden);
     require_size("mlp_norm", parts_.mlp_norm, hidden);
+    require_size("post_attention_norm", parts_.post_attention_norm, hidden);
+    require_size("post_mlp_norm", parts_.post_mlp_norm, hidden);
     require_size("query_norm", parts_.query_norm, heads.head_dim);
     require_size("key_norm", parts_.key_norm, heads.head_dim);
     require_matrix("qkv", view_.qkv, static_cast<int>(heads.token_elements()), hidden);

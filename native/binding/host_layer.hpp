@@ -35,9 +35,11 @@ struct LayerParts {
     NormPointer query_norm;  // may be null
     NormPointer key_norm;
     LinearPointer output;
+    NormPointer post_attention_norm;  // may be null
     NormPointer mlp_norm;
     LinearPointer up;
     LinearPointer down;
+    NormPointer post_mlp_norm;  // may be null
     Activation activation;
     bool gated;
 };

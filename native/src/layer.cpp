@@ -28,9 +28,18 @@ void multiply(const Workers& workers, std::int64_t tokens, const Product& produc
 }
 
 void normalize_rows(const Workers& workers, const Norm& norm, std::int64_t tokens, const float* x,
-                    float* y) {
-    NormJob job(norm, x, y, tokens, workers.pool.num_threads());
+                    float* y, NormEnd end = NormEnd::kStore) {
+    NormJob job(norm, x, y, tokens, workers.pool.num_threads(), end);
     workers.pool.run(job);
+}
+
+// Adds x W^T, normed if there is a norm, to the residual.
+void add_branch(const Workers& workers, const LinearWeight& weight, const Norm& norm,
+                std::int64_t tokens, const float* x, float* residual) {
+    if (!norm.weight) return multiply(workers, tokens, {weight, x, residual, LinearEnd::kAdd});
+    const Scratch product(workers.pool, tokens, weight.outputs);
+    multiply(workers, tokens, {weight, x, product.data()});
+    normalize_rows(workers, norm, tokens, product.data(), residual, NormEnd::kAdd);
 }
 
 }  // namespace
@@ -52,13 +61,13 @@ void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& 
 
 void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t tokens,
               const float* attention, float* residual) {
-    multiply(workers, tokens, {layer.output, attention, residual, LinearEnd::kAdd});
+    add_branch(workers, layer.output, layer.post_attention_norm, tokens, attention, residual);
     const Scratch normed(workers.pool, tokens, layer.hidden());
     const Scratch inner(workers.pool, tokens, layer.intermediate());
     normalize_rows(workers, layer.mlp_norm, tokens, residual, normed.data());
     const LinearEnd end = layer.gated ? LinearEnd::kGated : LinearEnd::kActivate;
     multiply(workers, tokens, {layer.up, normed.data(), inner.data(), end, layer.activation});
-    multiply(workers, tokens, {layer.down, inner.data(), residual, LinearEnd::kAdd});
+    add_branch(workers, layer.down, layer.post_mlp_norm, tokens, inner.data(), residual);
 }
 
 }  // namespace tandem

@@ -19,9 +19,11 @@ struct LayerWeights {
     const float* query_norm = nullptr;  // [head_dim]; null: none
     const float* key_norm = nullptr;
     LinearWeight output;
+    Norm post_attention_norm{};  // of what is added to the residual; without a weight: none
     Norm mlp_norm;
     LinearWeight up;  // gate and up stacked, if gated
     LinearWeight down;
+    Norm post_mlp_norm{};
     Activation activation;
     bool gated;
 

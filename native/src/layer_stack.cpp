@@ -15,6 +15,8 @@ namespace {
 struct Turn {
     const Workers& workers;
     const LayerWeights& layer;
+    const Rotation& rotation;
+    const StepPlans& plans;
     const StepAttention& attention;
     void* pages;
 };
@@ -34,7 +36,7 @@ AppendMemory append_memory(const Turn& turn, const float* qkv) {
             .page_type = attention.page_type,
             .num_blocks = attention.num_blocks,
             .kv_heads = shape.kv_heads,
-            .block_size = attention.rows().shape.block_size,
+            .block_size = turn.plans.rows().shape.block_size,
             .head_dim = shape.head_dim};
 }
 
@@ -63,40 +65,46 @@ void attend(const Turn& turn, const std::shared_ptr<const Plan>& plan,
 }
 
 // From the residual to attention's result, [tokens, heads * head_dim].
-void run_attention(const Turn& turn, const Rotation& rotation, std::int64_t tokens,
-                   const float* residual, float* out) {
+void run_attention(const Turn& turn, std::int64_t tokens, const float* residual, float* out) {
     const HeadShape& shape = turn.layer.heads;
     Pool& pool = turn.workers.pool;
     const Scratch qkv(pool, tokens, static_cast<int>(shape.token_elements()));
     const Scratch lse(pool, tokens, shape.heads);
     AppendJob append(append_memory(turn, qkv.data()), pool.num_threads());
-    run_pre(turn.workers, turn.layer, rotation, tokens, residual, qkv.data());
+    run_pre(turn.workers, turn.layer, turn.rotation, tokens, residual, qkv.data());
     pool.run(append);
-    const StepAttention& attention = turn.attention;
+    const StepPlans& plans = turn.plans;
     const auto memory_from = [&](std::int64_t first) {
         return attention_memory(turn, first, qkv.data(), out, lse.data());
     };
-    attend<AttentionJob>(turn, attention.decode, memory_from(0));
-    attend<PrefillJob>(turn, attention.prefill, memory_from(attention.decode_tokens()));
+    attend<AttentionJob>(turn, plans.decode, memory_from(0));
+    attend<PrefillJob>(turn, plans.prefill, memory_from(plans.decode_tokens()));
 }
 
 void check(const StepAttention& attention) {
     check_scales(attention.scale, attention.soft_cap);
-    if (attention.decode) check_blocks(attention.decode->max_block, attention.num_blocks);
-    if (attention.prefill) check_blocks(attention.prefill->max_block, attention.num_blocks);
+    for (const StepPlans& plans : attention.plans) {
+        if (plans.decode) check_blocks(plans.decode->max_block, attention.num_blocks);
+        if (plans.prefill) check_blocks(plans.prefill->max_block, attention.num_blocks);
+    }
 }
 
 }  // namespace
 
-void run_layers(const Workers& workers, std::span<const LayerWeights> layers,
-                const Rotation& rotation, const StepAttention& attention, std::int64_t tokens,
-                float* residual) {
+void run_layers(const Workers& workers, std::span<const StackLayer> layers,
+                std::span<const Rotation> rotations, const StepAttention& attention,
+                std::int64_t tokens, float* residual) {
     check(attention);
     char* pages = static_cast<char*>(attention.pages);
-    for (const LayerWeights& layer : layers) {
-        const Turn turn{workers, layer, attention, pages};
+    for (const auto& [layer, plans, rotation] : layers) {
+        const Turn turn{.workers = workers,
+                        .layer = layer,
+                        .rotation = rotations[rotation],
+                        .plans = attention.plans[plans],
+                        .attention = attention,
+                        .pages = pages};
         const Scratch out(workers.pool, tokens, layer.heads.heads * layer.heads.head_dim);
-        run_attention(turn, rotation, tokens, residual, out.data());
+        run_attention(turn, tokens, residual, out.data());
         run_post(workers, layer, tokens, out.data(), residual);
         pages += attention.layer_bytes;
     }
@@ -106,7 +114,8 @@ std::int64_t layer_scratch_bytes(const LayerWeights& layer) {
     const HeadShape& heads = layer.heads;
     const std::int64_t out = std::int64_t{heads.heads} * heads.head_dim;
     const std::int64_t attending = heads.token_elements() + heads.heads + layer.hidden();
-    const std::int64_t after = std::int64_t{layer.hidden()} + layer.intermediate();
+    const std::int64_t normed_branch = layer.post_mlp_norm.weight ? layer.hidden() : 0;
+    const std::int64_t after = layer.hidden() + layer.intermediate() + normed_branch;
     return (out + std::max(attending, after)) * std::int64_t{sizeof(float)};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "attention_plan.hpp"
 #include "dtype.hpp"
@@ -12,11 +13,28 @@
 
 namespace tandem {
 
-// Who attends to what in one step; at least one of the plans is there.
-struct StepAttention {
+struct StackLayer {
+    LayerWeights weights;
+    int plans = 0;     // which of the step's
+    int rotation = 0;  // likewise
+};
+
+// Who attends to what in the layers that share a window; at least one of the plans is there.
+struct StepPlans {
     std::shared_ptr<const AttentionPlan> decode;  // of the first tokens; null: there are none
     std::shared_ptr<const PrefillPlan> prefill;   // of the tokens after those; null: likewise
-    std::span<const std::int64_t> slots;          // [tokens]; of their keys and values
+
+    const AttentionRows& rows() const {
+        return decode ? static_cast<const AttentionRows&>(*decode) : *prefill;
+    }
+    std::int64_t decode_tokens() const { return decode ? decode->num_tokens : 0; }
+    std::int64_t tokens() const { return decode_tokens() + (prefill ? prefill->num_tokens : 0); }
+};
+
+// What the attention of one step reads and writes.
+struct StepAttention {
+    std::vector<StepPlans> plans;         // all for the same tokens and pages
+    std::span<const std::int64_t> slots;  // [tokens]; of their keys and values
     void* pages;  // of the first layer: [num_blocks, 2, kv_heads, block_size, head_dim], or as
                   // in QuantizedPage
     std::int64_t layer_bytes;  // from a layer's pages to the next one's
@@ -24,20 +42,15 @@ struct StepAttention {
     std::int64_t num_blocks;
     float scale;
     float soft_cap;
-
-    const AttentionRows& rows() const {
-        return decode ? static_cast<const AttentionRows&>(*decode) : *prefill;
-    }
-    std::int64_t decode_tokens() const { return decode ? decode->num_tokens : 0; }
 };
 
 // Of each layer: `run_pre`, append, attention, `run_post`.
 //
 // residual: [tokens, hidden], changed in place.
 // Throws std::invalid_argument, before anything is written, for slots or blocks that do not exist.
-void run_layers(const Workers& workers, std::span<const LayerWeights> layers,
-                const Rotation& rotation, const StepAttention& attention, std::int64_t tokens,
-                float* residual);
+void run_layers(const Workers& workers, std::span<const StackLayer> layers,
+                std::span<const Rotation> rotations, const StepAttention& attention,
+                std::int64_t tokens, float* residual);
 
 // What `run_layers` takes beside its arguments while it runs, per token.
 std::int64_t layer_scratch_bytes(const LayerWeights& layer);

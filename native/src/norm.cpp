@@ -33,12 +33,31 @@ float mean_of(const float* x, int size) {
     return total / static_cast<float>(size);
 }
 
+struct Moments {
+    float mean;   // 0 of a root-mean-square norm
+    float scale;  // 1 / deviation
+};
+
+Moments moments_of(const Norm& norm, const float* x) {
+    const float mean = norm.bias ? mean_of(x, norm.size) : 0.0f;
+    const float square = sum_squares(x, norm.size, mean) / static_cast<float>(norm.size);
+    return {mean, 1.0f / std::sqrt(square + norm.epsilon)};
+}
+
+void add_normalized(const Norm& norm, const float* x, float* y) {
+    const auto [mean, scale] = moments_of(norm, x);
+    if (!norm.bias) {
+        for (int i = 0; i < norm.size; ++i) y[i] += x[i] * scale * norm.weight[i];
+        return;
+    }
+    for (int i = 0; i < norm.size; ++i)
+        y[i] += (x[i] - mean) * scale * norm.weight[i] + norm.bias[i];
+}
+
 }  // namespace
 
 void normalize(const Norm& norm, const float* x, float* y) {
-    const float mean = norm.bias ? mean_of(x, norm.size) : 0.0f;
-    const float square = sum_squares(x, norm.size, mean) / static_cast<float>(norm.size);
-    const float scale = 1.0f / std::sqrt(square + norm.epsilon);
+    const auto [mean, scale] = moments_of(norm, x);
     if (!norm.bias) {
         for (int i = 0; i < norm.size; ++i) y[i] = x[i] * scale * norm.weight[i];
         return;
@@ -47,13 +66,20 @@ void normalize(const Norm& norm, const float* x, float* y) {
         y[i] = (x[i] - mean) * scale * norm.weight[i] + norm.bias[i];
 }
 
-NormJob::NormJob(const Norm& norm, const float* x, float* y, std::int64_t rows, int num_threads)
-    : Job(count_parts(rows, norm.size, num_threads)), norm_(norm), x_(x), y_(y), rows_(rows) {}
+NormJob::NormJob(const Norm& norm, const float* x, float* y, std::int64_t rows, int num_threads,
+                 NormEnd end)
+    : Job(count_parts(rows, norm.size, num_threads)),
+      norm_(norm),
+      x_(x),
+      y_(y),
+      rows_(rows),
+      end_(end) {}
 
 void NormJob::run_part(int part) {
+    const auto apply = end_ == NormEnd::kAdd ? &add_normalized : &normalize;
     const Run run = run_of(rows_, part, num_parts());
     for (std::int64_t row = run.begin; row < run.end; ++row)
-        normalize(norm_, x_ + row * norm_.size, y_ + row * norm_.size);
+        apply(norm_, x_ + row * norm_.size, y_ + row * norm_.size);
 }
 
 }  // namespace tandem

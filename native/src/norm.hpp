@@ -18,10 +18,16 @@ struct Norm {
 // `x` and `y` may be the same memory.
 void normalize(const Norm& norm, const float* x, float* y);
 
+enum class NormEnd : std::uint8_t {
+    kStore,
+    kAdd,  // y += norm(x); y is other memory than x
+};
+
 class NormJob final : public Job {
   public:
     // x, y: [rows, norm.size], contiguous; must outlive the job.
-    NormJob(const Norm& norm, const float* x, float* y, std::int64_t rows, int num_threads);
+    NormJob(const Norm& norm, const float* x, float* y, std::int64_t rows, int num_threads,
+            NormEnd end = NormEnd::kStore);
 
   private:
     void run_part(int part) override;
@@ -30,6 +36,7 @@ class NormJob final : public Job {
     const float* x_;
     float* y_;
     std::int64_t rows_;
+    NormEnd end_;
 };
 
 }  // namespace tandem

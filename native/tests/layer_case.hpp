@@ -93,6 +93,7 @@ struct Case {
     bool rotates = draw(random, 0, 1) == 1;
     bool head_norms = draw(random, 0, 1) == 1;
     bool layer_norm = draw(random, 0, 1) == 1;
+    bool post_norms = draw(random, 0, 1) == 1;
 };
 
 // Weights of a case, and the layer over them.
@@ -100,6 +101,7 @@ struct Layer {
     const Case& c;
     HeadShape heads;
     Array norm, norm_bias, mlp_norm, mlp_norm_bias, query_norm, key_norm;
+    Array post_attention_norm, post_mlp_norm;
     Matrix qkv, output, up, down;
 
     explicit Layer(const Case& c_)
@@ -111,6 +113,8 @@ struct Layer {
           mlp_norm_bias(c.random, c.hidden),
           query_norm(c.random, heads.head_dim, 0.1, 1.0),
           key_norm(c.random, heads.head_dim, 0.1, 1.0),
+          post_attention_norm(c.random, c.hidden, 0.1, 1.0),
+          post_mlp_norm(c.random, c.hidden, 0.1, 1.0),
           qkv(c.random, static_cast<int>(heads.token_elements()), c.hidden),
           output(c.random, c.hidden, heads.heads * heads.head_dim),
           up(c.random, c.gated ? 2 * c.inner : c.inner, c.hidden),
@@ -119,6 +123,10 @@ struct Layer {
     Norm norm_of(const Array& weight, const Array& bias) const {
         return {weight.get(), c.layer_norm ? bias.get() : nullptr, float(kEpsilon), c.hidden};
     }
+    // Has the bias of the norm before the branch.
+    Norm post_norm_of(const Array& weight, const Array& bias) const {
+        return c.post_norms ? norm_of(weight, bias) : Norm{};
+    }
     LayerWeights weights() const {
         return {.attention_norm = norm_of(norm, norm_bias),
                 .qkv = qkv.weight(),
@@ -126,9 +134,11 @@ struct Layer {
                 .query_norm = c.head_norms ? query_norm.get() : nullptr,
                 .key_norm = c.head_norms ? key_norm.get() : nullptr,
                 .output = output.weight(),
+                .post_attention_norm = post_norm_of(post_attention_norm, norm_bias),
                 .mlp_norm = norm_of(mlp_norm, mlp_norm_bias),
                 .up = up.weight(),
                 .down = down.weight(),
+                .post_mlp_norm = post_norm_of(post_mlp_norm, mlp_norm_bias),
                 .activation = Activation::kSilu,
                 .gated = c.gated};
     }

@@ -2,6 +2,7 @@
 // sanitizers.
 #include "layer_stack.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <stdexcept>
@@ -16,6 +17,7 @@ using namespace tandem;
 using namespace tandem::test;
 
 constexpr float kScale = 0.5f;
+constexpr float kSoftCap = 1.5f;
 constexpr int kBlockSize = 16;
 
 // Sequences from nothing, a block each: some of at most eight tokens, then some longer ones.
@@ -40,7 +42,7 @@ struct Step {
 
     template <class Plan>
     std::shared_ptr<const Plan> plan(const HeadShape& heads, std::size_t begin, std::size_t end,
-                                     int threads) const {
+                                     int threads, int window) const {
         if (begin == end) return nullptr;
         std::vector<std::int32_t> start{0}, positions, table;
         for (std::size_t row = begin; row < end; ++row) {
@@ -49,12 +51,16 @@ struct Step {
             table.push_back(static_cast<std::int32_t>(row));
         }
         const AttentionShape shape{heads.heads, heads.kv_heads, kBlockSize, heads.head_dim};
-        const AttentionArrays arrays{start, positions, table, {}, {}, false, 0};
+        const AttentionArrays arrays{start, positions, table, {}, {}, false, window};
         return std::make_shared<Plan>(shape, arrays, threads);
+    }
+    StepPlans plans(const HeadShape& heads, int threads, int window) const {
+        return {plan<AttentionPlan>(heads, 0, num_short, threads, window),
+                plan<PrefillPlan>(heads, num_short, lengths.size(), threads, window)};
     }
 };
 
-// Causal attention of one token's head to its sequence's keys.
+// Attention of one token's head to the keys from `first` on.
 void attend(const HeadShape& heads, const float* qkv, int token, int head, int first, float* out) {
     const std::size_t width = std::size_t(heads.token_elements()), dim = heads.head_dim;
     const int group = heads.heads / heads.kv_heads;
@@ -67,6 +73,7 @@ void attend(const HeadShape& heads, const float* qkv, int token, int head, int f
         const float* row = qkv + other * width;
         double score = 0;
         for (std::size_t i = 0; i < dim; ++i) score += kScale * double(query[i]) * row[key + i];
+        score = kSoftCap * std::tanh(score / kSoftCap);
         total += std::exp(score);
         for (std::size_t i = 0; i < dim; ++i) sum[i] += std::exp(score) * row[value + i];
     }
@@ -74,15 +81,18 @@ void attend(const HeadShape& heads, const float* qkv, int token, int head, int f
 }
 
 void run_plainly(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
-                 const Step& step, float* residual) {
+                 int window, const Step& step, float* residual) {
     const HeadShape& heads = layer.heads;
     std::vector<float> qkv(step.tokens * heads.token_elements());
     std::vector<float> out(step.tokens * heads.heads * heads.head_dim);
     run_pre(workers, layer, rotation, step.tokens, residual, qkv.data());
-    for (int token = 0; token < step.tokens; ++token)
+    for (int token = 0; token < step.tokens; ++token) {
+        const int first =
+            window ? std::max(step.first[token], token + 1 - window) : step.first[token];
         for (int head = 0; head < heads.heads; ++head)
-            attend(heads, qkv.data(), token, head, step.first[token],
+            attend(heads, qkv.data(), token, head, first,
                    out.data() + (std::size_t(token) * heads.heads + head) * heads.head_dim);
+    }
     run_post(workers, layer, step.tokens, out.data(), residual);
 }
 
@@ -91,47 +101,48 @@ void run_stack(Random& random, Pool& pool, Isa isa) {
     Case c{.random = random};
     c.tokens = static_cast<int>(step.tokens);
     std::vector<std::unique_ptr<Layer>> layers;
-    std::vector<LayerWeights> weights;
+    std::vector<StackLayer> stack;
     for (int i = draw(random, 1, 3); i > 0; --i) {
         layers.push_back(std::make_unique<Layer>(c));
-        weights.push_back(layers.back()->weights());
+        stack.push_back({layers.back()->weights(), draw(random, 0, 1), draw(random, 0, 1)});
     }
-    const HeadShape& heads = weights[0].heads;
+    const HeadShape& heads = stack[0].weights.heads;
     const std::size_t angles = std::size_t(step.tokens) * heads.head_dim;
-    const Array cos(random, angles), sin(random, angles);
+    const Array cos[] = {{random, angles}, {random, angles}};
+    const Array sin[] = {{random, angles}, {random, angles}};
     const Array residual(random, std::size_t(step.tokens) * c.hidden);
-    const Rotation rotation = c.rotates ? Rotation{cos.get(), sin.get()} : Rotation{};
+    std::vector<Rotation> rotations(2);
+    for (int i = 0; c.rotates && i < 2; ++i) rotations[i] = {cos[i].get(), sin[i].get()};
+    const int windows[] = {0, draw(random, 1, kBlockSize)};
     const Workers workers{pool, isa};
     const std::size_t layer_floats =
         step.lengths.size() * 2 * heads.kv_heads * kBlockSize * heads.head_dim;
     const std::unique_ptr<float[]> pages(new float[layers.size() * layer_floats]());
-    StepAttention attention{
-        .decode = step.plan<AttentionPlan>(heads, 0, step.num_short, pool.num_threads()),
-        .prefill =
-            step.plan<PrefillPlan>(heads, step.num_short, step.lengths.size(), pool.num_threads()),
-        .slots = step.slots,
-        .pages = pages.get(),
-        .layer_bytes = static_cast<std::int64_t>(layer_floats * sizeof(float)),
-        .page_type = DType::kFloat32,
-        .num_blocks = static_cast<std::int64_t>(step.lengths.size()),
-        .scale = kScale,
-        .soft_cap = 0.0f};
+    StepAttention attention{.plans = {step.plans(heads, pool.num_threads(), windows[0]),
+                                      step.plans(heads, pool.num_threads(), windows[1])},
+                            .slots = step.slots,
+                            .pages = pages.get(),
+                            .layer_bytes = static_cast<std::int64_t>(layer_floats * sizeof(float)),
+                            .page_type = DType::kFloat32,
+                            .num_blocks = static_cast<std::int64_t>(step.lengths.size()),
+                            .scale = kScale,
+                            .soft_cap = kSoftCap};
 
     std::vector<float> expected(residual.get(), residual.get() + step.tokens * c.hidden);
     StepAttention refused = attention;
     refused.num_blocks -= 1;  // the last row's block, and its slots
     bool threw = false;
     try {
-        run_layers(workers, weights, rotation, refused, step.tokens, residual.get());
+        run_layers(workers, stack, rotations, refused, step.tokens, residual.get());
     } catch (const std::invalid_argument&) {
         threw = true;
     }
     CHECK(threw);
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(residual.get()[i] == expected[i]);
 
-    run_layers(workers, weights, rotation, attention, step.tokens, residual.get());
-    for (const LayerWeights& layer : weights)
-        run_plainly(workers, layer, rotation, step, expected.data());
+    run_layers(workers, stack, rotations, attention, step.tokens, residual.get());
+    for (const auto& [layer, plans, rotation] : stack)
+        run_plainly(workers, layer, rotations[rotation], windows[plans], step, expected.data());
     check_close({residual.get(), expected.size()}, Vector(expected.begin(), expected.end()));
 }
 

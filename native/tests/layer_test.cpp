@@ -35,15 +35,18 @@ double silu(double x) { return x / (1 + std::exp(-x)); }
 Vector expected_output(const Layer& layer, std::span<const double> residual,
                        std::span<const double> attention) {
     Vector x(residual.begin(), residual.end());
-    const Vector added = layer.output.times(attention);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] += added[i];
+    const auto add = [&](Vector added, const Array& weight, const Array& bias) {
+        if (layer.c.post_norms)
+            added = normalized(added, weight, layer.c.layer_norm ? &bias : nullptr);
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] += added[i];
+    };
+    add(layer.output.times(attention), layer.post_attention_norm, layer.norm_bias);
     const Vector both = layer.up.times(
         normalized(x, layer.mlp_norm, layer.c.layer_norm ? &layer.mlp_norm_bias : nullptr));
     Vector inner(std::size_t(layer.c.inner));
     for (std::size_t i = 0; i < inner.size(); ++i)
         inner[i] = silu(both[i]) * (layer.c.gated ? both[inner.size() + i] : 1.0);
-    const Vector last = layer.down.times(inner);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] += last[i];
+    add(layer.down.times(inner), layer.post_mlp_norm, layer.mlp_norm_bias);
     return x;
 }
 

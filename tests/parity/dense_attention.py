@@ -12,14 +12,18 @@ from tandem.spec.operations import Stage
 RunLayerPart = Callable[[Model, Stage, int, LayerState], None]
 
 
-def causal_attention(model: Model, state: LayerState) -> Tensor:
-    """Attention of a sequence to itself: [T, heads, head_dim]."""
+def causal_attention(model: Model, state: LayerState, layer: int) -> Tensor:
+    """Attention of a sequence to itself in one layer: [T, heads, head_dim]."""
     buffers = state.buffers()
     group = model.spec.num_heads // model.spec.num_kv_heads
     k, v = (buffers[name].repeat_interleave(group, 1) for name in ("k", "v"))
     scores = torch.einsum("qhd,khd->hqk", buffers["q"], k) * model.spec.attention_scale
-    later = state.positions[None, :] > state.positions[:, None]
-    weights = scores.masked_fill(later, float("-inf")).softmax(-1)
+    cap, window = model.spec.attention_soft_cap, model.spec.layer_windows[layer]
+    if cap:
+        scores = cap * torch.tanh(scores / cap)
+    age = state.positions[:, None] - state.positions[None, :]
+    unseen = (age < 0) | (age >= window) if window else age < 0
+    weights = scores.masked_fill(unseen, float("-inf")).softmax(-1)
     return torch.einsum("hqk,khd->qhd", weights, v)
 
 
@@ -30,6 +34,6 @@ def forward(model: Model, token_ids: Tensor, run: RunLayerPart | None = None) ->
     state = LayerState(positions, model.embed(token_ids, positions))
     for layer in range(model.spec.num_layers):
         execute(model, model.stages.pre, layer, state)
-        state.finish_attention(causal_attention(model, state))
+        state.finish_attention(causal_attention(model, state, layer))
         execute(model, model.stages.post, layer, state)
     return model.logits(state.residual)

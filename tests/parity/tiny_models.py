@@ -11,10 +11,15 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
     LlamaConfig,
+    MistralConfig,
     OPTConfig,
+    Phi3Config,
     PretrainedConfig,
     PreTrainedModel,
+    Qwen2Config,
     Qwen3Config,
 )
 
@@ -29,6 +34,22 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+
+LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.5}
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "original_max_position_embeddings": 32,
+}
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0 + 0.1 * i for i in range(8)],
+    "long_factor": [2.0 + i for i in range(8)],
+}
+WINDOW = 24  # shorter than the longer prompts, longer than a block of 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +80,29 @@ def rotary(
         "max_position_embeddings": MAX_POSITIONS,
         "bos_token_id": 1,
         "eos_token_id": 2,
+        "pad_token_id": None,
         "initializer_range": 0.2,
     }
     return lambda: kind(**(settings | options))
+
+
+def gemma(
+    kind: type[PretrainedConfig],
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    **options: Any,
+) -> Callable[[], PretrainedConfig]:
+    settings = {
+        "num_hidden_layers": 3,
+        "sliding_window": WINDOW,
+        "query_pre_attn_scalar": 20,
+        # Tied and scaled embeddings of few dimensions make a model that repeats its input.
+        "tie_word_embeddings": False,
+        "pad_token_id": None,
+    }
+    return rotary(kind, hidden, heads, kv_heads, head_dim, **(settings | options))
 
 
 def _opt(hidden: int, heads: int, **options: Any) -> Callable[[], PretrainedConfig]:
@@ -108,6 +149,104 @@ CASES: tuple[Case, ...] = (
             64, 2, 1, 64,
             num_hidden_layers=3,
             rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        ),
+    ),
+    Case("llama-linear-rope", rotary(LlamaConfig, 64, 4, 2, 16, rope_parameters=LINEAR_ROPE)),
+    Case("llama-dynamic-rope", rotary(LlamaConfig, 64, 4, 2, 16, rope_parameters=DYNAMIC_ROPE)),
+    Case("llama-yarn-rope", rotary(LlamaConfig, 64, 4, 2, 16, rope_parameters=YARN_ROPE)),
+    Case(
+        "qwen3-yarn-mscale-window",
+        rotary(
+            Qwen3Config,
+            64, 4, 2, 32,
+            num_hidden_layers=3,
+            rope_parameters=YARN_ROPE | {"mscale": 1.2, "mscale_all_dim": 0.7, "truncate": False},
+            use_sliding_window=True,
+            sliding_window=WINDOW,
+            max_window_layers=1,
+        ),
+    ),
+    Case("mistral-window", rotary(MistralConfig, 64, 4, 2, 16, sliding_window=WINDOW)),
+    Case("mistral-no-window", rotary(MistralConfig, 48, 6, 2, 12, sliding_window=None)),
+    Case("mistral-window-2-gqa4", rotary(MistralConfig, 64, 4, 1, 32, sliding_window=2)),
+    Case("qwen2-bias", rotary(Qwen2Config, 64, 4, 2, 16)),
+    Case("qwen2-tied-gqa7", rotary(Qwen2Config, 56, 7, 1, 8, tie_word_embeddings=True)),
+    Case(
+        "qwen2-window-from-layer-1",
+        rotary(
+            Qwen2Config,
+            64, 4, 2, 16,
+            num_hidden_layers=3,
+            use_sliding_window=True,
+            sliding_window=WINDOW,
+            max_window_layers=1,
+        ),
+    ),
+    Case("phi3-window", rotary(Phi3Config, 64, 4, 2, 16, sliding_window=WINDOW)),
+    Case("phi3-mha-dim24", rotary(Phi3Config, 48, 2, 2, 24)),
+    Case(
+        "phi3-longrope",
+        rotary(
+            Phi3Config,
+            64, 4, 2, 16,
+            rope_parameters=LONG_ROPE,
+            original_max_position_embeddings=192,
+        ),
+    ),
+    Case("gemma2-window", gemma(Gemma2Config, 64, 4, 2, 16)),
+    Case(
+        "gemma2-caps-bias-dim24",
+        gemma(
+            Gemma2Config,
+            48, 8, 2, 24,
+            attn_logit_softcapping=2.0,
+            final_logit_softcapping=5.0,
+            attention_bias=True,
+        ),
+    ),
+    Case(
+        "gemma2-no-caps",
+        gemma(
+            Gemma2Config,
+            64, 4, 1, 32,
+            attn_logit_softcapping=None,
+            final_logit_softcapping=None,
+            layer_types=["full_attention"] * 3,
+        ),
+    ),
+    Case(
+        "gemma2-tied",
+        gemma(
+            Gemma2Config,
+            64, 4, 2, 16,
+            num_hidden_layers=8,
+            tie_word_embeddings=True,
+            initializer_range=0.06,
+            query_pre_attn_scalar=1,
+        ),
+    ),
+    Case("gemma3-window", gemma(Gemma3TextConfig, 64, 4, 2, 16, num_hidden_layers=7)),
+    Case(
+        "gemma3-tied-gqa7",
+        gemma(
+            Gemma3TextConfig,
+            56, 7, 1, 8,
+            num_hidden_layers=8,
+            tie_word_embeddings=True,
+            initializer_range=0.06,
+        ),
+    ),
+    Case(
+        "gemma3-linear-rope",
+        gemma(
+            Gemma3TextConfig,
+            64, 4, 1, 32,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            rope_parameters={
+                "full_attention": LINEAR_ROPE,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            },
+            final_logit_softcapping=10.0,
         ),
     ),
     Case("opt-tied", _opt(64, 4)),

@@ -1,5 +1,7 @@
 """However KV is divided over two tiers, merged attention is the attention over all of it."""
 
+from typing import Any
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,18 +42,20 @@ def test_split_and_merged_equals_whole_equals_exact(
     case: AttentionCase, data: st.DataObject
 ) -> None:
     garbage = data.draw(st.sampled_from([float("nan"), 1e30, -6e4]))
+    window = data.draw(st.sampled_from([0, 1, 7, 16, 70]))
+    rule: dict[str, Any] = {"window": window, "soft_cap": data.draw(st.sampled_from([0.0, 2.0]))}
     blocks = [list(range(-(-r.context // case.shape.block_size))) for r in case.rows]
     near = [[b for b in row if data.draw(st.booleans())] for row in blocks]
     far = [[b for b in row if b not in kept] for row, kept in zip(blocks, near, strict=True)]
-    whole, _ = tier_attention(case, garbage=garbage)
+    whole, _ = tier_attention(case, garbage=garbage, **rule)
     merged = _nothing(case)
     for held in (near, far):
         if any(held):
-            part, tokens = tier_attention(case, held, garbage=garbage)
+            part, tokens = tier_attention(case, held, garbage=garbage, **rule)
             where = torch.from_numpy(tokens)
             out, lse = merge_states(merged.out[where], merged.lse[where], part.out, part.lse)
             merged.out[where], merged.lse[where] = out, lse
-    exact = exact_attention(case)
+    exact = exact_attention(case, **rule)
     for result in (whole, merged):
         torch.testing.assert_close(
             tuple(result), tuple(exact), rtol=1e-5, atol=1e-5, check_dtype=False

@@ -141,7 +141,8 @@ def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -
     host_only = setup.executor == "host"
     kernels = choose_kernels(model.spec, page, CPU, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
-    contexts = ContextCache(CPU, kernels, StagingShape.of(model.spec, model.dtype))
+    staging = StagingShape.of(model.spec, model.dtype)
+    contexts = ContextCache(CPU, kernels, model.spec.layer_windows, staging)
     return Machine(CPU, runner, kv, buffers, arena, slots, contexts)
 
 

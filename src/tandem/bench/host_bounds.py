@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import head_parameters, kv_bytes_per_token, layer_parameters
+from tandem.spec.parameters import head_parameters, layer_parameters, seen_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,26 @@ def decode_bound(
         context: mean tokens before the one computed.
     """
     weights = spec.num_layers * layer_parameters(spec) + head_parameters(spec)
-    read = weights * dtype.size_bytes + batch * context * kv_bytes_per_token(spec, dtype)
-    flops = batch * (2 * weights + _attention_flops(spec, context))
+    keys = seen_keys(spec, context)
+    read = (weights + batch * keys * 2 * spec.kv_size) * dtype.size_bytes
+    flops = batch * (2 * weights + _attention_flops(spec, keys))
     return batch / max(read / limits.read_bytes_per_s, flops / limits.fp32_flops_per_s)
 
 
 def prefill_bound(spec: ModelSpec, dtype: DType, limits: HostLimits, prompt: int) -> float:
     """Prompt tokens/s of one prompt; the output head is computed for its last token only."""
     layers, head = spec.num_layers * layer_parameters(spec), head_parameters(spec)
-    flops = prompt * (2 * layers + _attention_flops(spec, prompt / 2)) + 2 * head
+    flops = prompt * (2 * layers + _attention_flops(spec, _mean_keys(spec, prompt))) + 2 * head
     read = (layers + head) * dtype.size_bytes
     return prompt / max(read / limits.read_bytes_per_s, flops / limits.fp32_flops_per_s)
 
 
-def _attention_flops(spec: ModelSpec, context: float) -> float:
-    """Of one query token over `context` keys, all layers."""
-    return 4 * spec.num_layers * spec.num_heads * spec.head_dim * context
+def _mean_keys(spec: ModelSpec, prompt: int) -> float:
+    """Keys that a token of a prompt sees in the mean, summed over all layers."""
+    windows = (min(prompt, window or prompt) for window in spec.layer_windows)
+    return sum(window - window * window / (2 * prompt) for window in windows)
+
+
+def _attention_flops(spec: ModelSpec, keys: float) -> float:
+    """Of one query token over `keys` keys of all layers together."""
+    return 4 * spec.num_heads * spec.head_dim * keys

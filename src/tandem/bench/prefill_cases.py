@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tandem.bench.kernel_cases import BLOCK_SIZE, HeadShape
 from tandem.bench.kernel_variants import timed
-from tandem.kernels.dense import dense_attention
+from tandem.kernels.dense import ScoreRule, dense_attention
 from tandem.kernels.native_attention import NativeBatch, paged_attention
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.state import merge_states
@@ -121,11 +121,11 @@ def _attention(case: PrefillCase, inputs: Callable[[], tuple[Tensor, Tensor, Ten
 
 def _in_two(case: PrefillCase, query: Tensor) -> Tensor:
     """The prefix, which all tokens see wholly, and the tokens themselves; merged."""
-    scale, prefix = case.shape.scale, case.prompt.prefix
+    rule, prefix = ScoreRule(case.shape.scale), case.prompt.prefix
     q = query[0].float().unflatten(0, (case.shape.kv_heads, -1))  # a group shares its keys
     k, v = (t.float().transpose(0, 1) for t in (case.k, case.v))
-    before = dense_attention(q, k[:, :, :prefix], v[:, :, :prefix], scale)
-    own = dense_attention(q, k[:, :, prefix:], v[:, :, prefix:], scale, causal=True)
+    before = dense_attention(q, k[:, :, :prefix], v[:, :, :prefix], rule)
+    own = dense_attention(q, k[:, :, prefix:], v[:, :, prefix:], rule, causal=True)
     return merge_states(*before, *own)[0].permute(2, 0, 1, 3).flatten(1, 2)
 
 

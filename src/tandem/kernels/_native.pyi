@@ -175,9 +175,11 @@ class Layer:
         query_norm: Norm | None,
         key_norm: Norm | None,
         output: LinearWeight,
+        post_attention_norm: Norm | None,
         mlp_norm: Norm,
         up: LinearWeight,
         down: LinearWeight,
+        post_mlp_norm: Norm | None,
         activation: Activation,
         gated: bool,
     ) -> None: ...
@@ -193,7 +195,7 @@ class Layer:
     def post(self, pool: Pool, isa: str, attention: Tensor, residual: Tensor) -> None: ...
 
 class LayerStack:
-    def __init__(self, layers: list[Layer]) -> None: ...
+    def __init__(self, layers: list[Layer], plans: list[int], rotations: list[int]) -> None: ...
     @property
     def scratch_token_bytes(self) -> int: ...
     def run(
@@ -201,12 +203,10 @@ class LayerStack:
         pool: Pool,
         isa: str,
         residual: Tensor,
-        cos: Tensor | None,
-        sin: Tensor | None,
+        rotations: list[tuple[Tensor, Tensor]],
         pages: Tensor,
         slots: Tensor,
-        decode: AttentionPlan | None,
-        prefill: PrefillPlan | None,
+        plans: list[tuple[AttentionPlan | None, PrefillPlan | None]],
         scale: float,
         soft_cap: float = 0.0,
     ) -> None: ...

@@ -1,9 +1,10 @@
 """Decides once per step, on the host, how paged attention reads its keys; all layers share it.
 
 A row's blocks come in logical order, so the keys that a query sees are a prefix of the row's
-gathered keys: every mask is a count. Decode rows of similar length are gathered together (a
-`DecodeGroup`); other rows are cut into `Span`s of blocks and each span into `Piece`s that need no
-mask at all (every query sees every key, or plain causal).
+gathered keys: every mask is a count, or two where there is a window. Decode rows of similar length
+are gathered together (a `DecodeGroup`); other rows are cut into `Span`s of blocks and each span
+into `Piece`s that need no mask at all (every query sees every key, or plain causal), or, where
+there is a window, into `WindowSpan`s.
 
 Gathers are of `pages` viewed as `[num_blocks * 2 * kv_heads, block_size, head_dim]`, in an order
 that leaves each head's keys contiguous.
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tandem.kernels.attention_windows import WindowSpan, window_spans
 from tandem.kernels.pages import PageShape
+from tandem.kernels.seen_keys import SeenKeys, count_seen_keys, gather_index
 from tandem.plan.binding import IntArray, LongArray, TierAttention
 
 # Below the largest threshold from which glibc serves each allocation with fresh pages (32 MiB):
@@ -34,7 +37,8 @@ class DecodeGroup:
         piece: slots in the pieces that blocks are divided into; divides the block size.
         gather: int64 [2 * rows * kv_heads * pieces]; K of every row, then V.
         slots: slots read of every piece: all, or if there is one per row as many as needed.
-        num_keys: int64 [rows]; keys each row sees, at least 1.
+        num_keys: int64 [rows]; gathered keys up to the last that each row sees.
+        num_hidden: int64 [rows]; those of them before its window.
         unused: int64 [u]; slots of the gathered `[2 * rows * kv_heads * pieces * slots]` that the
             longest row uses and another does not: they may hold anything, so they are cleared.
     """
@@ -44,6 +48,7 @@ class DecodeGroup:
     gather: LongArray
     slots: int
     num_keys: LongArray
+    num_hidden: LongArray
     unused: LongArray
 
 
@@ -83,43 +88,49 @@ class AttentionPlan:
 
     Attributes:
         num_tokens: tokens of the batch.
-        covered: every token sees at least one key.
+        covered: every token's result is written at once; otherwise results begin at "saw no key".
+        windows: rows with several tokens, or very long, that see a window; merged into the result.
     """
 
     num_tokens: int
     covered: bool
     decode: tuple[DecodeGroup, ...]
     spans: tuple[Span, ...]
+    windows: tuple[WindowSpan, ...]
 
 
-def plan_attention(att: TierAttention, shape: PageShape) -> AttentionPlan:
-    """Groups, spans and pieces for one tier's part of a lane."""
-    visible = count_visible_keys(att, shape.block_size)
+def plan_attention(att: TierAttention, shape: PageShape, window: int = 0) -> AttentionPlan:
+    """Groups, spans and pieces for one tier's part of a lane.
+
+    Args:
+        window: positions that a token sees, its own included; 0: all before it.
+    """
+    seen = count_seen_keys(att, shape.block_size, window)
     block_bytes = shape.numel * 4
-    blocks = -(-visible[: att.num_decode] // shape.block_size)
+    blocks = _touched_blocks(seen.of(slice(0, att.num_decode)), shape.block_size)
     group_blocks = max(1, DECODE_GATHER_BYTES // block_bytes)
     decode = [
-        _decode_group(rows, att.block_table, visible, shape)
+        _decode_group(rows, att.block_table, seen, shape)
         for rows in _group_rows(blocks, group_blocks)
     ]
     long_rows = [int(r) for r in np.flatnonzero(blocks > group_blocks)]
     span_blocks = max(1, SPAN_GATHER_BYTES // block_bytes)
-    spans: list[Span] = []
+    spans, windows = list[Span](), list[WindowSpan]()
     for row in [*long_rows, *range(att.num_decode, len(att.block_table))]:
         tokens = slice(int(att.query_start[row]), int(att.query_start[row + 1]))
-        spans += _row_spans(tokens, visible[tokens], att.block_table[row], shape, span_blocks)
-    covered = bool((visible > 0).all())
-    return AttentionPlan(len(visible), covered, tuple(decode), tuple(spans))
+        of_row, table = seen.of(tokens), att.block_table[row]
+        if window:
+            windows += window_spans(tokens, of_row, table, shape, span_blocks)
+        else:
+            spans += _row_spans(tokens, of_row.end, table, shape, span_blocks)
+    covered = bool((seen.count > 0).all()) and not windows
+    return AttentionPlan(len(seen.end), covered, tuple(decode), tuple(spans), tuple(windows))
 
 
-def count_visible_keys(att: TierAttention, block_size: int) -> LongArray:
-    """Keys of this tier that each token sees: those at positions up to its own; int64 [t]."""
-    seen = att.positions.astype(np.int64) + 1
-    if att.block_index is None:
-        return seen
-    rows = np.repeat(np.arange(len(att.block_table)), np.diff(att.query_start))
-    first_key = att.block_index.astype(np.int64) * block_size  # [rows, max_blocks]
-    return np.clip(seen[:, None] - first_key[rows], 0, block_size).sum(1)
+def _touched_blocks(seen: SeenKeys, block_size: int) -> LongArray:
+    """Blocks from the first key that each token sees to the last; 0 if it sees none."""
+    touched = -(-seen.end // block_size) - seen.first // block_size
+    return np.where(seen.count > 0, touched, 0)
 
 
 def _group_rows(blocks: LongArray, limit: int) -> list[LongArray]:
@@ -139,22 +150,24 @@ def _group_rows(blocks: LongArray, limit: int) -> list[LongArray]:
 
 
 def _decode_group(
-    rows: LongArray, table: IntArray, visible: LongArray, shape: PageShape
+    rows: LongArray, table: IntArray, seen: SeenKeys, shape: PageShape
 ) -> DecodeGroup:
-    num_keys = visible[rows]
     piece = math.gcd(GATHER_SLOTS, shape.block_size)
     per_block = shape.block_size // piece
-    pieces = -(-num_keys // piece)
+    start = seen.first[rows] // piece
+    pieces = -(-seen.end[rows] // piece) - start
+    num_keys, num_hidden = seen.end[rows] - start * piece, seen.first[rows] - start * piece
     width = int(pieces.max())
     # Padding repeats the row's last piece: reading a block of another row would read bytes that
     # may be in flight.
-    block, part = np.divmod(np.minimum(np.arange(width), pieces[:, None] - 1), per_block)
+    within = start[:, None] + np.minimum(np.arange(width), pieces[:, None] - 1)
+    block, part = np.divmod(within, per_block)
     ids = np.take_along_axis(table[rows], block, 1)
     # [2, rows, kv_heads, width]
-    gather = _gather_index(ids, shape) * per_block + part[:, None, :]
+    gather = gather_index(ids, shape) * per_block + part[:, None, :]
     slots = piece if width > 1 else int(num_keys.max())
     unused = _unused_slots(num_keys, width * slots, shape)
-    return DecodeGroup(rows, piece, gather.reshape(-1), slots, num_keys, unused)
+    return DecodeGroup(rows, piece, gather.reshape(-1), slots, num_keys, num_hidden, unused)
 
 
 def _unused_slots(num_keys: LongArray, padded: int, shape: PageShape) -> LongArray:
@@ -162,13 +175,6 @@ def _unused_slots(num_keys: LongArray, padded: int, shape: PageShape) -> LongArr
     part = np.arange(2)[:, None, None]
     head = np.arange(shape.kv_heads)[:, None]
     return (((part * len(num_keys) + row) * shape.kv_heads + head) * padded + slot).reshape(-1)
-
-
-def _gather_index(ids: IntArray, shape: PageShape) -> LongArray:
-    """Block ids [rows, blocks] to places of their heads' keys, values: [2, rows, heads, blocks]."""
-    part = np.arange(2)[:, None, None, None]
-    head = np.arange(shape.kv_heads)[:, None]
-    return (ids.astype(np.int64)[:, None, :] * 2 + part) * shape.kv_heads + head
 
 
 def _row_spans(
@@ -181,7 +187,7 @@ def _row_spans(
         ids = table[first_block : min(first_block + span_blocks, used)]
         counts = np.clip(visible - first_block * shape.block_size, 0, len(ids) * shape.block_size)
         pieces = _pieces(counts, tokens.start, first=first_block == 0)
-        spans.append(Span(_gather_index(ids[None], shape).reshape(-1), tuple(pieces)))
+        spans.append(Span(gather_index(ids[None], shape).reshape(-1), tuple(pieces)))
     return spans
 
 

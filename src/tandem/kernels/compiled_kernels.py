@@ -47,17 +47,25 @@ class CompiledKernels:
     Args:
         heads: query heads.
         shape: of one layer's pages.
-        scale: of scores.
+        scale: of scores. soft_cap: what bounds them; 0: nothing.
 
     Attributes:
         pool: the threads.
     """
 
-    def __init__(self, pool: NativePool, heads: int, shape: PageShape, scale: float) -> None:
+    def __init__(
+        self,
+        pool: NativePool,
+        heads: int,
+        shape: PageShape,
+        scale: float,
+        soft_cap: float = 0.0,
+    ) -> None:
         self.pool = pool
         self._heads = heads
         self._shape = shape
         self._scale = scale
+        self._soft_cap = soft_cap
 
     @property
     def name(self) -> str:
@@ -65,18 +73,20 @@ class CompiledKernels:
         threads = self.pool.num_threads
         return f"{self.pool.isa} kernels on {threads} thread{'s' if threads > 1 else ''}"
 
-    def plan(self, attention: TierAttention) -> SplitBatch:
+    def plan(self, attention: TierAttention, window: int = 0) -> SplitBatch:
         """Rows up to the first that is too long for the decode kernel, and the rest."""
         short, rows = count_short_rows(attention), len(attention.block_table)
         return SplitBatch(
-            decode=self._plan_rows(attention, 0, short) if short else None,
-            prefill=self._plan_rows(attention, short, rows) if short < rows else None,
+            decode=self._plan_rows(attention, 0, short, window) if short else None,
+            prefill=self._plan_rows(attention, short, rows, window) if short < rows else None,
             num_tokens=int(attention.query_start[-1]),
         )
 
-    def _plan_rows(self, attention: TierAttention, first: int, last: int) -> NativeBatch:
+    def _plan_rows(
+        self, attention: TierAttention, first: int, last: int, window: int
+    ) -> NativeBatch:
         rows, threads = rows_of(attention, first, last), self.pool.num_threads
-        return NativeBatch.from_binding(rows, self._shape, self._heads, threads)
+        return NativeBatch.from_binding(rows, self._shape, self._heads, threads, window)
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
         """Decode rows, then prefill rows, each on all threads."""
@@ -102,7 +112,10 @@ class CompiledKernels:
                 continue
             tokens = slice(first, first + part.num_tokens)
             own = AttentionOutput(result.out[tokens], result.lse[tokens])
-            tasks.append(attention_task(own, self.pool, q[tokens], pages, part, self._scale))
+            scale, soft_cap = self._scale, self._soft_cap
+            tasks.append(
+                attention_task(own, self.pool, q[tokens], pages, part, scale, soft_cap=soft_cap)
+            )
             first = tokens.stop
         return tasks
 

@@ -1,5 +1,6 @@
 """Attention over contiguous keys and values in fp32, with its log-sum-exp."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -20,14 +21,23 @@ class AttentionOutput(NamedTuple):
     lse: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreRule:
+    """Scores of query-key products: times `scale`, then `cap * tanh(score / cap)`; 0: no cap."""
+
+    scale: float
+    soft_cap: float = 0.0
+
+
 def dense_attention(
     q: Tensor,  # [b, h, n, d] float32, last dimension contiguous
     k: Tensor,  # [b, h or 1, s, d] float32, s >= 1
     v: Tensor,  # [b, h or 1, s, d] float32
-    scale: float,
+    rule: ScoreRule,
     *,
     causal: bool = False,
-    mask: Tensor | None = None,  # [b, 1, 1, s] float32, added to scores; finite for some key
+    mask: Tensor
+    | None = None,  # [b or 1, 1, 1 or n, s] float32, added to scores; finite for some key
 ) -> AttentionOutput:
     """Softmax attention; query i of a causal call sees keys 0..i (then n == s, mask None).
 
@@ -36,19 +46,19 @@ def dense_attention(
     Returns:
         out [b, h, n, d], lse [b, h, n].
     """
-    if q.device.type == "cpu":
-        return _flash(q, k, v, scale, causal, mask)
-    return plain_attention(q, k, v, scale, causal=causal, mask=mask)
+    if q.device.type == "cpu" and not rule.soft_cap:
+        return _flash(q, k, v, rule.scale, causal, mask)
+    return plain_attention(q, k, v, rule, causal=causal, mask=mask)
 
 
 def plain_attention(
     q: Tensor,  # [b, h, n, d] float32
     k: Tensor,  # [b, h or 1, s, d] float32
     v: Tensor,  # [b, h or 1, s, d] float32
-    scale: float,
+    rule: ScoreRule,
     *,
     causal: bool = False,
-    mask: Tensor | None = None,  # [b, 1, 1, s] float32
+    mask: Tensor | None = None,  # [b or 1, 1, 1 or n, s] float32
     score_limit_bytes: int = SCORE_LIMIT_BYTES,
 ) -> AttentionOutput:
     """`dense_attention` in elementary operations for any device, some queries at a time."""
@@ -56,7 +66,15 @@ def plain_attention(
     step = max(1, score_limit_bytes // (b * h * k.shape[2] * 4))
     starts = range(0, n, step)
     parts = [
-        _plain(q[:, :, i : i + step], k, v, scale, i if causal else None, mask) for i in starts
+        _plain(
+            q[:, :, i : i + step],
+            k,
+            v,
+            rule,
+            i if causal else None,
+            mask if mask is None or mask.shape[2] == 1 else mask[:, :, i : i + step],
+        )
+        for i in starts
     ]
     if len(parts) == 1:
         return parts[0]
@@ -70,7 +88,7 @@ def _flash(
     if k.shape[1] != heads:  # grouped queries: a view with stride 0, which the kernel reads as such
         k, v = k.expand(-1, heads, -1, -1), v.expand(-1, heads, -1, -1)
     if mask is not None:
-        mask = mask.expand(-1, -1, q.shape[2], -1)
+        mask = mask.expand(q.shape[0], -1, q.shape[2], -1)
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         q, k, v, 0.0, causal, attn_mask=mask, scale=scale
     )
@@ -81,14 +99,16 @@ def _plain(
     q: Tensor,  # [b, h, n, d]
     k: Tensor,
     v: Tensor,
-    scale: float,
+    rule: ScoreRule,
     first: int | None,  # query i sees keys 0..first+i; None: all
     mask: Tensor | None,
 ) -> AttentionOutput:
     b, h, n, d = q.shape
     folded = k.shape[1] != h  # grouped queries share keys: make their heads rows of one product
-    rows = (q * scale).reshape(b, 1, h * n, d) if folded else q * scale
+    rows = (q * rule.scale).reshape(b, 1, h * n, d) if folded else q * rule.scale
     scores = torch.matmul(rows, k.transpose(-1, -2)).view(b, h, n, -1)
+    if rule.soft_cap:
+        scores = scores.div_(rule.soft_cap).tanh_().mul_(rule.soft_cap)
     if mask is not None:
         scores += mask
     if first is not None:

@@ -23,7 +23,8 @@ class PlannedAttention(Protocol):
 class TierKernels(Protocol):
     """Attention over one tier's pages, and writing to them.
 
-    What is planned once per step serves every layer. A plan goes with the kernels that made it.
+    What is planned once per step serves every layer of the same window. A plan goes with the
+    kernels that made it.
     """
 
     @property
@@ -31,8 +32,12 @@ class TierKernels(Protocol):
         """For people: what runs."""
         ...
 
-    def plan(self, attention: TierAttention) -> PlannedAttention:
-        """Decide how the keys are read; `attention.token_index` is None: queries are selected."""
+    def plan(self, attention: TierAttention, window: int = 0) -> PlannedAttention:
+        """Decide how the keys are read; `attention.token_index` is None: queries are selected.
+
+        Args:
+            window: of the layers that it is for: positions that a token sees; 0: all before it.
+        """
         ...
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
@@ -60,27 +65,30 @@ class ReferenceKernels:
     Args:
         device: where the tier's pages are.
         shape: of one layer's pages.
-        scale: of scores.
+        scale: of scores. soft_cap: what bounds them; 0: nothing.
     """
 
-    def __init__(self, device: torch.device, shape: PageShape, scale: float) -> None:
+    def __init__(
+        self, device: torch.device, shape: PageShape, scale: float, soft_cap: float = 0.0
+    ) -> None:
         self._device = device
         self._shape = shape
         self._scale = scale
+        self._soft_cap = soft_cap
 
     @property
     def name(self) -> str:
         """Torch, and where."""
         return f"torch on {self._device.type}"
 
-    def plan(self, attention: TierAttention) -> AttentionBatch:
+    def plan(self, attention: TierAttention, window: int = 0) -> AttentionBatch:
         """Groups and spans of gathered blocks."""
-        return AttentionBatch.from_binding(attention, self._device, self._shape)
+        return AttentionBatch.from_binding(attention, self._device, self._shape, window)
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
         """Gather, then dense attention."""
         assert isinstance(planned, AttentionBatch)
-        return paged_attention(q, pages, planned, self._scale)
+        return paged_attention(q, pages, planned, self._scale, soft_cap=self._soft_cap)
 
     def plan_append(self, slots: Tensor) -> Tensor:
         """Rows of float pages, computed once per step; slots of quantized ones."""

@@ -84,7 +84,10 @@ class StepMemory:
             kept = width if self._spec.qk_norm else self._spec.hidden_size
             return wide + kept * self._dtype.size_bytes
         if operation.kind in ("norm", "head_norm") and self._spec.norm == "rms":
-            return _FP32_BYTES * width * (3 if narrow else 2)
+            # a stored weight with an offset is applied in float32 to the end
+            arrays = (4 if self._spec.norm_offset else 3) if narrow else 2
+            adds = any(buffer.name == "residual" for buffer in operation.writes)
+            return (_FP32_BYTES * arrays + adds * self._dtype.size_bytes) * width
         return 0
 
     @property
@@ -96,7 +99,7 @@ class StepMemory:
     @property
     def rotation_token_bytes(self) -> int:
         """Cosines and sines of a position, made in the first layer and kept."""
-        return 2 * self._spec.head_dim * _FP32_BYTES if self._spec.rope is not None else 0
+        return len(self._spec.ropes) * 2 * self._spec.head_dim * _FP32_BYTES
 
     @property
     def qkv_token_bytes(self) -> int:

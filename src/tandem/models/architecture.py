@@ -6,6 +6,7 @@ from importlib import import_module
 
 from tandem.models.config_reader import ConfigReader
 from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import FUSED_MODULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,11 @@ class Architecture:
         layer_prefix: checkpoint prefix of a layer with `{layer}`, e.g. `model.layers.{layer}.`.
         layer_modules: canonical module name within a layer -> checkpoint's, e.g. `q` ->
             `self_attn.q_proj`.
+            A fused module (`qkv`) here means that checkpoints hold it whole.
         outer_modules: the same outside the layers (`embedding` -> `model.embed_tokens`).
+        section: key of config.json under which the text model's facts are; empty: not nested.
+        ignored: what names of tensors begin with that belong to something else than the text model.
+        features: keys of config.json that are refused elsewhere, and read by `read_spec` here.
     """
 
     name: str
@@ -28,6 +33,14 @@ class Architecture:
     layer_prefix: str
     layer_modules: Mapping[str, str]
     outer_modules: Mapping[str, str]
+    section: str = ""
+    ignored: tuple[str, ...] = ()
+    features: frozenset[str] = frozenset()
+
+    @property
+    def fused_modules(self) -> frozenset[str]:
+        """Modules that checkpoints hold whole, of those that lie fused in memory."""
+        return frozenset(FUSED_MODULES.keys() & self.layer_modules.keys())
 
     def layer_tensor(self, layer: int, name: str) -> str:
         """Checkpoint name of a layer's canonical weight such as `q.weight`."""
@@ -43,7 +56,13 @@ class Architecture:
 # Entry of `architectures` in config.json -> file in `models/architectures/`, imported when needed.
 REGISTRY: Mapping[str, str] = {
     "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "Phi3ForCausalLM": "phi3",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "Gemma3ForConditionalGeneration": "gemma3_multimodal",
     "OPTForCausalLM": "opt",
 }
 

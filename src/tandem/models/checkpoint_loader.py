@@ -39,6 +39,7 @@ def load_checkpoint(
         ModelError: tensors missing, unexpected, misshapen, not representable, or a damaged file.
     """
     stored = _with_prefix(checkpoint, architecture.prefix)
+    stored = {n: t for n, t in stored.items() if not n.startswith(architecture.ignored)}
     targets = checkpoint_tensors(weights, architecture)
     head = architecture.outer_tensor("head.weight")
     embedding = architecture.outer_tensor("embedding.weight")
@@ -59,7 +60,7 @@ def checkpoint_tensors(weights: Weights, architecture: Architecture) -> dict[str
         architecture.outer_tensor(p.name)
         if p.layer is None
         else architecture.layer_tensor(p.layer, p.name): p.tensor
-        for p in weights.parameters()
+        for p in weights.parameters(architecture.fused_modules)
     }
 
 

@@ -8,13 +8,14 @@ from tandem.models.config_reader import ConfigReader, read_json_object
 from tandem.spec.errors import ModelError
 from tandem.spec.model import ModelSpec
 
-# Features that would change the result; any model that asks for one is refused.
+# Features that would change the result, refused unless the architecture has them.
 _REFUSED = {
     "quantization_config": "quantized checkpoints are not supported; use the unquantized model",
     "num_local_experts": "mixture-of-experts models are not supported; use a dense model",
     "num_experts": "mixture-of-experts models are not supported; use a dense model",
-    "attn_logit_softcapping": "soft-capped attention is not supported; use another model",
-    "final_logit_softcapping": "soft-capped logits are not supported; use another model",
+    "attn_logit_softcapping": "this architecture has no such cap; remove it from config.json",
+    "final_logit_softcapping": "this architecture has no such cap; remove it from config.json",
+    "use_bidirectional_attention": "only causal attention is supported; use another model",
     "is_encoder_decoder": "encoder-decoder models are not supported; use a decoder-only model",
 }
 
@@ -29,11 +30,15 @@ def read_model_spec(directory: Path) -> ModelSpec:
             or feature.
     """
     config = read_config(directory)
-    for key, reason in _REFUSED.items():
-        if config.get(key):
-            raise config.error(f"'{key}' is set: {reason}")
-    spec = find_architecture(config).read_spec(config)
+    architecture = find_architecture(config)
     eos = config.token_ids("eos_token_id")
+    if architecture.section:
+        config = config.section(architecture.section).with_defaults(config.values)
+        eos += config.token_ids("eos_token_id")
+    for key, reason in _REFUSED.items():
+        if config.get(key) and key not in architecture.features:
+            raise config.error(f"'{key}' is set: {reason}")
+    spec = architecture.read_spec(config)
     generation = directory / "generation_config.json"
     if generation.is_file():
         eos += read_json_object(generation).token_ids("eos_token_id")

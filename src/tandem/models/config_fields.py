@@ -1,10 +1,9 @@
-"""Readings of `config.json` that architectures share: dtype, activation, heads, rotation."""
+"""Readings of `config.json` that architectures share: dtype, activation, heads."""
 
 from typing import Any, Literal, cast
 
 from tandem.models.config_reader import ConfigReader
 from tandem.spec.dtype import DType
-from tandem.spec.model import RopeSpec
 
 Activation = Literal["silu", "relu", "gelu", "gelu_tanh"]
 _ACTIVATIONS: dict[str, Activation] = {
@@ -63,42 +62,6 @@ def read_heads(config: ConfigReader, default_head_dim: int | None = None) -> tup
             raise config.error(f"hidden_size {hidden} is no multiple of {heads} attention heads")
         return heads, kv_heads, hidden // heads
     return heads, kv_heads, config.count("head_dim", default_head_dim)
-
-
-def read_rope(config: ConfigReader, head_dim: int, max_positions: int) -> RopeSpec:
-    """Rotary embedding: `rope_parameters`, or formerly `rope_theta` with `rope_scaling`.
-
-    Raises:
-        ModelError: a kind other than default and llama3, partial rotation, an odd head dimension.
-    """
-    if head_dim % 2:
-        raise config.error(f"rotary embedding needs an even head_dim, not {head_dim}")
-    rope = config.section("rope_parameters")
-    if not rope.values:
-        rope = config.section("rope_scaling")
-    if any(isinstance(value, dict) for value in rope.values.values()):
-        raise config.error("rotary parameters per layer type are not supported; use another model")
-    for reader in (rope, config):
-        if reader.number("partial_rotary_factor", 1.0) != 1.0:
-            raise config.error(
-                "'partial_rotary_factor' below 1 is not supported; use another model"
-            )
-    theta = rope.number("rope_theta", config.number("rope_theta", 10000.0))
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind == "default":
-        return RopeSpec(theta=theta)
-    if kind != "llama3":
-        raise config.error(
-            f"rotary scaling '{kind}' is not supported; supported are: default, llama3"
-        )
-    return RopeSpec(
-        theta=theta,
-        kind="llama3",
-        factor=rope.number("factor"),
-        low_freq_factor=rope.number("low_freq_factor"),
-        high_freq_factor=rope.number("high_freq_factor"),
-        original_max_positions=rope.count("original_max_position_embeddings", max_positions),
-    )
 
 
 def refuse_unless(config: ConfigReader, key: str, expected: Any, default: Any) -> None:

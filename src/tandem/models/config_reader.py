@@ -1,6 +1,7 @@
 """Typed access to a parsed `config.json`; every error names the key and the file."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from tandem.spec.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class ConfigReader:
-    """A JSON object with checked look-ups. An absent key and a null value mean the same.
+    """A JSON object with checked look-ups.
+
+    An absent key and a null value mean the same, but for `with_defaults`.
 
     Attributes:
         path: the file it came from, for messages.
@@ -28,6 +31,10 @@ class ConfigReader:
     def get(self, key: str) -> Any:
         """The raw value, or None."""
         return self.values.get(key)
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigReader":
+        """The same with values for keys that are absent; those that are null stay so."""
+        return ConfigReader(self.path, {**defaults, **self.values})
 
     def section(self, key: str) -> "ConfigReader":
         """A nested object; empty if absent."""
@@ -50,6 +57,26 @@ class ConfigReader:
             raise self.error(f"'{key}' must be a positive integer, not {value!r}")
         return value
 
+    def index(self, key: str) -> int:
+        """A whole number from 0.
+
+        Raises:
+            ModelError: absent, or not such a number.
+        """
+        value = self.values.get(key)
+        return 0 if value == 0 and isinstance(value, int) else self.count(key)
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of positive numbers.
+
+        Raises:
+            ModelError: absent, or not such a list.
+        """
+        value = self.values.get(key)
+        if not isinstance(value, list):
+            raise self.error(f"'{key}' must be a list of numbers, not {value!r}")
+        return tuple(ConfigReader(self.path, {key: entry}).number(key) for entry in value)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number; `default` if absent.
 
@@ -60,7 +87,11 @@ class ConfigReader:
         value = default if value is None else value
         if value is None:
             raise self.error(f"'{key}' is missing; the file is not a complete model configuration")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value < math.inf
+        ):
             raise self.error(f"'{key}' must be a positive number, not {value!r}")
         return float(value)
 

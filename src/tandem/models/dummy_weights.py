@@ -38,7 +38,7 @@ def fill_dummy_weights(
 def _fill(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
     module, _, part = parameter.name.rpartition(".")
     if module.endswith("norm"):
-        parameter.tensor.fill_(1.0 if part == "weight" else 0.0)
+        parameter.tensor.fill_(1.0 - spec.norm_offset if part == "weight" else 0.0)
         return
     tile = _tile(_full_name(parameter), seed, parameter.tensor.numel())
     tile *= _deviation(module, part, parameter.tensor, spec)

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 
 import torch
 from torch import Tensor
+
+from tandem.models.rotary import Rotation
 
 
 @dataclass(slots=True)
@@ -17,12 +20,13 @@ class LayerState:
     Attributes:
         positions: [T] int; absolute positions.
         residual: [T, hidden].
-        x: [T, hidden]; output of the last norm.
+        x: [T, hidden]; output of a norm, or of a branch that is yet to be normed and added.
         q: [T, heads, head_dim]; k, v: [T, kv_heads, head_dim].
         attention: [T, heads, head_dim]; set by whoever executes the attention stage, here or
             through `finish_attention`.
         gate, up, mlp: [T, intermediate].
-        rotation: cos and signed sin of the positions, derived from them and kept between layers.
+        rotations: cos and signed sin of the positions by each of the model's rotary embeddings,
+            derived from them and kept between layers.
     """
 
     positions: Tensor
@@ -35,7 +39,7 @@ class LayerState:
     gate: Tensor | None = None
     up: Tensor | None = None
     mlp: Tensor | None = None
-    rotation: tuple[Tensor, Tensor] | None = None
+    rotations: tuple[Rotation, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -50,7 +54,7 @@ class LayerState:
         """
         live = (
             self.residual, self.x, self.q, self.k, self.v, self.attention,
-            self.gate, self.up, self.mlp, *(self.rotation or ()),
+            self.gate, self.up, self.mlp, *chain(*self.rotations),
         )  # fmt: skip
         size = self.positions.nbytes
         shared: set[int] = set()
@@ -95,10 +99,11 @@ class LayerState:
         for name in states[0].buffers():
             if name != "residual":
                 setattr(joined, name, torch.cat([getattr(state, name) for state in states]))
-        rotations = [state.rotation for state in states if state.rotation is not None]
-        if len(rotations) == len(states):
-            cos, sin = zip(*rotations, strict=True)
-            joined.rotation = (torch.cat(cos), torch.cat(sin))
+        if all(state.rotations for state in states):
+            joined.rotations = tuple(
+                (torch.cat([cos for cos, _ in same]), torch.cat([sin for _, sin in same]))
+                for same in zip(*(state.rotations for state in states), strict=True)
+            )
         return joined
 
     def split(self, sizes: Sequence[int]) -> "tuple[LayerState, ...]":
@@ -118,8 +123,7 @@ class LayerState:
         copy.positions, copy.residual = self.positions.clone(), self.residual.clone()
         for name, tensor in self.buffers().items():
             setattr(copy, name, tensor.clone())
-        if self.rotation is not None:
-            copy.rotation = (self.rotation[0].clone(), self.rotation[1].clone())
+        copy.rotations = tuple((cos.clone(), sin.clone()) for cos, sin in self.rotations)
         return copy
 
     def _narrow(self, start: int, size: int) -> "LayerState":
@@ -130,14 +134,14 @@ class LayerState:
         for name, tensor in self.buffers().items():
             if name != "residual":
                 setattr(part, name, tensor.narrow(0, start, size))
-        if self.rotation is not None:
-            cos, sin = self.rotation
-            part.rotation = (cos.narrow(0, start, size), sin.narrow(0, start, size))
+        part.rotations = tuple(
+            (cos.narrow(0, start, size), sin.narrow(0, start, size)) for cos, sin in self.rotations
+        )
         return part
 
 
 _BUFFERS = tuple(
-    field.name for field in fields(LayerState) if field.name not in ("positions", "rotation")
+    field.name for field in fields(LayerState) if field.name not in ("positions", "rotations")
 )
 
 

@@ -5,14 +5,14 @@ operations read, writes what they write, and drops what nothing after them needs
 complete at every cut.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from tandem.models.layer_state import LayerState, taken
 from tandem.models.linear import add_linear, linear
-from tandem.models.rotary import rotate, rotation_of
+from tandem.models.rotary import Rotary, Rotation, rotate, rotations_of
 from tandem.models.weight_layout import Affine, Modules
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, Stage
@@ -25,12 +25,14 @@ class LayerSteps:
 
     Args:
         spec: the model's facts.
-        frequencies: [head_dim / 2] float32 on the model's device, None without rotary embedding.
+        ropes: the model's rotary embeddings, on its device.
+        rope_index: which of them the layer has.
     """
 
-    def __init__(self, spec: ModelSpec, frequencies: Tensor | None) -> None:
+    def __init__(self, spec: ModelSpec, ropes: Sequence[Rotary], rope_index: int) -> None:
         self._spec = spec
-        self._frequencies = frequencies
+        self._ropes = ropes
+        self._rope_index = rope_index
         self._singles: Mapping[str, Step] = {
             "LN.0": self._attention_norm,
             "Q": self._q,
@@ -40,6 +42,7 @@ class LayerSteps:
             "KNorm": self._k_norm,
             "Rope": self._rope,
             "Output": self._output,
+            "LN.Output": self._post_attention_norm,
             "LN.1": self._mlp_norm,
             "FC.gate": self._gate,
             "FC.up": self._up,
@@ -47,6 +50,7 @@ class LayerSteps:
             "FC.down": self._down,
             "FC.0": self._fc0,
             "FC.1": self._fc1,
+            "LN.FC": self._post_mlp_norm,
         }
         self._fused: Mapping[tuple[str, ...], Step] = {
             ("Q", "K", "V", "Rope"): self._qkv_rotated,
@@ -80,6 +84,23 @@ class LayerSteps:
     def _mlp_norm(self, weights: Modules, state: LayerState) -> None:
         state.x = norm(self._spec, weights["mlp_norm"], state.residual)
 
+    def _post_attention_norm(self, weights: Modules, state: LayerState) -> None:
+        self._add_normed(weights["post_attention_norm"], state)
+
+    def _post_mlp_norm(self, weights: Modules, state: LayerState) -> None:
+        self._add_normed(weights["post_mlp_norm"], state)
+
+    def _add_normed(self, affine: Affine, state: LayerState) -> None:
+        state.residual.add_(norm(self._spec, affine, taken(state.x, "x")))
+        state.x = None
+
+    def _add_branch(self, affine: Affine, x: Tensor, state: LayerState) -> None:
+        """Add a product to the residual, or leave it to the norm that comes next."""
+        if self._spec.post_norms:
+            state.x = linear(affine, x)
+        else:
+            add_linear(affine, x, state.residual)
+
     def _qkv(self, weights: Modules, state: LayerState) -> None:
         spec, whole = self._spec, linear(weights["qkv"], taken(state.x, "x"))
         heads = whole.view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
@@ -112,10 +133,10 @@ class LayerSteps:
         return linear(affine, taken(state.x, "x")).unflatten(-1, (-1, self._spec.head_dim))
 
     def _q_norm(self, weights: Modules, state: LayerState) -> None:
-        state.q = _rms_norm(weights["q_norm"].weight, taken(state.q, "q"), self._spec.norm_eps)
+        state.q = rms_norm(self._spec, weights["q_norm"].weight, taken(state.q, "q"))
 
     def _k_norm(self, weights: Modules, state: LayerState) -> None:
-        state.k = _rms_norm(weights["k_norm"].weight, taken(state.k, "k"), self._spec.norm_eps)
+        state.k = rms_norm(self._spec, weights["k_norm"].weight, taken(state.k, "k"))
 
     def _rope(self, weights: Modules, state: LayerState) -> None:
         del weights
@@ -123,15 +144,14 @@ class LayerSteps:
         state.q = rotate(taken(state.q, "q"), rotation)
         state.k = rotate(taken(state.k, "k"), rotation)
 
-    def _rotation(self, state: LayerState) -> tuple[Tensor, Tensor]:
-        if state.rotation is None:
-            state.rotation = rotation_of(state.positions, taken(self._frequencies, "frequencies"))
-        return state.rotation
+    def _rotation(self, state: LayerState) -> Rotation:
+        if not state.rotations:
+            state.rotations = rotations_of(self._ropes, state.positions)
+        return state.rotations[self._rope_index]
 
     def _output(self, weights: Modules, state: LayerState) -> None:
-        add_linear(
-            weights["output"], taken(state.attention, "attention").flatten(1), state.residual
-        )
+        attention = taken(state.attention, "attention").flatten(1)
+        self._add_branch(weights["output"], attention, state)
         state.q = state.k = state.v = state.attention = None
 
     def _gate_up(self, weights: Modules, state: LayerState) -> None:
@@ -160,24 +180,30 @@ class LayerSteps:
         state.x = None
 
     def _down(self, weights: Modules, state: LayerState) -> None:
-        add_linear(weights["down"], taken(state.mlp, "mlp"), state.residual)
+        self._add_branch(weights["down"], taken(state.mlp, "mlp"), state)
         state.mlp = None
 
     def _fc1(self, weights: Modules, state: LayerState) -> None:
-        add_linear(weights["fc1"], taken(state.mlp, "mlp"), state.residual)
+        self._add_branch(weights["fc1"], taken(state.mlp, "mlp"), state)
         state.mlp = None
 
 
 def norm(spec: ModelSpec, affine: Affine, x: Tensor) -> Tensor:
     """The model's norm over the last dimension of `x` [T, hidden]."""
     if spec.norm == "rms":
-        return _rms_norm(affine.weight, x, spec.norm_eps)
+        return rms_norm(spec, affine.weight, x)
     affine = affine.to(x.dtype)
     return F.layer_norm(x, (x.shape[-1],), affine.weight, affine.bias, spec.norm_eps)
 
 
-def _rms_norm(weight: Tensor, x: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), eps)
+def rms_norm(spec: ModelSpec, weight: Tensor, x: Tensor) -> Tensor:
+    """Root-mean-square norm over the last dimension, by the stored `weight`."""
+    size = (x.shape[-1],)
+    if not spec.norm_offset:
+        return F.rms_norm(x, size, weight.to(x.dtype), spec.norm_eps)
+    # In float32 to the end: 1 + weight in 16 bits would round most of a small weight away.
+    shifted = weight.float() + spec.norm_offset
+    return F.rms_norm(x.float(), size, shifted, spec.norm_eps).to(x.dtype)
 
 
 def _activate(name: str, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tandem.models.layer_state import LayerState
 from tandem.models.layer_steps import LayerSteps, Step, norm
 from tandem.models.linear import linear
-from tandem.models.rotary import inverse_frequencies
+from tandem.models.rotary import Rotary
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, layer_operations
@@ -48,11 +48,9 @@ class Model:
         self.device: torch.device = embedding.device
         self.operations: tuple[Operation, ...] = layer_operations(spec)
         self.stages: DefaultStages = default_stages(self.operations)
-        frequencies = None
-        if spec.rope is not None:
-            frequencies = inverse_frequencies(spec.rope, spec.head_dim).to(self.device)
-        self._layer_steps = LayerSteps(spec, frequencies)
-        self._steps: dict[Stage, tuple[Step, ...]] = {}
+        ropes = [Rotary.of(rope, spec.head_dim, self.device) for rope in spec.ropes]
+        self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
+        self._steps: dict[tuple[Stage, int], tuple[Step, ...]] = {}
         self.native: NativeStages | None = native
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
@@ -63,6 +61,9 @@ class Model:
             positions: [T] int; used by learned position embeddings only.
         """
         hidden = F.embedding(token_ids, self.weights.outer["embedding"].weight).to(self.dtype)
+        if self.spec.embedding_scale != 1.0:
+            # rounded to the activations' type, as the reference does
+            hidden *= torch.tensor(self.spec.embedding_scale, dtype=self.dtype, device=self.device)
         if self.spec.position_offset is not None:
             learned = self.weights.outer["position_embedding"].weight
             hidden += F.embedding(positions.long() + self.spec.position_offset, learned)
@@ -86,9 +87,11 @@ class Model:
             self._run_steps(stage, layer, state)
 
     def _run_steps(self, stage: Stage, layer: int, state: LayerState) -> None:
-        steps = self._steps.get(stage)
+        key = (stage, self.spec.rope_index(layer))
+        steps = self._steps.get(key)
         if steps is None:
-            steps = self._steps[stage] = self._layer_steps.of(self.operations, stage)
+            steps = self._layer_steps[key[1]].of(self.operations, stage)
+            self._steps[key] = steps
         weights = self.weights.layers[layer]
         for step in steps:
             step(weights, state)
@@ -103,6 +106,9 @@ class Model:
             [n, vocab] float32.
         """
         if self.native is not None:
-            return self.native.logits(hidden)
-        normed = norm(self.spec, self.weights.outer["final_norm"], hidden)
-        return linear(self.weights.outer["head"], normed).float()
+            logits = self.native.logits(hidden)
+        else:
+            normed = norm(self.spec, self.weights.outer["final_norm"], hidden)
+            logits = linear(self.weights.outer["head"], normed).float()
+        cap = self.spec.logit_soft_cap
+        return logits.div_(cap).tanh_().mul_(cap) if cap else logits

@@ -3,6 +3,8 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
 from tandem.models.layer_state import LayerState, taken
-from tandem.models.rotary import inverse_frequencies, rotation_of
+from tandem.models.rotary import Rotary, Rotation, rotations_of
 from tandem.models.weight_layout import Affine, Modules
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
@@ -35,11 +37,14 @@ class NativeStages:
     def __init__(self, spec: ModelSpec, weights: Weights, pool: NativePool) -> None:
         self.pool = pool
         self._spec = spec
-        self._frequencies = None
-        if spec.rope is not None:
-            self._frequencies = inverse_frequencies(spec.rope, spec.head_dim)
+        self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
         self._layers = [_layer(spec, modules) for modules in weights.layers]
-        self._stack = _native.LayerStack(self._layers)
+        self._windows = sorted(set(spec.layer_windows))
+        self._stack = _native.LayerStack(
+            self._layers,
+            [self._windows.index(window) for window in spec.layer_windows],
+            [spec.rope_index(layer) for layer in range(spec.num_layers)],
+        )
         self._final_norm = _norm(spec, weights.outer["final_norm"])
         self._head = _linear(weights.outer["head"])
 
@@ -47,7 +52,7 @@ class NativeStages:
         """From the residual to q, k and v, normed and rotated: views of one product."""
         spec, tokens = self._spec, state.num_tokens
         product = torch.empty(tokens, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
-        cos, sin = self.rotation(state)
+        cos, sin = self.rotation(layer, state)
         self._layers[layer].pre(
             self.pool.handle, self.pool.isa, state.residual, cos, sin, product.flatten(1)
         )
@@ -72,30 +77,28 @@ class NativeStages:
         return self._stack.scratch_token_bytes
 
     def run_layers(
-        self, state: LayerState, pages: Tensor, slots: Tensor, batch: SplitBatch
+        self, state: LayerState, pages: Tensor, slots: Tensor, plans: Mapping[int, SplitBatch]
     ) -> None:
         """Of every layer `pre`, append, attention over one tier's pages, `post`; all in one call.
 
         Args:
             pages: of all layers, `[layers, ...]` before what the plans were made for.
             slots: int64 [T]; where the tokens' keys and values go.
-            batch: of all T tokens' attention.
+            plans: of all T tokens' attention, for each window that layers have.
 
         Raises:
             ValueError: slots, blocks or tokens that do not exist; nothing was written.
         """
-        cos, sin = self.rotation(state)
         self._stack.run(
             self.pool.handle,
             self.pool.isa,
             state.residual,
-            cos,
-            sin,
+            [(cos.squeeze(1), sin.squeeze(1)) for cos, sin in self._rotations(state)],
             pages,
             slots,
-            batch.decode_plan,
-            batch.prefill_plan,
+            [(plans[w].decode_plan, plans[w].prefill_plan) for w in self._windows],
             self._spec.attention_scale,
+            self._spec.attention_soft_cap,
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -104,17 +107,23 @@ class NativeStages:
         _native.normalize(self.pool.handle, self._final_norm, hidden, normed)
         return linear(self.pool, self._head, normed)
 
-    def rotation(self, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
+    def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
         """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
-        if self._frequencies is None:
+        rotations = self._rotations(state)
+        if not rotations:
             return None, None
-        if state.rotation is None:
-            state.rotation = rotation_of(state.positions, self._frequencies)
-        cos, sin = state.rotation
+        cos, sin = rotations[self._spec.rope_index(layer)]
         return cos.squeeze(1), sin.squeeze(1)
+
+    def _rotations(self, state: LayerState) -> tuple[Rotation, ...]:
+        if not state.rotations:
+            state.rotations = rotations_of(self._ropes, state.positions)
+        return state.rotations
 
 
 def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
+    post_attention = _norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
+    post_mlp = _norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
     return _native.Layer(
         heads=spec.num_heads,
         kv_heads=spec.num_kv_heads,
@@ -124,9 +133,11 @@ def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
         query_norm=_norm(spec, modules["q_norm"]) if spec.qk_norm else None,
         key_norm=_norm(spec, modules["k_norm"]) if spec.qk_norm else None,
         output=_linear(modules["output"]).handle,
+        post_attention_norm=post_attention,
         mlp_norm=_norm(spec, modules["mlp_norm"]),
         up=_linear(modules["gate_up" if spec.gated else "fc0"]).handle,
         down=_linear(modules["down" if spec.gated else "fc1"]).handle,
+        post_mlp_norm=post_mlp,
         activation=_ACTIVATIONS[spec.activation],
         gated=spec.gated,
     )
@@ -134,7 +145,10 @@ def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
 
 def _norm(spec: ModelSpec, affine: Affine) -> _native.Norm:
     bias = None if affine.bias is None else affine.bias.float()
-    return _native.Norm(affine.weight.float(), bias, spec.norm_eps)
+    weight = affine.weight.float()
+    if spec.norm_offset:
+        weight = weight + spec.norm_offset
+    return _native.Norm(weight, bias, spec.norm_eps)
 
 
 def _linear(affine: Affine) -> NativeLinear:

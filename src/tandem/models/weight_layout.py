@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from tandem.spec.operations import WeightShape
-
-# Modules that share an input lie in one tensor, so that one product computes all of them.
-FUSED_MODULES = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+from tandem.spec.parameters import FUSED_MODULES
 
 
 @dataclass(frozen=True, slots=True)

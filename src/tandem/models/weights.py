@@ -4,23 +4,23 @@ Nothing is filled here: the checkpoint loader and the dummy filler both write th
 `Weights.parameters()`, the one list of what there is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tandem.models.weight_layout import (
-    FUSED_MODULES,
-    LayerLayout,
-    Modules,
-    allocate_modules,
-)
+from tandem.models.weight_layout import LayerLayout, Modules, allocate_modules
 from tandem.models.weight_stream import Pin, WeightStream
 from tandem.plan.weights import StreamedLayers
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import embedding_weights, head_weights, layer_weights
+from tandem.spec.parameters import (
+    FUSED_MODULES,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,21 @@ class Weights:
     tied: bool
     stream: WeightStream | None = None
 
-    def parameters(self) -> Iterator[Parameter]:
-        """Every stored weight once, in order of use: no fused tensors, no tied head."""
+    def parameters(self, fused: Collection[str] = ()) -> Iterator[Parameter]:
+        """Every stored weight once, in order of use: no tied head.
+
+        Args:
+            fused: fused modules to give whole; the others come as their parts.
+        """
+        left_out = {part for name in fused for part in FUSED_MODULES[name]}
+        left_out |= FUSED_MODULES.keys() - set(fused)
         outer = {name: a for name, a in self.outer.items() if not (self.tied and name == "head")}
         first = {name: a for name, a in outer.items() if "embedding" in name}
         yield from _parts(None, first)
         stored = {} if self.stream is None else self.stream.stored
         for index, used in enumerate(self.layers):
             layer = stored.get(index, used)
-            yield from _parts(index, {k: a for k, a in layer.items() if k not in FUSED_MODULES})
+            yield from _parts(index, {k: a for k, a in layer.items() if k not in left_out})
         yield from _parts(None, {name: a for name, a in outer.items() if name not in first})
 
     @property

@@ -87,7 +87,8 @@ def build_machine(
     pool = None if model.native is None else model.native.pool
     kernels = choose_kernels(model.spec, page, device, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, upload, kernels)
-    contexts = ContextCache(device, kernels, StagingShape.of(model.spec, model.dtype))
+    staging = StagingShape.of(model.spec, model.dtype)
+    contexts = ContextCache(device, kernels, model.spec.layer_windows, staging)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)
     machine = Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
     machine.host_tasks = host_tasks(machine)

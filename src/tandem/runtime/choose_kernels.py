@@ -36,7 +36,7 @@ def choose_kernels(
     """
     shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim, page.code_bits)
     host = host_kernels(model, shape, pool)
-    on_device = ReferenceKernels(device, shape, model.attention_scale)
+    on_device = reference_kernels(model, shape, device)
     return {Tier.HOST: host, Tier.DEVICE: host if host_only else on_device}
 
 
@@ -50,7 +50,13 @@ def host_kernels(
     """
     pool = pool or open_pool()
     if pool is None or native.reason_against(shape.head_dim) is not None:
-        return ReferenceKernels(torch.device("cpu"), shape, model.attention_scale)
+        return reference_kernels(model, shape, torch.device("cpu"))
     from tandem.kernels.compiled_kernels import CompiledKernels
 
-    return CompiledKernels(pool, model.num_heads, shape, model.attention_scale)
+    scale, soft_cap = model.attention_scale, model.attention_soft_cap
+    return CompiledKernels(pool, model.num_heads, shape, scale, soft_cap)
+
+
+def reference_kernels(model: ModelSpec, shape: PageShape, device: torch.device) -> ReferenceKernels:
+    """What attends anywhere, in torch."""
+    return ReferenceKernels(device, shape, model.attention_scale, model.attention_soft_cap)

@@ -111,15 +111,16 @@ class HostTasks:
         return [self._kernels.append_task(pages, staging.key, staging.value, planned)]
 
     def _attend(self, running: Running, lane: LaneContext) -> list[_native.Task]:
-        batch, staging = lane.tiers[Tier.HOST].batch, lane.host_staging
-        if batch is None:
+        plans, staging = lane.tiers[Tier.HOST].plans, lane.host_staging
+        if plans is None:
             return []
+        batch = plans.of(running.op.layer)
         assert isinstance(batch, SplitBatch)
         pages = self._kv.layer(Tier.HOST, running.op.layer, running.op.queue)
         result = AttentionOutput(staging.out, staging.lse)
         return self._kernels.attend_tasks(staging.query, pages, batch, result)
 
     def _publish(self, running: Running, lane: LaneContext) -> None:
-        if lane.tiers[Tier.HOST].batch is not None:
+        if lane.tiers[Tier.HOST].plans is not None:
             value = (lane.host_staging.out, lane.host_staging.lse)
             self._buffers.put((HOST_PARTIAL, lane.key), Place.HOST, value, running.op.queue)

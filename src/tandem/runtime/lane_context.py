@@ -1,5 +1,6 @@
 """A lane's arrays as tensors where its operations need them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,12 +8,41 @@ import torch
 from numpy.typing import NDArray
 
 from tandem.kernels.tier_kernels import PlannedAttention, TierKernels
-from tandem.plan.binding import LaneBinding
+from tandem.plan.binding import LaneBinding, TierAttention
 from tandem.plan.program import LaneSlot
 from tandem.runtime.staging import LaneStaging, StagingShape
 from tandem.spec.tier import Tier
 
 Selection = torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlans:
+    """One tier's part of a lane's attention, planned once for each window that layers have.
+
+    Attributes:
+        windows: of each layer.
+    """
+
+    by_window: Mapping[int, PlannedAttention]
+    windows: tuple[int, ...]
+
+    @staticmethod
+    def make(
+        attention: TierAttention, kernels: TierKernels, windows: tuple[int, ...]
+    ) -> "LayerPlans":
+        """Plans of all layers, for queries already selected."""
+        selected = replace(attention, token_index=None)
+        return LayerPlans({w: kernels.plan(selected, w) for w in set(windows)}, windows)
+
+    @property
+    def num_tokens(self) -> int:
+        """Query tokens that take part, in every layer."""
+        return self.of(0).num_tokens
+
+    def of(self, layer: int) -> PlannedAttention:
+        """The layer's plan."""
+        return self.by_window[self.windows[layer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +52,14 @@ class TierContext:
     Attributes:
         attend: int64 [t] on the accelerator. append: int64 [u] on the accelerator.
         slots: int64 [u] where the tier's pages are; planned_append: the same as the tier's kernels
-            want it. batch: for queries already selected.
+            want it. plans: for queries already selected.
     """
 
     attend: Selection
     append: Selection
     slots: torch.Tensor | None
     planned_append: torch.Tensor | None
-    batch: PlannedAttention | None
+    plans: LayerPlans | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +99,14 @@ def make_context(
     slot: LaneSlot,
     device: torch.device,
     kernels: dict[Tier, TierKernels],
+    windows: tuple[int, ...],
     staging: StagingShape,
 ) -> LaneContext:
-    """Move a lane's arrays to where they are read: selections to `device`, host batches to DRAM."""
+    """Move a lane's arrays to where they are read: selections to `device`, host batches to DRAM.
+
+    Args:
+        windows: of each layer of the model.
+    """
     binding = slot.binding
     hosted = Tier.HOST in binding.attention or Tier.HOST in binding.append
     return LaneContext(
@@ -80,27 +115,35 @@ def make_context(
         token_rows=to_device(binding.token_rows, device),
         positions=to_device(binding.positions.astype(np.int64), device),
         logits_index=to_device(binding.logits_index, device),
-        tiers={tier: make_tier_context(binding, tier, device, kernels[tier]) for tier in Tier},
+        tiers={
+            tier: make_tier_context(binding, tier, device, kernels[tier], windows) for tier in Tier
+        },
         staging=staging.allocate(binding) if hosted else None,
     )
 
 
 def make_tier_context(
-    binding: LaneBinding, tier: Tier, device: torch.device, kernels: TierKernels
+    binding: LaneBinding,
+    tier: Tier,
+    device: torch.device,
+    kernels: TierKernels,
+    windows: tuple[int, ...],
 ) -> TierContext:
-    """One tier's share of a lane's arrays, where they are read."""
+    """One tier's share of a lane's arrays, where they are read.
+
+    Args:
+        windows: of each layer of the model.
+    """
     home = device if tier is Tier.DEVICE else torch.device("cpu")
     attention, append = binding.attention.get(tier), binding.append.get(tier)
-    batch = None
-    if attention is not None:
-        batch = kernels.plan(replace(attention, token_index=None))
+    plans = None if attention is None else LayerPlans.make(attention, kernels, windows)
     slots = None if append is None else to_device(append.slots, home)
     return TierContext(
         attend=None if attention is None else _selection(attention.token_index, device),
         append=None if append is None else _selection(append.token_index, device),
         slots=slots,
         planned_append=None if slots is None else kernels.plan_append(slots),
-        batch=batch,
+        plans=plans,
     )
 
 

@@ -3,7 +3,10 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Mapping
+
 from tandem.kernels.compiled_kernels import SplitBatch
+from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.models.layer_state import LayerState
 from tandem.models.native_stages import NativeStages
 from tandem.plan.templates import STATE
@@ -36,7 +39,8 @@ class LayerRunner:
             return False
         tier = context.lanes[group.ops[0].lanes[0]].tiers[Tier.DEVICE]
         return (
-            isinstance(tier.batch, SplitBatch)
+            tier.plans is not None
+            and isinstance(tier.plans.of(0), SplitBatch)
             and tier.slots is not None
             and tier.attend is None
             and tier.append is None
@@ -53,9 +57,17 @@ class LayerRunner:
         state = self._buffers.get((STATE, lane.key), queue)
         assert isinstance(state, LayerState)
         tier = lane.tiers[Tier.DEVICE]
-        assert isinstance(tier.batch, SplitBatch)
+        assert tier.plans is not None
         assert tier.slots is not None
         self._arena.charge(queue, lane.num_tokens * self._stages.scratch_token_bytes)
         pages = self._kv.all_layers(Tier.DEVICE, queue)
-        self._stages.run_layers(state, pages, tier.slots, tier.batch)
+        self._stages.run_layers(state, pages, tier.slots, _split(tier.plans.by_window))
         self._arena.charge(queue, 0)
+
+
+def _split(plans: Mapping[int, PlannedAttention]) -> dict[int, SplitBatch]:
+    made: dict[int, SplitBatch] = {}
+    for window, plan in plans.items():
+        assert isinstance(plan, SplitBatch)
+        made[window] = plan
+    return made

@@ -155,7 +155,7 @@ class OpRunner:
             tier, state = lane.tiers[Tier.HOST], self._state(running, lane)
             query, key, value = _qkv(state)
             staging = lane.host_staging
-            if tier.batch is not None:
+            if tier.plans is not None:
                 staging.query.copy_(select(query, tier.attend))
             if tier.slots is not None:
                 staging.key.copy_(select(key, tier.append))
@@ -183,13 +183,13 @@ class OpRunner:
         on_host = tier_name is Tier.HOST
         for lane in self._lanes(running):
             tier = lane.tiers[tier_name]
-            if tier.batch is None:
+            if tier.plans is None:
                 continue
             if on_host:
                 query = self._get(running, HOST_QKV, lane)[0]
             else:
                 query = select(_qkv(self._state(running, lane))[0], tier.attend)
-            result = self.kernels[tier_name].attend(query, pages, tier.batch)
+            result = self.kernels[tier_name].attend(query, pages, tier.plans.of(running.op.layer))
             if on_host:
                 staging = lane.host_staging
                 staging.out.copy_(result.out)
@@ -201,7 +201,7 @@ class OpRunner:
 
     def _stage_partial(self, running: Running) -> None:
         for lane in self._lanes(running):
-            if lane.tiers[Tier.HOST].batch is None:
+            if lane.tiers[Tier.HOST].plans is None:
                 continue
             self._get(running, HOST_PARTIAL, lane)  # refuses what is still being written
             staging = lane.host_staging
@@ -220,7 +220,7 @@ class OpRunner:
                 (Tier.DEVICE, DEVICE_PARTIAL, shape[index].device),
                 (Tier.HOST, STAGED_PARTIAL, shape[index].host),
             ):
-                if used and lane.tiers[tier].batch is not None:
+                if used and lane.tiers[tier].plans is not None:
                     out, lse = self._get(running, name, lane)
                     parts.append((lane.tiers[tier].attend, (out, lse)))
             query = _qkv(state)[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
-from tandem.plan.program import PageTransfer, Part, ProgramOp, Queue, StepProgram
+from tandem.plan.program import LaneSlot, PageTransfer, Part, ProgramOp, Queue, StepProgram
 from tandem.runtime.lane_context import LaneContext, make_context
 from tandem.runtime.staging import StagingShape
 from tandem.spec.tier import Tier
@@ -41,13 +41,22 @@ class ProgramContext:
 
 
 class ContextCache:
-    """Makes contexts; a cohort's is made once per token and shared by its sweeps."""
+    """Makes contexts; a cohort's is made once per token and shared by its sweeps.
+
+    Args:
+        windows: of each layer of the model.
+    """
 
     def __init__(
-        self, device: torch.device, kernels: dict[Tier, TierKernels], staging: StagingShape
+        self,
+        device: torch.device,
+        kernels: dict[Tier, TierKernels],
+        windows: tuple[int, ...],
+        staging: StagingShape,
     ) -> None:
         self._device = device
         self._kernels = kernels
+        self._windows = windows
         self._staging = staging
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
@@ -72,13 +81,16 @@ class ContextCache:
     def _lane(self, program: StepProgram, index: int) -> LaneContext:
         slot = program.lanes[index]
         if slot.cohort_id == 0:
-            return make_context(slot, self._device, self._kernels, self._staging)
+            return self._make(slot)
         known = self._cohorts.get(slot.cohort_id)
         if known is not None and known.slot.binding is slot.binding:
             return replace(known, slot=slot)
-        made = make_context(slot, self._device, self._kernels, self._staging)
+        made = self._make(slot)
         self._cohorts[slot.cohort_id] = made
         return made
+
+    def _make(self, slot: LaneSlot) -> LaneContext:
+        return make_context(slot, self._device, self._kernels, self._windows, self._staging)
 
     def _sampling(self, program: StepProgram) -> ProgramContext:
         forward = self._last_forward

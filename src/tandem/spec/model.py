@@ -5,17 +5,34 @@ from typing import Literal
 
 from tandem.spec.dtype import DType
 
+RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope"]
+
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotary position embedding. `kind == "llama3"` uses the four scaling fields (Llama 3.1)."""
+    """Rotary position embedding: which of these count depends on `kind`.
+
+    Attributes:
+        factor: of linear, llama3 and yarn: how much slower the slowest rotations become.
+        low_freq_factor, high_freq_factor: of llama3.
+        original_max_positions: of llama3, yarn and longrope: what the model was pretrained with.
+        beta_fast, beta_slow, truncate: of yarn: rotations over the original positions between which
+            frequencies are blended, and whether to round that range to whole pairs.
+        divisors: of longrope: one per rotated pair.
+        amplitude: what cosines and sines are multiplied by.
+    """
 
     theta: float = 10000.0
-    kind: Literal["default", "llama3"] = "default"
+    kind: RopeKind = "default"
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_positions: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    divisors: tuple[float, ...] = ()
+    amplitude: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +42,17 @@ class ModelSpec:
     Attributes:
         architecture: registry key, e.g. "llama", "qwen3", "opt".
         norm: "rms" or "layer" (the latter with bias).
+        norm_offset: added to the stored weights of all norms (Gemma: 1).
+        post_norms: a further norm of what attention and feed-forward add to the residual (Gemma).
         gated: True for `down(act(gate(x)) * up(x))`, False for `fc2(act(fc1(x)))`.
         qk_norm: RMS norm over head_dim of each query and key head before rotation (Qwen3).
+        embedding_scale: factor on token embeddings.
+        query_scalar: queries are divided by its square root; None: `head_dim`.
+        attention_soft_cap: scores become `cap * tanh(score / cap)`; 0: none.
+        logit_soft_cap: likewise of logits.
+        windows: of each layer, positions that a token sees, its own included; 0: all before it.
+            Empty: 0 in all layers.
+        rope: of all layers. local_rope: of those with a window, if not the same (Gemma 3).
         position_offset: offset into learned position embeddings (OPT: 2), None if rotary.
         dtype: element type in which the checkpoint is stored.
         eos_token_ids: tokens that end a sequence (from config and generation config).
@@ -43,13 +69,21 @@ class ModelSpec:
     max_positions: int
     norm: Literal["rms", "layer"] = "rms"
     norm_eps: float = 1e-5
+    norm_offset: float = 0.0
+    post_norms: bool = False
     activation: Literal["silu", "relu", "gelu", "gelu_tanh"] = "silu"
     gated: bool = True
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    embedding_scale: float = 1.0
+    query_scalar: float | None = None
+    attention_soft_cap: float = 0.0
+    logit_soft_cap: float = 0.0
+    windows: tuple[int, ...] = ()
     rope: RopeSpec | None = None
+    local_rope: RopeSpec | None = None
     position_offset: int | None = None
     tie_embeddings: bool = False
     dtype: DType = DType.BFLOAT16
@@ -68,5 +102,21 @@ class ModelSpec:
 
     @property
     def attention_scale(self) -> float:
-        """Factor on query-key products: head_dim ** -0.5."""
-        return self.head_dim**-0.5
+        """Factor on query-key products: `query_scalar` or head_dim, to the power of -0.5."""
+        return (self.head_dim if self.query_scalar is None else self.query_scalar) ** -0.5
+
+    @property
+    def layer_windows(self) -> tuple[int, ...]:
+        """`windows` with an entry for every layer."""
+        return self.windows or (0,) * self.num_layers
+
+    @property
+    def ropes(self) -> tuple[RopeSpec, ...]:
+        """The different rotary embeddings, in the order of `rope_index`; none if positions are
+        learned.
+        """
+        return tuple(rope for rope in (self.rope, self.local_rope) if rope is not None)
+
+    def rope_index(self, layer: int) -> int:
+        """Which of `ropes` a layer has."""
+        return int(self.local_rope is not None and self.layer_windows[layer] > 0)

@@ -1,12 +1,13 @@
 """What one decoder layer computes, as an ordered list of operations with costs (contract 1).
 
-Names follow Park and Egger: `LN.0 Q K V Scores Softmax WV Output LN.1 FC.*`, with `QNorm`, `KNorm`
-and `Rope` where the architecture has them. Planner, memory accounting and the model's execution
-read the same list.
+Names follow Park and Egger: `LN.0 Q K V Scores Softmax WV Output LN.1 FC.*`, with `QNorm`, `KNorm`,
+`Rope`, `LN.Output` and `LN.FC` where the architecture has them. Planner, memory accounting and the
+model's execution read the same list. It is the same for all layers; where they differ, in window
+and rotation, the specification says how.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tandem.spec.dtype import DType
@@ -206,18 +207,24 @@ def _attention(spec: ModelSpec) -> Iterator[Operation]:
 def _mlp(spec: ModelSpec) -> Iterator[Operation]:
     residual, x = Buffer("residual", spec.hidden_size), Buffer("x", spec.hidden_size)
     attention, mlp = Buffer("attention", spec.q_size), Buffer("mlp", spec.intermediate_size)
-    yield _linear("Output", "output", attention, residual, spec.output_bias)
+    # A branch is added to the residual by its last product, or by the norm after it.
+    end = x if spec.post_norms else residual
+    yield _linear("Output", "output", attention, end, spec.output_bias)
+    if spec.post_norms:
+        yield _post_norm(spec, "LN.Output", "post_attention_norm", x, residual)
     yield _norm(spec, "LN.1", "mlp_norm", residual, x)
     if spec.gated:
         gate, up = Buffer("gate", spec.intermediate_size), Buffer("up", spec.intermediate_size)
         yield _linear("FC.gate", "gate", x, gate, spec.mlp_bias)
         yield _linear("FC.up", "up", x, up, spec.mlp_bias)
         yield Operation("FC.act", "activation", (), (gate, up), (mlp,), 5 * mlp.width)
-        yield _linear("FC.down", "down", mlp, residual, spec.mlp_bias)
+        yield _linear("FC.down", "down", mlp, end, spec.mlp_bias)
     else:
         yield _linear("FC.0", "fc0", x, mlp, spec.mlp_bias)
         yield Operation("FC.act", "activation", (), (mlp,), (mlp,), 4 * mlp.width)
-        yield _linear("FC.1", "fc1", mlp, residual, spec.mlp_bias)
+        yield _linear("FC.1", "fc1", mlp, end, spec.mlp_bias)
+    if spec.post_norms:
+        yield _post_norm(spec, "LN.FC", "post_mlp_norm", x, residual)
 
 
 def _norm(spec: ModelSpec, name: str, weight: str, source: Buffer, target: Buffer) -> Operation:
@@ -226,6 +233,14 @@ def _norm(spec: ModelSpec, name: str, weight: str, source: Buffer, target: Buffe
     return Operation(
         name, "norm", weights, (source,), (target,), flops_per_element * spec.hidden_size
     )
+
+
+def _post_norm(
+    spec: ModelSpec, name: str, weight: str, source: Buffer, residual: Buffer
+) -> Operation:
+    norm = _norm(spec, name, weight, source, residual)
+    flops = norm.flops_per_token + residual.width
+    return replace(norm, reads=(source, residual), flops_per_token=flops)
 
 
 def norm_weights(spec: ModelSpec, name: str) -> tuple[WeightShape, ...]:

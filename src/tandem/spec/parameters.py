@@ -1,8 +1,13 @@
 """How many weights a model has and what they weigh, from its facts alone."""
 
+from collections.abc import Mapping
+
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import WeightShape, layer_operations, norm_weights
+
+# Modules that share an input lie in one tensor, so that one product computes all of them.
+FUSED_MODULES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 
 def layer_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
@@ -62,6 +67,11 @@ def weight_bytes(spec: ModelSpec, dtype: DType) -> int:
 def kv_bytes_per_token(spec: ModelSpec, dtype: DType) -> int:
     """Bytes of keys and values of one token over all layers, in `dtype`."""
     return 2 * spec.num_layers * spec.kv_size * dtype.size_bytes
+
+
+def seen_keys(spec: ModelSpec, context: float) -> float:
+    """Keys that the last of `context` tokens sees, summed over all layers."""
+    return sum(min(context, window or context) for window in spec.layer_windows)
 
 
 def _elements(weights: tuple[WeightShape, ...]) -> int:

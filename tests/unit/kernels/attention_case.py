@@ -135,6 +135,8 @@ def tier_attention(
     seed: int = 0,
     select: bool = False,
     sinks: Tensor | None = None,
+    window: int = 0,
+    soft_cap: float = 0.0,
 ) -> tuple[AttentionOutput, np.ndarray]:
     """Attention over a tier that holds the given logical blocks of each row (None: all).
 
@@ -170,6 +172,6 @@ def tier_attention(
         block_table=table,
         block_index=None if blocks_of_row is None else index,
     )
-    batch = AttentionBatch.from_binding(attention, CPU, case.shape)
+    batch = AttentionBatch.from_binding(attention, CPU, case.shape, window)
     query = case.query if select else case.query[torch.from_numpy(tokens)]
-    return paged_attention(query, pages, batch, case.scale, sinks), tokens
+    return paged_attention(query, pages, batch, case.scale, sinks, soft_cap), tokens

@@ -6,7 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.models.configs import LLAMA, LLAMA3_SCALING, OPT, QWEN3, write
+from tests.unit.models.configs import (
+    GEMMA2_9B,
+    GEMMA3_4B,
+    LLAMA,
+    LLAMA3_SCALING,
+    MISTRAL_7B,
+    OPT,
+    PHI3_MINI,
+    QWEN2_7B,
+    QWEN3,
+    write,
+)
 
 import tandem
 from tandem.models.config import read_model_spec
@@ -75,8 +86,12 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
         (LLAMA, {"head_dim": 33}, "head_dim"),
         (LLAMA, {"hidden_act": "quick_gelu"}, "quick_gelu"),
         (LLAMA, {"torch_dtype": "float8_e4m3fn"}, "float8_e4m3fn"),
-        (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
-        (LLAMA, {"rope_scaling": {"type": "linear", "factor": 4.0}}, "linear"),
+        (LLAMA, {"rope_scaling": {"rope_type": "proportional"}}, "proportional"),
+        (LLAMA, {"rope_scaling": {"type": "linear"}}, "factor"),
+        (LLAMA, {"rope_scaling": {"type": "yarn", "factor": "4"}}, "factor"),
+        (LLAMA, {"rope_scaling": {"type": "dynamic"}}, "factor"),
+        (LLAMA, {"attn_logit_softcapping": 50.0}, "no such cap"),
+        (LLAMA, {"use_bidirectional_attention": True}, "causal"),
         (LLAMA, {"rope_scaling": {"rope_type": "llama3"}}, "factor"),
         (LLAMA, {"rope_scaling": "llama3"}, "rope_scaling"),
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
@@ -86,12 +101,22 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
         (LLAMA, {"num_local_experts": 8}, "num_local_experts"),
         (LLAMA, {"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         (LLAMA, {"eos_token_id": "</s>"}, "eos_token_id"),
-        (QWEN3, {"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),
-        (
-            QWEN3,
-            {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 0},
-            "sliding",
-        ),
+        (QWEN3, {"layer_types": ["full_attention", "sliding_attention"]}, "each of 28 layers"),
+        (QWEN3, {"layer_types": ["sliding_attention"] * 28}, "use_sliding_window"),
+        (QWEN3, {"layer_types": ["linear_attention"] * 28}, "linear_attention"),
+        (QWEN2_7B, {"use_sliding_window": True, "max_window_layers": -1}, "max_window_layers"),
+        (MISTRAL_7B, {"sliding_window": 0}, "sliding_window"),
+        (PHI3_MINI, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "linear"),
+        (PHI3_MINI, {"rope_scaling": {"type": "longrope"}}, "short_factor"),
+        (PHI3_MINI, {"rope_scaling": {"type": "su", "short_factor": [1.0]}}, "48 numbers, not 1"),
+        (PHI3_MINI, {"rope_scaling": {"type": "su", "short_factor": ["a"] * 48}}, "short_factor"),
+        (PHI3_MINI, {"partial_rotary_factor": 0.75}, "partial_rotary_factor"),
+        (GEMMA2_9B, {"sliding_window": None}, "sliding_window"),
+        (GEMMA2_9B, {"attn_logit_softcapping": -1.0}, "attn_logit_softcapping"),
+        (GEMMA2_9B, {"num_attention_heads": 24}, "24 attention heads"),
+        (GEMMA2_9B, {"use_bidirectional_attention": True}, "causal"),
+        (GEMMA3_4B, {"attn_logit_softcapping": 50.0}, "no such cap"),
+        (GEMMA3_4B, {"rope_scaling": {"rope_type": "longrope"}}, "short_factor"),
         (OPT, {"do_layer_norm_before": False}, "do_layer_norm_before"),
         (OPT, {"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
     ],
@@ -107,7 +132,16 @@ def test_what_is_not_supported_is_named(
 
 def test_a_sliding_window_that_no_layer_uses_is_accepted(tmp_path: Path) -> None:
     unused = {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 28}
-    assert read_model_spec(write(tmp_path, QWEN3 | unused)).num_layers == 28
+    assert read_model_spec(write(tmp_path, QWEN3 | unused)).windows == ()
+    assert read_model_spec(write(tmp_path, QWEN2_7B)).windows == ()
+
+
+def test_longrope_ends_where_it_would_rotate_otherwise(tmp_path: Path) -> None:
+    factors = {"short_factor": [1.5] * 48, "long_factor": [3.0] * 48}
+    longer = {"max_position_embeddings": 131072, "rope_scaling": factors | {"type": "su"}}
+    spec = read_model_spec(write(tmp_path, PHI3_MINI | longer))
+    assert spec.rope is not None
+    assert (spec.max_positions, spec.rope.kind) == (4096, "longrope")
 
 
 @pytest.mark.parametrize(

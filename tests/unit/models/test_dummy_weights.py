@@ -1,11 +1,22 @@
 """Dummy weights: reproducible from the config alone, with activations of a sane scale."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from tests.parity.dense_attention import forward
-from tests.unit.models.configs import LLAMA, OPT, QWEN3, write
+from tests.unit.models.configs import (
+    GEMMA2_9B,
+    GEMMA3_4B,
+    LLAMA,
+    MISTRAL_7B,
+    OPT,
+    PHI3_MINI,
+    QWEN2_7B,
+    QWEN3,
+    write,
+)
 
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.load import load_model
@@ -58,7 +69,7 @@ def test_rows_of_a_tensor_longer_than_the_tile_differ() -> None:
     assert len(torch.unique(embedding, dim=0)) == len(embedding)
 
 
-@pytest.mark.parametrize("kind", ["llama", "opt"])
+@pytest.mark.parametrize("kind", ["llama", "opt", "gemma3"])
 def test_activations_neither_vanish_nor_explode(kind: str) -> None:
     spec = SPEC
     if kind == "opt":
@@ -66,12 +77,20 @@ def test_activations_neither_vanish_nor_explode(kind: str) -> None:
             "opt", 512, 128, 24, 4, 4, 32, 512, 1024, norm="layer", activation="relu", gated=False,
             qkv_bias=True, output_bias=True, mlp_bias=True, position_offset=2, tie_embeddings=True,
         )  # fmt: skip
+    if kind == "gemma3":
+        spec = replace(
+            SPEC, norm_offset=1.0, post_norms=True, qk_norm=True, embedding_scale=128**0.5
+        )
     logits = forward(dummy(spec), torch.arange(40) * 7 % 512)
     assert torch.isfinite(logits).all()
     assert 0.3 < float(logits.std()) < 3.0
 
 
-@pytest.mark.parametrize("config", [LLAMA, QWEN3, OPT], ids=["llama", "qwen3", "opt"])
+@pytest.mark.parametrize(
+    "config",
+    [LLAMA, QWEN3, OPT, MISTRAL_7B, QWEN2_7B, PHI3_MINI, GEMMA2_9B, GEMMA3_4B],
+    ids=lambda config: config["architectures"][0],
+)
 def test_a_config_alone_is_enough(config: dict[str, object], tmp_path: Path) -> None:
     narrow = {
         "hidden_size": 64,

@@ -1,5 +1,7 @@
 """States of a layer: what is live, joining and splitting."""
 
+from itertools import chain
+
 import pytest
 import torch
 
@@ -56,7 +58,7 @@ def test_a_state_s_size_is_what_it_keeps_alive() -> None:
     # turned queries and keys are a copy; the values keep the whole product
     held.q, held.k = torch.randn(5, 6, 3).split_with_sizes([4, 2], dim=1)
     assert held.size_bytes == alone + whole.nbytes + 5 * 6 * 3 * 4
-    held.rotation = (torch.randn(5, 1, 6), torch.randn(5, 1, 6))
+    held.rotations = ((torch.randn(5, 1, 6), torch.randn(5, 1, 6)),)
     assert held.size_bytes == alone + whole.nbytes + 5 * 6 * 3 * 4 + 2 * 5 * 6 * 4
     parts = held.split([2, 3])
     assert sum(part.size_bytes for part in parts) == held.size_bytes
@@ -65,12 +67,12 @@ def test_a_state_s_size_is_what_it_keeps_alive() -> None:
 def test_an_owned_part_keeps_nothing_of_the_whole_alive() -> None:
     whole = state(5)
     whole.q = torch.randn(5, 2, 3)
-    whole.rotation = (torch.randn(5, 1, 6), torch.randn(5, 1, 6))
+    whole.rotations = ((torch.randn(5, 1, 6), torch.randn(5, 1, 6)),)
     part = whole.split([2, 3])[1]
     owned = part.owned()
     pairs = [
         (owned.positions, part.positions),
-        *zip(owned.rotation or (), part.rotation or (), strict=True),
+        *zip(chain(*owned.rotations), chain(*part.rotations), strict=True),
     ]
     pairs += [(tensor, part.buffers()[name]) for name, tensor in owned.buffers().items()]
     assert len(pairs) == 5

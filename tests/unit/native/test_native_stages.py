@@ -35,6 +35,9 @@ def models(spec: ModelSpec = SPEC, dtype: torch.dtype = torch.bfloat16) -> tuple
     """In torch and compiled, over the same weights."""
     weights = allocate_weights(spec, dtype, torch.device("cpu"))
     fill_dummy_weights(weights, spec, 0, None)
+    for parameter in weights.parameters():
+        if "norm" in parameter.name:  # made the identity, which would hide a forgotten one
+            parameter.tensor.add_(torch.rand(parameter.tensor.shape) - 0.5)
     stages = NativeStages(spec, weights, POOL)
     in_torch = Model(spec, weights, torch.float32)
     return in_torch, Model(spec, weights, torch.float32, stages)
@@ -47,7 +50,14 @@ def state(tokens: int = 5) -> LayerState:
 
 @pytest.mark.parametrize("tokens", [1, 5, 70])
 @pytest.mark.parametrize(
-    "spec", [SPEC, replace(SPEC, qk_norm=False, gated=False, activation="relu", norm="layer")]
+    "spec",
+    [
+        SPEC,
+        replace(SPEC, qk_norm=False, gated=False, activation="relu", norm="layer"),
+        replace(SPEC, post_norms=True, norm_offset=1.0, activation="gelu_tanh"),
+        replace(SPEC, rope=None),
+        replace(SPEC, windows=(0, 4), local_rope=RopeSpec(300.0, amplitude=1.5)),
+    ],
 )
 def test_stages_equal_torch_s(spec: ModelSpec, tokens: int) -> None:
     results: list[LayerState] = []
@@ -73,33 +83,51 @@ STEP = TierAttention(  # two rows for the decode kernel, one for the prefill ker
 SLOTS = torch.tensor([20, 13, 14, 15, 10, 11, *range(24, 32)])
 
 
-def planned(rows: slice) -> SplitBatch:
-    """Some rows of `STEP`, as the kernels divide them."""
-    kernels = CompiledKernels(POOL, SPEC.num_heads, SHAPE, SPEC.attention_scale)
-    return kernels.plan(rows_of(STEP, rows.start, rows.stop))
+# Layers that differ in window and rotation.
+LOCAL = replace(
+    SPEC, post_norms=True, attention_soft_cap=0.5, windows=(4, 0), local_rope=RopeSpec(9.0)
+)
 
 
+def kernels_of(spec: ModelSpec) -> CompiledKernels:
+    scale, soft_cap = spec.attention_scale, spec.attention_soft_cap
+    return CompiledKernels(POOL, spec.num_heads, SHAPE, scale, soft_cap)
+
+
+def planned(rows: slice, spec: ModelSpec = SPEC) -> dict[int, SplitBatch]:
+    """Some rows of `STEP` for each window, as the kernels divide them."""
+    step = rows_of(STEP, rows.start, rows.stop)
+    return {window: kernels_of(spec).plan(step, window) for window in set(spec.layer_windows)}
+
+
+@pytest.mark.parametrize(
+    "spec", [SPEC, LOCAL, replace(LOCAL, windows=(3, 3), rope=None, local_rope=None)]
+)
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(0, 2), slice(2, 3)])
-def test_all_layers_are_their_stages_and_the_attention_between(rows: slice) -> None:
-    _, model = models()
+def test_all_layers_are_their_stages_and_the_attention_between(
+    rows: slice, spec: ModelSpec
+) -> None:
+    _, model = models(spec)
     assert model.native is not None
     first, end = STEP.query_start[rows.start], STEP.query_start[rows.stop]
-    tokens, slots, batch = int(end - first), SLOTS[first:end], planned(rows)
-    assert (batch.decode is not None) == (rows.start == 0)
-    assert (batch.prefill is not None) == (rows.stop == 3)
+    tokens, slots, plans = int(end - first), SLOTS[first:end], planned(rows, spec)
+    for plan in plans.values():
+        assert (plan.decode is not None) == (rows.start == 0)
+        assert (plan.prefill is not None) == (rows.stop == 3)
     pages = torch.randn(SPEC.num_layers, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
     ours, theirs = pages.clone(), pages.clone()
     whole, parts = state(tokens), state(tokens)
-    kernels = CompiledKernels(POOL, SPEC.num_heads, SHAPE, SPEC.attention_scale)
+    kernels = kernels_of(spec)
 
-    model.native.run_layers(whole, ours, slots, batch)
+    model.native.run_layers(whole, ours, slots, plans)
     for layer in range(SPEC.num_layers):
         model.run(model.stages.pre, layer, parts)
         assert parts.q is not None
         assert parts.k is not None
         assert parts.v is not None
         append_kv(POOL, theirs[layer], parts.k, parts.v, slots).wait()
-        parts.finish_attention(kernels.attend(parts.q, theirs[layer], batch).out)
+        plan = plans[spec.layer_windows[layer]]
+        parts.finish_attention(kernels.attend(parts.q, theirs[layer], plan).out)
         model.run(model.stages.post, layer, parts)
 
     assert torch.equal(ours, theirs)
@@ -109,32 +137,86 @@ def test_all_layers_are_their_stages_and_the_attention_between(rows: slice) -> N
 
 def test_a_step_that_does_not_fit_is_refused_before_anything_is_written() -> None:
     _, model = models()
-    native_stages, batch = model.native, planned(slice(0, 3))
+    native_stages, plans = model.native, planned(slice(0, 3))
     assert native_stages is not None
     pages = torch.randn(SPEC.num_layers, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim)
     before, whole = pages.clone(), state(14)
     residual = whole.residual.clone()
-    nothing = SplitBatch(None, None, 14)
-    for wrong_pages, slots, wrong_batch, message in (
+    nothing = {0: SplitBatch(None, None, 14)}
+    for wrong_pages, slots, wrong_plans, message in (
         (pages, SLOTS, nothing, "a step needs a plan"),
-        (pages, SLOTS[:-1], batch, "slots must have the shape"),
-        (pages, SLOTS + 1, batch, "slot 32 does not exist"),
+        (pages, SLOTS[:-1], plans, "slots must have the shape"),
+        (pages, SLOTS + 1, plans, "slot 32 does not exist"),
         (pages, SLOTS, planned(slice(0, 2)), "the plans are for 4 tokens, not 14"),
-        (pages[:-1], SLOTS, batch, "pages must have the shape"),
-        (pages[0], SLOTS, batch, "pages must be"),
-        (pages[:, ::2], SLOTS, batch, "pages must be contiguous"),
-        (pages.double(), SLOTS, batch, "pages must be float32, float16 or bfloat16"),
-        (pages[:, :7].clone(), SLOTS % 28, batch, "block 7"),
+        (pages[:-1], SLOTS, plans, "pages must have the shape"),
+        (pages[0], SLOTS, plans, "pages must be"),
+        (pages[:, ::2], SLOTS, plans, "pages must be contiguous"),
+        (pages.double(), SLOTS, plans, "pages must be float32, float16 or bfloat16"),
+        (pages[:, :7].clone(), SLOTS % 28, plans, "block 7"),
     ):
         with pytest.raises(ValueError, match=message):
-            native_stages.run_layers(whole, wrong_pages, slots, wrong_batch)
+            native_stages.run_layers(whole, wrong_pages, slots, wrong_plans)
     assert torch.equal(pages, before)
     assert torch.equal(whole.residual, residual)
 
 
 def test_layers_of_a_stack_must_agree() -> None:
     with pytest.raises(ValueError, match="a stack needs layers"):
-        _native.LayerStack([])
+        _native.LayerStack([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("plans", "rotations", "message"),
+    [
+        ([0], [0, 0], "plans must have an entry per layer"),
+        ([0, -1], [0, 0], "plans must not be negative"),
+        ([0, 0], [], "rotations must have an entry per layer"),
+        ([0, 0], [-1, 0], "rotations must not be negative"),
+    ],
+)
+def test_every_layer_names_its_plans_and_rotation(
+    plans: list[int], rotations: list[int], message: str
+) -> None:
+    norm, square = _native.Norm(torch.ones(8), None, 1e-5), NativeLinear.of(torch.ones(8, 8)).handle
+    layer = _native.Layer(
+        heads=2,
+        kv_heads=1,
+        head_dim=4,
+        attention_norm=norm,
+        qkv=NativeLinear.of(torch.ones(16, 8)).handle,
+        query_norm=None,
+        key_norm=None,
+        output=square,
+        post_attention_norm=None,
+        mlp_norm=norm,
+        up=square,
+        down=square,
+        post_mlp_norm=None,
+        activation=Activation.SILU,
+        gated=False,
+    )
+    with pytest.raises(ValueError, match=message):
+        _native.LayerStack([layer, layer], plans, rotations)
+
+
+def test_a_step_without_the_plans_or_rotations_of_a_layer_is_refused() -> None:
+    _, model = models(LOCAL)
+    assert model.native is not None
+    layers = model.native._layers
+    stack = _native.LayerStack(layers, [0, 1], [1, 0])
+    pages, whole = torch.zeros(2, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim), state(14)
+    angles = torch.ones(14, SPEC.head_dim)
+    pairs = [(p.decode_plan, p.prefill_plan) for p in planned(slice(0, 3), LOCAL).values()]
+    other = planned(slice(0, 2), LOCAL)[4]
+    for rotations, plans, message in (
+        ([(angles, angles)], pairs, "the layers take 2 different rotations, not 1"),
+        ([(angles, angles), (angles[1:], angles)], pairs, "cos must have the shape"),
+        ([], pairs[:1], "the layers take 2 different plans, not 1"),
+        ([], [pairs[0], (None, None)], "a step needs a plan"),
+        ([], [pairs[0], (other.decode_plan, None)], "the plans are for 4 tokens, not 14"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            stack.run(POOL.handle, POOL.isa, whole.residual, rotations, pages, SLOTS, plans, 1.0)
 
 
 def test_the_head_norms_and_multiplies() -> None:
@@ -157,9 +239,11 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         "query_norm": None,
         "key_norm": None,
         "output": square,
+        "post_attention_norm": None,
         "mlp_norm": norm,
         "up": NativeLinear.of(torch.ones(16, 8)).handle,
         "down": square,
+        "post_mlp_norm": norm,
         "activation": Activation.SILU,
         "gated": True,
     }
@@ -169,6 +253,11 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ({"heads": 0}, "a layer needs heads"),
         ({"gated": False}, "up must be 8 x 8, not 16 x 8"),
         ({"mlp_norm": _native.Norm(torch.ones(4), None, 0.0)}, "mlp_norm must have the size 8"),
+        (
+            {"post_attention_norm": _native.Norm(torch.ones(4), None, 0.0)},
+            "post_attention_norm must",
+        ),
+        ({"post_mlp_norm": _native.Norm(torch.ones(4), None, 0.0)}, "post_mlp_norm must have"),
         ({"query_norm": norm}, "query_norm must have the size 4"),
         ({"output": NativeLinear.of(torch.ones(8, 4)).handle}, "output must be 8 x 8"),
     ]

@@ -42,6 +42,18 @@ SPECS = {
     "wide residual": replace(LLAMA, hidden_size=512),
     "qwen3": replace(LLAMA, architecture="qwen3", qk_norm=True, num_heads=24, intermediate_size=16),
     "opt": OPT,
+    "gemma3": replace(
+        LLAMA,
+        architecture="gemma3",
+        qk_norm=True,
+        post_norms=True,
+        norm_offset=1.0,
+        embedding_scale=9.0,
+        attention_soft_cap=3.0,
+        logit_soft_cap=4.0,
+        windows=(5, 0),
+        local_rope=RopeSpec(500.0),
+    ),
 }
 # share of a charge that is seen to be allocated where they come closest
 LEAST = {"pre": 0.7, "post": 0.6, "head": 0.99, "sample": 0.5}

@@ -77,9 +77,11 @@ def test_work_counts_keys_per_tier() -> None:
         {Tier.HOST: append},
         np.array([0, 2], dtype=np.int64),
     )
-    work = count_work(binding, 16)
-    assert work.attention[Tier.HOST] == AttentionWork(tokens=3, pairs=21 + 40 + 41, keys=21 + 41)
-    assert work.attention[Tier.DEVICE] == AttentionWork(0, 0, 0)
+    work = count_work(binding, 16, (0, 8))
+    everything = AttentionWork(tokens=3, pairs=21 + 40 + 41, keys=21 + 41)
+    assert work.attention(Tier.HOST, 0) == everything
+    assert work.attention(Tier.HOST, 1) == AttentionWork(tokens=3, pairs=3 * 8, keys=8 + 9)
+    assert work.attention(Tier.DEVICE, 0) == AttentionWork(0, 0, 0)
     assert (work.tokens, work.logits, work.appended[Tier.HOST]) == (3, 2, 3)
 
 

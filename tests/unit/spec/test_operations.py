@@ -28,7 +28,13 @@ OPT_125M = ModelSpec(
     "opt", 50272, 768, 12, 12, 12, 64, 3072, 2048, norm="layer", activation="relu", gated=False,
     qkv_bias=True, output_bias=True, mlp_bias=True, position_offset=2, tie_embeddings=True,
 )  # fmt: skip
-ALL = [LLAMA_31_8B, LLAMA_32_1B, QWEN3_06B, OPT_125M]
+GEMMA_3_1B = ModelSpec(
+    "gemma3", 262144, 1152, 26, 4, 1, 256, 6912, 32768,
+    post_norms=True, norm_offset=1.0, qk_norm=True, tie_embeddings=True,
+    windows=tuple(0 if layer % 6 == 5 else 512 for layer in range(26)),
+    rope=RopeSpec(1e6), local_rope=RopeSpec(1e4),
+)  # fmt: skip
+ALL = [GEMMA_3_1B, LLAMA_31_8B, LLAMA_32_1B, QWEN3_06B, OPT_125M]
 
 
 def names(spec: ModelSpec) -> str:
@@ -41,6 +47,10 @@ def test_names_and_order() -> None:
     assert names(QWEN3_06B) == (
         f"LN.0 Q K V QNorm KNorm Rope {attention} FC.gate FC.up FC.act FC.down"
     )
+    assert names(GEMMA_3_1B) == (
+        "LN.0 Q K V QNorm KNorm Rope Scores Softmax WV Output LN.Output LN.1"
+        " FC.gate FC.up FC.act FC.down LN.FC"
+    )
     assert names(OPT_125M) == f"LN.0 Q K V {attention} FC.0 FC.act FC.1"
 
 
@@ -51,6 +61,7 @@ def test_names_and_order() -> None:
         (LLAMA_32_1B, 1_235_814_400),
         (QWEN3_06B, 596_049_920),
         (OPT_125M, 125_239_296),
+        (GEMMA_3_1B, 999_885_952),
     ],
 )
 def test_parameter_counts_are_the_published_ones(spec: ModelSpec, published: int) -> None:

@@ -1,34 +1,21 @@
 """Llama 2, 3, 3.1 and 3.2 (text)."""
 
 from tandem.models.architecture import Architecture
-from tandem.models.config_fields import read_activation, read_dtype, read_heads, read_rope
+from tandem.models.architectures.decoder import read_decoder
 from tandem.models.config_reader import ConfigReader
 from tandem.spec.model import ModelSpec
 
 
 def read_spec(config: ConfigReader) -> ModelSpec:
     """Facts from a Llama `config.json`; `attention_bias` covers all four projections."""
-    heads, kv_heads, head_dim = read_heads(config)
-    max_positions = config.count("max_position_embeddings", 2048)
-    attention_bias = config.flag("attention_bias", False)
-    return ModelSpec(
-        architecture="llama",
-        vocab_size=config.count("vocab_size"),
-        hidden_size=config.count("hidden_size"),
-        num_layers=config.count("num_hidden_layers"),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=config.count("intermediate_size"),
-        max_positions=max_positions,
-        norm_eps=config.number("rms_norm_eps", 1e-6),
-        activation=read_activation(config, "hidden_act", "silu"),
-        qkv_bias=attention_bias,
-        output_bias=attention_bias,
+    bias = config.flag("attention_bias", False)
+    return read_decoder(
+        "llama",
+        config,
+        max_positions=2048,
+        qkv_bias=bias,
+        output_bias=bias,
         mlp_bias=config.flag("mlp_bias", False),
-        rope=read_rope(config, head_dim, max_positions),
-        tie_embeddings=config.flag("tie_word_embeddings", False),
-        dtype=read_dtype(config),
     )
 
 

@@ -51,7 +51,7 @@ class PacedCosts:
         known = self._cohorts.get(slot.cohort_id) if slot.cohort_id else None
         if known is not None and known.slot.binding is slot.binding:
             return known
-        work = count_work(slot.binding, self._page.block_size)
+        work = count_work(slot.binding, self._page.block_size, self._model.layer_windows)
         hosted = shape.host and not skip
         lane = PacedLane(slot, work, self._host.prepare(slot.binding) if hosted else None)
         if slot.cohort_id:
@@ -88,7 +88,7 @@ class PacedCosts:
         if op.part is Part.TOKENS:
             return token_bytes(self._sampled_rows(program, active))
         works = [lane.work for lane in _lanes(program, active)]
-        queries = sum(work.attention[Tier.HOST].tokens for work in works)
+        queries = sum(work.attention(Tier.HOST, op.layer).tokens for work in works)
         if op.part is Part.PARTIAL:
             return partial_bytes(self._model, queries)
         appended = sum(work.appended[Tier.HOST] for work in works)
@@ -117,7 +117,7 @@ class PacedCosts:
         if op.kind is not OpKind.ATTEND:
             return 0
         lanes = _lanes(program, program.active(op))
-        keys = sum(lane.work.attention[Tier.HOST].keys for lane in lanes)
+        keys = sum(lane.work.attention(Tier.HOST, op.layer).keys for lane in lanes)
         return keys * self._page.bytes_per_block_layer // self._page.block_size
 
 

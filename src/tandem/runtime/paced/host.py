@@ -90,6 +90,7 @@ class PacedHost:
         self._dtype = page.float_type
         self._random = np.random.Generator(np.random.SFC64(seed))
         shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
+        self._windows = model.layer_windows
         self._kernels = host_kernels(model, shape, open_pool_on(cores))
         self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
         self._queries = self._random_tensor((0, self._heads, self._dim))
@@ -98,7 +99,8 @@ class PacedHost:
 
     def prepare(self, binding: LaneBinding) -> TierContext:
         """What a lane's operations need; made once per lane and step on the submitting thread."""
-        context = make_tier_context(binding, Tier.HOST, torch.device("cpu"), self._kernels)
+        cpu = torch.device("cpu")
+        context = make_tier_context(binding, Tier.HOST, cpu, self._kernels, self._windows)
         # Values leave the accelerator in the order of selection; here any will do.
         tokens = binding.num_tokens
         if len(self._queries) < tokens:
@@ -113,9 +115,9 @@ class PacedHost:
             return
         pages = self._pages[self._visits % len(self._pages)]
         for lane in lanes:
-            if op.kind is OpKind.ATTEND and lane.batch is not None:
-                query = self._queries[: lane.batch.num_tokens]
-                self._kernels.attend(query, pages, lane.batch)
+            if op.kind is OpKind.ATTEND and lane.plans is not None:
+                query = self._queries[: lane.plans.num_tokens]
+                self._kernels.attend(query, pages, lane.plans.of(op.layer))
             elif op.kind is OpKind.APPEND and lane.planned_append is not None:
                 assert lane.slots is not None
                 entries = self._entries[: len(lane.slots)]

@@ -119,7 +119,8 @@ class PacedTruth:
             return append_cost(model, appended, dtype, rates)
         if op.kind is OpKind.ATTEND:
             (lane,) = lanes
-            return attention_cost(self._operations, lane.attention[Tier.DEVICE], dtype, rates)
+            work = lane.attention(Tier.DEVICE, op.layer)
+            return attention_cost(self._operations, work, dtype, rates)
         if op.kind is OpKind.MERGE:
             return merge_cost(model, tokens, rates)
         raise ValueError(f"the accelerator does not execute {op.kind} {op.part}")
@@ -134,7 +135,7 @@ class PacedTruth:
         return CostBreakdown(tiled.compute_s, cost.memory_s, cost.launch_s)
 
     def _staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
-        queries = sum(lane.attention[Tier.HOST].tokens for lane in lanes)
+        queries = sum(lane.attention(Tier.HOST, op.layer).tokens for lane in lanes)
         if op.part is Part.QKV:
             appended = sum(lane.appended[Tier.HOST] for lane in lanes)
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)

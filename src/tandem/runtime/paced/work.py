@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.cost.stage import AttentionWork
-from tandem.kernels.attention_plan import count_visible_keys
+from tandem.kernels.seen_keys import count_seen_keys
 from tandem.plan.binding import LaneBinding, TierAttention
 from tandem.spec.tier import TIERS, Tier
 
@@ -19,34 +19,50 @@ class LaneWork:
     Attributes:
         tokens: query tokens.
         logits: rows whose logits are wanted.
-        attention: per tier, in one layer.
+        by_window: attention per tier, in one layer of each window that layers have.
+        windows: of each layer.
         appended: tokens per tier whose keys and values go there.
     """
 
     tokens: int
     logits: int
-    attention: dict[Tier, AttentionWork]
+    by_window: dict[int, dict[Tier, AttentionWork]]
+    windows: tuple[int, ...]
     appended: dict[Tier, int]
 
+    def attention(self, tier: Tier, layer: int) -> AttentionWork:
+        """The layer's attention over keys in `tier`."""
+        return self.by_window[self.windows[layer]][tier]
 
-def count_work(binding: LaneBinding, block_size: int) -> LaneWork:
-    """Tokens, keys and pairs of a lane."""
+
+def count_work(binding: LaneBinding, block_size: int, windows: tuple[int, ...]) -> LaneWork:
+    """Tokens, keys and pairs of a lane.
+
+    Args:
+        windows: of each layer of the model.
+    """
     return LaneWork(
         tokens=binding.num_tokens,
         logits=len(binding.logits_index),
-        attention={
-            tier: _count_attention(binding.attention.get(tier), block_size) for tier in TIERS
+        by_window={
+            window: {
+                tier: _count_attention(binding.attention.get(tier), block_size, window)
+                for tier in TIERS
+            }
+            for window in set(windows)
         },
+        windows=windows,
         appended={
             tier: len(binding.append[tier].slots) if tier in binding.append else 0 for tier in TIERS
         },
     )
 
 
-def _count_attention(part: TierAttention | None, block_size: int) -> AttentionWork:
+def _count_attention(part: TierAttention | None, block_size: int, window: int) -> AttentionWork:
     if part is None:
         return _NO_ATTENTION
-    visible = count_visible_keys(part, block_size)
-    # A row's last token sees all of the row's keys.
-    keys = visible[part.query_start[1:].astype(np.int64) - 1]
-    return AttentionWork(len(visible), int(visible.sum()), int(keys.sum()))
+    seen = count_seen_keys(part, block_size, window)
+    # A row's keys are what its tokens see together: from the first's first to the last's last.
+    starts = part.query_start.astype(np.int64)
+    keys = seen.end[starts[1:] - 1] - seen.first[starts[:-1]]
+    return AttentionWork(len(seen.end), int(seen.count.sum()), int(keys.sum()))

@@ -1,0 +1,144 @@
+"""Rotary embeddings as `config.json` gives them, now in `rope_parameters`, formerly elsewhere.
+
+What is absent takes the value that transformers gives it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from tandem.models.config_reader import ConfigReader
+from tandem.spec.model import RopeSpec
+
+
+def read_rope(
+    config: ConfigReader, head_dim: int, max_positions: int, default_theta: float = 10000.0
+) -> RopeSpec:
+    """Rotary embedding of all layers: `rope_parameters`, or `rope_theta` with `rope_scaling`.
+
+    Raises:
+        ModelError: a kind that is not supported, partial rotation, an odd head dimension.
+    """
+    section = config.section("rope_scaling")
+    if not section.values:
+        section = config.section("rope_parameters")
+    if any(isinstance(value, dict) for value in section.values.values()):
+        raise config.error("rotary parameters per layer type are not supported; use another model")
+    theta = section.number("rope_theta", config.number("rope_theta", default_theta))
+    return rope_of(section, config, head_dim, max_positions, theta)
+
+
+def rope_of(
+    section: ConfigReader, config: ConfigReader, head_dim: int, max_positions: int, theta: float
+) -> RopeSpec:
+    """The rotary embedding that `section` of `config` describes.
+
+    Raises:
+        ModelError: as `read_rope`.
+    """
+    if head_dim % 2:
+        raise config.error(f"rotary embedding needs an even head_dim, not {head_dim}")
+    for reader in (section, config):
+        if reader.number("partial_rotary_factor", 1.0) != 1.0:
+            raise config.error(
+                "'partial_rotary_factor' below 1 is not supported; use another model"
+            )
+    kind = section.get("rope_type") or section.get("type") or "default"
+    if kind not in _KINDS:
+        known = ", ".join(_KINDS)
+        raise config.error(f"rotary scaling '{kind}' is not supported; supported are: {known}")
+    original = section.count("original_max_position_embeddings", max_positions)
+    original = config.count("original_max_position_embeddings", original)
+    plain = RopeSpec(theta=theta, original_max_positions=original)
+    rope = _KINDS[kind](section, plain, max_positions)
+    if rope.kind == "longrope" and len(rope.divisors) != head_dim // 2:
+        raise section.error(
+            f"'short_factor' must hold {head_dim // 2} numbers, not {len(rope.divisors)}"
+        )
+    return rope
+
+
+def usable_positions(rope: RopeSpec, max_positions: int) -> int:
+    """How long a sequence may get.
+
+    LongRoPE rotates all of a sequence in another way once it is longer than what the model was
+    pretrained with, so that cached keys would no longer be right.
+    """
+    return (
+        min(max_positions, rope.original_max_positions)
+        if rope.kind == "longrope"
+        else (max_positions)
+    )
+
+
+def _default(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
+    del section, max_positions
+    return RopeSpec(theta=plain.theta)
+
+
+def _dynamic(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
+    # It changes rotations only in sequences beyond max_position_embeddings, which are refused.
+    section.number("factor")
+    return _default(section, plain, max_positions)
+
+
+def _linear(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
+    del max_positions
+    return RopeSpec(theta=plain.theta, kind="linear", factor=section.number("factor"))
+
+
+def _llama3(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
+    del max_positions
+    return replace(
+        plain,
+        kind="llama3",
+        factor=section.number("factor"),
+        low_freq_factor=section.number("low_freq_factor"),
+        high_freq_factor=section.number("high_freq_factor"),
+    )
+
+
+def _yarn(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
+    del max_positions
+    factor = section.number("factor")
+    return replace(
+        plain,
+        kind="yarn",
+        factor=factor,
+        beta_fast=section.number("beta_fast", 32.0),
+        beta_slow=section.number("beta_slow", 1.0),
+        truncate=section.flag("truncate", True),
+        amplitude=section.number("attention_factor", _yarn_amplitude(section, factor)),
+    )
+
+
+def _yarn_amplitude(section: ConfigReader, factor: float) -> float:
+    def scale(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    part, all_dims = section.get("mscale"), section.get("mscale_all_dim")
+    if part and all_dims:
+        return scale(section.number("mscale")) / scale(section.number("mscale_all_dim"))
+    return scale(1.0)
+
+
+def _longrope(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
+    original = plain.original_max_positions
+    factor = section.number("factor", max_positions / original)
+    spread = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return replace(
+        plain,
+        kind="longrope",
+        divisors=section.numbers("short_factor"),
+        amplitude=section.number("attention_factor", spread),
+    )
+
+
+_KINDS: dict[str, Callable[[ConfigReader, RopeSpec, int], RopeSpec]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+}
