@@ -23,7 +23,7 @@ from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import StreamedLayers, streamed_layers
+from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
@@ -71,8 +71,10 @@ def build_engine_core(
     memory = plan_memory(config, spec, precision, target.capacities, notes)
     check_backing(target, memory)
     placement = memory.plan.weights
-    streamed = streamed_layers(placement)
-    model = _load(directory, config, precision, target.device, pool, streamed, progress)
+    layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
+    if pool is None and layers.ever_on_cpu:
+        pool = open_pool()
+    model = _load(directory, config, precision, target.device, pool, layers, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
@@ -119,7 +121,7 @@ def _load(
     precision: Precision,
     device: torch.device,
     pool: "NativePool | None",
-    streamed: StreamedLayers,
+    layers: SweepChoice,
     progress: Progress,
 ) -> Model:
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
@@ -135,7 +137,7 @@ def _load(
         config.seed,
         report,
         pool,
-        streamed,
+        layers,
         pin if device.type == "cuda" else None,
     )
 
@@ -226,7 +228,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,
         max_join_wait_s=plan.max_join_wait_s,
-        streamed=streamed_layers(plan.weights),
+        layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=config.seed,
     )
 

@@ -10,10 +10,11 @@ from tandem.models.checkpoint import read_checkpoint
 from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
 from tandem.models.dummy_weights import fill_dummy_weights
+from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
 from tandem.models.weight_stream import Pin
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import SweepChoice
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -33,7 +34,7 @@ def load_model(
     seed: int = 0,
     progress: Progress | None = None,
     pool: "NativePool | None" = None,
-    streamed: StreamedLayers | None = None,
+    layers: SweepChoice | None = None,
     pin: Pin | None = None,
 ) -> Model:
     """Load the model in `directory`.
@@ -46,8 +47,8 @@ def load_model(
         load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
         seed: of dummy weights.
         progress: called after each tensor.
-        pool: of the compiled kernels, which then do the maths; on a CPU, with float32 activations.
-        streamed: layers that stay in host memory and come to the device when they are used.
+        pool: of the compiled kernels, which then do the CPU's maths, with float32 activations.
+        layers: those that stay in host memory, and come to the device or are computed there.
         pin: makes host memory known to the device.
 
     Raises:
@@ -58,17 +59,18 @@ def load_model(
     checkpoint = read_checkpoint(directory) if load_format == "auto" else None
     if not isinstance(precision, Precision):
         precision = Precision.uniform(precision or spec.dtype)
-    weights = allocate_weights(
-        spec, torch_dtype(precision.weights), torch.device(device), streamed, pin
-    )
+    layers = layers or SweepChoice()
+    place = torch.device(device)
+    weights = allocate_weights(spec, torch_dtype(precision.weights), place, layers.usual, pin)
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)
     else:
         load_checkpoint(weights, load_architecture(spec.architecture), checkpoint, progress)
     weights.prepare()
-    return Model(
-        spec, weights, torch_dtype(precision.activations), native_stages(spec, weights, pool)
-    )
+    dtype = torch_dtype(precision.activations)
+    native = native_stages(spec, weights, pool) if place.type == "cpu" else None
+    host = host_layers(spec, weights, layers.ever_on_cpu, dtype, pool)
+    return Model(spec, weights, dtype, native, host)
 
 
 def native_stages(

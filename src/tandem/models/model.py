@@ -7,14 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tandem.models.layer_state import LayerState
-from tandem.models.layer_steps import LayerSteps, Step, norm
+from tandem.models.layer_steps import norm
 from tandem.models.linear import linear
-from tandem.models.rotary import Rotary
+from tandem.models.torch_layers import TorchLayers
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, layer_operations
 
 if TYPE_CHECKING:
+    from tandem.kernels.native_pool import NativePool
+    from tandem.models.host_layers import HostLayers
     from tandem.models.native_stages import NativeStages
 
 
@@ -25,6 +27,7 @@ class Model:
         dtype: of activations; None: that of the weights.
         native: executes the default stages and the head on the compiled kernels, for weights in
             host memory and activations in float32; None: torch does.
+        host: computes layers whose weights lie in host memory, for a sweep that leaves them there.
 
     Attributes:
         spec: the model's facts.
@@ -32,6 +35,7 @@ class Model:
         dtype: of activations. device: of weights and activations.
         operations: of every layer, in order.
         stages: the default cuts `pre, attend, post`.
+        pool: threads of the compiled kernels, if they do any of the maths.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Model:
         weights: Weights,
         dtype: torch.dtype | None = None,
         native: "NativeStages | None" = None,
+        host: "HostLayers | None" = None,
     ) -> None:
         embedding = weights.outer["embedding"].weight
         self.spec: ModelSpec = spec
@@ -48,10 +53,12 @@ class Model:
         self.device: torch.device = embedding.device
         self.operations: tuple[Operation, ...] = layer_operations(spec)
         self.stages: DefaultStages = default_stages(self.operations)
-        ropes = [Rotary.of(rope, spec.head_dim, self.device) for rope in spec.ropes]
-        self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
-        self._steps: dict[tuple[Stage, int], tuple[Step, ...]] = {}
+        layers = dict(enumerate(weights.layers))
+        self._torch = TorchLayers(spec, layers, self.device, self.dtype)
         self.native: NativeStages | None = native
+        self.host: HostLayers | None = host
+        compiled = native or host
+        self.pool: NativePool | None = None if compiled is None else compiled.pool
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.
@@ -84,17 +91,7 @@ class Model:
         elif native is not None and stage == self.stages.post:
             native.post(layer, state)
         else:
-            self._run_steps(stage, layer, state)
-
-    def _run_steps(self, stage: Stage, layer: int, state: LayerState) -> None:
-        key = (stage, self.spec.rope_index(layer))
-        steps = self._steps.get(key)
-        if steps is None:
-            steps = self._layer_steps[key[1]].of(self.operations, stage)
-            self._steps[key] = steps
-        weights = self.weights.layers[layer]
-        for step in steps:
-            step(weights, state)
+            self._torch.run(stage, layer, state)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and output head.

@@ -26,27 +26,21 @@ _ACTIVATIONS = {
 }
 
 
-class NativeStages:
-    """The default stages of every layer, and the head; weights stay as they lie.
+class NativeLayers:
+    """The default stages of some layers; weights stay as they lie.
 
     Args:
-        weights: in host memory, of any element type.
+        layers: matrices in host memory, of any element type; norms and biases are copied.
         pool: whose threads do the work.
     """
 
-    def __init__(self, spec: ModelSpec, weights: Weights, pool: NativePool) -> None:
+    dtype = torch.float32
+
+    def __init__(self, spec: ModelSpec, layers: Mapping[int, Modules], pool: NativePool) -> None:
         self.pool = pool
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
-        self._layers = [_layer(spec, modules) for modules in weights.layers]
-        self._windows = sorted(set(spec.layer_windows))
-        self._stack = _native.LayerStack(
-            self._layers,
-            [self._windows.index(window) for window in spec.layer_windows],
-            [spec.rope_index(layer) for layer in range(spec.num_layers)],
-        )
-        self._final_norm = _norm(spec, weights.outer["final_norm"])
-        self._head = _linear(weights.outer["head"])
+        self._layers = {layer: _layer(spec, modules) for layer, modules in layers.items()}
 
     def pre(self, layer: int, state: LayerState) -> None:
         """From the residual to q, k and v, normed and rotated: views of one product."""
@@ -65,6 +59,34 @@ class NativeStages:
         attention = taken(state.attention, "attention").flatten(1)
         self._layers[layer].post(self.pool.handle, self.pool.isa, attention, state.residual)
         state.q = state.k = state.v = state.attention = None
+
+    def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
+        """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
+        rotations = self._rotations(state)
+        if not rotations:
+            return None, None
+        cos, sin = rotations[self._spec.rope_index(layer)]
+        return cos.squeeze(1), sin.squeeze(1)
+
+    def _rotations(self, state: LayerState) -> tuple[Rotation, ...]:
+        if not state.rotations:
+            state.rotations = rotations_of(self._ropes, state.positions)
+        return state.rotations
+
+
+class NativeStages(NativeLayers):
+    """The default stages of all layers, and the head."""
+
+    def __init__(self, spec: ModelSpec, weights: Weights, pool: NativePool) -> None:
+        super().__init__(spec, dict(enumerate(weights.layers)), pool)
+        self._windows = sorted(set(spec.layer_windows))
+        self._stack = _native.LayerStack(
+            [self._layers[layer] for layer in range(spec.num_layers)],
+            [self._windows.index(window) for window in spec.layer_windows],
+            [spec.rope_index(layer) for layer in range(spec.num_layers)],
+        )
+        self._final_norm = _norm(spec, weights.outer["final_norm"])
+        self._head = _linear(weights.outer["head"])
 
     @property
     def num_layers(self) -> int:
@@ -106,19 +128,6 @@ class NativeStages:
         normed = torch.empty_like(hidden)
         _native.normalize(self.pool.handle, self._final_norm, hidden, normed)
         return linear(self.pool, self._head, normed)
-
-    def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
-        """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
-        rotations = self._rotations(state)
-        if not rotations:
-            return None, None
-        cos, sin = rotations[self._spec.rope_index(layer)]
-        return cos.squeeze(1), sin.squeeze(1)
-
-    def _rotations(self, state: LayerState) -> tuple[Rotation, ...]:
-        if not state.rotations:
-            state.rotations = rotations_of(self._ropes, state.positions)
-        return state.rotations
 
 
 def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:

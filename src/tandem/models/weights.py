@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tandem.models.weight_layout import LayerLayout, Modules, allocate_modules
 from tandem.models.weight_stream import Pin, WeightStream
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import (
@@ -46,7 +46,7 @@ class Weights:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
         layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
-        stream: the streamed layers' own memory, None if all layers are resident.
+        stream: memory of layers in host memory, None if all layers are resident.
     """
 
     outer: Modules
@@ -78,7 +78,7 @@ class Weights:
 
     @property
     def host_bytes(self) -> int:
-        """Memory of the streamed layers in the host."""
+        """Memory of layers in the host."""
         return 0 if self.stream is None else self.stream.host_bytes
 
     @property
@@ -117,14 +117,14 @@ def allocate_weights(
     spec: ModelSpec,
     dtype: torch.dtype,
     device: torch.device,
-    streamed: StreamedLayers | None = None,
+    hosted: SweepLayers | None = None,
     pin: Pin | None = None,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
     Args:
         device: where the maths is done.
-        streamed: layers that stay in host memory.
+        hosted: layers that stay in host memory, whatever a sweep does with them.
         pin: makes host memory known to the device.
     """
     outer = allocate_modules(embedding_weights(spec) + head_weights(spec), dtype, device)
@@ -132,8 +132,8 @@ def allocate_weights(
         outer["head"] = outer["embedding"]
     shapes = layer_weights(spec)
     stream = None
-    if streamed is not None and streamed.layers:
-        stream = WeightStream(streamed, LayerLayout(shapes, dtype), device, pin)
+    if hosted is not None and (hosted.streamed.layers or hosted.on_cpu):
+        stream = WeightStream(hosted, LayerLayout(shapes, dtype), device, pin)
     used = {} if stream is None else stream.used
     layers = tuple(
         used[layer] if layer in used else allocate_modules(shapes, dtype, device)

@@ -15,12 +15,12 @@ from tests.support.mutations import (
     swap_queues,
 )
 from tests.support.script import run_all
-from tests.support.setups import Setup
+from tests.support.setups import Setup, streamed
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, ProgramTemplate, Queue
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.validator import Placed, ProgramError, validate, validate_sequence
-from tandem.plan.weights import StreamedLayers
 from tandem.scheduler import step_compiler
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest
@@ -32,7 +32,7 @@ SPLIT = Setup(
     strategy="ride-along", kv_placement="split", device_blocks=12, host_blocks=12, executor="exact"
 )
 COHORTS = replace(SPLIT, strategy="rendezvous")
-STREAMED = Setup(executor="exact", streamed=(0, 1, 2, 3))
+STREAMED = Setup(executor="exact", homes=streamed(0, 1, 2, 3))
 
 QKV_COPY = is_op(OpKind.COPY, Part.QKV)
 UPLOAD = is_op(OpKind.COPY, Part.PARTIAL)
@@ -89,7 +89,7 @@ TEMPLATES = (
     ),
     sweep_template(NUM_LAYERS, (LaneShape(suspends=True, host=True),)),
     sampling_template(1),
-    sweep_template(4, (LaneShape(),), StreamedLayers(STREAMED.streamed)),
+    sweep_template(4, (LaneShape(),), STREAMED.layers.usual),
 )
 
 
@@ -100,11 +100,11 @@ def requests() -> list[EngineRequest]:
 
 
 def layers_of(setup: Setup) -> int:
-    return len(setup.streamed) or NUM_LAYERS
+    return len(setup.homes) or NUM_LAYERS
 
 
 def tokens(setup: Setup, num_layers: int) -> dict[str, list[int]]:
-    with model_engine(tiny_model(num_layers, streamed=setup.streamed), setup) as engine:
+    with model_engine(tiny_model(num_layers, layers=setup.layers), setup) as engine:
         results = run_all(engine.core, requests())
     return {request_id: result.token_ids for request_id, result in results.items()}
 
@@ -126,9 +126,9 @@ def faulty(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> Fault:
     """The scheduler compiles to mutated templates, unseen by the validator."""
 
     def sweep(
-        num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+        num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers
     ) -> ProgramTemplate:
-        return fault.mutation(sweep_template(num_layers, lanes, streamed))
+        return fault.mutation(sweep_template(num_layers, lanes, layers))
 
     def sampling(num_lanes: int) -> ProgramTemplate:
         return fault.mutation(sampling_template(num_lanes))
