@@ -20,7 +20,8 @@ from tandem.plan.weights import Home
 
 CASE = Case("llama-6-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=6))
 Homes = tuple[tuple[int, Home], ...]
-EVERY: Homes = tuple((layer, "cpu") for layer in range(6))
+CPU: Home = "cpu"
+EVERY: Homes = tuple((layer, CPU) for layer in range(6))
 ENDS: Homes = ((0, "cpu"), (1, "cpu"), (3, "cpu"), (5, "cpu"))
 MIXED: Homes = ((0, "streamed"), (1, "cpu"), (2, "streamed"), (4, "cpu"), (5, "cpu"))
 BY_STEP: Homes = ((0, "host"), (1, "host"), (2, "host"), (3, "host"), (4, "cpu"))

@@ -34,8 +34,14 @@ ENGINE_FLAGS = (
     _flag(
         "placement",
         str | None,
-        "JSON file: layers resident or streamed; else as many are resident as fit.",
+        "JSON file: where layers are; else as many are resident as fit.",
         "FILE",
+    ),
+    _flag(
+        "host_layers",
+        str,
+        "Layers that do not fit: auto (by predicted time), stream or cpu.",
+        "NAME",
     ),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
     _flag(

@@ -68,7 +68,9 @@ def build_engine_core(
     precision = choose_kv(config.kv_cache_dtype, spec, choice.precision)
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
-    memory = plan_memory(config, spec, precision, target.capacities, notes)
+    memory = plan_memory(
+        config, spec, precision, target.capacities, notes, hardware=target.hardware
+    )
     check_backing(target, memory)
     placement = memory.plan.weights
     layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
@@ -78,7 +80,9 @@ def build_engine_core(
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
-        memory = plan_memory(config, spec, precision, target.capacities, notes, measured, placement)
+        memory = plan_memory(
+            config, spec, precision, target.capacities, notes, measured, placement, target.hardware
+        )
     assembled = assemble(config, model, memory, target.choice)
     warm = target.choice.kind == "cuda" or (check and target.choice.kind == "emulated")
     if warm:

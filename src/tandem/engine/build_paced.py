@@ -161,7 +161,7 @@ def _plan(
     note = "paced emulator: times are emulated, tokens are synthetic"
     capacities = Capacities(device, host, real=False)
     precision = Precision.uniform(dtype)
-    memory = plan_memory(config, spec, precision, capacities, (note,))
+    memory = plan_memory(config, spec, precision, capacities, (note,), hardware=hardware)
     return replace(memory, plan=options.plan(memory.plan))
 
 

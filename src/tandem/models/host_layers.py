@@ -17,15 +17,17 @@ _CPU = torch.device("cpu")
 
 
 class HostLayers(Protocol):
-    """The default stages of some layers on the CPU.
+    """The default stages of some layers on the CPU."""
 
-    Attributes:
-        dtype: of activations.
-        pool: threads of the compiled kernels; None: torch computes.
-    """
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations."""
+        ...
 
-    dtype: torch.dtype
-    pool: "NativePool | None"
+    @property
+    def pool(self) -> "NativePool | None":
+        """Threads of the compiled kernels; None: torch computes."""
+        ...
 
     def pre(self, layer: int, state: LayerState) -> None:
         """From the residual to q, k and v, normed and rotated."""

@@ -34,10 +34,9 @@ class NativeLayers:
         pool: whose threads do the work.
     """
 
-    dtype = torch.float32
-
     def __init__(self, spec: ModelSpec, layers: Mapping[int, Modules], pool: NativePool) -> None:
         self.pool = pool
+        self.dtype: torch.dtype = torch.float32
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
         self._layers = {layer: _layer(spec, modules) for layer, modules in layers.items()}

@@ -10,8 +10,10 @@ from tandem.spec.errors import ConfigError
 
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["recompute", "swap"]
+HostLayers = Literal["auto", "stream", "cpu"]
 
 _KV_PLACEMENTS = ("auto", "device", "host", "split")
+_HOST_LAYERS = ("auto", "stream", "cpu")
 _PREEMPTION_MODES = ("recompute", "swap")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 _MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
@@ -23,6 +25,7 @@ _FORMS: dict[str, forms.Form] = {
     "cpu_memory": forms.size_text,
     "gpu_margin": forms.size_text,
     "placement": forms.optional(forms.path_text),
+    "host_layers": forms.text,
     "dtype": forms.text,
     "kv_cache_dtype": forms.text,
     "max_model_len": forms.optional(forms.whole_number),
@@ -58,8 +61,10 @@ class EngineConfig:
             `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
             of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
-        placement: file that says which layers are resident and which streamed; None: as many
-            are resident as fit.
+        placement: file that says where layers are; None: as many are resident as fit.
+        host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
+            whichever is predicted to be faster for a step's size; where rates are not known, they
+            are streamed.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
             host does the maths, of weights and KV: activations are float32 (ADR 0010).
         kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `int8`
@@ -87,6 +92,7 @@ class EngineConfig:
     cpu_memory: str = "auto"
     gpu_margin: str = "256MiB"
     placement: str | None = None
+    host_layers: HostLayers = "auto"
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
@@ -110,6 +116,7 @@ class EngineConfig:
         _at_least(self.max_num_batched_tokens, 1, "max_num_batched_tokens")
         _at_least(self.max_num_queued_reqs, 0, "max_num_queued_reqs")
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
+        _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)

@@ -55,7 +55,7 @@ def test_the_most_layers_that_fit_are_resident(
 def test_the_host_must_hold_what_is_streamed() -> None:
     sizes = WeightSizes(layer=100, layers=10, outside=50)
     device = MemoryBudget("device", 500)
-    with pytest.raises(ConfigError, match="streamed from host memory") as error:
+    with pytest.raises(ConfigError, match="would lie in host memory") as error:
         choose_placement(sizes, device, MemoryBudget("host", 799), 10)
     assert error.value.param == "cpu_memory"
     placement = choose_placement(sizes, device, MemoryBudget("host", 800), 10)
