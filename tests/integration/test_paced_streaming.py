@@ -39,6 +39,7 @@ def build(gpu_memory: str, strategy: str = "gpu-only") -> tuple[PacedEngine, Vir
         kv_placement="split" if strategy == "ride-along" else "auto",
         gpu_memory=gpu_memory,
         cpu_memory="5GiB",
+        host_layers="stream",
         max_num_seqs=8,
         max_num_batched_tokens=64,
     )

@@ -103,7 +103,8 @@ def choose_placement(
             param="cpu_memory",
         )
     if not slots:
-        return as_runs(["resident"] * (sizes.layers - hosted) + [home] * hosted)
+        first = sizes.layers - hosted
+        return as_runs("resident" if i < first else home for i in range(sizes.layers))
     return as_runs(_spread(hosted, sizes.layers, home))
 
 
