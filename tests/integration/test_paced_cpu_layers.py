@@ -18,7 +18,7 @@ from tandem.runtime.paced.ledger import HostTask
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
-from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.operations import Stage, default_stages, layer_operations
 from tandem.spec.parameters import layer_matrix_parameters
 
 DTYPE = DType.BFLOAT16
@@ -26,7 +26,9 @@ LAYER_BYTES = layer_matrix_parameters(WIDE) * DTYPE.size_bytes
 WAYS: tuple[HostLayers, ...] = ("cpu", "stream", "auto")
 FAST_HOST = replace(SMALL, host=replace(SMALL.host, memory_bandwidth_bytes_per_s=40e9))
 OPERATIONS = layer_operations(WIDE)
-STAGES = dict(zip((Part.PRE, Part.NONE, Part.POST), default_stages(OPERATIONS), strict=True))
+STAGES: dict[Part, Stage] = dict(
+    zip((Part.PRE, Part.NONE, Part.POST), default_stages(OPERATIONS), strict=True)
+)
 
 
 def build(

@@ -1,6 +1,7 @@
 """Layers on the CPU in the paced emulator: real maths on weights of random bytes."""
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,18 +45,22 @@ class PacedHostLayers:
         pool: "NativePool | None",
         seed: int,
     ) -> None:
-        layout = LayerLayout(layer_weights(spec), torch_dtype(dtype))
-        wanted = math.ceil(_CACHE_MULTIPLE * cache_bytes / layout.size_bytes)
-        generator = torch.Generator().manual_seed(seed)
-        sets = {
-            number: _random_layer(layout, dtype, generator)
-            for number in range(min(max(1, wanted), count))
-        }
-        self._spec = spec
-        self._sets = len(sets)
-        self._layers = _stages(spec, sets, pool)
+        self._spec, self._dtype, self._pool, self._seed = spec, dtype, pool, seed
+        self._layout = LayerLayout(layer_weights(spec), torch_dtype(dtype))
+        wanted = math.ceil(_CACHE_MULTIPLE * cache_bytes / self._layout.size_bytes)
+        self._sets = min(max(1, wanted), count)
         self._visits = 0
         self._state: LayerState | None = None
+
+    @cached_property
+    def _layers(self) -> HostLayers:
+        """Made when first used: gigabytes, for nothing where work is only scripted."""
+        generator = torch.Generator().manual_seed(self._seed)
+        sets = {
+            number: _random_layer(self._layout, self._dtype, generator)
+            for number in range(self._sets)
+        }
+        return _stages(self._spec, sets, self._pool)
 
     @torch.inference_mode()
     def run(self, op: ProgramOp, tokens: int, tiers: int) -> None:
