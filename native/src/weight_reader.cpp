@@ -81,17 +81,20 @@ void WeightReader::check(const LayerFiles& layer, std::int64_t slot_bytes) const
 
 const std::byte* WeightReader::acquire(int layer) {
     std::unique_lock lock(mutex_);
+    const auto check = [&] {
+        if (error_) std::rethrow_exception(error_);
+        if (stopping_) throw std::runtime_error("the weights' reader was stopped");
+    };
+    check();
     if (used_ % num_layers() != layer)
         throw std::logic_error("layer " + std::to_string(layer) +
                                " of the circle is not the next one; an earlier step was not ended");
-    const std::size_t slot = slot_of(used_);
+    const Turn& turn = turns_[slot_of(used_)];
     arrived_.wait(lock, [&] {
-        return stopping_ || error_ ||
-               (turns_[slot].number == used_ && turns_[slot].pieces_left == 0);
+        return stopping_ || error_ || (turn.number == used_ && turn.pieces_left == 0);
     });
-    if (error_) std::rethrow_exception(error_);
-    if (stopping_) throw std::runtime_error("the weights' reader was stopped");
-    return slots_[slot] + layer_of(used_).base;
+    check();
+    return slots_[slot_of(used_)] + layer_of(used_).base;
 }
 
 void WeightReader::release() {
