@@ -87,9 +87,13 @@ class HeldWeights {
     HeldWeights(const StackLayer& layer, WeightReader* reader)
         : weights_(layer.weights), reader_(layer.read < 0 ? nullptr : reader) {
         if (!reader_) return;
-        const std::ptrdiff_t shift = reader_->acquire(layer.read) - reader_->first_slot();
-        for (LinearWeight* weight : {&weights_.qkv, &weights_.output, &weights_.up, &weights_.down})
-            weight->data = static_cast<const std::byte*>(weight->data) + shift;
+        const std::byte* here = reader_->acquire(layer.read);
+        for (LinearWeight* weight :
+             {&weights_.qkv, &weights_.output, &weights_.up, &weights_.down}) {
+            weight->data = moved(weight->data, here);
+            weight->scales = moved(weight->scales, here);
+            weight->zeros = moved(weight->zeros, here);
+        }
     }
     ~HeldWeights() {
         if (reader_) reader_->release();
@@ -100,6 +104,14 @@ class HeldWeights {
     const LayerWeights& get() const { return weights_; }
 
   private:
+    // From the first slot to where the layer begins; what is resident stays.
+    template <class T>
+    const T* moved(const T* pointer, const std::byte* here) const {
+        if (!reader_->is_in_first_slot(pointer)) return pointer;
+        const auto* from = reinterpret_cast<const std::byte*>(pointer);
+        return reinterpret_cast<const T*>(here + (from - reader_->first_slot()));
+    }
+
     LayerWeights weights_;
     WeightReader* reader_;
 };

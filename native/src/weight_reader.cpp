@@ -31,7 +31,11 @@ void require(bool condition, const char* message) {
 WeightReader::WeightReader(std::vector<WeightFile> files, const std::vector<LayerFiles>& layers,
                            std::vector<std::byte*> slots, std::int64_t slot_bytes,
                            const ReaderOptions& options)
-    : files_(std::move(files)), slots_(std::move(slots)), options_(options), turns_(slots_.size()) {
+    : files_(std::move(files)),
+      slots_(std::move(slots)),
+      slot_bytes_(slot_bytes),
+      options_(options),
+      turns_(slots_.size()) {
     require(!layers.empty() && !slots_.empty(), "a reader needs layers and slots");
     require(options.num_threads > 0, "a reader needs threads");
     require(options.alignment > 0 && options.alignment <= static_cast<std::int64_t>(kPage) &&

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -46,6 +47,10 @@ class WeightReader {
 
     // Where weights' addresses are for, until `acquire` says which slot they are in.
     const std::byte* first_slot() const { return slots_.front(); }
+    bool is_in_first_slot(const void* pointer) const {
+        const auto* at = static_cast<const std::byte*>(pointer);
+        return !std::less<>{}(at, first_slot()) && std::less<>{}(at, first_slot() + slot_bytes_);
+    }
     int num_layers() const { return static_cast<int>(layers_.size()); }
 
     // Ends the threads; waits for reads that have begun.
@@ -79,6 +84,7 @@ class WeightReader {
 
     const std::vector<WeightFile> files_;
     const std::vector<std::byte*> slots_;
+    const std::int64_t slot_bytes_;
     const ReaderOptions options_;
     std::vector<LayerFiles> layers_;  // in pieces
     mutable std::mutex mutex_;        // of all below
