@@ -67,7 +67,7 @@ void run_stack(const HostLayerStack& stack, const PoolPointer& pool, const std::
     float* in_place = stream.floats();
     const Workers workers{*pool, choose_isa(isa)};
     nb::gil_scoped_release release;
-    run_layers(workers, stack.view(), rotations, attention, tokens, in_place);
+    run_layers(workers, stack.view(), rotations, attention, tokens, in_place, stack.reader());
 }
 
 void normalize_rows(const PoolPointer& pool, const HostNorm& norm, const ReadOnlyArray& x,
@@ -119,8 +119,10 @@ void bind_layer(nb::module_& module) {
         .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());
     nb::class_<HostLayerStack>(module, "LayerStack")
         .def(nb::init<std::vector<std::shared_ptr<HostLayer>>, const std::vector<int>&,
+                      const std::vector<int>&, std::shared_ptr<HostWeightReader>,
                       const std::vector<int>&>(),
-             "layers"_a, "plans"_a, "rotations"_a)
+             "layers"_a, "plans"_a, "rotations"_a, "reader"_a.none() = nb::none(),
+             "read"_a = std::vector<int>())
         .def_prop_ro("scratch_token_bytes",
                      [](const HostLayerStack& self) {
                          return layer_scratch_bytes(self.view().front().weights);

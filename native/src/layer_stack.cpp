@@ -81,6 +81,41 @@ void run_attention(const Turn& turn, std::int64_t tokens, const float* residual,
     attend<PrefillJob>(turn, plans.prefill, memory_from(plans.decode_tokens()));
 }
 
+// A layer's weights while they are there.
+class HeldWeights {
+  public:
+    HeldWeights(const StackLayer& layer, WeightReader* reader)
+        : weights_(layer.weights), reader_(layer.read < 0 ? nullptr : reader) {
+        if (!reader_) return;
+        const std::byte* here = reader_->acquire(layer.read);
+        for (LinearWeight* weight :
+             {&weights_.qkv, &weights_.output, &weights_.up, &weights_.down}) {
+            weight->data = moved(weight->data, here);
+            weight->scales = moved(weight->scales, here);
+            weight->zeros = moved(weight->zeros, here);
+        }
+    }
+    ~HeldWeights() {
+        if (reader_) reader_->release();
+    }
+    HeldWeights(const HeldWeights&) = delete;
+    HeldWeights& operator=(const HeldWeights&) = delete;
+
+    const LayerWeights& get() const { return weights_; }
+
+  private:
+    // From the first slot to where the layer begins; what is resident stays.
+    template <class T>
+    const T* moved(const T* pointer, const std::byte* here) const {
+        if (!reader_->is_in_first_slot(pointer)) return pointer;
+        const auto* from = reinterpret_cast<const std::byte*>(pointer);
+        return reinterpret_cast<const T*>(here + (from - reader_->first_slot()));
+    }
+
+    LayerWeights weights_;
+    WeightReader* reader_;
+};
+
 void check(const StepAttention& attention) {
     check_scales(attention.scale, attention.soft_cap);
     for (const StepPlans& plans : attention.plans) {
@@ -93,14 +128,16 @@ void check(const StepAttention& attention) {
 
 void run_layers(const Workers& workers, std::span<const StackLayer> layers,
                 std::span<const Rotation> rotations, const StepAttention& attention,
-                std::int64_t tokens, float* residual) {
+                std::int64_t tokens, float* residual, WeightReader* reader) {
     check(attention);
     char* pages = static_cast<char*>(attention.pages);
-    for (const auto& [layer, plans, rotation] : layers) {
+    for (const StackLayer& each : layers) {
+        const HeldWeights held(each, reader);
+        const LayerWeights& layer = held.get();
         const Turn turn{.workers = workers,
                         .layer = layer,
-                        .rotation = rotations[rotation],
-                        .plans = attention.plans[plans],
+                        .rotation = rotations[each.rotation],
+                        .plans = attention.plans[each.plans],
                         .attention = attention,
                         .pages = pages};
         const Scratch out(workers.pool, tokens, layer.heads.heads * layer.heads.head_dim);

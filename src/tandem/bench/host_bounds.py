@@ -25,11 +25,21 @@ def decode_bound(
     Args:
         context: mean tokens before the one computed.
     """
-    weights = spec.num_layers * layer_parameters(spec) + head_parameters(spec)
+    weights = _used_weights(spec)
     keys = seen_keys(spec, context)
-    read = (weights + batch * keys * 2 * spec.kv_size) * dtype.size_bytes
+    read = decode_bytes(spec, dtype, batch, context)
     flops = batch * (2 * weights + _attention_flops(spec, keys))
     return batch / max(read / limits.read_bytes_per_s, flops / limits.fp32_flops_per_s)
+
+
+def decode_bytes(spec: ModelSpec, dtype: DType, batch: int, context: float) -> float:
+    """Weights and KV that a step of decode reads, once each."""
+    kv = batch * seen_keys(spec, context) * 2 * spec.kv_size
+    return (_used_weights(spec) + kv) * dtype.size_bytes
+
+
+def _used_weights(spec: ModelSpec) -> int:
+    return spec.num_layers * layer_parameters(spec) + head_parameters(spec)
 
 
 def prefill_bound(spec: ModelSpec, dtype: DType, limits: HostLimits, prompt: int) -> float:

@@ -30,6 +30,7 @@ def bench_app() -> typer.Typer:
     app.command()(linear)
     app.command()(pool)
     app.command()(paced)
+    app.command()(disk)
     return app
 
 
@@ -144,6 +145,23 @@ def paced(
     _finish(SUITE, machine, rows_of(outcome), json_path)
     for line in describe(outcome):
         print(line)
+
+
+def disk(
+    json_path: JsonOption = None,
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Folder on the disk to measure.", metavar="DIR")
+    ] = Path("."),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: smaller model, fewer repeats.")
+    ] = False,
+) -> None:
+    """Decode on the host alone with weights on disk, beside the disk's rate."""
+    machine = _start(json_path)
+    from tandem.bench import disk as suite
+
+    config = suite.quick(directory) if quick else suite.full(directory)
+    _finish(suite.SUITE, machine, suite.run_disk(config, _report), json_path)
 
 
 def _start(json_path: Path | None) -> dict[str, Any]:

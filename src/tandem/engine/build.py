@@ -1,5 +1,6 @@
 """Build an engine core: resolve devices and sizes, load the model, put everything together."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,17 +20,19 @@ from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.memory.pool import BlockPool
 from tandem.models.config import read_model_spec
+from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import StreamedLayers, streamed_layers
+from tandem.plan.weights import WeightPlacement, disk_layers, streamed_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
@@ -71,8 +74,9 @@ def build_engine_core(
     memory = plan_memory(config, spec, precision, target.capacities, notes)
     check_backing(target, memory)
     placement = memory.plan.weights
-    streamed = streamed_layers(placement)
-    model = _load(directory, config, precision, target.device, pool, streamed, progress)
+    if disk_layers(placement):
+        require_compiled(spec)
+    model = _load(directory, config, precision, target.device, pool, placement, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
@@ -97,6 +101,29 @@ def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
     return ()
 
 
+def require_compiled(spec: ModelSpec) -> None:
+    """Refuse layers on disk where the compiled kernels, which wait for them, cannot run.
+
+    Raises:
+        ConfigError: says why they cannot.
+    """
+    reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        raise ConfigError(
+            f"layers do not fit in host memory, and reading them from disk needs the compiled "
+            f"kernels ({reason}); raise --cpu-memory",
+            param="cpu_memory",
+        )
+
+
+def spool_folder(config: EngineConfig) -> Path:
+    """Where converted layers go."""
+    if config.spool_dir is not None:
+        return Path(config.spool_dir)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "tandem"
+
+
 def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
     """The model without end-of-sequence ids outside its vocabulary, and a note if it had any.
 
@@ -119,7 +146,7 @@ def _load(
     precision: Precision,
     device: torch.device,
     pool: "NativePool | None",
-    streamed: StreamedLayers,
+    placement: tuple[WeightPlacement, ...],
     progress: Progress,
 ) -> Model:
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
@@ -135,8 +162,9 @@ def _load(
         config.seed,
         report,
         pool,
-        streamed,
+        streamed_layers(placement),
         pin if device.type == "cuda" else None,
+        DiskPlacement(disk_layers(placement), config.disk_io, spool_folder(config)),
     )
 
 
@@ -234,6 +262,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
 def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
     """Enter what was allocated for good."""
     ledger, machine = memory.ledger, assembled.machine
+    weights = machine.runner.weights
     for entry in ledger.entries:
         if entry.label == "kv pool":
             tier = (
@@ -241,10 +270,13 @@ def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
             )
             ledger.record_actual(entry.location, entry.label, machine.kv.size_bytes(tier))
         elif entry.label == "weights":
-            weights = machine.runner.weights
             on_host = entry.location == "host" and weights.host_bytes > 0
             size = weights.host_bytes if on_host else weights.resident_bytes
+            if entry.location == "disk":
+                size = weights.disk_bytes
             ledger.record_actual(entry.location, entry.label, size)
+        elif entry.label == "weight slots":
+            ledger.record_actual(entry.location, entry.label, weights.disk_slots_bytes)
         elif entry.label == "slot table":
             ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
         elif entry.label == "process":

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.engine.disk_choice import check_disk_placement, choose_disk_placement
 from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
@@ -14,8 +15,9 @@ from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory, workspace_bytes
+from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import WeightPlacement, streamed_layers
+from tandem.plan.weights import WeightPlacement, disk_layers, streamed_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -96,6 +98,8 @@ def plan_memory(
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
     if placement is None:
         placement = _placement(config, sizes, room, capacities, page, wanted)
+    if sizes.disk_bytes(placement):
+        used = {"weight slots": slots_bytes(sizes.layer), **used}
     used = {"weights": sizes.device_bytes(placement), **used}
     host_used = {"weights": sizes.host_bytes(placement)}
     device = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
@@ -121,6 +125,8 @@ def plan_memory(
     if capacities.host_bytes:
         beside |= _host_overheads(spec, precision.activations, largest_step(config, capacities))
     ledger = _ledger(plan, page, used, host_used, beside, capacities)
+    if sizes.disk_bytes(placement):
+        ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
     return MemoryPlan(plan, page, ledger, workspace)
 
 
@@ -135,6 +141,7 @@ def _placement(
     """Of the weights: the user's, or the simplest that fits."""
     if config.placement is not None:
         placement = read_placement(Path(config.placement), sizes.layers)
+        check_disk_placement(placement, host_only=capacities.device_location == "host")
         if sizes.host_bytes(placement) and not capacities.host_bytes:
             raise ConfigError(
                 "layers can be streamed only to an accelerator from host memory; use "
@@ -142,10 +149,13 @@ def _placement(
                 param="placement",
             )
         return placement
+    kv_bytes = _kv_reserve_bytes(config, capacities, page, wanted)
+    if capacities.device_location == "host":
+        return choose_disk_placement(sizes, room, kv_bytes)
     if not capacities.host_bytes:
         return all_resident(sizes.layers)
     host = MemoryBudget("host", capacities.host_bytes)
-    return choose_placement(sizes, room, host, _kv_reserve_bytes(config, capacities, page, wanted))
+    return choose_placement(sizes, room, host, kv_bytes)
 
 
 def _kv_reserve_bytes(
@@ -156,12 +166,20 @@ def _kv_reserve_bytes(
     """
     request = page.blocks_for_tokens(wanted) * page.bytes_per_block
     on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
-    if on_device and config.max_model_len is not None:
+    only = on_device or not capacities.host_bytes
+    if only and config.max_model_len is not None:
         return request
     return max(page.bytes_per_block, min(request, int(_KV_SHARE * capacities.device_bytes)))
 
 
 def _weight_notes(sizes: WeightSizes, placement: tuple[WeightPlacement, ...]) -> tuple[str, ...]:
+    on_disk = len(disk_layers(placement))
+    if on_disk:
+        size = format_size(sizes.disk_bytes(placement))
+        return (
+            f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk and are read in "
+            "every step",
+        )
     streamed = streamed_layers(placement).layers
     if not streamed:
         return ()

@@ -16,6 +16,7 @@ from tandem.plan.weights import (
     Home,
     WeightPlacement,
     as_runs,
+    disk_layers,
     homes_by_layer,
     streamed_layers,
 )
@@ -49,14 +50,19 @@ class WeightSizes:
         return WeightSizes(layer, spec.num_layers, total - spec.num_layers * layer)
 
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
-        """What a placement takes where the maths is done: resident layers and slots."""
+        """What a placement takes where the maths is done: resident layers and slots of streamed."""
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
-        return self.outside + (self.layers - len(streamed.layers) + slots) * self.layer
+        resident = self.layers - len(streamed.layers) - len(disk_layers(placements))
+        return self.outside + (resident + slots) * self.layer
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes of the host's memory beside an accelerator."""
         return len(streamed_layers(placements).layers) * self.layer
+
+    def disk_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
+        """What a placement reads from disk in every sweep."""
+        return len(disk_layers(placements)) * self.layer
 
 
 def all_resident(num_layers: int) -> tuple[WeightPlacement, ...]:
@@ -92,13 +98,13 @@ def choose_placement(
             "--gpu-memory",
             param="cpu_memory",
         )
-    return as_runs(_spread(streamed, sizes.layers))
+    return as_runs(spread(streamed, sizes.layers, "streamed"))
 
 
-def _spread(streamed: int, layers: int) -> list[Home]:
-    """Evenly, so that a layer comes while resident ones compute."""
+def spread(count: int, layers: int, home: Home) -> list[Home]:
+    """That many layers elsewhere, evenly, so that one comes while resident ones compute."""
     return [
-        "streamed" if (i + 1) * streamed // layers > i * streamed // layers else "resident"
+        home if (i + 1) * count // layers > i * count // layers else "resident"
         for i in range(layers)
     ]
 

@@ -194,8 +194,29 @@ class Layer:
     ) -> None: ...
     def post(self, pool: Pool, isa: str, attention: Tensor, residual: Tensor) -> None: ...
 
+class WeightReader:
+    def __init__(
+        self,
+        files: list[tuple[int, str]],
+        layers: list[tuple[int, list[tuple[int, int, int, int]]]],
+        slots: Tensor,
+        num_threads: int,
+        piece_bytes: int,
+        alignment: int,
+    ) -> None: ...
+    def stop(self) -> None: ...
+    @property
+    def bytes_read(self) -> int: ...
+
 class LayerStack:
-    def __init__(self, layers: list[Layer], plans: list[int], rotations: list[int]) -> None: ...
+    def __init__(
+        self,
+        layers: list[Layer],
+        plans: list[int],
+        rotations: list[int],
+        reader: WeightReader | None = None,
+        read: list[int] = ...,
+    ) -> None: ...
     @property
     def scratch_token_bytes(self) -> int: ...
     def run(

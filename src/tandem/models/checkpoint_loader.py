@@ -5,7 +5,7 @@ then read from its mapped file straight into its place, converted on the way, so
 weights themselves stays within one file's mapping.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tandem.models.architecture import Architecture
 from tandem.models.checkpoint import Checkpoint, StoredTensor, listed, open_shard
-from tandem.models.weights import Weights
+from tandem.models.weights import Parameter, Weights
 from tandem.spec.errors import ModelError
 
 # Called with bytes done, bytes in total, and the name of the tensor just finished.
@@ -33,13 +33,12 @@ def load_checkpoint(
     checkpoint: Checkpoint,
     progress: Progress | None = None,
 ) -> None:
-    """Copy every tensor of `checkpoint` into `weights`.
+    """Copy every tensor of `checkpoint` into `weights`, but those that have no memory there.
 
     Raises:
         ModelError: tensors missing, unexpected, misshapen, not representable, or a damaged file.
     """
-    stored = _with_prefix(checkpoint, architecture.prefix)
-    stored = {n: t for n, t in stored.items() if not n.startswith(architecture.ignored)}
+    stored = stored_tensors(checkpoint, architecture)
     targets = checkpoint_tensors(weights, architecture)
     head = architecture.outer_tensor("head.weight")
     embedding = architecture.outer_tensor("embedding.weight")
@@ -49,9 +48,32 @@ def load_checkpoint(
     _check_names(checkpoint, stored, targets)
     copies = [_Copy(source, targets[name]) for name, source in stored.items() if name in targets]
     _check_shapes(copies)
-    _copy_all(copies, progress)
+    _copy_all([copy for copy in copies if not copy.target.is_meta], progress)
     if tied_head is not None:
         _check_tied(tied_head, weights.outer["embedding"].weight)
+
+
+def load_layer(
+    parameters: Iterable[Parameter],
+    layer: int,
+    architecture: Architecture,
+    stored: Mapping[str, StoredTensor],
+) -> None:
+    """Copy some weights of a layer out of a checkpoint that has been checked.
+
+    Raises:
+        ModelError: not representable, or a damaged file.
+    """
+    _copy_all(
+        [_Copy(stored[architecture.layer_tensor(layer, p.name)], p.tensor) for p in parameters],
+        None,
+    )
+
+
+def stored_tensors(checkpoint: Checkpoint, architecture: Architecture) -> dict[str, StoredTensor]:
+    """The text model's tensors by full name."""
+    stored = _with_prefix(checkpoint, architecture.prefix)
+    return {n: t for n, t in stored.items() if not n.startswith(architecture.ignored)}
 
 
 def checkpoint_tensors(weights: Weights, architecture: Architecture) -> dict[str, Tensor]:

@@ -24,18 +24,20 @@ def fill_dummy_weights(
     """Fill `weights` so that activations keep a sane scale through all layers.
 
     Norms are the identity, biases small; a linear map has deviation 1 / sqrt(inputs), and those
-    that add to the residual are damped by the number of such additions.
+    that add to the residual are damped by the number of such additions. Matrices without memory
+    are left out.
     """
-    parameters = list(weights.parameters())
-    total_bytes, done_bytes = weights.size_bytes, 0
+    parameters = [p for p in weights.parameters() if not p.tensor.is_meta]
+    total_bytes, done_bytes = sum(p.tensor.nbytes for p in parameters), 0
     for parameter in parameters:
-        _fill(parameter, spec, seed)
+        fill_dummy(parameter, spec, seed)
         done_bytes += parameter.tensor.numel() * parameter.tensor.element_size()
         if progress is not None:
             progress(done_bytes, total_bytes, _full_name(parameter))
 
 
-def _fill(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
+def fill_dummy(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
+    """One weight of those that `fill_dummy_weights` makes."""
     module, _, part = parameter.name.rpartition(".")
     if module.endswith("norm"):
         parameter.tensor.fill_(1.0 - spec.norm_offset if part == "weight" else 0.0)

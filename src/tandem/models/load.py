@@ -9,8 +9,10 @@ from tandem.models.architecture import load_architecture
 from tandem.models.checkpoint import read_checkpoint
 from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
+from tandem.models.disk_weights import DiskPlacement
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
+from tandem.models.place_on_disk import open_dummy, open_stored
 from tandem.models.weight_stream import Pin
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.plan.weights import StreamedLayers
@@ -35,6 +37,7 @@ def load_model(
     pool: "NativePool | None" = None,
     streamed: StreamedLayers | None = None,
     pin: Pin | None = None,
+    disk: DiskPlacement | None = None,
 ) -> Model:
     """Load the model in `directory`.
 
@@ -49,6 +52,7 @@ def load_model(
         pool: of the compiled kernels, which then do the maths; on a CPU, with float32 activations.
         streamed: layers that stay in host memory and come to the device when they are used.
         pin: makes host memory known to the device.
+        disk: layers that are read from files when they are used; needs `pool`.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -59,12 +63,17 @@ def load_model(
     if not isinstance(precision, Precision):
         precision = Precision.uniform(precision or spec.dtype)
     weights = allocate_weights(
-        spec, torch_dtype(precision.weights), torch.device(device), streamed, pin
+        spec, torch_dtype(precision.weights), torch.device(device), streamed, pin, disk
     )
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)
+        if weights.disk is not None:
+            open_dummy(weights.disk, spec, seed)
     else:
-        load_checkpoint(weights, load_architecture(spec.architecture), checkpoint, progress)
+        architecture = load_architecture(spec.architecture)
+        load_checkpoint(weights, architecture, checkpoint, progress)
+        if weights.disk is not None:
+            open_stored(weights.disk, architecture, checkpoint)
     weights.prepare()
     return Model(
         spec, weights, torch_dtype(precision.activations), native_stages(spec, weights, pool)

@@ -39,17 +39,21 @@ class NativeStages:
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
         self._layers = [_layer(spec, modules) for modules in weights.layers]
+        self._read = () if weights.disk is None else weights.disk.placement.layers
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
             self._layers,
             [self._windows.index(window) for window in spec.layer_windows],
             [spec.rope_index(layer) for layer in range(spec.num_layers)],
+            None if weights.disk is None else weights.disk.reader,
+            list(self._read),
         )
         self._final_norm = _norm(spec, weights.outer["final_norm"])
         self._head = _linear(weights.outer["head"])
 
     def pre(self, layer: int, state: LayerState) -> None:
         """From the residual to q, k and v, normed and rotated: views of one product."""
+        self._check_there(layer)
         spec, tokens = self._spec, state.num_tokens
         product = torch.empty(tokens, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
         cos, sin = self.rotation(layer, state)
@@ -62,9 +66,14 @@ class NativeStages:
 
     def post(self, layer: int, state: LayerState) -> None:
         """From attention to the end of the layer; the residual is updated in place."""
+        self._check_there(layer)
         attention = taken(state.attention, "attention").flatten(1)
         self._layers[layer].post(self.pool.handle, self.pool.isa, attention, state.residual)
         state.q = state.k = state.v = state.attention = None
+
+    def _check_there(self, layer: int) -> None:
+        if layer in self._read:
+            raise RuntimeError(f"layer {layer} is on disk: only all layers at once can be run")
 
     @property
     def num_layers(self) -> int:

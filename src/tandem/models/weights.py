@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tandem.models.disk_weights import DiskPlacement, DiskWeights
 from tandem.models.weight_layout import LayerLayout, Modules, allocate_modules
 from tandem.models.weight_stream import Pin, WeightStream
 from tandem.plan.weights import StreamedLayers
@@ -46,29 +47,31 @@ class Weights:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
         layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
-        stream: the streamed layers' own memory, None if all layers are resident.
+        stream: the streamed layers' own memory, None if there are none.
+        disk: the layers that are read from files, None if there are none.
     """
 
     outer: Modules
     layers: tuple[Modules, ...]
     tied: bool
     stream: WeightStream | None = None
+    disk: DiskWeights | None = None
 
     def parameters(self, fused: Collection[str] = ()) -> Iterator[Parameter]:
-        """Every stored weight once, in order of use: no tied head.
+        """Every stored weight once, in order of use: no tied head. Matrices on disk are tensors
+        without memory.
 
         Args:
             fused: fused modules to give whole; the others come as their parts.
         """
-        left_out = {part for name in fused for part in FUSED_MODULES[name]}
-        left_out |= FUSED_MODULES.keys() - set(fused)
         outer = {name: a for name, a in self.outer.items() if not (self.tied and name == "head")}
         first = {name: a for name, a in outer.items() if "embedding" in name}
         yield from _parts(None, first)
         stored = {} if self.stream is None else self.stream.stored
+        on_disk = {} if self.disk is None else self.disk.stored
         for index, used in enumerate(self.layers):
-            layer = stored.get(index, used)
-            yield from _parts(index, {k: a for k, a in layer.items() if k not in left_out})
+            layer = stored.get(index) or on_disk.get(index) or used
+            yield from layer_weights_of(index, layer, fused)
         yield from _parts(None, {name: a for name, a in outer.items() if name not in first})
 
     @property
@@ -82,11 +85,22 @@ class Weights:
         return 0 if self.stream is None else self.stream.host_bytes
 
     @property
+    def disk_bytes(self) -> int:
+        """What lies in files."""
+        return 0 if self.disk is None else self.disk.disk_bytes
+
+    @property
+    def disk_slots_bytes(self) -> int:
+        """Host memory that layers on disk go through."""
+        return 0 if self.disk is None else self.disk.slots_bytes
+
+    @property
     def resident_bytes(self) -> int:
         """Memory where the maths is done: resident weights, and the slots of streamed ones."""
+        resident = self.size_bytes - self.disk_bytes
         if self.stream is None:
-            return self.size_bytes
-        return self.size_bytes - self.stream.host_bytes + self.stream.slots_bytes
+            return resident
+        return resident - self.stream.host_bytes + self.stream.slots_bytes
 
     def prepare(self) -> None:
         """After they have been filled, make them ready for the first sweep."""
@@ -94,9 +108,11 @@ class Weights:
             self.stream.prime()
 
     def close(self) -> None:
-        """Let the device forget memory of the host; nothing may be in flight."""
+        """Let the device forget memory of the host, and files be; nothing may be in flight."""
         if self.stream is not None:
             self.stream.close()
+        if self.disk is not None:
+            self.disk.close()
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -119,6 +135,7 @@ def allocate_weights(
     device: torch.device,
     streamed: StreamedLayers | None = None,
     pin: Pin | None = None,
+    disk: DiskPlacement | None = None,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
@@ -126,6 +143,7 @@ def allocate_weights(
         device: where the maths is done.
         streamed: layers that stay in host memory.
         pin: makes host memory known to the device.
+        disk: layers that stay in files; the maths is done in host memory then.
     """
     outer = allocate_modules(embedding_weights(spec) + head_weights(spec), dtype, device)
     if spec.tie_embeddings:
@@ -134,12 +152,26 @@ def allocate_weights(
     stream = None
     if streamed is not None and streamed.layers:
         stream = WeightStream(streamed, LayerLayout(shapes, dtype), device, pin)
-    used = {} if stream is None else stream.used
+    on_disk = None
+    if disk is not None and disk.layers:
+        on_disk = DiskWeights(disk, LayerLayout(shapes, dtype))
+    used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
     layers = tuple(
         used[layer] if layer in used else allocate_modules(shapes, dtype, device)
         for layer in range(spec.num_layers)
     )
-    return Weights(outer=outer, layers=layers, tied=spec.tie_embeddings, stream=stream)
+    return Weights(
+        outer=outer, layers=layers, tied=spec.tie_embeddings, stream=stream, disk=on_disk
+    )
+
+
+def layer_weights_of(
+    index: int, layer: Modules, fused: Collection[str] = ()
+) -> Iterator[Parameter]:
+    """Every weight of a layer once; of `fused` modules the whole, of others the parts."""
+    left_out = {part for name in fused for part in FUSED_MODULES[name]}
+    left_out |= FUSED_MODULES.keys() - set(fused)
+    yield from _parts(index, {k: a for k, a in layer.items() if k not in left_out})
 
 
 def _parts(layer: int | None, modules: Modules) -> Iterator[Parameter]:

@@ -6,8 +6,8 @@ from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-Home = Literal["resident", "streamed"]
-HOMES: tuple[Home, ...] = ("resident", "streamed")
+Home = Literal["resident", "streamed", "disk"]
+HOMES: tuple[Home, ...] = ("resident", "streamed", "disk")
 STREAM_SLOTS = 2
 """Layers that the accelerator holds of the streamed ones: one is used while the next one comes."""
 
@@ -18,8 +18,8 @@ class WeightPlacement:
 
     Attributes:
         first_layer, last_layer: inclusive.
-        home: `resident` on the accelerator, or `streamed`: in host memory, brought to the
-            accelerator in every sweep.
+        home: `resident` where the maths is done; `streamed`: in host memory, brought to the
+            accelerator in every sweep; `disk`: in files, read by the host in every sweep.
     """
 
     first_layer: int
@@ -64,6 +64,12 @@ def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
     """The layers with that home."""
     layers = [layer for layer, home in homes_by_layer(placements).items() if home == "streamed"]
     return StreamedLayers(tuple(sorted(layers)))
+
+
+def disk_layers(placements: Iterable[WeightPlacement]) -> tuple[int, ...]:
+    """The layers with that home, ascending."""
+    homes = homes_by_layer(placements)
+    return tuple(sorted(layer for layer, home in homes.items() if home == "disk"))
 
 
 def homes_by_layer(placements: Iterable[WeightPlacement]) -> dict[int, Home]:

@@ -10,9 +10,11 @@ from tandem.spec.errors import ConfigError
 
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["recompute", "swap"]
+DiskIO = Literal["direct", "cached"]
 
 _KV_PLACEMENTS = ("auto", "device", "host", "split")
 _PREEMPTION_MODES = ("recompute", "swap")
+_DISK_IO = ("direct", "cached")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 _MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
 
@@ -23,6 +25,8 @@ _FORMS: dict[str, forms.Form] = {
     "cpu_memory": forms.size_text,
     "gpu_margin": forms.size_text,
     "placement": forms.optional(forms.path_text),
+    "disk_io": forms.text,
+    "spool_dir": forms.optional(forms.path_text),
     "dtype": forms.text,
     "kv_cache_dtype": forms.text,
     "max_model_len": forms.optional(forms.whole_number),
@@ -58,8 +62,11 @@ class EngineConfig:
             `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
             of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
-        placement: file that says which layers are resident and which streamed; None: as many
+        placement: file that says which layers are resident, streamed or on disk; None: as many
             are resident as fit.
+        disk_io: how layers on disk are read: `direct` past the page cache, or `cached` through it.
+        spool_dir: folder for layers that must be converted before they can be read from disk;
+            None: `tandem` in the user's cache folder.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
             host does the maths, of weights and KV: activations are float32 (ADR 0010).
         kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `int8`
@@ -87,6 +94,8 @@ class EngineConfig:
     cpu_memory: str = "auto"
     gpu_margin: str = "256MiB"
     placement: str | None = None
+    disk_io: DiskIO = "direct"
+    spool_dir: str | None = None
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
@@ -111,6 +120,7 @@ class EngineConfig:
         _at_least(self.max_num_queued_reqs, 0, "max_num_queued_reqs")
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
+        _one_of(self.disk_io, _DISK_IO, "disk_io")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)
         if not -(2**63) <= self.seed < 2**64:
