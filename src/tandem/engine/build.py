@@ -13,7 +13,7 @@ from tandem.engine.core import EngineCore
 from tandem.engine.kv_choice import choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
-from tandem.engine.quantization_choice import StoredWeights, choose_quantization
+from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import check_backing, resolve_target
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
@@ -24,7 +24,6 @@ from tandem.models.config import read_model_spec
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
-from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import WeightPlacement, disk_layers, streamed_layers
@@ -74,7 +73,7 @@ def build_engine_core(
         config.quantization,
         spec,
         choose_kv(config.kv_cache_dtype, spec, choice.precision),
-        _stored_weights(directory, config, spec),
+        stored_weights(directory, config, spec),
         compiled=pool is not None,
     )
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
@@ -95,20 +94,6 @@ def build_engine_core(
     if warm:
         _warm_up(config, spec, memory, assembled)
     return core_of(config, spec, memory, assembled, precision, check=check, warm=warm)
-
-
-def _stored_weights(directory: Path, config: EngineConfig, spec: ModelSpec) -> StoredWeights:
-    """How the checkpoint's layers are stored; dummy weights are not, whatever config.json says.
-
-    Raises:
-        ModelError: quantized in a way that is not supported.
-    """
-    quantization = read_stored_quantization(directory)
-    if quantization is None or config.load_format == "dummy":
-        return StoredWeights()
-    if config.quantization == "none":
-        return StoredWeights(quantization.label)
-    return StoredWeights(quantization.label, stored_formats(directory, spec))
 
 
 def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:

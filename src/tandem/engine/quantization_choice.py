@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
+from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import layer_matrix_bytes, layer_weights
@@ -24,6 +27,21 @@ class StoredWeights:
 
     label: str = ""
     formats: Mapping[str, WeightFormat] | None = None
+
+
+def stored_weights(directory: Path, config: EngineConfig, spec: ModelSpec) -> StoredWeights:
+    """Of the model in `directory`; dummy weights are not quantized, whatever config.json says.
+
+    Raises:
+        ModelError: quantized in a way that is not supported.
+    """
+    dummy = config.load_format == "dummy"
+    quantization = None if dummy else read_stored_quantization(directory)
+    if quantization is None:
+        return StoredWeights()
+    if config.quantization == "none":
+        return StoredWeights(quantization.label)
+    return StoredWeights(quantization.label, stored_formats(directory, spec))
 
 
 def choose_quantization(

@@ -62,7 +62,7 @@ def load_model(
     spec = read_model_spec(directory)
     # The files are looked at before any large allocation, so that mistakes show at once.
     checkpoint = read_checkpoint(directory) if load_format == "auto" else None
-    quantization = read_stored_quantization(directory)
+    quantization = None if checkpoint is None else read_stored_quantization(directory)
     if not isinstance(precision, Precision):
         quantized = {} if checkpoint is None else stored_formats(directory, spec)
         precision = replace(Precision.uniform(precision or spec.dtype), quantized=quantized)

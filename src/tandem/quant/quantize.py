@@ -7,7 +7,9 @@ from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.weight_format import WeightFormat
 
 _LEAST_SCALE = 2.0**-24  # of float16
-_ELEMENTS_AT_ONCE = 1 << 18  # a few temporaries in float64 stay in the caches
+# On a CPU, a few temporaries in float64 stay in the caches; elsewhere, few and large operations.
+_ELEMENTS_AT_ONCE = {"cpu": 1 << 18}
+_ELEMENTS_AT_ONCE_ELSEWHERE = 1 << 22
 
 
 def quantize(
@@ -68,7 +70,8 @@ def dequantize_into(
 
 def rows_at_once(weight: QuantizedWeight) -> int:
     """How many outputs of a weight to take at a time."""
-    return max(1, _ELEMENTS_AT_ONCE // weight.inputs)
+    elements = _ELEMENTS_AT_ONCE.get(weight.q.device.type, _ELEMENTS_AT_ONCE_ELSEWHERE)
+    return max(1, elements // weight.inputs)
 
 
 def _round_down(

@@ -32,14 +32,11 @@ class Precision:
         return Precision(dtype, dtype, dtype)
 
     def __str__(self) -> str:
-        weights = self._weights_text()
+        formats = sorted({str(format) for format in self.quantized.values()})
+        weights = " and ".join([*formats, str(self.weights)])
+        rounded = ", rounded to int8 in the layers' maps" if self.int8_activations else ""
         if weights == self.activations == self.kv:
             return weights
-        if self.activations == self.kv:
+        if self.activations == self.kv and not rounded:
             return f"{weights} weights, {self.activations} activations and KV"
-        return f"{weights} weights, {self.activations} activations, {self.kv} KV"
-
-    def _weights_text(self) -> str:
-        formats = sorted({str(format) for format in self.quantized.values()})
-        rounded = " with int8 activations" if self.int8_activations else ""
-        return " and ".join([*formats, str(self.weights)]) + rounded
+        return f"{weights} weights, {self.activations} activations{rounded}, {self.kv} KV"

@@ -202,7 +202,7 @@ def _integer_weight(group: _Group, packed: bool) -> IntegerWeight:
         per_tensor=strategy == "tensor",
         packed=packed,
         has_zeros=not flag(weights, "symmetric", True),
-        act_order=text(weights, "actorder") == "group",
+        act_order=text(weights, "actorder") in ("group", "true"),
     )
 
 
