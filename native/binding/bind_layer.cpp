@@ -96,7 +96,7 @@ void bind_layer(nb::module_& module) {
                LinearPointer qkv, NormPointer query_norm, NormPointer key_norm,
                LinearPointer output, NormPointer post_attention_norm, NormPointer mlp_norm,
                LinearPointer up, LinearPointer down, NormPointer post_mlp_norm,
-               Activation activation, bool gated) {
+               Activation activation, bool gated, bool int8_activations) {
                 new (self) HostLayer({.heads = {heads, kv_heads, head_dim},
                                       .attention_norm = std::move(attention_norm),
                                       .qkv = std::move(qkv),
@@ -109,11 +109,13 @@ void bind_layer(nb::module_& module) {
                                       .down = std::move(down),
                                       .post_mlp_norm = std::move(post_mlp_norm),
                                       .activation = activation,
-                                      .gated = gated});
+                                      .gated = gated,
+                                      .int8_activations = int8_activations});
             },
             "heads"_a, "kv_heads"_a, "head_dim"_a, "attention_norm"_a, "qkv"_a,
             "query_norm"_a.none(), "key_norm"_a.none(), "output"_a, "post_attention_norm"_a.none(),
-            "mlp_norm"_a, "up"_a, "down"_a, "post_mlp_norm"_a.none(), "activation"_a, "gated"_a)
+            "mlp_norm"_a, "up"_a, "down"_a, "post_mlp_norm"_a.none(), "activation"_a, "gated"_a,
+            "int8_activations"_a = false)
         .def("pre", &pre, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
              "sin"_a.noconvert().none(), "qkv"_a.noconvert())
         .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());

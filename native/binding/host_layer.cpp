@@ -63,7 +63,8 @@ HostLayer::HostLayer(LayerParts parts)
             .down = parts_.down->view(),
             .post_mlp_norm = view_of(parts_.post_mlp_norm),
             .activation = parts_.activation,
-            .gated = parts_.gated} {
+            .gated = parts_.gated,
+            .rounds_x = parts_.int8_activations} {
     check();
 }
 
@@ -81,6 +82,9 @@ void HostLayer::check() const {
     require_matrix("output", view_.output, hidden, heads.heads * heads.head_dim);
     require_matrix("up", view_.up, view_.gated ? 2 * inner : inner, hidden);
     require_matrix("down", view_.down, hidden, inner);
+    for (const LinearWeight* map : {&view_.qkv, &view_.output, &view_.up, &view_.down})
+        require(!view_.rounds_x || map->type == WeightType::kInt8,
+                "activations are rounded for maps of 8 bits only");
 }
 
 std::int64_t HostLayer::tokens_of(const View& residual) const {

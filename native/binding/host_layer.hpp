@@ -42,6 +42,7 @@ struct LayerParts {
     NormPointer post_mlp_norm;  // may be null
     Activation activation;
     bool gated;
+    bool int8_activations = false;  // only with maps of 8 bits
 };
 
 class HostLayer {

@@ -26,6 +26,7 @@ struct LayerWeights {
     Norm post_mlp_norm{};
     Activation activation;
     bool gated;
+    bool rounds_x = false;  // of every map: see LinearCall
 
     int hidden() const { return qkv.inputs; }
     int intermediate() const { return down.inputs; }

@@ -29,6 +29,7 @@ def bench_app() -> typer.Typer:
     app.command()(copies)
     app.command()(linear)
     app.command()(pool)
+    app.command()(perplexity)
     app.command()(paced)
     app.command()(disk)
     return app
@@ -120,6 +121,20 @@ def pool(
 
     config = suite.quick() if quick else suite.full()
     _finish(suite.SUITE, machine, suite.run_pool(config, _report), json_path)
+
+
+def perplexity(
+    texts: Annotated[
+        list[Path], typer.Argument(help="JSON lines with a 'text' that the model never saw.")
+    ],
+    json_path: JsonOption = None,
+    model: Annotated[str, typer.Option(help="Directory, or demo.")] = "demo",
+) -> None:
+    """What weights and KV cache in 8 and 4 bits cost on held-out text."""
+    machine = _start(json_path)
+    from tandem.bench.perplexity import SUITE, run_perplexity
+
+    _finish(SUITE, machine, run_perplexity(model, texts, _report), json_path)
 
 
 def paced(

@@ -44,6 +44,12 @@ ENGINE_FLAGS = (
     _flag("spool_dir", str | None, "Folder for layers converted to be read from disk.", "DIR"),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
     _flag(
+        "quantization",
+        str,
+        "Of layers' weights: auto, none, or approximate: int8, int4, w8a8, with [:GROUP].",
+        "KIND",
+    ),
+    _flag(
         "kv_cache_dtype",
         str,
         "auto, float32, bfloat16, float16, or approximate: int8, int4.",

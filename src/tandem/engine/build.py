@@ -13,6 +13,7 @@ from tandem.engine.core import EngineCore
 from tandem.engine.kv_choice import choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
+from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import check_backing, resolve_target
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
@@ -68,8 +69,15 @@ def build_engine_core(
         compiled=pool is not None,
         available_bytes=free,
     )
-    precision = choose_kv(config.kv_cache_dtype, spec, choice.precision)
+    precision, weight_notes = choose_quantization(
+        config.quantization,
+        spec,
+        choose_kv(config.kv_cache_dtype, spec, choice.precision),
+        stored_weights(directory, config, spec),
+        compiled=pool is not None,
+    )
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
+    precision_notes += weight_notes
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
     memory = plan_memory(config, spec, precision, target.capacities, notes)
     check_backing(target, memory)

@@ -94,7 +94,7 @@ def plan_memory(
             "positions; lower it",
             param="max_model_len",
         )
-    sizes = WeightSizes.of(spec, precision.weights)
+    sizes = WeightSizes.of(spec, precision)
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
     if placement is None:
         placement = _placement(config, sizes, room, capacities, page, wanted)

@@ -20,10 +20,14 @@ from tandem.plan.weights import (
     homes_by_layer,
     streamed_layers,
 )
-from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
+from tandem.spec.parameters import (
+    layer_matrix_bytes,
+    layer_matrix_parameters,
+    num_parameters,
+)
+from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
 
 _MAX_FILE_BYTES = 1 << 20
@@ -31,7 +35,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """Bytes of a model's weights in one element type.
+    """Bytes of a model's weights.
 
     Attributes:
         layer: of one layer's linear maps. layers: their number.
@@ -43,11 +47,11 @@ class WeightSizes:
     outside: int
 
     @staticmethod
-    def of(spec: ModelSpec, dtype: DType) -> "WeightSizes":
+    def of(spec: ModelSpec, precision: Precision) -> "WeightSizes":
         """From the model's facts."""
-        layer = layer_matrix_parameters(spec) * dtype.size_bytes
-        total = weight_bytes(spec, dtype)
-        return WeightSizes(layer, spec.num_layers, total - spec.num_layers * layer)
+        in_maps = spec.num_layers * layer_matrix_parameters(spec)
+        outside = (num_parameters(spec) - in_maps) * precision.weights.size_bytes
+        return WeightSizes(layer_matrix_bytes(spec, precision), spec.num_layers, outside)
 
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""

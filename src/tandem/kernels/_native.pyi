@@ -182,6 +182,7 @@ class Layer:
         post_mlp_norm: Norm | None,
         activation: Activation,
         gated: bool,
+        int8_activations: bool = False,
     ) -> None: ...
     def pre(
         self,

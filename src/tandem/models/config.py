@@ -10,7 +10,6 @@ from tandem.spec.model import ModelSpec
 
 # Features that would change the result, refused unless the architecture has them.
 _REFUSED = {
-    "quantization_config": "quantized checkpoints are not supported; use the unquantized model",
     "num_local_experts": "mixture-of-experts models are not supported; use a dense model",
     "num_experts": "mixture-of-experts models are not supported; use a dense model",
     "attn_logit_softcapping": "this architecture has no such cap; remove it from config.json",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tandem.models.checkpoint_loader import Progress
 from tandem.models.weights import Parameter, Weights
+from tandem.quant.quantize import quantize_into
 from tandem.spec.model import ModelSpec
 
 _TILE_ELEMENTS = 262_139
@@ -28,10 +29,10 @@ def fill_dummy_weights(
     are left out.
     """
     parameters = [p for p in weights.parameters() if not p.tensor.is_meta]
-    total_bytes, done_bytes = sum(p.tensor.nbytes for p in parameters), 0
+    total_bytes, done_bytes = sum(p.size_bytes for p in parameters), 0
     for parameter in parameters:
         fill_dummy(parameter, spec, seed)
-        done_bytes += parameter.tensor.numel() * parameter.tensor.element_size()
+        done_bytes += parameter.size_bytes
         if progress is not None:
             progress(done_bytes, total_bytes, _full_name(parameter))
 
@@ -42,17 +43,23 @@ def fill_dummy(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
     if module.endswith("norm"):
         parameter.tensor.fill_(1.0 - spec.norm_offset if part == "weight" else 0.0)
         return
-    tile = _tile(_full_name(parameter), seed, parameter.tensor.numel())
-    tile *= _deviation(module, part, parameter.tensor, spec)
-    _repeat_into(parameter.tensor.view(-1), tile.to(parameter.tensor))
+    count = math.prod(parameter.shape)
+    tile = _tile(_full_name(parameter), seed, count)
+    tile *= _deviation(module, part, parameter.shape, spec)
+    if parameter.quantized is None:
+        _repeat_into(parameter.tensor.view(-1), tile.to(parameter.tensor))
+    else:
+        whole = torch.empty(parameter.shape)
+        _repeat_into(whole.view(-1), tile)
+        quantize_into(parameter.quantized, whole)
 
 
-def _deviation(module: str, part: str, tensor: Tensor, spec: ModelSpec) -> float:
+def _deviation(module: str, part: str, shape: tuple[int, ...], spec: ModelSpec) -> float:
     if part == "bias":
         return 0.02
     if module in ("output", "down", "fc1"):
-        return 1.0 / math.sqrt(tensor.shape[-1] * 2 * spec.num_layers)
-    return 1.0 / math.sqrt(tensor.shape[-1])
+        return 1.0 / math.sqrt(shape[-1] * 2 * spec.num_layers)
+    return 1.0 / math.sqrt(shape[-1])
 
 
 def _tile(name: str, seed: int, elements: int) -> Tensor:

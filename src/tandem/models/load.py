@@ -1,5 +1,6 @@
 """From a model directory to a `Model` ready to run."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,7 @@ from tandem.models.disk_weights import DiskPlacement
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
 from tandem.models.place_on_disk import open_dummy, open_stored
+from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.models.weight_stream import Pin
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.plan.weights import StreamedLayers
@@ -44,7 +46,7 @@ def load_model(
     Args:
         directory: holds `config.json` and, unless `load_format` is dummy, safetensors files.
         precision: of weights and activations, one type for both or each its own; None for the
-            checkpoint's.
+            checkpoint's, and its quantization.
         device: where the maths is done, and the weights lie but for streamed layers.
         load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
         seed: of dummy weights.
@@ -60,10 +62,18 @@ def load_model(
     spec = read_model_spec(directory)
     # The files are looked at before any large allocation, so that mistakes show at once.
     checkpoint = read_checkpoint(directory) if load_format == "auto" else None
+    quantization = None if checkpoint is None else read_stored_quantization(directory)
     if not isinstance(precision, Precision):
-        precision = Precision.uniform(precision or spec.dtype)
+        quantized = {} if checkpoint is None else stored_formats(directory, spec)
+        precision = replace(Precision.uniform(precision or spec.dtype), quantized=quantized)
     weights = allocate_weights(
-        spec, torch_dtype(precision.weights), torch.device(device), streamed, pin, disk
+        spec,
+        torch_dtype(precision.weights),
+        torch.device(device),
+        streamed,
+        pin,
+        disk,
+        precision.quantized,
     )
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)
@@ -71,21 +81,24 @@ def load_model(
             open_dummy(weights.disk, spec, seed)
     else:
         architecture = load_architecture(spec.architecture)
-        load_checkpoint(weights, architecture, checkpoint, progress)
+        load_checkpoint(weights, architecture, checkpoint, progress, quantization)
         if weights.disk is not None:
-            open_stored(weights.disk, architecture, checkpoint)
+            open_stored(weights.disk, architecture, checkpoint, quantization)
     weights.prepare()
-    return Model(
-        spec, weights, torch_dtype(precision.activations), native_stages(spec, weights, pool)
-    )
+    stages = native_stages(spec, weights, pool, int8_activations=precision.int8_activations)
+    return Model(spec, weights, torch_dtype(precision.activations), stages)
 
 
 def native_stages(
-    spec: ModelSpec, weights: Weights, pool: "NativePool | None"
+    spec: ModelSpec,
+    weights: Weights,
+    pool: "NativePool | None",
+    *,
+    int8_activations: bool = False,
 ) -> "NativeStages | None":
     """The model's stages on `pool`, if there is one."""
     if pool is None:
         return None
     from tandem.models.native_stages import NativeStages
 
-    return NativeStages(spec, weights, pool)
+    return NativeStages(spec, weights, pool, int8_activations=int8_activations)

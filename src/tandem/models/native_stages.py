@@ -30,15 +30,23 @@ class NativeStages:
     """The default stages of every layer, and the head; weights stay as they lie.
 
     Args:
-        weights: in host memory, of any element type.
+        weights: in host memory, of any element type, or quantized.
         pool: whose threads do the work.
+        int8_activations: round what goes into maps of 8 bits to 8 bits too.
     """
 
-    def __init__(self, spec: ModelSpec, weights: Weights, pool: NativePool) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Weights,
+        pool: NativePool,
+        *,
+        int8_activations: bool = False,
+    ) -> None:
         self.pool = pool
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
-        self._layers = [_layer(spec, modules) for modules in weights.layers]
+        self._layers = [_layer(spec, modules, int8_activations) for modules in weights.layers]
         self._read = () if weights.disk is None else weights.disk.placement.layers
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
@@ -130,7 +138,7 @@ class NativeStages:
         return state.rotations
 
 
-def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
+def _layer(spec: ModelSpec, modules: Modules, int8_activations: bool) -> _native.Layer:
     post_attention = _norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
     post_mlp = _norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
     return _native.Layer(
@@ -149,6 +157,7 @@ def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
         post_mlp_norm=post_mlp,
         activation=_ACTIVATIONS[spec.activation],
         gated=spec.gated,
+        int8_activations=int8_activations,
     )
 
 
@@ -162,4 +171,6 @@ def _norm(spec: ModelSpec, affine: Affine) -> _native.Norm:
 
 def _linear(affine: Affine) -> NativeLinear:
     bias = None if affine.bias is None else affine.bias.float()
+    if affine.quantized is not None:
+        return NativeLinear.quantized(affine.quantized, bias)
     return NativeLinear.of(affine.weight, bias)

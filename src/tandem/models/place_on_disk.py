@@ -8,7 +8,8 @@ from torch import Tensor
 
 from tandem.models.architecture import Architecture
 from tandem.models.checkpoint import Checkpoint, StoredTensor
-from tandem.models.checkpoint_loader import load_layer, stored_tensors
+from tandem.models.checkpoint_loader import load_layer, stored_sources
+from tandem.models.checkpoint_sources import Source
 from tandem.models.disk_extents import Extent, LayerExtents, merged
 from tandem.models.disk_weights import DiskWeights
 from tandem.models.dummy_weights import fill_dummy
@@ -16,6 +17,7 @@ from tandem.models.shard_header import FilePlace, tensor_places
 from tandem.models.weight_layout import Modules
 from tandem.models.weight_spool import WeightSpool
 from tandem.models.weights import Parameter, layer_weights_of
+from tandem.quant.formats.stored_weight import StoredQuantization
 from tandem.spec.model import ModelSpec
 
 _ELEMENT_TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -24,27 +26,38 @@ Fill = Callable[[int, list[Parameter]], None]
 """Fills a layer's matrices."""
 
 
-def open_stored(disk: DiskWeights, architecture: Architecture, checkpoint: Checkpoint) -> None:
+def open_stored(
+    disk: DiskWeights,
+    architecture: Architecture,
+    checkpoint: Checkpoint,
+    quantization: StoredQuantization | None = None,
+) -> None:
     """Read layers from a checkpoint that has been checked: from its own files where they hold
-    every matrix in the element type that is wanted, else from a spool.
+    every matrix as it is wanted, else, and if any is quantized, from a spool.
 
     Raises:
         ConfigError: direct reads are refused, or a spool cannot be written.
         ModelError: a file is missing or damaged.
     """
-    stored = stored_tensors(checkpoint, architecture)
+    stored = stored_sources(checkpoint, architecture, quantization)
     fused, places = architecture.fused_modules, _Places()
     extents: dict[int, LayerExtents] = {}
     for layer in disk.placement.layers:
         matrices = _matrices(layer, disk.stored[layer], fused)
-        named = [(p.tensor, stored[architecture.layer_tensor(layer, p.name)]) for p in matrices]
-        if all(_ELEMENT_TYPES.get(source.dtype) == tensor.dtype for tensor, source in named):
-            extents[layer] = merged(places.extent(tensor, source) for tensor, source in named)
+        named = [(p, stored[architecture.layer_tensor(layer, p.name)]) for p in matrices]
+        if all(_is_as_stored(parameter, source) for parameter, source in named):
+            extents[layer] = merged(places.extent(p.tensor, s.first) for p, s in named)
 
     def fill(layer: int, matrices: list[Parameter]) -> None:
         load_layer(matrices, layer, architecture, stored)
 
     _open(disk, extents, fill, fused)
+
+
+def _is_as_stored(parameter: Parameter, source: Source) -> bool:
+    if parameter.quantized is not None or source.map is not None:
+        return False
+    return _ELEMENT_TYPES.get(source.first.dtype) == parameter.tensor.dtype
 
 
 def open_dummy(disk: DiskWeights, spec: ModelSpec, seed: int) -> None:

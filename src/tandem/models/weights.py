@@ -4,16 +4,17 @@ Nothing is filled here: the checkpoint loader and the dummy filler both write th
 `Weights.parameters()`, the one list of what there is.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tandem.models.disk_weights import DiskPlacement, DiskWeights
-from tandem.models.weight_layout import LayerLayout, Modules, allocate_modules
+from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules, allocate_modules
 from tandem.models.weight_stream import Pin, WeightStream
 from tandem.plan.weights import StreamedLayers
+from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import (
@@ -22,6 +23,7 @@ from tandem.spec.parameters import (
     head_weights,
     layer_weights,
 )
+from tandem.spec.weight_format import WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,24 @@ class Parameter:
         layer: its layer, or None outside the layers.
         name: canonical, e.g. `q.weight`.
         tensor: the memory to fill, a view into a fused tensor for some; always contiguous.
+        quantized: what is to be filled instead, if the weight is quantized.
     """
 
     layer: int | None
     name: str
     tensor: Tensor
+    quantized: QuantizedWeight | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight itself, however it is kept."""
+        kept = self.quantized
+        return tuple(self.tensor.shape) if kept is None else (kept.outputs, kept.inputs)
+
+    @property
+    def size_bytes(self) -> int:
+        """As it is kept."""
+        return self.tensor.nbytes if self.quantized is None else self.quantized.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,7 @@ class Weights:
     @property
     def size_bytes(self) -> int:
         """Bytes of all weights, wherever they lie."""
-        return sum(p.tensor.nbytes for p in self.parameters())
+        return sum(p.size_bytes for p in self.parameters())
 
     @property
     def host_bytes(self) -> int:
@@ -136,28 +151,32 @@ def allocate_weights(
     streamed: StreamedLayers | None = None,
     pin: Pin | None = None,
     disk: DiskPlacement | None = None,
+    quantized: Mapping[str, WeightFormat] | None = None,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
     Args:
+        dtype: of what is not quantized.
         device: where the maths is done.
         streamed: layers that stay in host memory.
         pin: makes host memory known to the device.
         disk: layers that stay in files; the maths is done in host memory then.
+        quantized: formats of the layers' quantized linear maps, by canonical name.
     """
-    outer = allocate_modules(embedding_weights(spec) + head_weights(spec), dtype, device)
+    around = LayerShapes(embedding_weights(spec) + head_weights(spec), dtype, {})
+    outer = allocate_modules(around, device)
     if spec.tie_embeddings:
         outer["head"] = outer["embedding"]
-    shapes = layer_weights(spec)
+    shapes = LayerShapes(layer_weights(spec), dtype, quantized or {})
     stream = None
     if streamed is not None and streamed.layers:
-        stream = WeightStream(streamed, LayerLayout(shapes, dtype), device, pin)
+        stream = WeightStream(streamed, LayerLayout(shapes), device, pin)
     on_disk = None
     if disk is not None and disk.layers:
-        on_disk = DiskWeights(disk, LayerLayout(shapes, dtype))
+        on_disk = DiskWeights(disk, LayerLayout(shapes))
     used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
     layers = tuple(
-        used[layer] if layer in used else allocate_modules(shapes, dtype, device)
+        used[layer] if layer in used else allocate_modules(shapes, device)
         for layer in range(spec.num_layers)
     )
     return Weights(
@@ -176,6 +195,6 @@ def layer_weights_of(
 
 def _parts(layer: int | None, modules: Modules) -> Iterator[Parameter]:
     for name, affine in modules.items():
-        yield Parameter(layer, f"{name}.weight", affine.weight)
+        yield Parameter(layer, f"{name}.weight", affine.weight, affine.quantized)
         if affine.bias is not None:
             yield Parameter(layer, f"{name}.bias", affine.bias)

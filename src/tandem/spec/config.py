@@ -28,6 +28,7 @@ _FORMS: dict[str, forms.Form] = {
     "disk_io": forms.text,
     "spool_dir": forms.optional(forms.path_text),
     "dtype": forms.text,
+    "quantization": forms.text,
     "kv_cache_dtype": forms.text,
     "max_model_len": forms.optional(forms.whole_number),
     "seed": forms.whole_number,
@@ -69,6 +70,9 @@ class EngineConfig:
             None: `tandem` in the user's cache folder.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
             host does the maths, of weights and KV: activations are float32 (ADR 0010).
+        quantization: of the layers' linear maps: `auto` is as in the checkpoint, `none` is `dtype`,
+            `int8` and `int4` round to so many bits as they are loaded, `w8a8` to 8 and, on the
+            host, activations too; a group's size may follow, as in `int4:64`.
         kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `int8`
             and `int4`, which are approximate. `auto` is what `dtype` says.
         max_model_len: most tokens of prompt and output together; None for the model's own limit.
@@ -97,6 +101,7 @@ class EngineConfig:
     disk_io: DiskIO = "direct"
     spool_dir: str | None = None
     dtype: str = "auto"
+    quantization: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
     seed: int = 0

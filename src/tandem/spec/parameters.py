@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import WeightShape, layer_operations, norm_weights
+from tandem.spec.precision import Precision
 
 # Modules that share an input lie in one tensor, so that one product computes all of them.
 FUSED_MODULES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
@@ -57,6 +58,17 @@ def num_parameters(spec: ModelSpec) -> int:
         + spec.num_layers * layer_parameters(spec)
         + head_parameters(spec)
     )
+
+
+def layer_matrix_bytes(spec: ModelSpec, precision: Precision) -> int:
+    """Bytes of one layer's linear maps, of which some may be quantized."""
+    size = 0
+    for weight in layer_weights(spec):
+        if weight.is_matrix:
+            format = precision.quantized.get(weight.name.removesuffix(".weight"))
+            plain = weight.elements * precision.weights.size_bytes
+            size += plain if format is None else format.size_bytes(*weight.shape)
+    return size
 
 
 def weight_bytes(spec: ModelSpec, dtype: DType) -> int:

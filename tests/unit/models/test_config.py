@@ -97,7 +97,6 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         (LLAMA, {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "per layer type"),
         (LLAMA, {"rope_theta": float("nan")}, "rope_theta"),
-        (LLAMA, {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
         (LLAMA, {"num_local_experts": 8}, "num_local_experts"),
         (LLAMA, {"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         (LLAMA, {"eos_token_id": "</s>"}, "eos_token_id"),

@@ -33,6 +33,9 @@ class WeightFormat:
         if self.group not in GROUPS:
             raise ConfigError(f"groups of {self.group} are not supported: choose 32, 64 or 128")
 
+    def __str__(self) -> str:
+        return f"int{self.bits}:{self.group}"
+
     @property
     def largest(self) -> int:
         """The highest `q`."""
