@@ -1,0 +1,124 @@
+"""KVPR: table 1, and the speed-ups of tables 3 and 4."""
+
+from tandem.bench.papers.cells import PaperCell, Role, median_error
+from tandem.bench.papers.figures import load_figures
+from tandem.bench.papers.opt import SHAPES
+from tandem.cost.kvpr.attention_read import unfused_attention_bytes
+from tandem.cost.kvpr.generation import DecodeTime, decode_time
+from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates
+
+PAPER = "kvpr"
+ELEMENT_BYTES = 2
+LINK_BYTES_PER_S = 32e9  # sections 1 and 4: PCIe 4.0 x16
+MEMORY_BYTES_PER_S = 1555e9  # NVIDIA's data sheet of the A100 40 GB
+PEAK_FLOPS_PER_S = 312e12  # as above: FP16 tensor cores, dense
+# Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
+# Megatron-LM" (arXiv 2104.04473), table 1: 142 TFLOP/s per A100 at hidden size 4096.
+GPU_EFFICIENCY = 142 / 312
+EFFICIENCIES = (0.3, 0.4, 0.6, 0.8, 1.0)
+GAIN_TABLES = "tables 3, 4"
+_TABLE1_LINK = 32 * 2**30  # the unit slip: MiB over 32 GiB/s
+
+
+def fetch_of(model: str, rows: int, context: int) -> KVFetch:
+    """One layer's KV cache of an OPT model in FP16."""
+    hidden = SHAPES[model].hidden_size
+    return KVFetch(rows, context, hidden, hidden)
+
+
+def predicted_decode(model: str, rows: int, prompt: int, generate: int, share: float) -> DecodeTime:
+    """A cell of table 3 or 4 on an accelerator that reaches `share` of its peak.
+
+    The first token comes out of the prefill, as in the tables' throughputs.
+    """
+    rates = RecomputeRates(LINK_BYTES_PER_S, share * PEAK_FLOPS_PER_S)
+    layers = SHAPES[model].layers
+    return decode_time(fetch_of(model, rows, prompt), rates, layers=layers, generate=generate - 1)
+
+
+def kvpr_cells() -> list[PaperCell]:
+    """Table 1, tables 3 and 4, what other efficiencies would predict, and the claims."""
+    return [*table1_cells(), *gain_cells(GPU_EFFICIENCY), *_other_efficiencies(), *_claims()]
+
+
+def table1_cells() -> list[PaperCell]:
+    """Transfer and attention of one layer: batch 32, 1,024 tokens, FP16."""
+    cells: list[PaperCell] = []
+    for row in load_figures(PAPER)["table1"]["rows"]:
+        model, heads = row["model"], SHAPES[row["model"]].heads
+        fetch = fetch_of(model, 32, 1024)
+        size = fetch.rows * fetch.context * fetch.kv_bytes_per_token
+        moved = unfused_attention_bytes(32, 1024, heads, fetch.kv_size, ELEMENT_BYTES)
+        slip = "MiB over 32 GiB/s, as the column was computed"
+        read = "KV and four passes over the scores at the data sheet's bandwidth"
+        compute_us = moved / MEMORY_BYTES_PER_S * 1e6
+        transfer_ms = size / _TABLE1_LINK * 1e3
+        cells += [
+            PaperCell(PAPER, "table 1", f"{model} KV cache", "MiB", size / 2**20, row["kv_mib"]),
+            PaperCell(
+                PAPER, "table 1", f"{model} PCIe", "ms", transfer_ms, row["pcie_ms"], note=slip
+            ),
+            PaperCell(
+                PAPER, "table 1", f"{model} compute", "us", compute_us, row["compute_us"], note=read
+            ),
+        ]
+    return cells
+
+
+def gain_cells(share: float) -> list[PaperCell]:
+    """Speed-up of each cell of tables 3 and 4 (transfer only over with recomputation)."""
+    cells: list[PaperCell] = []
+    figures = load_figures(PAPER)
+    for table, model in (("table3_opt_6_7b", "OPT-6.7B"), ("table4_opt_13b", "OPT-13B")):
+        data = figures[table]
+        for index, (prompt, generate) in enumerate(
+            zip(data["prompt"], data["generate"], strict=True)
+        ):
+            predicted = predicted_decode(model, data["batch"], prompt, generate, share).gain
+            published = data["hf_decode_s"][index] / data["kvpr_decode_s"][index]
+            cells.append(
+                PaperCell(
+                    PAPER,
+                    GAIN_TABLES,
+                    f"{model} {prompt}+{generate} speed-up",
+                    "x",
+                    predicted,
+                    published,
+                    predictor=f"GPU at {share:.0%} of peak",
+                )
+            )
+    return cells
+
+
+def _other_efficiencies() -> list[PaperCell]:
+    return [
+        PaperCell(
+            PAPER,
+            GAIN_TABLES,
+            "median error of the 12 speed-ups",
+            "share",
+            median_error(gain_cells(share)),
+            None,
+            Role.WHAT_IF,
+            predictor=f"GPU at {share:.0%} of peak",
+        )
+        for share in EFFICIENCIES
+    ]
+
+
+def _claims() -> list[PaperCell]:
+    claims = load_figures(PAPER)["claims"]
+    note = "FlexGen's implementation on 8 batches of 32; not computable from the equations"
+    return [
+        PaperCell(
+            PAPER,
+            "figure 7",
+            f"{model} largest throughput speed-up",
+            "x",
+            None,
+            value,
+            Role.LISTED,
+            note=note,
+        )
+        for model, value in claims["throughput_speedup_max"].items()
+    ]
