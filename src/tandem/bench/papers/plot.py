@@ -36,7 +36,7 @@ def plot_cells(cells: Sequence[PaperCell], folder: Path) -> list[Path]:
     """Draw `PAPER.png` into `folder` for each paper with cells to compare; returns the files."""
     from matplotlib.figure import Figure
 
-    compared = [cell for cell in cells if cell.error is not None]
+    compared = [cell for cell in cells if cell.error is not None and cell.role in _COLOURS]
     files: list[Path] = []
     for paper in dict.fromkeys(cell.paper for cell in compared):
         own = [cell for cell in compared if cell.paper == paper]

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from tandem.bench.papers.cells import PaperCell, Role, median_error
 from tandem.bench.papers.kvpr import kvpr_cells
+from tandem.bench.papers.lm_offload import lm_offload_cells
 from tandem.bench.papers.park_egger import park_egger_cells
 from tandem.spec.errors import ConfigError
 
@@ -18,7 +19,7 @@ _FILE_WIDTH = 150
 
 def all_cells() -> list[PaperCell]:
     """Every comparison, paper by paper."""
-    return [*park_egger_cells(), *kvpr_cells()]
+    return [*park_egger_cells(), *kvpr_cells(), *lm_offload_cells()]
 
 
 def write_cells(cells: Sequence[PaperCell], command: str, path: Path) -> None:
