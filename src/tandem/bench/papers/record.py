@@ -7,9 +7,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tandem.bench.papers.apex import apex_cells
 from tandem.bench.papers.cells import PaperCell, Role, median_error
 from tandem.bench.papers.kvpr import kvpr_cells
 from tandem.bench.papers.lm_offload import lm_offload_cells
+from tandem.bench.papers.neo import neo_cells
 from tandem.bench.papers.park_egger import park_egger_cells
 from tandem.spec.errors import ConfigError
 
@@ -19,7 +21,13 @@ _FILE_WIDTH = 150
 
 def all_cells() -> list[PaperCell]:
     """Every comparison, paper by paper."""
-    return [*park_egger_cells(), *kvpr_cells(), *lm_offload_cells()]
+    return [
+        *park_egger_cells(),
+        *kvpr_cells(),
+        *lm_offload_cells(),
+        *neo_cells(),
+        *apex_cells(),
+    ]
 
 
 def write_cells(cells: Sequence[PaperCell], command: str, path: Path) -> None:

@@ -87,7 +87,8 @@ def choose_precision(
     """The fastest pair of widths for what lies on the host; the widest among equals.
 
     Attention on the CPU reads keys and values in 16 bits: there is no cache to load or store, and
-    nothing to quantize it for. The verdicts are on the chosen width, or on the narrowest where quantizing does not pay.
+    nothing to quantize it for. The verdicts are on the chosen width, or on the narrowest where
+    quantizing does not pay.
     """
     widths = sorted(set(bits), reverse=True)
     kv_widths = [BASE_BITS] if policy.attention_on_cpu else widths
