@@ -15,7 +15,7 @@ from tandem.bench.papers.kvpr import (
     predicted_decode,
     table1_cells,
 )
-from tandem.bench.papers.opt import SHAPES
+from tandem.bench.papers.models import MODELS
 from tandem.cost.kvpr.generation import decode_time, fetch_memory
 from tandem.cost.kvpr.recompute import (
     KVFetch,
@@ -200,9 +200,9 @@ def test_latencies_and_throughputs_of_the_tables_agree(table: str, column: str) 
 )
 def test_cache_sizes_of_tables_3_and_4(model: str, prompt: int, generate: int, gib: float) -> None:
     fetch = fetch_of(model, 64, prompt + generate)
-    memory = fetch_memory(fetch, layers=SHAPES[model].layers, recomputed=0, keep_kv=True)
+    memory = fetch_memory(fetch, layers=MODELS[model].num_layers, recomputed=0, keep_kv=True)
     assert memory.pinned_bytes / 2**30 == pytest.approx(gib, rel=1e-3)
-    assert memory.accelerator_bytes == 2 * memory.pinned_bytes / SHAPES[model].layers
+    assert memory.accelerator_bytes == 2 * memory.pinned_bytes / MODELS[model].num_layers
 
 
 def test_activations_instead_of_kv_halve_what_is_stored() -> None:

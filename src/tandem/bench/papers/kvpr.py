@@ -2,10 +2,12 @@
 
 from tandem.bench.papers.cells import PaperCell, Role, median_error
 from tandem.bench.papers.figures import load_figures
-from tandem.bench.papers.opt import SHAPES
+from tandem.bench.papers.models import MODELS
+from tandem.cost.from_model import kv_fetch
 from tandem.cost.kvpr.attention_read import unfused_attention_bytes
 from tandem.cost.kvpr.generation import DecodeTime, decode_time
 from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates
+from tandem.spec.dtype import DType
 
 PAPER = "kvpr"
 ELEMENT_BYTES = 2
@@ -21,9 +23,8 @@ _TABLE1_LINK = 32 * 2**30  # the unit slip: MiB over 32 GiB/s
 
 
 def fetch_of(model: str, rows: int, context: int) -> KVFetch:
-    """One layer's KV cache of an OPT model in FP16."""
-    hidden = SHAPES[model].hidden_size
-    return KVFetch(rows, context, hidden, hidden)
+    """One layer's KV cache in FP16."""
+    return kv_fetch(MODELS[model], rows, context, DType.FLOAT16)
 
 
 def predicted_decode(model: str, rows: int, prompt: int, generate: int, share: float) -> DecodeTime:
@@ -32,7 +33,7 @@ def predicted_decode(model: str, rows: int, prompt: int, generate: int, share: f
     The first token comes out of the prefill, as in the tables' throughputs.
     """
     rates = RecomputeRates(LINK_BYTES_PER_S, share * PEAK_FLOPS_PER_S)
-    layers = SHAPES[model].layers
+    layers = MODELS[model].num_layers
     return decode_time(fetch_of(model, rows, prompt), rates, layers=layers, generate=generate - 1)
 
 
@@ -45,7 +46,7 @@ def table1_cells() -> list[PaperCell]:
     """Transfer and attention of one layer: batch 32, 1,024 tokens, FP16."""
     cells: list[PaperCell] = []
     for row in load_figures(PAPER)["table1"]["rows"]:
-        model, heads = row["model"], SHAPES[row["model"]].heads
+        model, heads = row["model"], MODELS[row["model"]].num_heads
         fetch = fetch_of(model, 32, 1024)
         size = fetch.rows * fetch.context * fetch.kv_bytes_per_token
         moved = unfused_attention_bytes(32, 1024, heads, fetch.kv_size, ELEMENT_BYTES)

@@ -16,7 +16,8 @@ from tandem.bench.papers.kvpr import (
     MEMORY_BYTES_PER_S,
     PEAK_FLOPS_PER_S,
 )
-from tandem.bench.papers.opt import SHAPES
+from tandem.bench.papers.models import MODELS
+from tandem.cost.from_model import offload_workload
 from tandem.cost.lm_offload.quantization import memory_bound_rates
 from tandem.cost.lm_offload.tasks import OffloadRates, generation_time
 from tandem.cost.lm_offload.workload import OffloadPolicy, OffloadWorkload
@@ -55,16 +56,9 @@ FRAMEWORKS = (
 
 def workload_of(model: str, generate: int, rows: int) -> OffloadWorkload:
     """A block of table 3 or figure 3."""
-    shape = SHAPES[model]
-    return OffloadWorkload(
-        PROMPT,
-        generate,
-        rows,
-        shape.layers,
-        shape.hidden_size,
-        shape.hidden_size,
-        shape.layer_weights,
-        batches=math.ceil(rows / GPU_BATCH),
+    batches = math.ceil(rows / GPU_BATCH)
+    return offload_workload(
+        MODELS[model], prompt=PROMPT, generate=generate, rows=rows, batches=batches
     )
 
 
