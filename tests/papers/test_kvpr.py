@@ -11,11 +11,14 @@ from tandem.bench.papers.figures import load_figures
 from tandem.bench.papers.kvpr import (
     GPU_EFFICIENCY,
     fetch_of,
+    figure7_cells,
     gain_cells,
     predicted_decode,
     table1_cells,
 )
 from tandem.bench.papers.models import MODELS
+from tandem.cost.from_model import restore_of
+from tandem.cost.kvpr.column import ColumnWork, best_column, column_period
 from tandem.cost.kvpr.generation import decode_time, fetch_memory
 from tandem.cost.kvpr.recompute import (
     KVFetch,
@@ -24,6 +27,8 @@ from tandem.cost.kvpr.recompute import (
     best_recompute,
     fetch_time,
 )
+from tandem.cost.kvpr.restore import Restore, best_restore, restore_time
+from tandem.spec.dtype import DType
 
 A100 = RecomputeRates(32e9, GPU_EFFICIENCY * 312e12)
 MIB = 2**20
@@ -145,6 +150,82 @@ def test_weights_that_come_anyway_hide_more_recomputation() -> None:
     assert fine.tokens == 288 > resident.tokens
 
 
+# --- several batches per layer, and preempted requests ------------------------------------------
+
+
+@settings(max_examples=200)
+@given(
+    fetches,
+    st.integers(1, 8),
+    st.floats(0, 1e5),
+    st.floats(0, 100),
+    st.floats(10, 1e6),
+    st.floats(10, 1e8),
+    st.integers(1, 20),
+)
+def test_the_best_column_equals_a_scan(
+    fetch: KVFetch,
+    batches: int,
+    weights: float,
+    compute_s: float,
+    link: float,
+    flops: float,
+    block: int,
+) -> None:
+    work = ColumnWork(fetch, batches, weights, compute_s)
+    rates = RecomputeRates(link, flops)
+    allowed = [n for n in range(fetch.context + 1) if n % block == 0 or n == fetch.context]
+    scanned = min(column_period(work, tokens, rates).time_s for tokens in allowed)
+    best = best_column(work, rates, block)
+    assert best.tokens in allowed
+    assert best.time_s == pytest.approx(scanned, rel=1e-9, abs=1e-12)
+
+
+def test_a_column_gains_more_than_equation_12s_split() -> None:
+    work = ColumnWork(fetch_of("OPT-13B", 32, 1024), batches=8)
+    blind = best_recompute(work.fetch, A100).tokens
+    best = best_column(work, A100)
+    assert best.tokens > blind
+    assert best.time_s < column_period(work, blind, A100).time_s
+    assert best.link_s == pytest.approx(best.accelerator_s, rel=5e-3)
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(0, 200),
+    st.floats(0, 1),
+    st.floats(0, 100),
+    st.floats(0, 1),
+    st.floats(0, 100),
+    st.integers(1, 20),
+)
+def test_the_best_way_back_equals_a_scan(
+    context: int, share: float, token: float, pair: float, size: float, block: int
+) -> None:
+    restore = Restore(context, int(share * context), token, pair, size)
+    rates = RecomputeRates(10.0, 10.0)
+    allowed = [
+        tokens
+        for tokens in range(context - restore.stored, context + 1)
+        if tokens % block == 0 or tokens == context
+    ]
+    scanned = min(restore_time(restore, tokens, rates).time_s for tokens in allowed)
+    best = best_restore(restore, rates, block)
+    assert best.tokens in allowed
+    assert best.time_s == pytest.approx(scanned, rel=1e-12)
+
+
+def test_a_preempted_request_comes_back_by_both_ways_at_once() -> None:
+    spec = MODELS["LLaMA-2-7B"]
+    restore = restore_of(spec, context=2000, stored=2000, dtype=DType.FLOAT16)
+    both = best_restore(restore, A100, block_tokens=64)
+    assert 0 < both.tokens < 2000
+    assert both.time_s < restore_time(restore, 0, A100).time_s
+    assert both.time_s < restore_time(restore, 2000, A100).time_s
+    gone = best_restore(restore_of(spec, 2000, 0, DType.FLOAT16), A100, block_tokens=64)
+    assert (gone.tokens, gone.transfer_s) == (2000, 0)
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 
@@ -162,6 +243,13 @@ def test_tables_3_and_4_speed_ups_within_ten_percent_at_the_median() -> None:
     assert median_error(cells) <= 0.10
     # The miss that the page lists: what a GEMM alone reaches would predict too much.
     assert median_error(gain_cells(0.8)) > 0.15
+
+
+def test_figure_7_is_missed_for_the_smallest_model() -> None:
+    errors = {cell.cell.split()[0]: cell.error for cell in figure7_cells()}
+    assert errors == pytest.approx(
+        {"OPT-6.7B": 0.316, "OPT-13B": -0.035, "OPT-30B": 0.003}, abs=2e-3
+    )
 
 
 def test_the_smaller_model_gains_more() -> None:

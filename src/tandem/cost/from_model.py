@@ -1,6 +1,7 @@
 """What the papers' models need to know of a model, from its facts."""
 
 from tandem.cost.kvpr.recompute import KVFetch
+from tandem.cost.kvpr.restore import Restore
 from tandem.cost.lm_offload.workload import OffloadWorkload
 from tandem.cost.park_egger.operation_times import OperationTimes
 from tandem.cost.park_egger.split_memory import OperationSizes
@@ -9,13 +10,25 @@ from tandem.cost.stage import cost_of
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, layer_operations
-from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.parameters import kv_bytes_per_token, layer_matrix_parameters
 
 
 def kv_fetch(spec: ModelSpec, rows: int, context: int, dtype: DType) -> KVFetch:
     """One layer's KV cache of `rows` sequences of `context` tokens, weights resident."""
     size = dtype.size_bytes
     return KVFetch(rows, context, spec.hidden_size, spec.kv_size, size, size)
+
+
+def restore_of(spec: ModelSpec, context: int, stored: int, dtype: DType) -> Restore:
+    """A request of `context` tokens, the last `stored` of which have KV on the host."""
+    operations = layer_operations(spec)
+    return Restore(
+        context,
+        stored,
+        float(spec.num_layers * sum(op.flops_per_token for op in operations)),
+        float(spec.num_layers * sum(op.flops_per_pair for op in operations)),
+        kv_bytes_per_token(spec, dtype),
+    )
 
 
 def offload_workload(
