@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.bench.papers.cells import Role, median_error
-from tandem.bench.papers.lm_offload import (
-    FRAMEWORKS,
-    factors,
-    figure3_cells,
-    table1_cells,
-    table3_cells,
-    workload_of,
-)
+from tandem.bench.papers.lm_offload import figure3_cells, table1_cells
+from tandem.bench.papers.lm_offload_machine import workload_of
+from tandem.bench.papers.lm_offload_table3 import FRAMEWORKS, factors, table3_cells
 from tandem.cost.lm_offload.decision import choose_precision
 from tandem.cost.lm_offload.memory import least_weights_on_host, offload_memory
 from tandem.cost.lm_offload.operator_graph import (

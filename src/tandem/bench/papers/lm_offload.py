@@ -1,148 +1,23 @@
-"""LM-Offload: table 1's traffic, figure 3 and table 3.
+"""LM-Offload: table 1's traffic and figure 3; table 3 is a file of its own."""
 
-Each framework gets one efficiency factor, on the resource that bounds it, from its cell of the
-OPT-30B column at generation length 128. All other cells are predicted with it.
-"""
-
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tandem.bench.papers.cells import PaperCell, Role
 from tandem.bench.papers.figures import load_figures
-from tandem.bench.papers.kvpr import (
-    ELEMENT_BYTES,
-    GPU_EFFICIENCY,
-    MEMORY_BYTES_PER_S,
-    PEAK_FLOPS_PER_S,
-)
-from tandem.bench.papers.models import MODELS
-from tandem.cost.from_model import offload_workload
-from tandem.cost.lm_offload.quantization import memory_bound_rates
-from tandem.cost.lm_offload.tasks import OffloadRates, generation_time
-from tandem.cost.lm_offload.workload import OffloadPolicy, OffloadWorkload
-from tandem.cost.rates import DeviceRates
+from tandem.bench.papers.kvpr import ELEMENT_BYTES
+from tandem.bench.papers.lm_offload_machine import rates_of, solve_factor, workload_of
+from tandem.bench.papers.lm_offload_table3 import PAPER, efficient_cells, table3_cells
+from tandem.cost.lm_offload.tasks import generation_time
+from tandem.cost.lm_offload.workload import OffloadPolicy
 
-PAPER = "lm-offload"
-CALIBRATION_MODEL, CALIBRATION_LENGTH = "OPT-30B", 128
-PROMPT = 64
-GPU_BATCH = 64  # section 3.1
-LINK_BYTES_PER_S = 32e9  # table 4: 64 GB/s in both directions together
-CPU_BYTES_PER_S = 2 * 8 * 2933e6 * 8  # Intel's data sheet: 8 channels of DDR4-2933 per socket
-CPU_FLOPS_PER_S = 56 * 2.0e9 * 64  # as above: 2.0 GHz, two AVX-512 FMA units, float32
-EFFICIENT = 0.8
 # Table 1's traffic implies 29.6% and 70.5% of the weights on the host; whole percents.
 IMPLIED_WEIGHTS = {"with_attention_offload": 0.30, "without_attention_offload": 0.70}
 _GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
-    """How a framework uses the machine; `bound` names the resource that its factor slows."""
-
-    name: str
-    bound: str
-    attention_on_cpu: bool
-    kv_bits: int = 16
-    resident_weight_bits: int = 16
-
-
-FRAMEWORKS = (
-    Framework("FlexGen", "host memory", attention_on_cpu=True),
-    Framework("ZeRO-Inference", "link", attention_on_cpu=False, resident_weight_bits=4),
-    Framework("LM-Offload", "link", attention_on_cpu=False, kv_bits=4),
-)
-
-
-def workload_of(model: str, generate: int, rows: int) -> OffloadWorkload:
-    """A block of table 3 or figure 3."""
-    batches = math.ceil(rows / GPU_BATCH)
-    return offload_workload(
-        MODELS[model], prompt=PROMPT, generate=generate, rows=rows, batches=batches
-    )
-
-
-def rates_of(link_share: float, host_share: float) -> OffloadRates:
-    """The machine of table 4 by its data sheets; the shares are what is reached of them."""
-    quant = memory_bound_rates(4, MEMORY_BYTES_PER_S)
-    link = link_share * LINK_BYTES_PER_S
-    return OffloadRates(
-        link,
-        link,
-        DeviceRates(MEMORY_BYTES_PER_S, GPU_EFFICIENCY * PEAK_FLOPS_PER_S, 0.0),
-        DeviceRates(host_share * CPU_BYTES_PER_S, CPU_FLOPS_PER_S, 0.0),
-        quant,
-        memory_bound_rates(4, CPU_BYTES_PER_S),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Table3Cell:
-    """One entry of table 3."""
-
-    framework: Framework
-    model: str
-    generate: int
-    rows: int
-    weights_on_host: float
-    published: float
-
-    @property
-    def calibrates(self) -> bool:
-        """Whether its framework's factor comes from here."""
-        return (self.model, self.generate) == (CALIBRATION_MODEL, CALIBRATION_LENGTH)
-
-    def predicted(self, factor: float) -> float:
-        """Tokens per second with a factor on the framework's bounding resource."""
-        policy = OffloadPolicy(
-            self.weights_on_host,
-            attention_on_cpu=self.framework.attention_on_cpu,
-            kv_bits=self.framework.kv_bits,
-            resident_weight_bits=self.framework.resident_weight_bits,
-        )
-        link, host = (factor, 1.0) if self.framework.bound == "link" else (1.0, factor)
-        workload = workload_of(self.model, self.generate, self.rows)
-        return generation_time(workload, policy, rates_of(link, host)).tokens_per_s
-
-
-def table3() -> Iterator[Table3Cell]:
-    """All entries of table 3."""
-    table = load_figures(PAPER)["table3"]
-    for framework in FRAMEWORKS:
-        for model, columns in table[framework.name].items():
-            on_gpu = columns.get("wg", [100] * len(table["len"]))
-            for index, generate in enumerate(table["len"]):
-                yield Table3Cell(
-                    framework,
-                    model,
-                    generate,
-                    columns["bsz"][index],
-                    1 - on_gpu[index] / 100,
-                    columns["tput"][index],
-                )
-
-
-def solve_factor(predict: Callable[[float], float], published: float) -> float:
-    """The factor between 1e-4 and 1 at which a rising prediction meets what was published."""
-    low, high = 1e-4, 1.0
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if predict(middle) < published else (low, middle)
-    return math.sqrt(low * high)
-
-
-def factors() -> dict[str, float]:
-    """Each framework's factor."""
-    return {
-        cell.framework.name: solve_factor(cell.predicted, cell.published)
-        for cell in table3()
-        if cell.calibrates
-    }
-
-
 def lm_offload_cells() -> list[PaperCell]:
     """Table 1, table 3 with its baselines, figure 3, and what efficient kernels would give."""
-    return [*table1_cells(), *table3_cells(), *_efficient_cells(), *figure3_cells()]
+    return [*table1_cells(), *table3_cells(), *efficient_cells(), *figure3_cells()]
 
 
 def table1_cells() -> list[PaperCell]:
@@ -180,39 +55,6 @@ def _traffic(case: str, name: str, predicted: float, published: float) -> PaperC
     cell = f"{tensor} {direction}, {case.replace('_', ' ')}"
     note = _TRAFFIC_NOTES[tensor]
     return PaperCell(PAPER, "table 1", cell, "GiB", predicted, published, role, note=note)
-
-
-def table3_cells() -> list[PaperCell]:
-    """Throughputs, by one factor per framework, by one number per framework and by a constant."""
-    cells = list(table3())
-    factor = factors()
-    number = {cell.framework.name: cell.published for cell in cells if cell.calibrates}
-    constant = math.prod(number.values()) ** (1 / len(number))
-    found: list[PaperCell] = []
-    for cell in cells:
-        name = cell.framework.name
-        bound = f"{name}: {factor[name]:.1%} of the {cell.framework.bound}"
-        if cell.calibrates:
-            found.append(_entry(cell, cell.predicted(factor[name]), bound, Role.CALIBRATED))
-            continue
-        found.append(_entry(cell, cell.predicted(factor[name]), bound, Role.SCORED))
-        found.append(_entry(cell, number[name], f"{name}: one number", Role.BASELINE))
-        found.append(_entry(cell, constant, f"{name}: a constant", Role.BASELINE))
-    return found
-
-
-def _entry(cell: Table3Cell, predicted: float, predictor: str, role: Role) -> PaperCell:
-    name = f"{cell.framework.name} {cell.model} {cell.generate} tokens"
-    return PaperCell(PAPER, "table 3", name, "tokens/s", predicted, cell.published, role, predictor)
-
-
-def _efficient_cells() -> list[PaperCell]:
-    """Both resources at 80% of their data sheets: published cells are below this."""
-    return [
-        _entry(cell, cell.predicted(EFFICIENT), f"{EFFICIENT:.0%} of the bound", Role.WHAT_IF)
-        for cell in table3()
-        if cell.generate == CALIBRATION_LENGTH
-    ]
 
 
 def figure3_cells() -> list[PaperCell]:

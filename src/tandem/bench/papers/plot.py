@@ -1,6 +1,6 @@
-"""Predicted over published, cell by cell, as a picture per paper."""
+"""Errors of the predictions, cell by cell, as a picture per paper."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,24 +40,39 @@ def plot_cells(cells: Sequence[PaperCell], folder: Path) -> list[Path]:
     files: list[Path] = []
     for paper in dict.fromkeys(cell.paper for cell in compared):
         own = [cell for cell in compared if cell.paper == paper]
-        figure = Figure(figsize=(9, 1.2 + 0.2 * len(own)), layout="constrained")
-        _draw(figure.add_subplot(), paper, own)
+        rows = _rows(own)
+        figure = Figure(figsize=(9, 1.2 + 0.2 * len(rows)), layout="constrained")
+        _draw(figure.add_subplot(), paper, own, rows)
         files.append(folder / f"{paper}.png")
         figure.savefig(files[-1], dpi=110)
     return files
 
 
-def _draw(axes: "Axes", paper: str, cells: Sequence[PaperCell]) -> None:
+def _rows(cells: Sequence[PaperCell]) -> dict[str, int]:
+    """A line per published figure; all that predict it share the line."""
+    labels = dict.fromkeys(_label(cell) for cell in cells)
+    return {label: line for line, label in enumerate(labels)}
+
+
+def _label(cell: PaperCell) -> str:
+    return f"{cell.place}: {cell.cell}"
+
+
+def _draw(axes: "Axes", paper: str, cells: Sequence[PaperCell], rows: Mapping[str, int]) -> None:
+    from matplotlib.ticker import PercentFormatter
+
     for role, colour in _COLOURS.items():
-        rows = [(y, cell) for y, cell in enumerate(cells) if cell.role is role]
-        if rows:
-            ratios = [1 + (cell.error or 0) for _, cell in rows]
-            axes.scatter(ratios, [y for y, _ in rows], color=colour, label=role.value)
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xscale("log", base=2)
-    labels = [f"{cell.place}: {cell.cell} ({cell.predictor})" for cell in cells]
-    axes.set_yticks(range(len(cells)), labels, fontsize=7)
+        own = [cell for cell in cells if cell.role is role]
+        if own:
+            errors = [cell.error or 0 for cell in own]
+            lines = [rows[_label(cell)] for cell in own]
+            axes.scatter(errors, lines, color=colour, label=role.value, s=18)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xscale("symlog", linthresh=0.5)
+    axes.set_xticks([-0.5, -0.25, 0, 0.25, 0.5, 2, 5])
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=7)
     axes.invert_yaxis()
-    axes.set_xlabel("predicted over published")
+    axes.set_xlabel("predicted over published, less one")
     axes.set_title(paper)
     axes.legend(fontsize=7)
