@@ -11,6 +11,7 @@ from tandem.bench.papers.figures import PAPERS
 from tandem.bench.papers.plot import plot_cells
 from tandem.bench.papers.record import all_cells, summaries
 from tandem.cli.bench import bench_app
+from tandem.spec.errors import ConfigError
 
 
 def test_the_command_writes_every_cell(tmp_path: Path) -> None:
@@ -24,6 +25,13 @@ def test_the_command_writes_every_cell(tmp_path: Path) -> None:
     scored = [cell for cell in record["cells"] if cell["role"] == "scored"]
     assert all(cell["predicted"] is not None for cell in scored)
     assert "tables 3, 4" in result.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_what_cannot_be_written_is_refused_before_anything_is_printed(option: str) -> None:
+    result = CliRunner().invoke(bench_app(), ["papers", option, "/nonexistent/there"])
+    assert isinstance(result.exception, ConfigError)
+    assert result.output == ""
 
 
 def test_pictures_are_drawn_per_paper(tmp_path: Path) -> None:
