@@ -32,6 +32,7 @@ def bench_app() -> typer.Typer:
     app.command()(perplexity)
     app.command()(paced)
     app.command()(disk)
+    app.command()(papers)
     return app
 
 
@@ -177,6 +178,30 @@ def disk(
 
     config = suite.quick(directory) if quick else suite.full(directory)
     _finish(suite.SUITE, machine, suite.run_disk(config, _report), json_path)
+
+
+def papers(
+    json_path: JsonOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw a picture per paper into this folder.", metavar="DIR"),
+    ] = None,
+) -> None:
+    """What the cost models say beside what the papers published; measures nothing."""
+    from tandem.bench.papers import record as suite
+    from tandem.bench.papers.plot import check_plots, plot_cells
+    from tandem.bench.records import check_writable
+
+    if json_path is not None:
+        check_writable(json_path)
+    if plot is not None:
+        check_plots(plot)
+    cells = suite.all_cells()
+    suite.print_cells(cells)
+    if json_path is not None:
+        suite.write_cells(cells, shlex.join(["tandem", *sys.argv[1:]]), json_path)
+    if plot is not None:
+        plot_cells(cells, plot)
 
 
 def _start(json_path: Path | None) -> dict[str, Any]:
