@@ -1,0 +1,90 @@
+"""Which candidates there are: every number of streamed layers, and rows on a fixed grid.
+
+The grid does not depend on the hardware, so that a larger machine's candidates are a smaller one's
+and more; what just fits is added to it.
+"""
+
+from collections.abc import Iterator
+
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.footprint import Footprint
+from tandem.planner.policies import Policy
+from tandem.planner.question import MAX_ROWS, Question
+
+MAX_COHORT_ROWS = 256
+_GRID_RATIO = 1.2
+_LEAST_LAYERS = 6  # of a model whose cohorts are simulated in mid-sweep
+
+
+def row_grid(limit: int) -> list[int]:
+    """Numbers of rows up to `limit`, ever further apart, `limit` included."""
+    grid: list[int] = []
+    rows = 1.0
+    while round(rows) < min(limit, MAX_ROWS):
+        if not grid or round(rows) > grid[-1]:
+            grid.append(round(rows))
+        rows *= _GRID_RATIO
+    return [*grid, limit] if limit > 0 else []
+
+
+class Candidates:
+    """Enumerates what fits."""
+
+    def __init__(self, question: Question, footprint: Footprint) -> None:
+        self._q, self._footprint = question, footprint
+
+    def of(self, policy: Policy) -> Iterator[Candidate]:
+        """Every candidate that keeps to the policy and to all capacities."""
+        for streamed in self._streamed_counts():
+            for strategy in policy.strategies:
+                for candidate in self._with(strategy, streamed, policy.all_on_host):
+                    if policy.allows(candidate, self._q.model.num_layers):
+                        yield candidate
+
+    def _streamed_counts(self) -> Iterator[int]:
+        """As many as fit, until every request has its KV on the accelerator."""
+        for streamed in range(0, self._q.model.num_layers + 1, STREAM_SLOTS):
+            left = self._footprint.device_kv_bytes("gpu-only", streamed, 1)
+            if left < 0 or self._footprint.host_kv_bytes(streamed) < 0:
+                continue
+            yield streamed
+            if self.most_on_device("gpu-only", streamed, 0) == self._q.max_rows:
+                return
+
+    def _with(self, strategy: Strategy, streamed: int, all_on_host: bool) -> Iterator[Candidate]:
+        if strategy == "gpu-only":
+            most = self.most_on_device(strategy, streamed, 0)
+            # more rows make more tokens per second, and longer sweeps
+            bounded = self._q.tpot_bound_s is not None
+            for rows in row_grid(most) if bounded else range(most, most + bool(most)):
+                yield Candidate(strategy, streamed, rows, 0)
+            return
+        if strategy == "rendezvous":
+            if self._q.objective == "latency" or self._q.model.num_layers < _LEAST_LAYERS:
+                return
+            limit = min(self._most_on_host(streamed), MAX_COHORT_ROWS)
+        else:
+            limit = self._most_on_host(streamed)
+        for hosted in row_grid(limit):
+            device = 0 if all_on_host else self.most_on_device(strategy, streamed, hosted)
+            choices = {device, 0} if strategy == "ride-along" else {device}
+            for rows in choices:
+                candidate = Candidate(strategy, streamed, rows, hosted)
+                if rows + hosted <= self._q.max_rows and self._footprint.fits(candidate):
+                    yield candidate
+
+    def _most_on_host(self, streamed: int) -> int:
+        blocks = self._footprint.host_kv_bytes(streamed) // self._footprint.block_bytes
+        return min(self._q.max_rows, blocks // self._footprint.blocks_per_row)
+
+    def most_on_device(self, strategy: Strategy, streamed: int, hosted: int) -> int:
+        """Most rows on the accelerator beside `hosted` rows on the host; 0 if none."""
+        fits, low, high = self._footprint.fits, 0, self._q.max_rows - hosted
+        while low < high:
+            middle = (low + high + 1) // 2
+            if fits(Candidate(strategy, streamed, middle, hosted)):
+                low = middle
+            else:
+                high = middle - 1
+        return low

@@ -1,0 +1,65 @@
+"""How much work a lane brings to a sweep, from numbers of rows and lengths."""
+
+from dataclasses import dataclass
+
+from tandem.cost.stage import AttentionWork
+from tandem.spec.tier import Tier
+
+_NONE = AttentionWork(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TierLoad:
+    """Query tokens over the keys of one tier.
+
+    Attributes:
+        rows: decoding, a token each, over `context` tokens.
+        chunk: tokens of a prompt, after `offset` tokens of it.
+    """
+
+    rows: int = 0
+    context: float = 0.0
+    chunk: int = 0
+    offset: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Query tokens."""
+        return self.rows + self.chunk
+
+    def attention(self, window: int) -> AttentionWork:
+        """In a layer that sees `window` positions (0: all before it)."""
+        if not self.tokens:
+            return _NONE
+        keys = pairs = self.rows * _seen(self.context + 1, window)
+        if self.chunk:
+            middle = self.offset + (self.chunk + 1) / 2
+            pairs += self.chunk * _seen(middle, window)
+            keys += min(self.offset, window or self.offset) + self.chunk
+        return AttentionWork(self.tokens, round(pairs), round(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLoad:
+    """One lane of a sweep.
+
+    Attributes:
+        logits: rows whose logits are wanted.
+    """
+
+    device: TierLoad = TierLoad()
+    host: TierLoad = TierLoad()
+    logits: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Query tokens of both tiers."""
+        return self.device.tokens + self.host.tokens
+
+    def tier(self, tier: Tier) -> TierLoad:
+        """The part whose keys lie in `tier`."""
+        return self.device if tier is Tier.DEVICE else self.host
+
+
+def _seen(context: float, window: int) -> float:
+    return min(context, window) if window else context

@@ -1,0 +1,188 @@
+"""Sweeps of a candidate: their programs, their time, and a bound from below that costs little."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
+from tandem.plan.weights import StreamedLayers, streamed_layers
+from tandem.planner.candidate import Candidate
+from tandem.planner.demand import Demands
+from tandem.planner.footprint import Footprint
+from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.question import Question
+from tandem.planner.schedule import Schedule, schedule_sweep
+from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
+from tandem.spec.tier import Tier
+
+_WARM_UP_SWEEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLoad:
+    """What one sweep carries: its main lane, and a cohort that passes through.
+
+    Attributes:
+        cohort: rows with KV on the host that advance by one layer.
+    """
+
+    main: LaneLoad
+    cohort: LaneLoad | None = None
+
+
+def decode_load(candidate: Candidate, context: float, chunk: int, host_chunk: bool) -> SweepLoad:
+    """All rows decode one token; `chunk` tokens of a prompt in one tier beside them."""
+    device_chunk, host_tokens = (0, chunk) if host_chunk else (chunk, 0)
+    middle = chunk / 2
+    rides = candidate.host_rows if candidate.strategy == "ride-along" else 0
+    main = LaneLoad(
+        TierLoad(candidate.device_rows, context, device_chunk, middle),
+        TierLoad(rides, context, host_tokens, middle),
+        logits=candidate.device_rows + rides + (1 if chunk else 0),
+    )
+    if candidate.strategy != "rendezvous":
+        return SweepLoad(main)
+    return SweepLoad(main, LaneLoad(host=TierLoad(candidate.host_rows, context)))
+
+
+class Sweeps:
+    """Times of sweeps for one question; equal ones are computed once."""
+
+    def __init__(self, question: Question, footprint: Footprint) -> None:
+        self._q = question
+        self._demands = Demands(question, footprint.page)
+        self._dram = question.hardware.host.memory_bandwidth_bytes_per_s
+        self._schedules: dict[tuple[int, tuple[LaneShape, ...]], Schedule] = {}
+        self._times: dict[tuple[int, SweepLoad], SweepTime] = {}
+        self._floors: dict[SweepLoad, tuple[float, float]] = {}
+        self._device: dict[tuple[TierLoad, int], float] = {}
+        self._hosted: dict[tuple[TierLoad, int], tuple[float, float, float]] = {}
+        load_s, load_dram = self._cost(OpKind.LOAD, Part.NONE, ())
+        self._load_s, self._load_dram = load_s, load_dram
+        windows = question.model.layer_windows
+        self._layers_of = {window: windows.count(window) for window in set(windows)}
+        self._layer_with = {window: windows.index(window) for window in self._layers_of}
+
+    def time(self, streamed: int, load: SweepLoad) -> SweepTime:
+        """In virtual time, with everything shared."""
+        key = (streamed, load)
+        if key not in self._times:
+            loads = [load.main] if load.cohort is None else [load.main, load.cohort]
+            sweeps = [
+                self._priced(streamed, lanes, loads) for lanes in self._lanes(load)
+            ]
+            self._times[key] = steady_sweep(sweeps, self._dram)
+        return self._times[key]
+
+    def _lanes(self, load: SweepLoad) -> list[tuple[LaneShape, ...]]:
+        main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))
+        first = self._q.model.num_layers // 2 - _WARM_UP_SWEEPS
+        cursors = range(first, first + _WARM_UP_SWEEPS + 1)
+        if load.cohort is None:
+            return [(main,) for _ in cursors]
+        return [
+            (main, LaneShape(cursor=cursor, suspends=True, device=False, host=True))
+            for cursor in cursors
+        ]
+
+    def _priced(
+        self, streamed: int, lanes: tuple[LaneShape, ...], loads: Sequence[LaneLoad]
+    ) -> PricedSweep:
+        schedule = self._schedule(streamed, lanes)
+        demands = tuple(
+            self._demands.of(op, [loads[lane] for lane in op.lanes]) for op in schedule.ops
+        )
+        return PricedSweep(schedule, demands)
+
+    def _schedule(self, streamed: int, lanes: tuple[LaneShape, ...]) -> Schedule:
+        key = (streamed, lanes)
+        if key not in self._schedules:
+            layers = self._q.model.num_layers
+            placement = Candidate("gpu-only", streamed, 0, 0).placement(layers)
+            self._schedules[key] = schedule_sweep(
+                layers,
+                self._q.model.layer_windows,
+                lanes,
+                streamed_layers(placement) if streamed else StreamedLayers(),
+            )
+        return self._schedules[key]
+
+    # --- the bound --------------------------------------------------------------------------------
+
+    def bound_s(self, streamed: int, load: SweepLoad) -> float:
+        """No sweep can be shorter: each resource's work at its full rate, and the chain of a layer.
+
+        Overlap is taken to be perfect but for what a layer's operations wait for, and nothing slows
+        anything down.
+        """
+        if load not in self._floors:
+            self._floors[load] = self._floor(load)
+        busy_s, dram = self._floors[load]
+        return max(busy_s, streamed * self._load_s, (dram + streamed * self._load_dram) / self._dram)
+
+    def _floor(self, load: SweepLoad) -> tuple[float, float]:
+        """What does not depend on streaming: seconds of the longest chain or the CPU, and bytes in
+        the host's memory.
+        """
+        main = load.main
+        stages = (OpKind.STAGE, OpKind.STAGE, OpKind.SAMPLE)
+        parts = (Part.EMBED, Part.HEAD, Part.NONE)
+        chain_s = sum(self._cost(*op, [main])[0] for op in zip(stages, parts, strict=True))
+        linear_s = sum(self._cost(OpKind.STAGE, part, [main])[0] for part in (Part.PRE, Part.POST))
+        linear_s += self._cost(OpKind.MERGE, Part.NONE, [main])[0]
+        dram = cpu_s = 0.0
+        for window, layers in self._layers_of.items():
+            layer = self._layer_with[window]
+            host_s, host_dram, host_cpu_s = self._host(main.host, layer)
+            chain_s += layers * (linear_s + max(self._device_s(main.device, layer), host_s))
+            dram += layers * host_dram
+            cpu_s += layers * host_cpu_s
+        if load.cohort is not None:
+            # one layer's attention per sweep; of several windows, the shortest
+            hosted = [self._host(load.cohort.host, layer) for layer in self._layer_with.values()]
+            cpu_s += min(part[2] for part in hosted)
+            dram += min(part[1] for part in hosted)
+        return max(chain_s, cpu_s), dram
+
+    def _device_s(self, tier: TierLoad, layer: int) -> float:
+        if not tier.tokens:
+            return 0.0
+        key = (tier, layer)
+        if key not in self._device:
+            lanes = [LaneLoad(tier)]
+            self._device[key] = sum(
+                self._cost(kind, Part.NONE, lanes, layer)[0]
+                for kind in (OpKind.APPEND, OpKind.ATTEND)
+            )
+        return self._device[key]
+
+    def _host(self, tier: TierLoad, layer: int) -> tuple[float, float, float]:
+        """Of one layer's attention on the host: the way there and back, bytes, CPU time."""
+        if not tier.tokens:
+            return 0.0, 0.0, 0.0
+        key = (tier, layer)
+        if key not in self._hosted:
+            lanes = [LaneLoad(host=tier)]
+            costs = [
+                self._cost(OpKind.COPY, Part.QKV, lanes, layer, Queue.D2H),
+                self._cost(OpKind.APPEND, Part.NONE, lanes, layer, Queue.CPU),
+                self._cost(OpKind.ATTEND, Part.NONE, lanes, layer, Queue.CPU),
+                self._cost(OpKind.COPY, Part.PARTIAL, lanes, layer, Queue.H2D),
+            ]
+            way_s, dram = (sum(cost[i] for cost in costs) for i in (0, 1))
+            self._hosted[key] = way_s, dram, costs[1][0] + costs[2][0]
+        return self._hosted[key]
+
+    def _cost(
+        self,
+        kind: OpKind,
+        part: Part,
+        lanes: Sequence[LaneLoad],
+        layer: int = 0,
+        queue: Queue | None = None,
+    ) -> tuple[float, float]:
+        """Seconds alone, and bytes in the host's memory."""
+        queue = queue or (Queue.WEIGHTS if kind is OpKind.LOAD else Queue.ACCEL)
+        tier = Tier.HOST if queue is Queue.CPU else Tier.DEVICE
+        op = ProgramOp(kind, queue, part, (), layer, 1, (), (), (), tier)
+        demand = self._demands.of(op, lanes)
+        return demand.alone_s, demand.alone_s * demand.dram_bytes_per_s
