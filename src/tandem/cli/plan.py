@@ -20,9 +20,7 @@ _REQUESTS = 1000
 def plan(
     model: Annotated[
         str,
-        typer.Argument(
-            help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"
-        ),
+        typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
     ],
     accelerator: Annotated[
         str, typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file.", metavar="NAME")
@@ -44,8 +42,9 @@ def plan(
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(help="Requests of an Azure LLM trace (CSV) or ShareGPT-like JSON.",
-                     metavar="FILE"),
+        typer.Option(
+            help="Requests of an Azure LLM trace (CSV) or ShareGPT-like JSON.", metavar="FILE"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of drawn lengths and arrivals.")] = 0,
     objective: Annotated[str, typer.Option(help="throughput or latency (one request).")] = (
@@ -145,7 +144,7 @@ def _question(
     block_size: int,
 ) -> "Question":
     from tandem.models.catalogue import plannable_spec
-    from tandem.planner.question import OBJECTIVES, Lengths, Question
+    from tandem.planner.question import Lengths, Question, parse_objective
     from tandem.spec.dtype import parse_dtype
     from tandem.spec.kv_type import parse_kv_type
     from tandem.spec.precision import Precision
@@ -154,12 +153,6 @@ def _question(
     spec = plannable_spec(model)
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
     kv = weights if kv_cache_dtype == "auto" else parse_kv_type(kv_cache_dtype)
-    wanted = next((known for known in OBJECTIVES if known == objective), None)
-    if wanted is None:
-        raise ConfigError(
-            f"unknown objective '{objective}'; use one of: {', '.join(OBJECTIVES)}",
-            param="objective",
-        )
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
         raise ConfigError(
@@ -180,8 +173,10 @@ def _question(
             hardware.host.memory_bytes,
             "cpu_memory",
         ),
-        objective=wanted,
-        tpot_bound_s=tpot_bound and parse_duration_s(tpot_bound, param="tpot_bound") or None,
+        objective=parse_objective(objective),
+        tpot_bound_s=None
+        if tpot_bound is None
+        else parse_duration_s(tpot_bound, param="tpot_bound"),
         max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size,
     )

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tandem.plan.online import OnlinePlan
-from tandem.planner.candidates import MAX_COHORT_ROWS
-from tandem.planner.footprint import TierUse
+from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.search import Option, Search
@@ -75,7 +74,7 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
         request_s=search.predictor.request_s(chosen.prediction.rates),
         job_s=search.predictor.job_s(chosen.prediction.rates),
         alternatives=tuple(search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]),
-        sensitivities=tuple(sensitivities(question, policy, chosen)),
+        sensitivities=tuple(sensitivities(search, policy, chosen)),
         policies=compare_policies(search) if compare else (),
     )
 

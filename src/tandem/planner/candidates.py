@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy
-from tandem.planner.footprint import Footprint
+from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import MAX_ROWS, Question
 
-MAX_COHORT_ROWS = 256
 _GRID_RATIO = 1.2
 _LEAST_LAYERS = 6  # of a model whose cohorts are simulated in mid-sweep
 
@@ -42,15 +41,23 @@ class Candidates:
                     if policy.allows(candidate, self._q.model.num_layers):
                         yield candidate
 
-    def _streamed_counts(self) -> Iterator[int]:
-        """As many as fit, until every request has its KV on the accelerator."""
-        for streamed in range(0, self._q.model.num_layers + 1, STREAM_SLOTS):
-            left = self._footprint.device_kv_bytes("gpu-only", streamed, 1)
-            if left < 0 or self._footprint.host_kv_bytes(streamed) < 0:
-                continue
-            yield streamed
-            if self.most_on_device("gpu-only", streamed, 0) == self._q.max_rows:
-                return
+    def _streamed_counts(self) -> list[int]:
+        """As few as fit, and more in growing steps, until all requests' KV fits the accelerator."""
+        most = self._q.model.num_layers // STREAM_SLOTS * STREAM_SLOTS
+        fitting = [count for count in range(0, most + 1, STREAM_SLOTS) if self._has_room(count)]
+        counts: list[int] = []
+        index = 0
+        while index < len(fitting):
+            counts.append(fitting[index])
+            if self.most_on_device("gpu-only", fitting[index], 0) == self._q.max_rows:
+                break
+            last = len(fitting) - 1
+            index = min(index + 1 + len(counts) // 2, last) if index < last else last + 1
+        return counts
+
+    def _has_room(self, streamed: int) -> bool:
+        left = self._footprint.device_kv_bytes("gpu-only", streamed, 1)
+        return left >= 0 and self._footprint.host_kv_bytes(streamed) >= 0
 
     def _with(self, strategy: Strategy, streamed: int, all_on_host: bool) -> Iterator[Candidate]:
         if strategy == "gpu-only":
@@ -71,7 +78,7 @@ class Candidates:
             choices = {device, 0} if strategy == "ride-along" else {device}
             for rows in choices:
                 candidate = Candidate(strategy, streamed, rows, hosted)
-                if rows + hosted <= self._q.max_rows and self._footprint.fits(candidate):
+                if self._footprint.fits(candidate):
                     yield candidate
 
     def _most_on_host(self, streamed: int) -> int:

@@ -10,6 +10,8 @@ from tandem.planner.question import Question
 from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
 
 _SLOT_BYTES = 8  # of a sampled token id
+MAX_COHORT_ROWS = 256
+"""Of an engine's one cohort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,7 @@ class Footprint:
             model, dtype=question.precision.kv, block_size=question.block_size
         )
         self.layer_bytes: int = layer_matrix_parameters(model) * weights.size_bytes
-        self.outside_bytes: int = (
-            weight_bytes(model, weights) - model.num_layers * self.layer_bytes
-        )
+        self.outside_bytes: int = weight_bytes(model, weights) - model.num_layers * self.layer_bytes
         self.block_bytes: int = self.page.bytes_per_block
         self._step_memory = StepMemory(model, question.precision.activations)
         lengths = question.lengths
@@ -98,6 +98,9 @@ class Footprint:
     def fits(self, candidate: Candidate) -> bool:
         """Weights, workspace and the rows' pages have room, and so has the longest request."""
         strategy, streamed, rows = candidate.strategy, candidate.streamed, candidate.rows
+        most_hosted = MAX_COHORT_ROWS if strategy == "rendezvous" else self._q.max_rows
+        if rows > self._q.max_rows or candidate.host_rows > most_hosted:
+            return False
         if self.device_kv_bytes(strategy, streamed, rows) < 0 or self.host_kv_bytes(streamed) < 0:
             return False
         device, host = self.device_blocks(candidate), self.host_blocks(candidate)

@@ -1,4 +1,4 @@
-"""What a candidate would achieve: rate, time per token, time to the first token, and what limits."""
+"""What a candidate would achieve: rate, time per token and to the first token, what limits it."""
 
 import math
 from collections.abc import Callable
@@ -11,6 +11,11 @@ from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
 from tandem.planner.virtual_time import SweepTime
 
 Resource = Literal["accelerator", "host attention", "link to the accelerator", "host memory"]
+_NEARLY_ALL = 0.95
+"""Of the prompts: when so many are read into the host's memory, all are taken to be, which is
+slower.
+"""
+
 TimeOf = Callable[[int, SweepLoad], float]
 
 
@@ -74,9 +79,7 @@ class Predictor:
         rates = self._rates(candidate, lambda s, load: self._sweeps.time(s, load).period_s)
         load = decode_load(candidate, self._q.lengths.context_tokens, 0, False)
         decode = self._sweeps.time(candidate.streamed, load)
-        return Prediction(
-            rates, decode, self.bound(candidate).tokens_per_s, self._busy(decode)
-        )
+        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, self._busy(decode))
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request."""
@@ -101,14 +104,14 @@ class Predictor:
         hosted = candidate.host_rows / layers if cohort else candidate.host_rows
         served = candidate.device_rows + hosted  # tokens per sweep
         in_main = candidate.device_rows if cohort else candidate.rows
-        chunk = self._chunk(in_main)
+        # prompt tokens that must be read per sweep while the rows decode; whole prompts if possible
+        needed = served / self._steps * lengths.prompt_tokens
+        chunk = self._chunk(in_main, needed)
         decode_s = self._decode_s(candidate, time_of)
         mixed_s = self._mixed_s(candidate, chunk, hosted / served, time_of)
-        # prompts that must be read while the rows decode, in sweeps with a chunk each
-        needed = served / self._steps * lengths.prompt_tokens / chunk
-        share = min(1.0, needed)
+        share = min(1.0, needed / chunk)
         sweep_s = share * mixed_s + (1 - share) * decode_s
-        finished = served / self._steps / max(1.0, needed)  # requests per sweep
+        finished = served / self._steps / max(1.0, needed / chunk)  # requests per sweep
         return Rates(
             tokens_per_s=finished * lengths.generated_tokens / sweep_s,
             tpot_s=sweep_s,
@@ -121,7 +124,7 @@ class Predictor:
         """One request after the other."""
         lengths = self._q.lengths
         idle = Candidate(candidate.strategy, candidate.streamed, 0, 0)
-        chunk = self._chunk(0)
+        chunk = self._chunk(0, 0.0)
         chunks = math.ceil(lengths.prompt_tokens / chunk)
         ttft_s = chunks * self._mixed_s(idle, chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)
@@ -129,20 +132,20 @@ class Predictor:
         share = chunks / (chunks + self._steps)
         return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share)
 
-    def _chunk(self, decoding: int) -> int:
-        """Tokens of a prompt that one sweep takes."""
+    def _chunk(self, decoding: int, needed: float) -> int:
+        """Prompt tokens of one sweep: a prompt or, where that is too little, parts of several."""
         room = max(1, self._q.max_num_batched_tokens - decoding)
-        return max(1, min(round(self._q.lengths.prompt_tokens), room))
+        return max(1, min(round(max(self._q.lengths.prompt_tokens, needed)), room))
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
         load = decode_load(candidate, self._q.lengths.context_tokens, 0, False)
         return time_of(candidate.streamed, load)
 
-    def _mixed_s(
-        self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf
-    ) -> float:
+    def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
         context, total_s = self._q.lengths.context_tokens, 0.0
+        if hosted > _NEARLY_ALL:
+            hosted = 1.0
         for host_chunk, weight in ((False, 1 - hosted), (True, hosted)):
             if weight:
                 load = decode_load(candidate, context, chunk, host_chunk)

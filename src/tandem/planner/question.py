@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -10,6 +11,20 @@ from tandem.spec.workload import Workload
 
 Objective = Literal["throughput", "latency"]
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "latency")
+
+
+def parse_objective(text: str) -> Objective:
+    """Read an objective's name.
+
+    Raises:
+        ConfigError: neither of them.
+    """
+    for objective in OBJECTIVES:
+        if text == objective:
+            return objective
+    raise ConfigError(
+        f"unknown objective '{text}'; use one of: {', '.join(OBJECTIVES)}", param="objective"
+    )
 
 
 @dataclass(frozen=True, slots=True)

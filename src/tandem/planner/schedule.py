@@ -9,7 +9,8 @@ from tandem.plan.weights import StreamedLayers
 
 QUEUES = tuple(Queue)
 _QUEUE_INDEX = {queue: index for index, queue in enumerate(QUEUES)}
-_ACCEL = _QUEUE_INDEX[Queue.ACCEL]
+_GROUPED = (Queue.ACCEL, Queue.CPU)
+"""Queues whose operations wait for others seldom; elsewhere each is a group of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,17 @@ def _grouped(ops: Sequence[ProgramOp], windows: tuple[int, ...]) -> Schedule:
     last = {op.queue: op.ordinal for op in ops}
     group_of: dict[tuple[Queue, int], int] = {}
     lists: list[tuple[Queue, list[ProgramOp]]] = []
-    open_group: list[ProgramOp] | None = None
+    open_groups: dict[Queue, list[ProgramOp]] = {}
     for op in ops:
-        if op.queue is not Queue.ACCEL:
-            lists.append((op.queue, [op]))
-        elif open_group is None or any(w.queue is not Queue.ACCEL for w in op.waits):
-            lists.append((op.queue, open_group := [op]))
-        else:
-            open_group.append(op)
-        ends = (op.queue, op.ordinal) in awaited or op.ordinal == last[op.queue]
-        if op.queue is Queue.ACCEL and ends:
-            open_group = None
+        group = open_groups.get(op.queue)
+        if group is None or any(wait.queue is not op.queue for wait in op.waits):
+            group = list[ProgramOp]()
+            lists.append((op.queue, group))
+            if op.queue in _GROUPED:
+                open_groups[op.queue] = group
+        group.append(op)
+        if (op.queue, op.ordinal) in awaited or op.ordinal == last[op.queue]:
+            open_groups.pop(op.queue, None)
     counts = dict.fromkeys(Queue, 0)
     for queue, members in lists:
         counts[queue] += 1

@@ -21,11 +21,11 @@ class Sensitivity:
     option: Option
 
 
-def sensitivities(question: Question, policy: Policy, chosen: Option) -> list[Sensitivity]:
+def sensitivities(search: Search, policy: Policy, chosen: Option) -> list[Sensitivity]:
     """One more of each resource. The chosen candidate is always tried on the larger machine."""
     found: list[Sensitivity] = []
-    for change, larger in larger_machines(question):
-        option = Search(larger).best(policy, known=[chosen.candidate])
+    for change, larger in larger_machines(search.question):
+        option = Search(larger, like=search).best(policy, known=[chosen.candidate])
         if option is not None:
             found.append(Sensitivity(change, option))
     return found

@@ -1,7 +1,7 @@
 """Sweeps of a candidate: their programs, their time, and a bound from below that costs little."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.weights import StreamedLayers, streamed_layers
@@ -14,7 +14,8 @@ from tandem.planner.schedule import Schedule, schedule_sweep
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 from tandem.spec.tier import Tier
 
-_WARM_UP_SWEEPS = 2
+_WARM_UP_SWEEPS = 1
+_STREAMING_WARM_UP_SWEEPS = 2  # the slots are full when virtual time begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +68,18 @@ class Sweeps:
         key = (streamed, load)
         if key not in self._times:
             loads = [load.main] if load.cohort is None else [load.main, load.cohort]
-            sweeps = [
-                self._priced(streamed, lanes, loads) for lanes in self._lanes(load)
-            ]
-            self._times[key] = steady_sweep(sweeps, self._dram)
+            warm_up = _STREAMING_WARM_UP_SWEEPS if streamed else _WARM_UP_SWEEPS
+            sweeps = [self._priced(streamed, lanes, loads) for lanes in self._lanes(load, warm_up)]
+            found = steady_sweep(sweeps, self._dram)
+            # loads that were ahead may make one sweep of a few shorter than many can be
+            least_s = self.bound_s(streamed, load)
+            self._times[key] = replace(found, period_s=max(found.period_s, least_s))
         return self._times[key]
 
-    def _lanes(self, load: SweepLoad) -> list[tuple[LaneShape, ...]]:
+    def _lanes(self, load: SweepLoad, warm_up: int) -> list[tuple[LaneShape, ...]]:
         main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))
-        first = self._q.model.num_layers // 2 - _WARM_UP_SWEEPS
-        cursors = range(first, first + _WARM_UP_SWEEPS + 1)
+        first = self._q.model.num_layers // 2 - warm_up
+        cursors = range(first, first + warm_up + 1)
         if load.cohort is None:
             return [(main,) for _ in cursors]
         return [
@@ -117,7 +120,8 @@ class Sweeps:
         if load not in self._floors:
             self._floors[load] = self._floor(load)
         busy_s, dram = self._floors[load]
-        return max(busy_s, streamed * self._load_s, (dram + streamed * self._load_dram) / self._dram)
+        dram += streamed * self._load_dram
+        return max(busy_s, streamed * self._load_s, dram / self._dram)
 
     def _floor(self, load: SweepLoad) -> tuple[float, float]:
         """What does not depend on streaming: seconds of the longest chain or the CPU, and bytes in

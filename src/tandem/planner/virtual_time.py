@@ -13,10 +13,13 @@ from tandem.planner.demand import Demand
 from tandem.planner.schedule import QUEUES, Schedule
 
 _ACCEL, _H2D, _D2H, _CPU, _WEIGHTS = (
-    QUEUES.index(queue)
-    for queue in (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.CPU, Queue.WEIGHTS)
+    QUEUES.index(queue) for queue in (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.CPU, Queue.WEIGHTS)
 )
 _NEVER = float("inf")
+_ROUNDING_S = 1e-15
+
+_Entry = tuple[float, float, float, tuple[tuple[int, int], ...]]
+"""A group: seconds alone, bytes per second of the host's memory, share of the link, waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,8 @@ class _Run:
 
     def __init__(self, sweeps: Sequence[PricedSweep], dram_bytes_per_s: float) -> None:
         self._dram = dram_bytes_per_s
-        self._queues: list[list[tuple[float, float, float, tuple[tuple[int, int], ...]]]] = [
-            [] for _ in QUEUES
-        ]
+        self._queues: list[list[_Entry]] = [[] for _ in QUEUES]
+        self._groups: dict[tuple[int, ...], tuple[float, float, float]] = {}
         self._marks: list[int] = []  # of each sweep, groups on the accelerator up to its end
         for sweep in sweeps:
             self._submit(sweep)
@@ -71,16 +73,24 @@ class _Run:
 
     def _submit(self, sweep: PricedSweep) -> None:
         base = [len(queue) for queue in self._queues]
+        self._groups.clear()  # of another sweep, whose operations may cost something else
         for group in sweep.schedule.groups:
-            first = sweep.demands[group.ops[0]]
-            alone_s = first.alone_s
-            for op in group.ops[1:]:
-                alone_s += sweep.demands[op].alone_s
-            waits = tuple((queue, base[queue] + value) for queue, value in group.waits)
-            self._queues[group.queue].append(
-                (alone_s, first.dram_bytes_per_s, first.link_share, waits)
-            )
+            alone_s, dram_rate, link_share = self._of_group(group.ops, sweep.demands)
+            waits = tuple([(queue, base[queue] + value) for queue, value in group.waits])
+            self._queues[group.queue].append((alone_s, dram_rate, link_share, waits))
         self._marks.append(len(self._queues[_ACCEL]))
+
+    def _of_group(
+        self, ops: tuple[int, ...], demands: tuple[Demand, ...]
+    ) -> tuple[float, float, float]:
+        """Seconds alone, mean bytes per second in the host's memory, and share of the link."""
+        if ops not in self._groups:
+            members = [demands[op] for op in ops]
+            alone_s = sum(member.alone_s for member in members)
+            size = sum(member.alone_s * member.dram_bytes_per_s for member in members)
+            rate = size / alone_s if alone_s else 0.0
+            self._groups[ops] = alone_s, rate, members[0].link_share
+        return self._groups[ops]
 
     def result(self) -> SweepTime:
         self._run()
@@ -98,55 +108,74 @@ class _Run:
 
     def _run(self) -> None:
         queues, capacity = self._queues, self._dram
-        sizes = [len(queue) for queue in queues]
+        indices = range(len(queues))
         done = [0] * len(queues)
         left = [0.0] * len(queues)  # seconds alone
-        running = [False] * len(queues)
+        current: list[_Entry | None] = [None] * len(queues)
+        active: list[int] = []
         busy = [0.0] * len(queues)
         now_s = dram_bytes = 0.0
-        mark = 0
-        indices = range(len(queues))
+        mark, next_mark = 0, self._marks[0]
         while True:
             for q in indices:
-                if running[q] or done[q] == sizes[q]:
+                if current[q] is not None or done[q] == len(queues[q]):
                     continue
                 entry = queues[q][done[q]]
                 for queue, value in entry[3]:
                     if done[queue] < value:
                         break
                 else:
-                    running[q] = True
+                    current[q] = entry
                     left[q] = entry[0]
-            active = [q for q in indices if running[q]]
-            speeds = [1.0] * len(active)
-            demand = 0.0
-            for i, q in enumerate(active):
-                entry = queues[q][done[q]]
-                if q == _WEIGHTS and running[_H2D]:
-                    speeds[i] = max(0.0, 1.0 - queues[_H2D][done[_H2D]][2])
-                demand += speeds[i] * entry[1]
-            if demand > capacity:
-                for i, q in enumerate(active):
-                    if queues[q][done[q]][1]:
-                        speeds[i] *= capacity / demand
-                demand = capacity
-            step_s = _NEVER
-            for i, q in enumerate(active):
-                if speeds[i] and left[q] / speeds[i] < step_s:
-                    step_s = left[q] / speeds[i]
+                    active.append(q)
+            speeds, dram_rate = _speeds(active, current, capacity)
+            step_s = min(
+                (left[q] / speed for q, speed in zip(active, speeds, strict=True) if speed),
+                default=_NEVER,
+            )
             assert step_s < _NEVER, "the sweeps wait for each other"
             now_s += step_s
-            dram_bytes += demand * step_s
-            for q in active:
-                busy[_H2D if q == _WEIGHTS and not running[_H2D] else q] += step_s
-            for i, q in enumerate(active):
-                left[q] -= speeds[i] * step_s
-                if left[q] <= 1e-15:
-                    running[q] = False
+            dram_bytes += dram_rate * step_s
+            loads_only = current[_H2D] is None
+            ended = False
+            for q, speed in zip(active, speeds, strict=True):
+                busy[_H2D if q == _WEIGHTS and loads_only else q] += step_s
+                left[q] -= speed * step_s
+                if left[q] <= _ROUNDING_S:
+                    current[q] = None
                     done[q] += 1
-            if done[_ACCEL] == self._marks[mark]:
+                    ended = True
+            if ended:
+                active = [q for q in active if current[q] is not None]
+            if done[_ACCEL] == next_mark:
                 self._ends.append(now_s)
                 self._totals.append((*busy, dram_bytes))
                 mark += 1
                 if mark == len(self._marks):
                     return
+                next_mark = self._marks[mark]
+
+
+def _speeds(
+    active: list[int], current: list[_Entry | None], capacity: float
+) -> tuple[list[float], float]:
+    """Of the operations under way, relative to alone, and what they draw from the host's memory."""
+    speeds = [1.0] * len(active)
+    demand = 0.0
+    for i, q in enumerate(active):
+        entry = current[q]
+        assert entry is not None
+        if q == _WEIGHTS:
+            copy = current[_H2D]
+            if copy is not None:
+                speeds[i] = max(0.0, 1.0 - copy[2])
+        demand += speeds[i] * entry[1]
+    if demand <= capacity:
+        return speeds, demand
+    slower = capacity / demand
+    for i, q in enumerate(active):
+        entry = current[q]
+        assert entry is not None
+        if entry[1]:
+            speeds[i] *= slower
+    return speeds, capacity

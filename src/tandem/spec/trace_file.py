@@ -56,10 +56,11 @@ def _in_order(requests: Iterator[RequestShape]) -> list[RequestShape]:
 
 def _read_csv(path: Path, text: str) -> Iterator[RequestShape]:
     rows = csv.reader(text.splitlines())
-    header = [name.strip() for name in next(rows, [])]
+    header = [name.strip() for name in next(rows, list[str]())]
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
-        raise _error(path, f"line 1: the header lacks {missing[0]}; it must be {','.join(_COLUMNS)}")
+        wanted = ",".join(_COLUMNS)
+        raise _error(path, f"line 1: the header lacks {missing[0]}; it must be {wanted}")
     places = [header.index(name) for name in _COLUMNS]
     for row in rows:
         if not row:
@@ -125,7 +126,8 @@ def _entry(path: Path, where: str, entry: dict[str, Any]) -> tuple[RequestShape 
         generated = _count(path, where, "generated_tokens", entry["generated_tokens"])
         return RequestShape(prompt, generated), False
     turns = entry["conversations"]
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+    is_list = isinstance(turns, list)
+    if not is_list or not all(isinstance(turn, dict) for turn in cast("list[Any]", turns)):
         raise _error(path, f"{where}: 'conversations' must be a list of objects")
     texts = [str(turn.get("value", "")) for turn in cast("list[dict[str, Any]]", turns)[:2]]
     if len(texts) < 2 or not all(texts):

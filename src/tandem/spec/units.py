@@ -42,9 +42,7 @@ def parse_size_with_unit(text: str, *, param: str | None = None) -> int:
     """
     size = parse_size(text, param=param)
     if text.strip()[-1].isdigit():
-        raise ConfigError(
-            f"'{text}' has no unit; write for example {text.strip()}GiB", param=param
-        )
+        raise ConfigError(f"'{text}' has no unit; write for example {text.strip()}GiB", param=param)
     if size == 0:
         raise ConfigError(f"'{text}' is no memory at all; write for example 12GiB", param=param)
     return size
