@@ -1,6 +1,6 @@
 """How much work a lane brings to a sweep, from numbers of rows and lengths."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.cost.stage import AttentionWork
 from tandem.spec.tier import Tier
@@ -8,13 +8,12 @@ from tandem.spec.tier import Tier
 _NONE = AttentionWork(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class TierLoad:
+class TierLoad(NamedTuple):
     """Query tokens over the keys of one tier.
 
     Attributes:
         rows: decoding, a token each, over `context` tokens.
-        chunk: tokens of a prompt, after `offset` tokens of it.
+        chunk: tokens of prompts, after `offset` tokens of theirs; below 0 if they are several.
     """
 
     rows: int = 0
@@ -35,12 +34,11 @@ class TierLoad:
         if self.chunk:
             middle = self.offset + (self.chunk + 1) / 2
             pairs += self.chunk * _seen(middle, window)
-            keys += min(self.offset, window or self.offset) + self.chunk
+            keys += _seen(max(0.0, self.offset), window) + self.chunk
         return AttentionWork(self.tokens, round(pairs), round(keys))
 
 
-@dataclass(frozen=True, slots=True)
-class LaneLoad:
+class LaneLoad(NamedTuple):
     """One lane of a sweep.
 
     Attributes:

@@ -77,7 +77,7 @@ class Predictor:
     def predict(self, candidate: Candidate) -> Prediction:
         """Rates in virtual time."""
         rates = self._rates(candidate, lambda s, load: self._sweeps.time(s, load).period_s)
-        load = decode_load(candidate, self._q.lengths.context_tokens, 0, False)
+        load = decode_load(candidate, self._q.lengths)
         decode = self._sweeps.time(candidate.streamed, load)
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, self._busy(decode))
 
@@ -138,17 +138,17 @@ class Predictor:
         return max(1, min(round(max(self._q.lengths.prompt_tokens, needed)), room))
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
-        load = decode_load(candidate, self._q.lengths.context_tokens, 0, False)
+        load = decode_load(candidate, self._q.lengths)
         return time_of(candidate.streamed, load)
 
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
-        context, total_s = self._q.lengths.context_tokens, 0.0
+        total_s = 0.0
         if hosted > _NEARLY_ALL:
             hosted = 1.0
         for host_chunk, weight in ((False, 1 - hosted), (True, hosted)):
             if weight:
-                load = decode_load(candidate, context, chunk, host_chunk)
+                load = decode_load(candidate, self._q.lengths, chunk, host_chunk)
                 total_s += weight * time_of(candidate.streamed, load)
         return total_s
 

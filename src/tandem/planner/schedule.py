@@ -42,6 +42,21 @@ class Schedule:
     groups: tuple[Group, ...]
 
 
+class Schedules:
+    """Schedules of one model; each is made once, whatever the machine."""
+
+    def __init__(self, num_layers: int, windows: tuple[int, ...]) -> None:
+        self._num_layers, self._windows = num_layers, windows
+        self._made: dict[tuple[tuple[LaneShape, ...], StreamedLayers], Schedule] = {}
+
+    def of(self, lanes: tuple[LaneShape, ...], streamed: StreamedLayers) -> Schedule:
+        """One sweep of these lanes, with these layers streamed."""
+        key = (lanes, streamed)
+        if key not in self._made:
+            self._made[key] = schedule_sweep(self._num_layers, self._windows, lanes, streamed)
+        return self._made[key]
+
+
 def schedule_sweep(
     num_layers: int,
     windows: tuple[int, ...],

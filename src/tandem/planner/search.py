@@ -15,18 +15,32 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.prediction import Prediction, Predictor, Rates
 from tandem.planner.question import Question
+from tandem.planner.schedule import Schedules
 from tandem.planner.sweeps import Sweeps
 
-_MOST_TRIED = 16
 _HOPE = 1.01
 """A kind may come so much closer to its bound than it has so far."""
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
 _BETTER = 1 + 1e-6
 _WORTH_MOVING = 1.0005
-_MOST_MOVES = 8
-_MOVED_KINDS = 2
 _CLOSE = 0.9
 """Of the best option found, what another kind's must reach for its moves to be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """How many candidates virtual time is spent on.
+
+    Attributes:
+        tries: from the piles. moves: from each start. moved_kinds: starts beside the best.
+    """
+
+    tries: int
+    moves: int
+    moved_kinds: int
+
+
+_FULL, _REDUCED = _Effort(16, 8, 2), _Effort(5, 4, 0)
 
 _Kind = tuple[Strategy, int, bool]
 
@@ -81,8 +95,11 @@ class Search:
     def __init__(self, question: Question, like: "Search | None" = None) -> None:
         self.question = question
         self._reached = {} if like is None else like.reached()
+        self._effort = _FULL if like is None else _REDUCED
+        windows = question.model.layer_windows
+        self.schedules = Schedules(len(windows), windows) if like is None else like.schedules
         self.footprint = Footprint(question)
-        self.predictor = Predictor(question, Sweeps(question, self.footprint))
+        self.predictor = Predictor(question, Sweeps(question, self.footprint, self.schedules))
         self._candidates = Candidates(question, self.footprint)
         self._options: dict[Candidate, Option] = {}
         self._piles: dict[str, dict[_Kind, _Pile]] = {}
@@ -97,7 +114,7 @@ class Search:
         for candidate in filter(lambda c: self._possible(c, policy), known):
             best = self._better(best, self._option(candidate))
         piles = list(self._kinds(policy).values())
-        for _ in range(_MOST_TRIED):
+        for _ in range(self._effort.tries):
             pile = max(piles, key=lambda pile: pile.promise, default=None)
             if pile is None or (best and pile.promise <= best.tokens_per_s * _BETTER):
                 break
@@ -110,7 +127,7 @@ class Search:
         starts = sorted(
             (option for option in tried if option), key=lambda option: -option.tokens_per_s
         )
-        for start in [best, *starts[:_MOVED_KINDS]]:
+        for start in [best, *starts[: self._effort.moved_kinds]]:
             if start.tokens_per_s >= _CLOSE * best.tokens_per_s:
                 moved = self._moved(start, policy)
                 best = moved if moved.tokens_per_s > best.tokens_per_s else best
@@ -186,7 +203,7 @@ class Search:
     def _moved(self, start: Option, policy: Policy) -> Option:
         """Small moves of rows and layers, while one helps."""
         best, moves, improved = start, 0, True
-        while improved and moves < _MOST_MOVES:
+        while improved and moves < self._effort.moves:
             improved = False
             for candidate in self._neighbours(best.candidate):
                 least = best.tokens_per_s * _WORTH_MOVING

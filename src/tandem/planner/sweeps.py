@@ -1,7 +1,8 @@
 """Sweeps of a candidate: their programs, their time, and a bound from below that costs little."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.weights import StreamedLayers, streamed_layers
@@ -9,17 +10,16 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.demand import Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
-from tandem.planner.question import Question
-from tandem.planner.schedule import Schedule, schedule_sweep
+from tandem.planner.question import Lengths, Question
+from tandem.planner.schedule import Schedule, Schedules
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 from tandem.spec.tier import Tier
 
 _WARM_UP_SWEEPS = 1
-_STREAMING_WARM_UP_SWEEPS = 2  # the slots are full when virtual time begins
+"""Before the one whose time is taken; later ones differ a little where something is shared."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweepLoad:
+class SweepLoad(NamedTuple):
     """What one sweep carries: its main lane, and a cohort that passes through.
 
     Attributes:
@@ -30,14 +30,18 @@ class SweepLoad:
     cohort: LaneLoad | None = None
 
 
-def decode_load(candidate: Candidate, context: float, chunk: int, host_chunk: bool) -> SweepLoad:
-    """All rows decode one token; `chunk` tokens of a prompt in one tier beside them."""
+def decode_load(
+    candidate: Candidate, lengths: Lengths, chunk: int = 0, host_chunk: bool = False
+) -> SweepLoad:
+    """All rows decode one token; `chunk` tokens of prompts in one tier beside them."""
     device_chunk, host_tokens = (0, chunk) if host_chunk else (chunk, 0)
-    middle = chunk / 2
+    context = lengths.context_tokens
+    # half of a prompt lies before its mean token; a chunk may be less than one, or several
+    offset = (lengths.prompt_tokens - chunk) / 2 if chunk else 0.0
     rides = candidate.host_rows if candidate.strategy == "ride-along" else 0
     main = LaneLoad(
-        TierLoad(candidate.device_rows, context, device_chunk, middle),
-        TierLoad(rides, context, host_tokens, middle),
+        TierLoad(candidate.device_rows, context, device_chunk, offset),
+        TierLoad(rides, context, host_tokens, offset),
         logits=candidate.device_rows + rides + (1 if chunk else 0),
     )
     if candidate.strategy != "rendezvous":
@@ -48,13 +52,21 @@ def decode_load(candidate: Candidate, context: float, chunk: int, host_chunk: bo
 class Sweeps:
     """Times of sweeps for one question; equal ones are computed once."""
 
-    def __init__(self, question: Question, footprint: Footprint) -> None:
-        self._q = question
+    def __init__(
+        self,
+        question: Question,
+        footprint: Footprint,
+        schedules: Schedules,
+        warm_up_sweeps: int = _WARM_UP_SWEEPS,
+    ) -> None:
+        self._q, self._warm_up = question, warm_up_sweeps
         self._demands = Demands(question, footprint.page)
         self._dram = question.hardware.host.memory_bandwidth_bytes_per_s
-        self._schedules: dict[tuple[int, tuple[LaneShape, ...]], Schedule] = {}
+        self._schedules = schedules
+        self._streamed: dict[int, StreamedLayers] = {}
         self._times: dict[tuple[int, SweepLoad], SweepTime] = {}
         self._floors: dict[SweepLoad, tuple[float, float]] = {}
+        self._linear: dict[tuple[int, int], tuple[float, float]] = {}
         self._device: dict[tuple[TierLoad, int], float] = {}
         self._hosted: dict[tuple[TierLoad, int], tuple[float, float, float]] = {}
         load_s, load_dram = self._cost(OpKind.LOAD, Part.NONE, ())
@@ -68,18 +80,17 @@ class Sweeps:
         key = (streamed, load)
         if key not in self._times:
             loads = [load.main] if load.cohort is None else [load.main, load.cohort]
-            warm_up = _STREAMING_WARM_UP_SWEEPS if streamed else _WARM_UP_SWEEPS
-            sweeps = [self._priced(streamed, lanes, loads) for lanes in self._lanes(load, warm_up)]
+            sweeps = [self._priced(streamed, lanes, loads) for lanes in self._lanes(load)]
             found = steady_sweep(sweeps, self._dram)
             # loads that were ahead may make one sweep of a few shorter than many can be
             least_s = self.bound_s(streamed, load)
             self._times[key] = replace(found, period_s=max(found.period_s, least_s))
         return self._times[key]
 
-    def _lanes(self, load: SweepLoad, warm_up: int) -> list[tuple[LaneShape, ...]]:
+    def _lanes(self, load: SweepLoad) -> list[tuple[LaneShape, ...]]:
         main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))
-        first = self._q.model.num_layers // 2 - warm_up
-        cursors = range(first, first + warm_up + 1)
+        first = self._q.model.num_layers // 2 - self._warm_up
+        cursors = range(first, first + self._warm_up + 1)
         if load.cohort is None:
             return [(main,) for _ in cursors]
         return [
@@ -97,17 +108,11 @@ class Sweeps:
         return PricedSweep(schedule, demands)
 
     def _schedule(self, streamed: int, lanes: tuple[LaneShape, ...]) -> Schedule:
-        key = (streamed, lanes)
-        if key not in self._schedules:
+        if streamed not in self._streamed:
             layers = self._q.model.num_layers
             placement = Candidate("gpu-only", streamed, 0, 0).placement(layers)
-            self._schedules[key] = schedule_sweep(
-                layers,
-                self._q.model.layer_windows,
-                lanes,
-                streamed_layers(placement) if streamed else StreamedLayers(),
-            )
-        return self._schedules[key]
+            self._streamed[streamed] = streamed_layers(placement)
+        return self._schedules.of(lanes, self._streamed[streamed])
 
     # --- the bound --------------------------------------------------------------------------------
 
@@ -128,16 +133,13 @@ class Sweeps:
         the host's memory.
         """
         main = load.main
-        stages = (OpKind.STAGE, OpKind.STAGE, OpKind.SAMPLE)
-        parts = (Part.EMBED, Part.HEAD, Part.NONE)
-        chain_s = sum(self._cost(*op, [main])[0] for op in zip(stages, parts, strict=True))
-        linear_s = sum(self._cost(OpKind.STAGE, part, [main])[0] for part in (Part.PRE, Part.POST))
-        linear_s += self._cost(OpKind.MERGE, Part.NONE, [main])[0]
+        ends_s, layer_s = self._linear_s(main)
+        chain_s = ends_s
         dram = cpu_s = 0.0
         for window, layers in self._layers_of.items():
             layer = self._layer_with[window]
             host_s, host_dram, host_cpu_s = self._host(main.host, layer)
-            chain_s += layers * (linear_s + max(self._device_s(main.device, layer), host_s))
+            chain_s += layers * (layer_s + max(self._device_s(main.device, layer), host_s))
             dram += layers * host_dram
             cpu_s += layers * host_cpu_s
         if load.cohort is not None:
@@ -146,6 +148,18 @@ class Sweeps:
             cpu_s += min(part[2] for part in hosted)
             dram += min(part[1] for part in hosted)
         return max(chain_s, cpu_s), dram
+
+    def _linear_s(self, lane: LaneLoad) -> tuple[float, float]:
+        """What does not depend on where the KV lies: before and after the layers, and per layer."""
+        key = (lane.tokens, lane.logits)
+        if key not in self._linear:
+            stages = (OpKind.STAGE, OpKind.STAGE, OpKind.SAMPLE)
+            parts = (Part.EMBED, Part.HEAD, Part.NONE)
+            ends = [self._cost(*op, [lane])[0] for op in zip(stages, parts, strict=True)]
+            layer = [self._cost(OpKind.STAGE, part, [lane])[0] for part in (Part.PRE, Part.POST)]
+            merge_s = self._cost(OpKind.MERGE, Part.NONE, [lane])[0]
+            self._linear[key] = sum(ends), sum(layer) + merge_s
+        return self._linear[key]
 
     def _device_s(self, tier: TierLoad, layer: int) -> float:
         if not tier.tokens:

@@ -74,8 +74,8 @@ def test_without_sharing_a_sweep_takes_what_its_program_says(
     ends = end_times(lane, layers, times)
     found = steady_sweep([sweep] * 8, dram_bytes_per_s=1.0)
     assert found.period_s == pytest.approx(ends[-1] - ends[-2])
-    few = 3 if streamed else 2  # are enough to see how long one of many takes
-    assert steady_sweep([sweep] * few, 1.0).period_s == pytest.approx(found.period_s, rel=0.02)
+    # two are enough to see how long one of many takes
+    assert steady_sweep([sweep] * 2, 1.0).period_s == pytest.approx(found.period_s)
 
 
 PRE: Key = (OpKind.STAGE, Queue.ACCEL, Part.PRE)
