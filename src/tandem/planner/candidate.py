@@ -15,12 +15,15 @@ class Candidate:
     Attributes:
         streamed: layers that come to the accelerator in every sweep.
         device_rows, host_rows: requests that run at once with their KV in that tier.
+        device_share: of the KV of `host_rows`, what lies on the accelerator all the same: requests
+            that are too long for it are split over both tiers.
     """
 
     strategy: Strategy
     streamed: int
     device_rows: int
     host_rows: int
+    device_share: float = 0.0
 
     @property
     def rows(self) -> int:
@@ -45,8 +48,19 @@ class Candidate:
             weights = "weights resident"
         elif self.streamed >= num_layers - 1:
             weights = "weights streamed"
-        parts = [f"{self.device_rows} requests on the accelerator"] if self.device_rows else []
+        parts = [f"{_requests(self.device_rows)} on the accelerator"] if self.device_rows else []
         if self.host_rows:
-            how = "in cohorts" if self.strategy == "rendezvous" else "beside it"
-            parts.append(f"{self.host_rows} on the host, attended there {how}")
+            parts.append(self._hosted())
         return f"{self.strategy}: {weights}, {' + '.join(parts)}"
+
+    def _hosted(self) -> str:
+        if self.device_share:
+            share = f"{self.device_share:.0%} of their KV on the accelerator"
+            requests = _requests(self.host_rows)
+            return f"{requests} with {share}, the rest on the host, attended in both"
+        how = "in cohorts" if self.strategy == "rendezvous" else "beside it"
+        return f"{self.host_rows} on the host, attended there {how}"
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"

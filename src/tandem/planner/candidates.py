@@ -5,6 +5,7 @@ and more; what just fits is added to it.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy
@@ -70,20 +71,31 @@ class Candidates:
         if strategy == "rendezvous":
             if self._q.objective == "latency" or self._q.model.num_layers < _LEAST_LAYERS:
                 return
-            limit = min(self._most_on_host(streamed), MAX_COHORT_ROWS)
+            limit = min(self._most_hosted(streamed), MAX_COHORT_ROWS)
         else:
-            limit = self._most_on_host(streamed)
+            limit = self._most_hosted(streamed)
         for hosted in row_grid(limit):
             device = 0 if all_on_host else self.most_on_device(strategy, streamed, hosted)
-            choices = {device, 0} if strategy == "ride-along" else {device}
-            for rows in choices:
-                candidate = Candidate(strategy, streamed, rows, hosted)
-                if self._footprint.fits(candidate):
-                    yield candidate
+            found = {Candidate(strategy, streamed, device, hosted)}
+            if strategy == "ride-along":
+                found.add(Candidate(strategy, streamed, 0, hosted))
+                if not device:
+                    found.add(self.split(streamed, hosted))
+            yield from filter(self._footprint.fits, sorted(found, key=_order))
 
-    def _most_on_host(self, streamed: int) -> int:
-        blocks = self._footprint.host_kv_bytes(streamed) // self._footprint.block_bytes
-        return min(self._q.max_rows, blocks // self._footprint.blocks_per_row)
+    def split(self, streamed: int, rows: int) -> Candidate:
+        """Rows that have as much of their KV on the accelerator as it holds."""
+        whole = Candidate("ride-along", streamed, 0, rows)
+        each = self._footprint.device_blocks(whole) // rows
+        share = min(1.0, each / self._footprint.blocks_per_row)
+        return replace(whole, device_share=share)
+
+    def _most_hosted(self, streamed: int) -> int:
+        """Rows that the host's memory holds, with what the accelerator's may add to it."""
+        footprint = self._footprint
+        left = footprint.host_kv_bytes(streamed)
+        left += max(0, footprint.device_kv_bytes("ride-along", streamed, 1))
+        return min(self._q.max_rows, left // footprint.block_bytes // footprint.blocks_per_row)
 
     def most_on_device(self, strategy: Strategy, streamed: int, hosted: int) -> int:
         """Most rows on the accelerator beside `hosted` rows on the host; 0 if none."""
@@ -95,3 +107,7 @@ class Candidates:
             else:
                 high = middle - 1
         return low
+
+
+def _order(candidate: Candidate) -> tuple[int, float]:
+    return candidate.device_rows, candidate.device_share

@@ -106,25 +106,29 @@ class Footprint:
         device, host = self.device_blocks(candidate), self.host_blocks(candidate)
         if self.longest_blocks > device + host:
             return False
-        return (
-            candidate.device_rows * self.blocks_per_row <= device
-            and candidate.host_rows * self.blocks_per_row <= host
-        )
+        wanted = self._row_blocks(candidate)
+        return wanted[0] <= device and wanted[1] <= host
+
+    def _row_blocks(self, candidate: Candidate) -> tuple[int, int]:
+        """Blocks that the running rows take on the accelerator and on the host."""
+        split = round(self.blocks_per_row * candidate.device_share)
+        on_device = candidate.device_rows * self.blocks_per_row + candidate.host_rows * split
+        return on_device, candidate.host_rows * (self.blocks_per_row - split)
 
     def uses(self, candidate: Candidate) -> tuple[TierUse, TierUse]:
         """The accelerator's memory, and the host's share; KV is that of the running rows."""
-        row_bytes = self.blocks_per_row * self.block_bytes
+        device_blocks, host_blocks = self._row_blocks(candidate)
         return (
             TierUse(
                 self._q.device_bytes,
                 self.resident_bytes(candidate.streamed),
                 self.workspace(candidate.strategy, candidate.rows),
-                candidate.device_rows * row_bytes,
+                device_blocks * self.block_bytes,
             ),
             TierUse(
                 self._q.host_bytes,
                 self.streamed_bytes(candidate.streamed),
                 0,
-                candidate.host_rows * row_bytes,
+                host_blocks * self.block_bytes,
             ),
         )

@@ -14,12 +14,14 @@ class TierLoad(NamedTuple):
     Attributes:
         rows: decoding, a token each, over `context` tokens.
         chunk: tokens of prompts, after `offset` tokens of theirs; below 0 if they are several.
+        share: of the keys that they see, those in this tier.
     """
 
     rows: int = 0
     context: float = 0.0
     chunk: int = 0
     offset: float = 0.0
+    share: float = 1.0
 
     @property
     def tokens(self) -> int:
@@ -35,7 +37,7 @@ class TierLoad(NamedTuple):
             middle = self.offset + (self.chunk + 1) / 2
             pairs += self.chunk * _seen(middle, window)
             keys += _seen(max(0.0, self.offset), window) + self.chunk
-        return AttentionWork(self.tokens, round(pairs), round(keys))
+        return AttentionWork(self.tokens, round(pairs * self.share), round(keys * self.share))
 
 
 class LaneLoad(NamedTuple):
@@ -43,16 +45,18 @@ class LaneLoad(NamedTuple):
 
     Attributes:
         logits: rows whose logits are wanted.
+        split: query tokens that both tiers count, their keys lying in both.
     """
 
     device: TierLoad = TierLoad()
     host: TierLoad = TierLoad()
     logits: int = 0
+    split: int = 0
 
     @property
     def tokens(self) -> int:
         """Query tokens of both tiers."""
-        return self.device.tokens + self.host.tokens
+        return self.device.tokens + self.host.tokens - self.split
 
     def tier(self, tier: Tier) -> TierLoad:
         """The part whose keys lie in `tier`."""

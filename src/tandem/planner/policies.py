@@ -33,7 +33,7 @@ class Policy:
         """Whether a candidate keeps to the policy."""
         return (
             candidate.strategy in self.strategies
-            and not (self.all_on_host and candidate.device_rows)
+            and not (self.all_on_host and (candidate.device_rows or candidate.device_share))
             and not (self.all_streamed and candidate.streamed < num_layers - num_layers % 2)
         )
 

@@ -224,6 +224,9 @@ class Search:
             hosted = round(candidate.host_rows * factor)
             if not 0 <= streamed <= self.question.model.num_layers:
                 continue
+            if candidate.device_share and hosted:
+                yield self._candidates.split(streamed, hosted)
+                continue
             device = 0
             if candidate.device_rows:
                 device = self._candidates.most_on_device(candidate.strategy, streamed, hosted)

@@ -39,6 +39,12 @@ def decode_load(
     # half of a prompt lies before its mean token; a chunk may be less than one, or several
     offset = (lengths.prompt_tokens - chunk) / 2 if chunk else 0.0
     rides = candidate.host_rows if candidate.strategy == "ride-along" else 0
+    if candidate.device_share:
+        share = candidate.device_share
+        part = TierLoad(rides, context, chunk, offset, share)
+        logits = rides + (1 if chunk else 0)
+        main = LaneLoad(part, part._replace(share=1 - share), logits, split=part.tokens)
+        return SweepLoad(main)
     main = LaneLoad(
         TierLoad(candidate.device_rows, context, device_chunk, offset),
         TierLoad(rides, context, host_tokens, offset),

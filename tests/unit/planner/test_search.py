@@ -68,6 +68,25 @@ def test_latency_is_planned_for_one_request() -> None:
     assert search.predictor.request_s(rates) == pytest.approx(rates.ttft_s + 127 * rates.tpot_s)
 
 
+def test_a_request_that_outgrows_the_accelerator_is_split_over_both_tiers() -> None:
+    search = Search(ask(prompt="2000", generate="100000", objective="latency"))
+    best = search.best(POLICIES["ride-along"])
+    assert best is not None
+    assert (best.candidate.strategy, best.candidate.rows) == ("ride-along", 1)
+    assert 0.3 < best.candidate.device_share < 0.9
+    device, host = search.footprint.uses(best.candidate)
+    assert 0 <= device.free_bytes < 0.05 * device.capacity_bytes
+    assert host.kv_bytes > 2e9
+    # the accelerator reads weights and its share, and waits for the rest in each layer
+    half = Candidate("ride-along", 0, 0, 1, device_share=0.45)
+    assert search.footprint.fits(half)
+    rest_s = 0.55 * search.question.lengths.context_tokens * 131072 / 35e9
+    tpot_s = search.predictor.predict(half).rates.tpot_s
+    assert tpot_s == pytest.approx(0.0305 + rest_s, rel=0.1)
+    whole = search.predictor.predict(replace(half, device_share=0.0))
+    assert best.prediction.rates.tpot_s <= tpot_s < 0.7 * whole.rates.tpot_s
+
+
 def test_a_bound_on_time_per_token_is_kept_and_costs_throughput() -> None:
     free = Search(ask()).best(AUTO)
     bound = Search(ask(tpot_bound_s=0.06)).best(AUTO)
