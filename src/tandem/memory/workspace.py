@@ -153,30 +153,33 @@ class StepMemory:
         weights = _SAMPLING_ARRAYS * at_once * row_bytes if draws else 0
         return copies * self.logits_bytes(rows) + weights
 
+    def largest_bytes(self, step: LargestStep) -> int:
+        """Most bytes of activations at once, attention's scratch excluded (`KERNEL_SCRATCH_BYTES`).
+
+        Whatever operation runs, the logits of the last step still lie there, and so do the last
+        layer's partial results of each tier.
+        """
+        tokens = step.tokens + step.cohort_tokens
+        held = tokens * (self.token_bytes + step.tiers * self.partial_token_bytes)
+        held += self.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
+        held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
+        # several lanes are brought together in a copy for each stage
+        joined = self.token_bytes if step.cohort_tokens else 0
+        attending = self.attend_token_bytes
+        if step.tiers > 1:
+            attending = max(attending, self.merge_token_bytes)
+        per_token = max(
+            joined + self.pre_token_bytes,
+            self.qkv_token_bytes + attending,
+            self.attention_token_bytes * (2 if joined else 1) + joined + self.post_token_bytes,
+        )
+        ends = max(
+            self.head_bytes(step.rows),
+            self.sample_bytes(step.rows, 2, step.device_type, draws=True),
+        )
+        return held + max(tokens * per_token, ends)
+
 
 def workspace_bytes(spec: ModelSpec, dtype: DType, step: LargestStep) -> int:
-    """Most bytes of activations at once, attention's scratch excluded (`KERNEL_SCRATCH_BYTES`).
-
-    Whatever operation runs, the logits of the last step still lie there, and so do the last layer's
-    partial results of each tier.
-    """
-    memory = StepMemory(spec, dtype)
-    tokens = step.tokens + step.cohort_tokens
-    held = tokens * (memory.token_bytes + step.tiers * memory.partial_token_bytes)
-    held += memory.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
-    held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
-    # several lanes are brought together in a copy for each stage
-    joined = memory.token_bytes if step.cohort_tokens else 0
-    attending = memory.attend_token_bytes
-    if step.tiers > 1:
-        attending = max(attending, memory.merge_token_bytes)
-    per_token = max(
-        joined + memory.pre_token_bytes,
-        memory.qkv_token_bytes + attending,
-        memory.attention_token_bytes * (2 if joined else 1) + joined + memory.post_token_bytes,
-    )
-    ends = max(
-        memory.head_bytes(step.rows),
-        memory.sample_bytes(step.rows, 2, step.device_type, draws=True),
-    )
-    return held + max(tokens * per_token, ends)
+    """`StepMemory.largest_bytes` of a model."""
+    return StepMemory(spec, dtype).largest_bytes(step)
