@@ -7,12 +7,12 @@ emulated accelerator runs they are charged for the time of each operation.
 from dataclasses import dataclass
 
 from tandem.spec.dtype import DType
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import (
     Operation,
     Stage,
     default_stages,
-    layer_operations,
     live_buffers,
 )
 from tandem.spec.sampling import MAX_LOGPROBS

@@ -11,8 +11,9 @@ from tandem.models.layer_steps import LayerSteps, Step, norm
 from tandem.models.linear import linear
 from tandem.models.rotary import Rotary
 from tandem.models.weights import Weights
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, layer_operations
+from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages
 
 if TYPE_CHECKING:
     from tandem.models.native_stages import NativeStages

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from tandem.spec.dtype import DType
+from tandem.spec.layer_operations import layer_operations, norm_weights
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import WeightShape, layer_operations, norm_weights
+from tandem.spec.operations import WeightShape
 from tandem.spec.precision import Precision
 
 # Modules that share an input lie in one tensor, so that one product computes all of them.

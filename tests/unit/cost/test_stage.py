@@ -14,7 +14,8 @@ from tandem.cost.stage import (
 )
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
-from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.operations import default_stages
 
 RATES = DeviceRates(bytes_per_s=1e9, flops_per_s=1e12, kernel_overhead_s=1e-6)
 

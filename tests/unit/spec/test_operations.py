@@ -3,8 +3,9 @@
 import pytest
 
 from tandem.spec.dtype import DType
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec, RopeSpec
-from tandem.spec.operations import Stage, default_stages, layer_operations, live_buffers
+from tandem.spec.operations import Stage, default_stages, live_buffers
 from tandem.spec.parameters import (
     embedding_parameters,
     head_parameters,

@@ -28,8 +28,9 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
 from tandem.runtime.paced.work import LaneWork
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.operations import default_stages
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.tier import Tier
 
