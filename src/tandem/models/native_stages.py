@@ -16,7 +16,7 @@ from tandem.models.layer_state import LayerState, taken
 from tandem.models.rotary import Rotary, Rotation, rotations_of
 from tandem.models.weight_layout import Affine, Modules
 from tandem.models.weights import Weights
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ExpertSpec, ModelSpec
 
 _ACTIVATIONS = {
     "silu": Activation.SILU,
@@ -46,7 +46,10 @@ class NativeStages:
         self.pool = pool
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
-        self._layers = [_layer(spec, modules, int8_activations) for modules in weights.layers]
+        self._layers = [
+            _layer(spec, modules, spec.routed_experts(i), int8_activations)
+            for i, modules in enumerate(weights.layers)
+        ]
         self._read = () if weights.disk is None else weights.disk.placement.layers
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
@@ -93,6 +96,11 @@ class NativeStages:
         """What `run_layers` takes per token while it runs."""
         return self._stack.scratch_token_bytes
 
+    @property
+    def scratch_bytes(self) -> int:
+        """What it takes beside that, whatever the number of tokens."""
+        return self._stack.scratch_bytes
+
     def run_layers(
         self, state: LayerState, pages: Tensor, slots: Tensor, plans: Mapping[int, SplitBatch]
     ) -> None:
@@ -138,7 +146,10 @@ class NativeStages:
         return state.rotations
 
 
-def _layer(spec: ModelSpec, modules: Modules, int8_activations: bool) -> _native.Layer:
+def _layer(
+    spec: ModelSpec, modules: Modules, experts: ExpertSpec | None, int8_activations: bool
+) -> _native.Layer:
+    gate_up, down = ("gate_up", "down") if spec.gated else ("fc0", "fc1")
     post_attention = _norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
     post_mlp = _norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
     return _native.Layer(
@@ -152,12 +163,23 @@ def _layer(spec: ModelSpec, modules: Modules, int8_activations: bool) -> _native
         output=_linear(modules["output"]).handle,
         post_attention_norm=post_attention,
         mlp_norm=_norm(spec, modules["mlp_norm"]),
-        up=_linear(modules["gate_up" if spec.gated else "fc0"]).handle,
-        down=_linear(modules["down" if spec.gated else "fc1"]).handle,
+        up=None if experts else _linear(modules[gate_up]).handle,
+        down=None if experts else _linear(modules[down]).handle,
         post_mlp_norm=post_mlp,
         activation=_ACTIVATIONS[spec.activation],
         gated=spec.gated,
         int8_activations=int8_activations,
+        experts=_experts(experts, modules) if experts else None,
+    )
+
+
+def _experts(experts: ExpertSpec, modules: Modules) -> _native.Experts:
+    return _native.Experts(
+        router=_linear(modules["router"]).handle,
+        ups=[_linear(modules[f"experts.{i}.gate_up"]).handle for i in range(experts.count)],
+        downs=[_linear(modules[f"experts.{i}.down"]).handle for i in range(experts.count)],
+        per_token=experts.per_token,
+        renormalized=experts.renormalized,
     )
 
 

@@ -1,20 +1,23 @@
 """What one decoder layer computes, as an ordered list of operations with costs (contract 1).
 
 Names follow Park and Egger: `LN.0 Q K V Scores Softmax WV Output LN.1 FC.*`, with `QNorm`, `KNorm`,
-`Rope`, `LN.Output` and `LN.FC` where the architecture has them. It is the same for all layers;
-where they differ, in window and rotation, the specification says how.
+`Rope`, `LN.Output` and `LN.FC` where the architecture has them; a mixture of experts has `Router
+Experts.*` in place of `FC.*`. Layers with and without such a mixture have different lists; where
+others differ, in window and rotation, the specification says how.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.operations import Buffer, Operation, WeightShape
 
 
-def layer_operations(spec: ModelSpec) -> tuple[Operation, ...]:
+def layer_operations(spec: ModelSpec, layer: int = 0) -> tuple[Operation, ...]:
     """The operations of one layer of `spec`, in order of execution."""
-    return (*_projections(spec), *_attention(spec), *_mlp(spec))
+    experts = spec.routed_experts(layer)
+    mlp = _mlp(spec) if experts is None else _routed_mlp(spec, experts)
+    return (*_projections(spec), *_attention(spec), *_attention_end(spec), *mlp)
 
 
 def _projections(spec: ModelSpec) -> Iterator[Operation]:
@@ -47,14 +50,20 @@ def _attention(spec: ModelSpec) -> Iterator[Operation]:
     )
 
 
-def _mlp(spec: ModelSpec) -> Iterator[Operation]:
+def _attention_end(spec: ModelSpec) -> Iterator[Operation]:
     residual, x = Buffer("residual", spec.hidden_size), Buffer("x", spec.hidden_size)
-    attention, mlp = Buffer("attention", spec.q_size), Buffer("mlp", spec.intermediate_size)
+    attention = Buffer("attention", spec.q_size)
     # A branch is added to the residual by its last product, or by the norm after it.
     end = x if spec.post_norms else residual
     yield _linear("Output", "output", attention, end, spec.output_bias)
     if spec.post_norms:
         yield _post_norm(spec, "LN.Output", "post_attention_norm", x, residual)
+
+
+def _mlp(spec: ModelSpec) -> Iterator[Operation]:
+    residual, x = Buffer("residual", spec.hidden_size), Buffer("x", spec.hidden_size)
+    mlp = Buffer("mlp", spec.intermediate_size)
+    end = x if spec.post_norms else residual
     yield _norm(spec, "LN.1", "mlp_norm", residual, x)
     if spec.gated:
         gate, up = Buffer("gate", spec.intermediate_size), Buffer("up", spec.intermediate_size)
@@ -68,6 +77,37 @@ def _mlp(spec: ModelSpec) -> Iterator[Operation]:
         yield _linear("FC.1", "fc1", mlp, end, spec.mlp_bias)
     if spec.post_norms:
         yield _post_norm(spec, "LN.FC", "post_mlp_norm", x, residual)
+
+
+def _routed_mlp(spec: ModelSpec, experts: ExpertSpec) -> Iterator[Operation]:
+    residual, x = Buffer("residual", spec.hidden_size), Buffer("x", spec.hidden_size)
+    per_token, width = experts.per_token, experts.per_token * experts.intermediate_size
+    chosen, shares = Buffer("experts", per_token), Buffer("expert_weights", per_token)
+    gate, up, mlp = Buffer("gate", width), Buffer("up", width), Buffer("mlp", width)
+    yield _norm(spec, "LN.1", "mlp_norm", residual, x)
+    router = WeightShape("router.weight", (experts.count, spec.hidden_size))
+    flops = experts.count * (2 * spec.hidden_size + 5)
+    yield Operation("Router", "router", (router,), (x,), (chosen, shares), flops)
+    flops = 2 * width * spec.hidden_size
+    for name, target in (("gate", gate), ("up", up)):
+        weights = _expert_weights(experts, name, (experts.intermediate_size, spec.hidden_size))
+        yield Operation(
+            f"Experts.{name}", "expert_linear", weights, (x, chosen), (target,), flops,
+            experts=experts,
+        )  # fmt: skip
+    yield Operation("Experts.act", "activation", (), (gate, up), (mlp,), 5 * width)
+    weights = _expert_weights(experts, "down", (spec.hidden_size, experts.intermediate_size))
+    flops += 2 * per_token * spec.hidden_size  # weighted, and added to the residual
+    yield Operation(
+        "Experts.down", "expert_linear", weights, (mlp, chosen, shares, residual), (residual,),
+        flops, experts=experts,
+    )  # fmt: skip
+
+
+def _expert_weights(
+    experts: ExpertSpec, name: str, shape: tuple[int, int]
+) -> tuple[WeightShape, ...]:
+    return tuple(WeightShape(f"experts.{i}.{name}.weight", shape) for i in range(experts.count))
 
 
 def _norm(spec: ModelSpec, name: str, weight: str, source: Buffer, target: Buffer) -> Operation:

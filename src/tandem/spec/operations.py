@@ -9,9 +9,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem.spec.dtype import DType
+from tandem.spec.model import ExpertSpec
 
 OperationKind = Literal[
-    "norm", "linear", "head_norm", "rope", "scores", "softmax", "weighted_sum", "activation"
+    "norm",
+    "linear",
+    "head_norm",
+    "rope",
+    "scores",
+    "softmax",
+    "weighted_sum",
+    "activation",
+    "router",
+    "expert_linear",
 ]
 ATTENTION_KINDS: frozenset[OperationKind] = frozenset({"scores", "softmax", "weighted_sum"})
 
@@ -59,6 +69,7 @@ class Operation:
         flops_per_pair: FLOPs per (query token, key it sees) pair.
         kv_write_width: elements per token that become part of the KV cache.
         kv_read_width: elements read from the KV cache per cached token of a sequence.
+        experts: whose weights these are, a tensor each, if a token needs some of them only.
     """
 
     name: str
@@ -70,6 +81,7 @@ class Operation:
     flops_per_pair: int = 0
     kv_write_width: int = 0
     kv_read_width: int = 0
+    experts: ExpertSpec | None = None
 
     @property
     def is_attention(self) -> bool:
@@ -84,6 +96,13 @@ class Operation:
     def weight_bytes(self, dtype: DType) -> int:
         """Bytes of all weights of this operation in `dtype`."""
         return self.weight_elements * dtype.size_bytes
+
+    def read_weight_elements(self, tokens: int) -> float:
+        """Elements of the weights that `tokens` tokens need; of experts, the expected number."""
+        if self.experts is None:
+            return self.weight_elements
+        per_expert = self.weights[0].elements
+        return self.experts.touched_share(tokens) * self.experts.count * per_expert
 
     def flops(self, tokens: int, context: float = 0.0) -> float:
         """FLOPs for `tokens` query tokens that each see `context` keys (a mean is exact too)."""
