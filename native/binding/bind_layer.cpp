@@ -91,8 +91,8 @@ void bind_layer(nb::module_& module) {
              "bias"_a.noconvert().none(), "epsilon"_a);
     nb::class_<HostExperts>(module, "Experts")
         .def(nb::init<LinearPointer, std::vector<LinearPointer>, std::vector<LinearPointer>, int,
-                      bool>(),
-             "router"_a, "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a);
+                      bool, const Array&>(),
+             "router"_a, "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a, "hits"_a.noconvert());
     nb::class_<HostLayer>(module, "Layer")
         .def(
             "__init__",

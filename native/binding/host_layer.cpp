@@ -54,8 +54,12 @@ HostNorm::HostNorm(const ReadOnlyArray& weight, const std::optional<ReadOnlyArra
 }
 
 HostExperts::HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
-                         std::vector<LinearPointer> downs, int per_token, bool renormalized)
-    : router_(std::move(router)), ups_(std::move(ups)), downs_(std::move(downs)) {
+                         std::vector<LinearPointer> downs, int per_token, bool renormalized,
+                         const Array& hits)
+    : router_(std::move(router)),
+      ups_(std::move(ups)),
+      downs_(std::move(downs)),
+      hits_(nb::cast(hits)) {
     require(!ups_.empty() && ups_.size() == downs_.size(), "every expert needs an up and a down");
     for (std::size_t i = 0; i < ups_.size(); ++i)
         require(ups_[i] && downs_[i], "every expert needs an up and a down");
@@ -68,7 +72,9 @@ HostExperts::HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
         require_matrix("down", downs_[i]->view(), hidden, inner);
         weights_.push_back({ups_[i]->view(), downs_[i]->view()});
     }
-    view_ = {router_->view(), weights_, per_token, renormalized};
+    const View counts("hits", hits);
+    std::int64_t* counted = counts.require_shape({experts}).require_contiguous().longs().data();
+    view_ = {router_->view(), weights_, per_token, renormalized, counted};
 }
 
 HostLayer::HostLayer(LayerParts parts)

@@ -32,9 +32,11 @@ using LinearPointer = std::shared_ptr<HostLinearWeight>;
 class HostExperts {
   public:
     // ups, downs: of each expert, gate and up stacked, and down.
+    // hits: int64 [experts], of tokens that went to them.
     // Throws std::invalid_argument for shapes that do not fit each other.
     HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
-                std::vector<LinearPointer> downs, int per_token, bool renormalized);
+                std::vector<LinearPointer> downs, int per_token, bool renormalized,
+                const Array& hits);
     HostExperts(const HostExperts&) = delete;
     HostExperts& operator=(const HostExperts&) = delete;
 
@@ -44,6 +46,7 @@ class HostExperts {
     LinearPointer router_;
     std::vector<LinearPointer> ups_, downs_;
     std::vector<ExpertWeights> weights_;
+    nb::object hits_;
     Experts view_;
 };
 

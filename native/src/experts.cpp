@@ -1,6 +1,7 @@
 #include "experts.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -99,6 +100,12 @@ void scatter(const Workers& workers, const Experts& experts, const Routing& rout
     workers.pool.run(job);
 }
 
+void count(const Experts& experts, const Routing& routing) {
+    if (!experts.hits) return;
+    for (std::size_t expert = 0; expert < experts.weights.size(); ++expert)
+        experts.hits[expert] += routing.first[expert + 1] - routing.first[expert];
+}
+
 // The most experts from `begin` on whose rows fit; at least one.
 int wave_end(const Routing& routing, int begin, int experts, std::int64_t rows) {
     int end = begin + 1;
@@ -111,18 +118,19 @@ int wave_end(const Routing& routing, int begin, int experts, std::int64_t rows) 
 void run_experts(const Workers& workers, const Experts& experts, Activation activation,
                  bool rounds_x, std::int64_t tokens, const float* x, float* residual) {
     Pool& pool = workers.pool;
-    const int count = static_cast<int>(experts.weights.size()), hidden = experts.router.inputs;
+    const int total = static_cast<int>(experts.weights.size()), hidden = experts.router.inputs;
     Routing routing;
     {
-        const Scratch scores(pool, tokens, count);
+        const Scratch scores(pool, tokens, total);
         score(workers, experts.router, tokens, x, scores.data());
         routing = route(workers, experts.rule(), tokens, scores.data());
     }
+    count(experts, routing);
     const std::int64_t rows = std::max(tokens, std::min(kFewRows, tokens * experts.per_token));
     const Scratch in(pool, rows, hidden), inner(pool, rows, experts.intermediate());
     const Scratch out(pool, rows, hidden);
-    for (int begin = 0, end = 0; begin < count; begin = end) {
-        end = wave_end(routing, begin, count, rows);
+    for (int begin = 0, end = 0; begin < total; begin = end) {
+        end = wave_end(routing, begin, total, rows);
         const int first = routing.first[begin];
         const Wave wave{begin,     end,          first,     routing.first[end] - first,
                         in.data(), inner.data(), out.data()};

@@ -22,6 +22,7 @@ struct Experts {
     std::span<const ExpertWeights> weights;  // one each
     int per_token;
     bool renormalized;
+    std::int64_t* hits = nullptr;  // [experts]; of tokens that went to them, added to; null: none
 
     int intermediate() const { return weights.front().down.inputs; }
     RoutingRule rule() const { return {static_cast<int>(weights.size()), per_token, renormalized}; }

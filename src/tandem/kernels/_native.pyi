@@ -172,6 +172,7 @@ class Experts:
         downs: list[LinearWeight],
         per_token: int,
         renormalized: bool,
+        hits: Tensor,
     ) -> None: ...
 
 class Layer:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tandem.models.expert_hits import ExpertHits
 from tandem.models.layer_state import LayerState, Step
 from tandem.models.layer_steps import LayerSteps, norm
 from tandem.models.linear import linear
@@ -31,6 +32,7 @@ class Model:
         spec: the model's facts.
         weights: all weights, on one device in one dtype.
         dtype: of activations. device: of weights and activations.
+        expert_hits: how often tokens went to each expert.
     """
 
     def __init__(
@@ -52,6 +54,9 @@ class Model:
         self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
         self._steps: dict[tuple[Stage, int, ExpertSpec | None], tuple[Step, ...]] = {}
         self.native: NativeStages | None = native
+        self.expert_hits: ExpertHits = (
+            ExpertHits(spec, self.device) if native is None else native.expert_hits
+        )
 
     def operations(self, layer: int) -> tuple[Operation, ...]:
         """What a layer computes, in order."""
@@ -102,7 +107,10 @@ class Model:
             self._steps[key] = steps
         weights = self.weights.layers[layer]
         for step in steps:
+            chosen = state.experts
             step(weights, state)
+            if state.experts is not None and chosen is None:
+                self.expert_hits.add(layer, state.experts)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and output head.

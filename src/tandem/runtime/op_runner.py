@@ -48,6 +48,7 @@ class OpRunner:
     ) -> None:
         self._model = model
         self.weights = model.weights
+        self.expert_hits = model.expert_hits
         self._kv = kv
         self._buffers = buffers
         self._slots = slots

@@ -143,6 +143,23 @@ def test_all_layers_are_their_stages_and_the_attention_between(
     assert torch.equal(whole.residual, parts.residual)
 
 
+def test_both_count_how_often_tokens_go_to_an_expert() -> None:
+    counted: list[torch.Tensor] = []
+    for model in models(MIXED):
+        for tokens in (5, 70):
+            found = state(tokens)
+            model.run(model.stages(1).pre, 1, found)
+            assert found.q is not None
+            found.finish_attention(found.q * 0.5)
+            model.run(model.stages(1).post, 1, found)
+        counted.append(model.expert_hits.counts)
+    assert torch.equal(counted[0], counted[1])
+    assert counted[0][0].sum() == 0  # that layer has no experts
+    assert counted[0][1].sum() == 75 * 2
+    model.expert_hits.clear()
+    assert model.expert_hits.by_layer() == ((0,) * 6,) * 2
+
+
 @pytest.mark.parametrize("tokens", [1, 7, 300])
 @pytest.mark.parametrize("spec", [SPEC, MIXED, replace(SPEC, experts=ExpertSpec(64, 8, 200))])
 def test_memory_of_a_call_is_within_the_predicted_workspace(spec: ModelSpec, tokens: int) -> None:
@@ -279,7 +296,8 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ({"query_norm": norm}, "query_norm must have the size 4"),
         ({"output": NativeLinear.of(torch.ones(8, 4)).handle}, "output must be 8 x 8"),
     ]
-    experts = _native.Experts(square, [parts["up"]] * 8, [square] * 8, 2, True)
+    hits = torch.zeros(8, dtype=torch.int64)
+    experts = _native.Experts(square, [parts["up"]] * 8, [square] * 8, 2, True, hits)
     refused += [
         ({"experts": experts}, "either up and down, or experts"),
         ({"up": None}, "either up and down, or experts"),
@@ -290,11 +308,16 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=message):
             _native.Layer(**parts | wrong)
     for maps, message in (
-        ((square, [parts["up"]] * 7, [square] * 7, 2, True), "router must be 7 x 8, not 8 x 8"),
-        ((square, [parts["up"]] * 8, [square] * 8, 9, True), "not more than all"),
-        ((square, [parts["up"]] * 8, [square] * 8, 0, True), "a token needs experts"),
-        ((square, [parts["up"]] * 8, [square] * 7, 2, True), "every expert needs"),
-        ((square, [square] * 8, [square] * 8, 2, True), "up must be 16 x 8, not 8 x 8"),
+        (
+            (square, [parts["up"]] * 7, [square] * 7, 2, True, hits),
+            "router must be 7 x 8, not 8 x 8",
+        ),
+        ((square, [parts["up"]] * 8, [square] * 8, 9, True, hits), "not more than all"),
+        ((square, [parts["up"]] * 8, [square] * 8, 0, True, hits), "a token needs experts"),
+        ((square, [parts["up"]] * 8, [square] * 7, 2, True, hits), "every expert needs"),
+        ((square, [square] * 8, [square] * 8, 2, True, hits), "up must be 16 x 8, not 8 x 8"),
+        ((square, [parts["up"]] * 8, [square] * 8, 2, True, hits[1:]), "hits must have the shape"),
+        ((square, [parts["up"]] * 8, [square] * 8, 2, True, hits.int()), "hits must be int64"),
     ):
         with pytest.raises(ValueError, match=message):
             _native.Experts(*maps)
