@@ -67,8 +67,11 @@ void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t to
     add_branch(workers, layer.output, layer.post_attention_norm, layer.rounds_x, tokens, attention,
                residual);
     const Scratch normed(workers.pool, tokens, layer.hidden());
-    const Scratch inner(workers.pool, tokens, layer.intermediate());
     normalize_rows(workers, layer.mlp_norm, tokens, residual, normed.data());
+    if (layer.experts)
+        return run_experts(workers, *layer.experts, layer.activation, layer.rounds_x, tokens,
+                           normed.data(), residual);
+    const Scratch inner(workers.pool, tokens, layer.intermediate());
     const LinearEnd end = layer.gated ? LinearEnd::kGated : LinearEnd::kActivate;
     multiply(workers, tokens,
              {layer.up, normed.data(), inner.data(), layer.rounds_x, end, layer.activation});

@@ -124,6 +124,19 @@ void check(const StepAttention& attention) {
     }
 }
 
+LayerScratch layer_scratch(const LayerWeights& layer) {
+    constexpr std::int64_t kFloat = sizeof(float);
+    const HeadShape& heads = layer.heads;
+    const std::int64_t out = kFloat * heads.heads * heads.head_dim,
+                       hidden = kFloat * layer.hidden();
+    const std::int64_t attending = kFloat * (heads.token_elements() + heads.heads) + hidden;
+    const std::int64_t normed_branch = layer.post_mlp_norm.weight ? hidden : 0;
+    const ExpertScratch mlp = layer.experts
+                                  ? expert_scratch(*layer.experts)
+                                  : ExpertScratch{kFloat * layer.intermediate() + normed_branch, 0};
+    return {out + std::max(attending, hidden + mlp.token_bytes), mlp.bytes};
+}
+
 }  // namespace
 
 void run_layers(const Workers& workers, std::span<const StackLayer> layers,
@@ -147,13 +160,14 @@ void run_layers(const Workers& workers, std::span<const StackLayer> layers,
     }
 }
 
-std::int64_t layer_scratch_bytes(const LayerWeights& layer) {
-    const HeadShape& heads = layer.heads;
-    const std::int64_t out = std::int64_t{heads.heads} * heads.head_dim;
-    const std::int64_t attending = heads.token_elements() + heads.heads + layer.hidden();
-    const std::int64_t normed_branch = layer.post_mlp_norm.weight ? layer.hidden() : 0;
-    const std::int64_t after = layer.hidden() + layer.intermediate() + normed_branch;
-    return (out + std::max(attending, after)) * std::int64_t{sizeof(float)};
+LayerScratch layers_scratch(std::span<const StackLayer> layers) {
+    LayerScratch most{0, 0};
+    for (const StackLayer& layer : layers) {
+        const LayerScratch own = layer_scratch(layer.weights);
+        most.token_bytes = std::max(most.token_bytes, own.token_bytes);
+        most.bytes = std::max(most.bytes, own.bytes);
+    }
+    return most;
 }
 
 }  // namespace tandem

@@ -56,7 +56,11 @@ void run_layers(const Workers& workers, std::span<const StackLayer> layers,
                 std::span<const Rotation> rotations, const StepAttention& attention,
                 std::int64_t tokens, float* residual, WeightReader* reader = nullptr);
 
-// What `run_layers` takes beside its arguments while it runs, per token.
-std::int64_t layer_scratch_bytes(const LayerWeights& layer);
+// What `run_layers` takes beside its arguments while it runs.
+struct LayerScratch {
+    std::int64_t token_bytes;
+    std::int64_t bytes;  // whatever the number of tokens
+};
+LayerScratch layers_scratch(std::span<const StackLayer> layers);
 
 }  // namespace tandem

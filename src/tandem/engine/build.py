@@ -232,8 +232,16 @@ def core_of(
         enable_prefix_caching=config.enable_prefix_caching,
     )
     _record_actual(memory, assembled)
+    hits = assembled.machine.runner.expert_hits
+    hits.clear()
     collector = StatsCollector(
-        scheduler, plan, memory.page, memory.ledger, assembled.measures, str(precision)
+        scheduler,
+        plan,
+        memory.page,
+        memory.ledger,
+        assembled.measures,
+        str(precision),
+        hits.by_layer,
     )
     if warm:
         collector.mark_warm()

@@ -1,9 +1,9 @@
 """Which layers the host alone keeps in memory, and which it reads from disk. Pure."""
 
-from tandem.engine.weight_placement import WeightSizes, all_resident, spread
+from tandem.engine.weight_placement import WeightSizes, all_resident
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
-from tandem.plan.weights import WeightPlacement, as_runs, disk_layers
+from tandem.plan.weights import WeightPlacement, disk_layers
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -22,13 +22,13 @@ def choose_disk_placement(
         ConfigError: not even reading every layer from disk would fit.
     """
     left = host.left_bytes - kv_bytes - sizes.outside
-    if left >= sizes.layers * sizes.layer:
+    if left >= sizes.movable * sizes.layer:
         return all_resident(sizes.layers)
     slots = slots_bytes(sizes.layer)
     if left < slots:
         raise ConfigError(_too_small(sizes, host, kv_bytes, slots), param="cpu_memory")
-    resident = min(sizes.layers, (left - slots) // sizes.layer)
-    return as_runs(spread(sizes.layers - resident, sizes.layers, "disk"))
+    resident = min(sizes.movable, (left - slots) // sizes.layer)
+    return sizes.spread(sizes.movable - resident, "disk")
 
 
 def check_disk_placement(placement: tuple[WeightPlacement, ...], *, host_only: bool) -> None:
@@ -47,7 +47,7 @@ def check_disk_placement(placement: tuple[WeightPlacement, ...], *, host_only: b
 
 def _too_small(sizes: WeightSizes, host: MemoryBudget, kv_bytes: int, slots: int) -> str:
     # of the two ways to fit, a small model's is to keep everything
-    layers = min(slots, sizes.layers * sizes.layer)
+    layers = min(slots, sizes.movable * sizes.layer)
     used = sum(host.used_bytes.values())
     needed = sizes.outside + layers + kv_bytes + used
     return (

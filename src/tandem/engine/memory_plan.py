@@ -9,6 +9,7 @@ from tandem.engine.weight_placement import (
     all_resident,
     choose_placement,
     read_placement,
+    refuse_fixed,
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.ledger import MemoryLedger
@@ -142,6 +143,7 @@ def _placement(
     if config.placement is not None:
         placement = read_placement(Path(config.placement), sizes.layers)
         check_disk_placement(placement, host_only=capacities.device_location == "host")
+        refuse_fixed(sizes, placement)
         if sizes.host_bytes(placement) and not capacities.host_bytes:
             raise ConfigError(
                 "layers can be streamed only to an accelerator from host memory; use "

@@ -110,9 +110,13 @@ def _formats(
 
 
 def _rows(spec: ModelSpec) -> dict[str, int]:
-    """The layers' linear maps: elements of a row by canonical name."""
-    weights = layer_weights(spec)
-    return {w.name.removesuffix(".weight"): w.shape[1] for w in weights if w.is_matrix}
+    """The layers' linear maps: elements of a row by canonical name.
+
+    Routers stay as they are: they are small, and a rounded one chooses other experts.
+    """
+    weights = [w for layer in spec.distinct_layers for w in layer_weights(spec, layer)]
+    maps = {w.name.removesuffix(".weight"): w.shape[1] for w in weights if w.is_matrix}
+    return {name: size for name, size in maps.items() if name != "router"}
 
 
 def _largest_group(rows: Mapping[str, int]) -> int:

@@ -39,26 +39,47 @@ class WeightSizes:
 
     Attributes:
         layer: of one layer's linear maps. layers: their number.
-        outside: of embeddings and head, and all norms and biases: resident in any case.
+        outside: of embeddings and head, all norms and biases, and fixed layers: resident in any
+            case.
+        fixed: layers of another size than the others: those without experts in a model with some.
     """
 
     layer: int
     layers: int
     outside: int
+    fixed: tuple[int, ...] = ()
 
     @staticmethod
     def of(spec: ModelSpec, precision: Precision) -> "WeightSizes":
         """From the model's facts."""
-        in_maps = spec.num_layers * layer_matrix_parameters(spec)
+        fixed = () if spec.experts is None else spec.experts.dense_layers
+        movable = [i for i in range(spec.num_layers) if i not in fixed]
+        in_maps = sum(layer_matrix_parameters(spec, i) for i in range(spec.num_layers))
         outside = (num_parameters(spec) - in_maps) * precision.weights.size_bytes
-        return WeightSizes(layer_matrix_bytes(spec, precision), spec.num_layers, outside)
+        outside += sum(layer_matrix_bytes(spec, precision, i) for i in fixed)
+        layer = layer_matrix_bytes(spec, precision, movable[0])
+        return WeightSizes(layer, spec.num_layers, outside, fixed)
+
+    @property
+    def movable(self) -> int:
+        """Number of layers that may be streamed."""
+        return self.layers - len(self.fixed)
+
+    def spread(self, count: int, home: Home) -> tuple[WeightPlacement, ...]:
+        """That many layers elsewhere, evenly, so that one comes while resident ones compute."""
+        places = range(self.movable)
+        homes = iter((i + 1) * count // self.movable > i * count // self.movable for i in places)
+        return as_runs(
+            home if layer not in self.fixed and next(homes) else "resident"
+            for layer in range(self.layers)
+        )
 
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
-        resident = self.layers - len(streamed.layers) - len(disk_layers(placements))
-        return self.outside + (resident + slots) * self.layer
+        elsewhere = len(streamed.layers) + len(disk_layers(placements))
+        return self.outside + (self.movable - elsewhere + slots) * self.layer
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes of the host's memory beside an accelerator."""
@@ -87,12 +108,12 @@ def choose_placement(
         ConfigError: not even streaming every layer would fit, or the host cannot hold them.
     """
     left = device.left_bytes - kv_bytes - sizes.outside
-    if left >= sizes.layers * sizes.layer:
+    if left >= sizes.movable * sizes.layer:
         return all_resident(sizes.layers)
     resident = left // sizes.layer - STREAM_SLOTS
-    streamed = sizes.layers - resident
+    streamed = sizes.movable - resident
     streamed += -streamed % STREAM_SLOTS
-    if streamed > sizes.layers:
+    if streamed > sizes.movable:
         raise ConfigError(_too_small(sizes, device, kv_bytes), param="gpu_memory")
     if streamed * sizes.layer > host.left_bytes:
         raise ConfigError(
@@ -102,19 +123,27 @@ def choose_placement(
             "--gpu-memory",
             param="cpu_memory",
         )
-    return as_runs(spread(streamed, sizes.layers, "streamed"))
+    return sizes.spread(streamed, "streamed")
 
 
-def spread(count: int, layers: int, home: Home) -> list[Home]:
-    """That many layers elsewhere, evenly, so that one comes while resident ones compute."""
-    return [
-        home if (i + 1) * count // layers > i * count // layers else "resident"
-        for i in range(layers)
-    ]
+def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) -> None:
+    """Layers that are not resident take turns in the same memory, so they must be of one size.
+
+    Raises:
+        ConfigError: another one is not resident.
+    """
+    homes = homes_by_layer(placements)
+    for layer in sizes.fixed:
+        if homes[layer] != "resident":
+            raise ConfigError(
+                f"layer {layer} has no experts and is smaller than the layers that have some; "
+                "it must be resident",
+                param="placement",
+            )
 
 
 def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int) -> str:
-    slots = STREAM_SLOTS + sizes.layers % STREAM_SLOTS
+    slots = STREAM_SLOTS + sizes.movable % STREAM_SLOTS
     needed = sizes.outside + slots * sizes.layer + kv_bytes + sum(device.used_bytes.values())
     return (
         f"{device.location} memory too small even with every layer streamed: embeddings, "

@@ -164,6 +164,17 @@ class Task:
 class Norm:
     def __init__(self, weight: Tensor, bias: Tensor | None, epsilon: float) -> None: ...
 
+class Experts:
+    def __init__(
+        self,
+        router: LinearWeight,
+        ups: list[LinearWeight],
+        downs: list[LinearWeight],
+        per_token: int,
+        renormalized: bool,
+        hits: Tensor,
+    ) -> None: ...
+
 class Layer:
     def __init__(
         self,
@@ -177,12 +188,13 @@ class Layer:
         output: LinearWeight,
         post_attention_norm: Norm | None,
         mlp_norm: Norm,
-        up: LinearWeight,
-        down: LinearWeight,
+        up: LinearWeight | None,
+        down: LinearWeight | None,
         post_mlp_norm: Norm | None,
         activation: Activation,
         gated: bool,
         int8_activations: bool = False,
+        experts: Experts | None = None,
     ) -> None: ...
     def pre(
         self,
@@ -220,6 +232,8 @@ class LayerStack:
     ) -> None: ...
     @property
     def scratch_token_bytes(self) -> int: ...
+    @property
+    def scratch_bytes(self) -> int: ...
     def run(
         self,
         pool: Pool,

@@ -10,8 +10,11 @@ from tandem.spec.model import ModelSpec
 
 # Features that would change the result, refused unless the architecture has them.
 _REFUSED = {
-    "num_local_experts": "mixture-of-experts models are not supported; use a dense model",
-    "num_experts": "mixture-of-experts models are not supported; use a dense model",
+    "num_local_experts": "this architecture has no experts; use another model",
+    "num_experts": "this architecture has no experts; use another model",
+    "shared_expert_intermediate_size": "experts that all tokens share are not supported; use "
+    "another model",
+    "n_shared_experts": "experts that all tokens share are not supported; use another model",
     "attn_logit_softcapping": "this architecture has no such cap; remove it from config.json",
     "final_logit_softcapping": "this architecture has no such cap; remove it from config.json",
     "use_bidirectional_attention": "only causal attention is supported; use another model",

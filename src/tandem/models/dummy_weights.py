@@ -57,7 +57,7 @@ def fill_dummy(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
 def _deviation(module: str, part: str, shape: tuple[int, ...], spec: ModelSpec) -> float:
     if part == "bias":
         return 0.02
-    if module in ("output", "down", "fc1"):
+    if module.rpartition(".")[2] in ("output", "down", "fc1"):
         return 1.0 / math.sqrt(shape[-1] * 2 * spec.num_layers)
     return 1.0 / math.sqrt(shape[-1])
 

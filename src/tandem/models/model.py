@@ -6,13 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tandem.models.layer_state import LayerState
-from tandem.models.layer_steps import LayerSteps, Step, norm
+from tandem.models.expert_hits import ExpertHits
+from tandem.models.layer_state import LayerState, Step
+from tandem.models.layer_steps import LayerSteps, norm
 from tandem.models.linear import linear
 from tandem.models.rotary import Rotary
 from tandem.models.weights import Weights
-from tandem.spec.model import ModelSpec
-from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, layer_operations
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.model import ExpertSpec, ModelSpec
+from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages
 
 if TYPE_CHECKING:
     from tandem.models.native_stages import NativeStages
@@ -30,8 +32,7 @@ class Model:
         spec: the model's facts.
         weights: all weights, on one device in one dtype.
         dtype: of activations. device: of weights and activations.
-        operations: of every layer, in order.
-        stages: the default cuts `pre, attend, post`.
+        expert_hits: how often tokens went to each expert.
     """
 
     def __init__(
@@ -46,12 +47,24 @@ class Model:
         self.weights: Weights = weights
         self.dtype: torch.dtype = dtype or embedding.dtype
         self.device: torch.device = embedding.device
-        self.operations: tuple[Operation, ...] = layer_operations(spec)
-        self.stages: DefaultStages = default_stages(self.operations)
+        kinds = {spec.routed_experts(i): layer_operations(spec, i) for i in spec.distinct_layers}
+        self._operations = kinds
+        self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
         ropes = [Rotary.of(rope, spec.head_dim, self.device) for rope in spec.ropes]
         self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
-        self._steps: dict[tuple[Stage, int], tuple[Step, ...]] = {}
+        self._steps: dict[tuple[Stage, int, ExpertSpec | None], tuple[Step, ...]] = {}
         self.native: NativeStages | None = native
+        self.expert_hits: ExpertHits = (
+            ExpertHits(spec, self.device) if native is None else native.expert_hits
+        )
+
+    def operations(self, layer: int) -> tuple[Operation, ...]:
+        """What a layer computes, in order."""
+        return self._operations[self.spec.routed_experts(layer)]
+
+    def stages(self, layer: int) -> DefaultStages:
+        """The default cuts `pre, attend, post` of a layer."""
+        return self._stages[self.spec.routed_experts(layer)]
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.
@@ -78,23 +91,26 @@ class Model:
         Raises:
             ValueError: the stage contains attention operations, or the state is at another cut.
         """
-        native = self.native
-        if native is not None and stage == self.stages.pre:
+        native, stages = self.native, self.stages(layer)
+        if native is not None and stage == stages.pre:
             native.pre(layer, state)
-        elif native is not None and stage == self.stages.post:
+        elif native is not None and stage == stages.post:
             native.post(layer, state)
         else:
             self._run_steps(stage, layer, state)
 
     def _run_steps(self, stage: Stage, layer: int, state: LayerState) -> None:
-        key = (stage, self.spec.rope_index(layer))
+        key = (stage, self.spec.rope_index(layer), self.spec.routed_experts(layer))
         steps = self._steps.get(key)
         if steps is None:
-            steps = self._layer_steps[key[1]].of(self.operations, stage)
+            steps = self._layer_steps[key[1]].of(self.operations(layer), stage)
             self._steps[key] = steps
         weights = self.weights.layers[layer]
         for step in steps:
+            chosen = state.experts
             step(weights, state)
+            if state.experts is not None and chosen is None:
+                self.expert_hits.add(layer, state.experts)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and output head.

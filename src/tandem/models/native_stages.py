@@ -12,6 +12,7 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
+from tandem.models.expert_hits import ExpertHits
 from tandem.models.layer_state import LayerState, taken
 from tandem.models.rotary import Rotary, Rotation, rotations_of
 from tandem.models.weight_layout import Affine, Modules
@@ -33,6 +34,9 @@ class NativeStages:
         weights: in host memory, of any element type, or quantized.
         pool: whose threads do the work.
         int8_activations: round what goes into maps of 8 bits to 8 bits too.
+
+    Attributes:
+        expert_hits: how often tokens went to each expert.
     """
 
     def __init__(
@@ -44,9 +48,13 @@ class NativeStages:
         int8_activations: bool = False,
     ) -> None:
         self.pool = pool
+        self.expert_hits = ExpertHits(spec, torch.device("cpu"))
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
-        self._layers = [_layer(spec, modules, int8_activations) for modules in weights.layers]
+        self._layers = [
+            _layer(spec, modules, self._experts(i, modules), int8_activations)
+            for i, modules in enumerate(weights.layers)
+        ]
         self._read = () if weights.disk is None else weights.disk.placement.layers
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
@@ -58,6 +66,20 @@ class NativeStages:
         )
         self._final_norm = _norm(spec, weights.outer["final_norm"])
         self._head = _linear(weights.outer["head"])
+
+    def _experts(self, layer: int, modules: Modules) -> _native.Experts | None:
+        experts = self._spec.routed_experts(layer)
+        if experts is None:
+            return None
+        each = range(experts.count)
+        return _native.Experts(
+            router=_linear(modules["router"]).handle,
+            ups=[_linear(modules[f"experts.{i}.gate_up"]).handle for i in each],
+            downs=[_linear(modules[f"experts.{i}.down"]).handle for i in each],
+            per_token=experts.per_token,
+            renormalized=experts.renormalized,
+            hits=self.expert_hits.counts[layer],
+        )
 
     def pre(self, layer: int, state: LayerState) -> None:
         """From the residual to q, k and v, normed and rotated: views of one product."""
@@ -92,6 +114,11 @@ class NativeStages:
     def scratch_token_bytes(self) -> int:
         """What `run_layers` takes per token while it runs."""
         return self._stack.scratch_token_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What it takes beside that, whatever the number of tokens."""
+        return self._stack.scratch_bytes
 
     def run_layers(
         self, state: LayerState, pages: Tensor, slots: Tensor, plans: Mapping[int, SplitBatch]
@@ -138,7 +165,10 @@ class NativeStages:
         return state.rotations
 
 
-def _layer(spec: ModelSpec, modules: Modules, int8_activations: bool) -> _native.Layer:
+def _layer(
+    spec: ModelSpec, modules: Modules, experts: _native.Experts | None, int8_activations: bool
+) -> _native.Layer:
+    gate_up, down = ("gate_up", "down") if spec.gated else ("fc0", "fc1")
     post_attention = _norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
     post_mlp = _norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
     return _native.Layer(
@@ -152,12 +182,13 @@ def _layer(spec: ModelSpec, modules: Modules, int8_activations: bool) -> _native
         output=_linear(modules["output"]).handle,
         post_attention_norm=post_attention,
         mlp_norm=_norm(spec, modules["mlp_norm"]),
-        up=_linear(modules["gate_up" if spec.gated else "fc0"]).handle,
-        down=_linear(modules["down" if spec.gated else "fc1"]).handle,
+        up=None if experts else _linear(modules[gate_up]).handle,
+        down=None if experts else _linear(modules[down]).handle,
         post_mlp_norm=post_mlp,
         activation=_ACTIVATIONS[spec.activation],
         gated=spec.gated,
         int8_activations=int8_activations,
+        experts=experts,
     )
 
 

@@ -104,9 +104,12 @@ def stored_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
             if found.setdefault(name, format) != format:
                 raise _unlike(directory, f"'{name}' of layers 0 and {layer}")
     formats = {name: format for name, format in found.items() if format is not None}
-    for parts in FUSED_MODULES.values():
-        if len({formats.get(part) for part in parts}) > 1:
-            raise _unlike(directory, f"{' and '.join(parts)} of a layer")
+    for owner in {name.rpartition(".")[0] for name in formats}:
+        scope = f"{owner}." if owner else ""
+        for parts in FUSED_MODULES.values():
+            names = [scope + part for part in parts]
+            if len({formats.get(name) for name in names}) > 1:
+                raise _unlike(directory, f"{' and '.join(names)} of a layer")
     return formats
 
 
@@ -120,7 +123,7 @@ def _layer_formats(
     """Of the maps that are there; the loader names the others."""
     whole = {p: f for f in architecture.fused_modules for p in FUSED_MODULES[f]}
     formats: dict[str, WeightFormat | None] = {}
-    for shape in layer_weights(spec):
+    for shape in layer_weights(spec, layer):
         if shape.is_matrix:
             name = shape.name.removesuffix(".weight")
             tensor = architecture.layer_tensor(layer, f"{whole.get(name, name)}.weight")

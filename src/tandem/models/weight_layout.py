@@ -46,6 +46,7 @@ class Affine:
 
 
 # Module name -> weights; has `qkv` and `gate_up` beside the single modules that are views of them.
+# Those of an expert are `experts.N.gate` and so on, with `experts.N.gate_up`.
 Modules = dict[str, Affine]
 # Gives memory of a shape and `dtype=`.
 Take = Callable[..., Tensor]
@@ -137,8 +138,9 @@ def make_modules(layer: LayerShapes, take: Take) -> Modules:
         module = shape.name.rpartition(".")[0]
         if module in modules:
             continue
-        fused = fused_into.get(module)
-        parts = FUSED_MODULES[fused] if fused else (module,)
+        owner, dot, own_name = module.rpartition(".")
+        fused = fused_into.get(own_name)
+        parts = [owner + dot + part for part in FUSED_MODULES[fused]] if fused else [module]
         stacked = {
             part: _stack([by_name[f"{p}.{part}"] for p in parts])
             for part in ("weight", "bias")
@@ -146,7 +148,7 @@ def make_modules(layer: LayerShapes, take: Take) -> Modules:
         }
         whole = _take_affine(stacked, layer, layer.quantized.get(module), take)
         if fused:
-            modules[fused] = whole
+            modules[owner + dot + fused] = whole
         row = 0
         for part in parts:
             rows = by_name[f"{part}.weight"][0]

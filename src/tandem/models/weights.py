@@ -16,7 +16,7 @@ from tandem.models.weight_stream import Pin, WeightStream
 from tandem.plan.weights import StreamedLayers
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.parameters import (
     FUSED_MODULES,
     embedding_weights,
@@ -158,30 +158,42 @@ def allocate_weights(
     Args:
         dtype: of what is not quantized.
         device: where the maths is done.
-        streamed: layers that stay in host memory.
+        streamed: layers that stay in host memory, all with experts or all without.
         pin: makes host memory known to the device.
-        disk: layers that stay in files; the maths is done in host memory then.
+        disk: layers that stay in files, likewise; the maths is done in host memory then.
         quantized: formats of the layers' quantized linear maps, by canonical name.
     """
     around = LayerShapes(embedding_weights(spec) + head_weights(spec), dtype, {})
     outer = allocate_modules(around, device)
     if spec.tie_embeddings:
         outer["head"] = outer["embedding"]
-    shapes = LayerShapes(layer_weights(spec), dtype, quantized or {})
+    shapes = {
+        spec.routed_experts(i): LayerShapes(layer_weights(spec, i), dtype, quantized or {})
+        for i in spec.distinct_layers
+    }
     stream = None
     if streamed is not None and streamed.layers:
-        stream = WeightStream(streamed, LayerLayout(shapes), device, pin)
+        layout = LayerLayout(shapes[_kind_of(spec, streamed.layers)])
+        stream = WeightStream(streamed, layout, device, pin)
     on_disk = None
     if disk is not None and disk.layers:
-        on_disk = DiskWeights(disk, LayerLayout(shapes))
+        on_disk = DiskWeights(disk, LayerLayout(shapes[_kind_of(spec, disk.layers)]))
     used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
     layers = tuple(
-        used[layer] if layer in used else allocate_modules(shapes, device)
+        used[layer]
+        if layer in used
+        else allocate_modules(shapes[spec.routed_experts(layer)], device)
         for layer in range(spec.num_layers)
     )
     return Weights(
         outer=outer, layers=layers, tied=spec.tie_embeddings, stream=stream, disk=on_disk
     )
+
+
+def _kind_of(spec: ModelSpec, layers: tuple[int, ...]) -> ExpertSpec | None:
+    """What these layers have in common; layers that take turns in the same memory are alike."""
+    (kind,) = {spec.routed_experts(layer) for layer in layers}
+    return kind
 
 
 def layer_weights_of(
@@ -190,7 +202,8 @@ def layer_weights_of(
     """Every weight of a layer once; of `fused` modules the whole, of others the parts."""
     left_out = {part for name in fused for part in FUSED_MODULES[name]}
     left_out |= FUSED_MODULES.keys() - set(fused)
-    yield from _parts(index, {k: a for k, a in layer.items() if k not in left_out})
+    kept = {k: a for k, a in layer.items() if k.rpartition(".")[2] not in left_out}
+    yield from _parts(index, kept)
 
 
 def _parts(layer: int | None, modules: Modules) -> Iterator[Parameter]:

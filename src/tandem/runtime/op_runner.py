@@ -48,12 +48,12 @@ class OpRunner:
     ) -> None:
         self._model = model
         self.weights = model.weights
+        self.expert_hits = model.expert_hits
         self._kv = kv
         self._buffers = buffers
         self._slots = slots
         self._upload = upload
         self.kernels = kernels
-        self._pre, _, self._post = model.stages
         self.sampling = SamplingOps(buffers, slots, upload)
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,
@@ -112,10 +112,14 @@ class OpRunner:
             self._put(running, STATE, lane, LayerState(positions=lane.positions, residual=hidden))
 
     def _run_pre(self, running: Running) -> None:
-        self._stage(running, lambda state: self._model.run(self._pre, running.op.layer, state))
+        layer = running.op.layer
+        pre = self._model.stages(layer).pre
+        self._stage(running, lambda state: self._model.run(pre, layer, state))
 
     def _run_post(self, running: Running) -> None:
-        self._stage(running, lambda state: self._model.run(self._post, running.op.layer, state))
+        layer = running.op.layer
+        post = self._model.stages(layer).post
+        self._stage(running, lambda state: self._model.run(post, layer, state))
 
     def _stage(self, running: Running, run: Callable[[LayerState], None]) -> None:
         lanes = self._lanes(running)
