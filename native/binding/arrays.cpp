@@ -120,9 +120,9 @@ std::span<const std::int32_t> View::ints() const {
     return {static_cast<const std::int32_t*>(data_), static_cast<std::size_t>(elements())};
 }
 
-std::span<const std::int64_t> View::longs() const {
+std::span<std::int64_t> View::longs() const {
     require(type_ == nb::dtype<std::int64_t>(), name_ + " must be int64");
-    return {static_cast<const std::int64_t*>(data_), static_cast<std::size_t>(elements())};
+    return {static_cast<std::int64_t*>(data_), static_cast<std::size_t>(elements())};
 }
 
 }  // namespace tandem

@@ -50,7 +50,7 @@ class View {
     const std::uint16_t* halves() const;  // of a float16 array
     const std::uint8_t* bytes() const;    // of a uint8 array
     std::span<const std::int32_t> ints() const;
-    std::span<const std::int64_t> longs() const;
+    std::span<std::int64_t> longs() const;
 
   private:
     template <class A>

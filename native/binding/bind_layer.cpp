@@ -67,7 +67,7 @@ void run_stack(const HostLayerStack& stack, const PoolPointer& pool, const std::
     float* in_place = stream.floats();
     const Workers workers{*pool, choose_isa(isa)};
     nb::gil_scoped_release release;
-    run_layers(workers, stack.view(), rotations, attention, tokens, in_place);
+    run_layers(workers, stack.view(), rotations, attention, tokens, in_place, stack.reader());
 }
 
 void normalize_rows(const PoolPointer& pool, const HostNorm& norm, const ReadOnlyArray& x,
@@ -89,6 +89,10 @@ void bind_layer(nb::module_& module) {
     nb::class_<HostNorm>(module, "Norm")
         .def(nb::init<const ReadOnlyArray&, const Angles&, double>(), "weight"_a.noconvert(),
              "bias"_a.noconvert().none(), "epsilon"_a);
+    nb::class_<HostExperts>(module, "Experts")
+        .def(nb::init<LinearPointer, std::vector<LinearPointer>, std::vector<LinearPointer>, int,
+                      bool, const Array&>(),
+             "router"_a, "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a, "hits"_a.noconvert());
     nb::class_<HostLayer>(module, "Layer")
         .def(
             "__init__",
@@ -96,7 +100,7 @@ void bind_layer(nb::module_& module) {
                LinearPointer qkv, NormPointer query_norm, NormPointer key_norm,
                LinearPointer output, NormPointer post_attention_norm, NormPointer mlp_norm,
                LinearPointer up, LinearPointer down, NormPointer post_mlp_norm,
-               Activation activation, bool gated) {
+               Activation activation, bool gated, bool int8_activations, ExpertsPointer experts) {
                 new (self) HostLayer({.heads = {heads, kv_heads, head_dim},
                                       .attention_norm = std::move(attention_norm),
                                       .qkv = std::move(qkv),
@@ -107,24 +111,30 @@ void bind_layer(nb::module_& module) {
                                       .mlp_norm = std::move(mlp_norm),
                                       .up = std::move(up),
                                       .down = std::move(down),
+                                      .experts = std::move(experts),
                                       .post_mlp_norm = std::move(post_mlp_norm),
                                       .activation = activation,
-                                      .gated = gated});
+                                      .gated = gated,
+                                      .int8_activations = int8_activations});
             },
             "heads"_a, "kv_heads"_a, "head_dim"_a, "attention_norm"_a, "qkv"_a,
             "query_norm"_a.none(), "key_norm"_a.none(), "output"_a, "post_attention_norm"_a.none(),
-            "mlp_norm"_a, "up"_a, "down"_a, "post_mlp_norm"_a.none(), "activation"_a, "gated"_a)
+            "mlp_norm"_a, "up"_a.none(), "down"_a.none(), "post_mlp_norm"_a.none(), "activation"_a,
+            "gated"_a, "int8_activations"_a = false, "experts"_a.none() = nb::none())
         .def("pre", &pre, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
              "sin"_a.noconvert().none(), "qkv"_a.noconvert())
         .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());
     nb::class_<HostLayerStack>(module, "LayerStack")
         .def(nb::init<std::vector<std::shared_ptr<HostLayer>>, const std::vector<int>&,
+                      const std::vector<int>&, std::shared_ptr<HostWeightReader>,
                       const std::vector<int>&>(),
-             "layers"_a, "plans"_a, "rotations"_a)
-        .def_prop_ro("scratch_token_bytes",
-                     [](const HostLayerStack& self) {
-                         return layer_scratch_bytes(self.view().front().weights);
-                     })
+             "layers"_a, "plans"_a, "rotations"_a, "reader"_a.none() = nb::none(),
+             "read"_a = std::vector<int>())
+        .def_prop_ro(
+            "scratch_token_bytes",
+            [](const HostLayerStack& self) { return layers_scratch(self.view()).token_bytes; })
+        .def_prop_ro("scratch_bytes",
+                     [](const HostLayerStack& self) { return layers_scratch(self.view()).bytes; })
         .def("run", &run_stack, "pool"_a, "isa"_a, "residual"_a.noconvert(),
              "rotations"_a.noconvert(), "pages"_a.noconvert(), "slots"_a.noconvert(), "plans"_a,
              "scale"_a, "soft_cap"_a = 0.0);

@@ -11,6 +11,10 @@ Norm view_of(const NormPointer& norm) { return norm ? norm->view() : Norm{}; }
 
 const float* weight_of(const NormPointer& norm) { return norm ? norm->view().weight : nullptr; }
 
+LinearWeight view_of(const LinearPointer& weight) {
+    return weight ? weight->view() : LinearWeight{};
+}
+
 void require_size(const std::string& name, const NormPointer& norm, int expected) {
     require(!norm || norm->view().size == expected,
             name + " must have the size " + std::to_string(expected));
@@ -49,6 +53,30 @@ HostNorm::HostNorm(const ReadOnlyArray& weight, const std::optional<ReadOnlyArra
     memory_.push_back(nb::cast(*bias));
 }
 
+HostExperts::HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
+                         std::vector<LinearPointer> downs, int per_token, bool renormalized,
+                         const Array& hits)
+    : router_(std::move(router)),
+      ups_(std::move(ups)),
+      downs_(std::move(downs)),
+      hits_(nb::cast(hits)) {
+    require(!ups_.empty() && ups_.size() == downs_.size(), "every expert needs an up and a down");
+    for (std::size_t i = 0; i < ups_.size(); ++i)
+        require(ups_[i] && downs_[i], "every expert needs an up and a down");
+    const int experts = static_cast<int>(ups_.size()), hidden = router_->view().inputs;
+    const int inner = downs_.front()->view().inputs;
+    require(per_token > 0 && per_token <= experts, "a token needs experts, and not more than all");
+    require_matrix("router", router_->view(), experts, hidden);
+    for (std::size_t i = 0; i < ups_.size(); ++i) {
+        require_matrix("up", ups_[i]->view(), 2 * inner, hidden);
+        require_matrix("down", downs_[i]->view(), hidden, inner);
+        weights_.push_back({ups_[i]->view(), downs_[i]->view()});
+    }
+    const View counts("hits", hits);
+    std::int64_t* counted = counts.require_shape({experts}).require_contiguous().longs().data();
+    view_ = {router_->view(), weights_, per_token, renormalized, counted};
+}
+
 HostLayer::HostLayer(LayerParts parts)
     : parts_(std::move(parts)),
       view_{.attention_norm = parts_.attention_norm->view(),
@@ -59,17 +87,19 @@ HostLayer::HostLayer(LayerParts parts)
             .output = parts_.output->view(),
             .post_attention_norm = view_of(parts_.post_attention_norm),
             .mlp_norm = parts_.mlp_norm->view(),
-            .up = parts_.up->view(),
-            .down = parts_.down->view(),
+            .up = view_of(parts_.up),
+            .down = view_of(parts_.down),
+            .experts = parts_.experts ? &parts_.experts->view() : nullptr,
             .post_mlp_norm = view_of(parts_.post_mlp_norm),
             .activation = parts_.activation,
-            .gated = parts_.gated} {
+            .gated = parts_.gated,
+            .rounds_x = parts_.int8_activations} {
     check();
 }
 
 void HostLayer::check() const {
     const HeadShape& heads = view_.heads;
-    const int hidden = view_.hidden(), inner = view_.intermediate();
+    const int hidden = view_.hidden();
     require(heads.heads > 0 && heads.kv_heads > 0 && heads.head_dim > 0, "a layer needs heads");
     require_size("attention_norm", parts_.attention_norm, hidden);
     require_size("mlp_norm", parts_.mlp_norm, hidden);
@@ -79,8 +109,25 @@ void HostLayer::check() const {
     require_size("key_norm", parts_.key_norm, heads.head_dim);
     require_matrix("qkv", view_.qkv, static_cast<int>(heads.token_elements()), hidden);
     require_matrix("output", view_.output, hidden, heads.heads * heads.head_dim);
-    require_matrix("up", view_.up, view_.gated ? 2 * inner : inner, hidden);
-    require_matrix("down", view_.down, hidden, inner);
+    require(
+        parts_.up && parts_.down ? !parts_.experts : parts_.experts && !parts_.up && !parts_.down,
+        "a layer needs either up and down, or experts");
+    std::vector<const LinearWeight*> maps{&view_.qkv, &view_.output};
+    if (view_.experts) {
+        require(view_.gated && !parts_.post_mlp_norm, "experts are gated, and have no norm after");
+        require_matrix("router", view_.experts->router,
+                       static_cast<int>(view_.experts->weights.size()), hidden);
+        for (const ExpertWeights& expert : view_.experts->weights)
+            maps.insert(maps.end(), {&expert.up, &expert.down});
+    } else {
+        const int inner = view_.intermediate();
+        require_matrix("up", view_.up, view_.gated ? 2 * inner : inner, hidden);
+        require_matrix("down", view_.down, hidden, inner);
+        maps.insert(maps.end(), {&view_.up, &view_.down});
+    }
+    for (const LinearWeight* map : maps)
+        require(!view_.rounds_x || map->type == WeightType::kInt8,
+                "activations are rounded for maps of 8 bits only");
 }
 
 std::int64_t HostLayer::tokens_of(const View& residual) const {

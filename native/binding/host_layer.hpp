@@ -28,6 +28,30 @@ class HostNorm {
 using NormPointer = std::shared_ptr<HostNorm>;
 using LinearPointer = std::shared_ptr<HostLinearWeight>;
 
+// Keeps its weights alive.
+class HostExperts {
+  public:
+    // ups, downs: of each expert, gate and up stacked, and down.
+    // hits: int64 [experts], of tokens that went to them.
+    // Throws std::invalid_argument for shapes that do not fit each other.
+    HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
+                std::vector<LinearPointer> downs, int per_token, bool renormalized,
+                const Array& hits);
+    HostExperts(const HostExperts&) = delete;
+    HostExperts& operator=(const HostExperts&) = delete;
+
+    const Experts& view() const { return view_; }
+
+  private:
+    LinearPointer router_;
+    std::vector<LinearPointer> ups_, downs_;
+    std::vector<ExpertWeights> weights_;
+    nb::object hits_;
+    Experts view_;
+};
+
+using ExpertsPointer = std::shared_ptr<HostExperts>;
+
 struct LayerParts {
     HeadShape heads;
     NormPointer attention_norm;
@@ -37,11 +61,13 @@ struct LayerParts {
     LinearPointer output;
     NormPointer post_attention_norm;  // may be null
     NormPointer mlp_norm;
-    LinearPointer up;
+    LinearPointer up;  // null, as is:
     LinearPointer down;
+    ExpertsPointer experts;     // if there are these; else null
     NormPointer post_mlp_norm;  // may be null
     Activation activation;
     bool gated;
+    bool int8_activations = false;  // only with maps of 8 bits
 };
 
 class HostLayer {

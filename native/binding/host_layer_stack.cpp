@@ -26,8 +26,10 @@ void require_enough(const std::string& name, std::size_t found, std::size_t need
 }  // namespace
 
 HostLayerStack::HostLayerStack(std::vector<std::shared_ptr<HostLayer>> layers,
-                               const std::vector<int>& plans, const std::vector<int>& rotations)
-    : layers_(std::move(layers)) {
+                               const std::vector<int>& plans, const std::vector<int>& rotations,
+                               std::shared_ptr<HostWeightReader> reader,
+                               const std::vector<int>& read)
+    : layers_(std::move(layers)), reader_(std::move(reader)) {
     require(!layers_.empty(), "a stack needs layers");
     num_plans_ = count_named("plans", plans, layers_.size());
     num_rotations_ = count_named("rotations", rotations, layers_.size());
@@ -38,6 +40,13 @@ HostLayerStack::HostLayerStack(std::vector<std::shared_ptr<HostLayer>> layers,
                 "layers of a stack must agree in hidden size and heads");
         view_.push_back({weights, plans[i], rotations[i]});
     }
+    require(read.size() == (reader_ ? static_cast<std::size_t>(reader_->reader().num_layers()) : 0),
+            "a stack reads the very layers of its reader");
+    require(std::ranges::is_sorted(read, std::ranges::less_equal{}) &&
+                (read.empty() || (read.front() >= 0 && read.back() < std::ssize(view_))),
+            "layers to read must be the stack's, in ascending order");
+    for (std::size_t i = 0; i < read.size(); ++i)
+        view_[static_cast<std::size_t>(read[i])].read = static_cast<int>(i);
 }
 
 std::vector<Rotation> HostLayerStack::rotations(

@@ -8,6 +8,7 @@
 
 #include "arrays.hpp"
 #include "host_layer.hpp"
+#include "host_weight_reader.hpp"
 #include "layer_stack.hpp"
 
 namespace tandem {
@@ -24,14 +25,17 @@ struct StepArrays {
 class HostLayerStack {
   public:
     // plans, rotations: of each layer, which of a step's it takes.
-    // Throws std::invalid_argument for no layers, layers that differ in hidden size or heads, or
-    // other than one entry per layer.
+    // read: the layers that `reader` reads, in order of its circle.
+    // Throws std::invalid_argument for no layers, layers that differ in hidden size or heads,
+    // other than one entry per layer, or layers to read that are not the reader's.
     HostLayerStack(std::vector<std::shared_ptr<HostLayer>> layers, const std::vector<int>& plans,
-                   const std::vector<int>& rotations);
+                   const std::vector<int>& rotations, std::shared_ptr<HostWeightReader> reader,
+                   const std::vector<int>& read);
 
     // What the checks of a step's arrays are made against.
     const HostLayer& layer() const { return *layers_.front(); }
     const std::vector<StackLayer>& view() const { return view_; }
+    WeightReader* reader() const { return reader_ ? &reader_->reader() : nullptr; }
 
     // As many as the layers name; none: nothing is rotated.
     std::vector<Rotation> rotations(
@@ -47,6 +51,7 @@ class HostLayerStack {
                      std::int64_t tokens) const;
 
     std::vector<std::shared_ptr<HostLayer>> layers_;
+    std::shared_ptr<HostWeightReader> reader_;
     std::vector<StackLayer> view_;
     std::size_t num_plans_ = 0;
     std::size_t num_rotations_ = 0;

@@ -24,6 +24,7 @@
 #include "bind_sinks.hpp"
 #include "cpu_limit.hpp"
 #include "host_signal.hpp"
+#include "host_weight_reader.hpp"
 #include "isa.hpp"
 #include "merge.hpp"
 #include "pages.hpp"
@@ -303,6 +304,7 @@ NB_MODULE(_native, module) {
     tandem::bind_pool(module);
     tandem::bind_work(module);
     tandem::bind_linear(module);
+    tandem::bind_reader(module);
     tandem::bind_layer(module);
     tandem::bind_sinks(module);
     tandem::bind_copies(module);

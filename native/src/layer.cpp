@@ -9,6 +9,7 @@ struct Product {
     const LinearWeight& weight;
     const float* x;
     float* y;
+    bool rounds_x;
     LinearEnd end = LinearEnd::kStore;
     Activation activation = Activation::kNone;
 };
@@ -22,7 +23,8 @@ void multiply(const Workers& workers, std::int64_t tokens, const Product& produc
                           .y = product.y,
                           .y_stride = columns,
                           .end = product.end,
-                          .activation = product.activation};
+                          .activation = product.activation,
+                          .rounds_x = product.rounds_x};
     LinearJob job(weight, call, workers.isa, workers.pool.num_threads(), workers.pool.buffers());
     workers.pool.run(job);
 }
@@ -34,11 +36,12 @@ void normalize_rows(const Workers& workers, const Norm& norm, std::int64_t token
 }
 
 // Adds x W^T, normed if there is a norm, to the residual.
-void add_branch(const Workers& workers, const LinearWeight& weight, const Norm& norm,
+void add_branch(const Workers& workers, const LinearWeight& weight, const Norm& norm, bool rounds_x,
                 std::int64_t tokens, const float* x, float* residual) {
-    if (!norm.weight) return multiply(workers, tokens, {weight, x, residual, LinearEnd::kAdd});
+    if (!norm.weight)
+        return multiply(workers, tokens, {weight, x, residual, rounds_x, LinearEnd::kAdd});
     const Scratch product(workers.pool, tokens, weight.outputs);
-    multiply(workers, tokens, {weight, x, product.data()});
+    multiply(workers, tokens, {weight, x, product.data(), rounds_x});
     normalize_rows(workers, norm, tokens, product.data(), residual, NormEnd::kAdd);
 }
 
@@ -48,7 +51,7 @@ void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& 
              std::int64_t tokens, const float* residual, float* qkv) {
     const Scratch normed(workers.pool, tokens, layer.hidden());
     normalize_rows(workers, layer.attention_norm, tokens, residual, normed.data());
-    multiply(workers, tokens, {layer.qkv, normed.data(), qkv});
+    multiply(workers, tokens, {layer.qkv, normed.data(), qkv, layer.rounds_x});
     const HeadTransform transform{.query_norm = layer.query_norm,
                                   .key_norm = layer.key_norm,
                                   .epsilon = layer.attention_norm.epsilon,
@@ -61,13 +64,19 @@ void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& 
 
 void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t tokens,
               const float* attention, float* residual) {
-    add_branch(workers, layer.output, layer.post_attention_norm, tokens, attention, residual);
+    add_branch(workers, layer.output, layer.post_attention_norm, layer.rounds_x, tokens, attention,
+               residual);
     const Scratch normed(workers.pool, tokens, layer.hidden());
-    const Scratch inner(workers.pool, tokens, layer.intermediate());
     normalize_rows(workers, layer.mlp_norm, tokens, residual, normed.data());
+    if (layer.experts)
+        return run_experts(workers, *layer.experts, layer.activation, layer.rounds_x, tokens,
+                           normed.data(), residual);
+    const Scratch inner(workers.pool, tokens, layer.intermediate());
     const LinearEnd end = layer.gated ? LinearEnd::kGated : LinearEnd::kActivate;
-    multiply(workers, tokens, {layer.up, normed.data(), inner.data(), end, layer.activation});
-    add_branch(workers, layer.down, layer.post_mlp_norm, tokens, inner.data(), residual);
+    multiply(workers, tokens,
+             {layer.up, normed.data(), inner.data(), layer.rounds_x, end, layer.activation});
+    add_branch(workers, layer.down, layer.post_mlp_norm, layer.rounds_x, tokens, inner.data(),
+               residual);
 }
 
 }  // namespace tandem

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
+#include "experts.hpp"
 #include "heads.hpp"
-#include "isa.hpp"
 #include "linear.hpp"
 #include "norm.hpp"
-#include "pool.hpp"
+#include "workers.hpp"
 
 namespace tandem {
 
@@ -21,26 +21,22 @@ struct LayerWeights {
     LinearWeight output;
     Norm post_attention_norm{};  // of what is added to the residual; without a weight: none
     Norm mlp_norm;
-    LinearWeight up;  // gate and up stacked, if gated
-    LinearWeight down;
+    LinearWeight up{};  // gate and up stacked, if gated
+    LinearWeight down{};
+    const Experts* experts = nullptr;  // in place of up and down; gated, and added without a norm
     Norm post_mlp_norm{};
     Activation activation;
     bool gated;
+    bool rounds_x = false;  // of every map but a router: see LinearCall
 
     int hidden() const { return qkv.inputs; }
-    int intermediate() const { return down.inputs; }
+    int intermediate() const { return experts ? experts->intermediate() : down.inputs; }
 };
 
 // Cosines and signed sines of each token's position, [tokens, head_dim]; null: no rotation.
 struct Rotation {
     const float* cos = nullptr;
     const float* sin = nullptr;
-};
-
-// The threads and instruction set that a stage runs with.
-struct Workers {
-    Pool& pool;
-    Isa isa;
 };
 
 // Norm, projections, norms of heads, rotation.

@@ -81,6 +81,41 @@ void run_attention(const Turn& turn, std::int64_t tokens, const float* residual,
     attend<PrefillJob>(turn, plans.prefill, memory_from(plans.decode_tokens()));
 }
 
+// A layer's weights while they are there.
+class HeldWeights {
+  public:
+    HeldWeights(const StackLayer& layer, WeightReader* reader)
+        : weights_(layer.weights), reader_(layer.read < 0 ? nullptr : reader) {
+        if (!reader_) return;
+        const std::byte* here = reader_->acquire(layer.read);
+        for (LinearWeight* weight :
+             {&weights_.qkv, &weights_.output, &weights_.up, &weights_.down}) {
+            weight->data = moved(weight->data, here);
+            weight->scales = moved(weight->scales, here);
+            weight->zeros = moved(weight->zeros, here);
+        }
+    }
+    ~HeldWeights() {
+        if (reader_) reader_->release();
+    }
+    HeldWeights(const HeldWeights&) = delete;
+    HeldWeights& operator=(const HeldWeights&) = delete;
+
+    const LayerWeights& get() const { return weights_; }
+
+  private:
+    // From the first slot to where the layer begins; what is resident stays.
+    template <class T>
+    const T* moved(const T* pointer, const std::byte* here) const {
+        if (!reader_->is_in_first_slot(pointer)) return pointer;
+        const auto* from = reinterpret_cast<const std::byte*>(pointer);
+        return reinterpret_cast<const T*>(here + (from - reader_->first_slot()));
+    }
+
+    LayerWeights weights_;
+    WeightReader* reader_;
+};
+
 void check(const StepAttention& attention) {
     check_scales(attention.scale, attention.soft_cap);
     for (const StepPlans& plans : attention.plans) {
@@ -89,18 +124,33 @@ void check(const StepAttention& attention) {
     }
 }
 
+LayerScratch layer_scratch(const LayerWeights& layer) {
+    constexpr std::int64_t kFloat = sizeof(float);
+    const HeadShape& heads = layer.heads;
+    const std::int64_t out = kFloat * heads.heads * heads.head_dim,
+                       hidden = kFloat * layer.hidden();
+    const std::int64_t attending = kFloat * (heads.token_elements() + heads.heads) + hidden;
+    const std::int64_t normed_branch = layer.post_mlp_norm.weight ? hidden : 0;
+    const ExpertScratch mlp = layer.experts
+                                  ? expert_scratch(*layer.experts)
+                                  : ExpertScratch{kFloat * layer.intermediate() + normed_branch, 0};
+    return {out + std::max(attending, hidden + mlp.token_bytes), mlp.bytes};
+}
+
 }  // namespace
 
 void run_layers(const Workers& workers, std::span<const StackLayer> layers,
                 std::span<const Rotation> rotations, const StepAttention& attention,
-                std::int64_t tokens, float* residual) {
+                std::int64_t tokens, float* residual, WeightReader* reader) {
     check(attention);
     char* pages = static_cast<char*>(attention.pages);
-    for (const auto& [layer, plans, rotation] : layers) {
+    for (const StackLayer& each : layers) {
+        const HeldWeights held(each, reader);
+        const LayerWeights& layer = held.get();
         const Turn turn{.workers = workers,
                         .layer = layer,
-                        .rotation = rotations[rotation],
-                        .plans = attention.plans[plans],
+                        .rotation = rotations[each.rotation],
+                        .plans = attention.plans[each.plans],
                         .attention = attention,
                         .pages = pages};
         const Scratch out(workers.pool, tokens, layer.heads.heads * layer.heads.head_dim);
@@ -110,13 +160,14 @@ void run_layers(const Workers& workers, std::span<const StackLayer> layers,
     }
 }
 
-std::int64_t layer_scratch_bytes(const LayerWeights& layer) {
-    const HeadShape& heads = layer.heads;
-    const std::int64_t out = std::int64_t{heads.heads} * heads.head_dim;
-    const std::int64_t attending = heads.token_elements() + heads.heads + layer.hidden();
-    const std::int64_t normed_branch = layer.post_mlp_norm.weight ? layer.hidden() : 0;
-    const std::int64_t after = layer.hidden() + layer.intermediate() + normed_branch;
-    return (out + std::max(attending, after)) * std::int64_t{sizeof(float)};
+LayerScratch layers_scratch(std::span<const StackLayer> layers) {
+    LayerScratch most{0, 0};
+    for (const StackLayer& layer : layers) {
+        const LayerScratch own = layer_scratch(layer.weights);
+        most.token_bytes = std::max(most.token_bytes, own.token_bytes);
+        most.bytes = std::max(most.bytes, own.bytes);
+    }
+    return most;
 }
 
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include "dtype.hpp"
 #include "layer.hpp"
 #include "prefill_plan.hpp"
+#include "weight_reader.hpp"
 
 namespace tandem {
 
@@ -17,6 +18,7 @@ struct StackLayer {
     LayerWeights weights;
     int plans = 0;     // which of the step's
     int rotation = 0;  // likewise
+    int read = -1;     // its matrices are read: which of the reader's circle; -1: they are there
 };
 
 // Who attends to what in the layers that share a window; at least one of the plans is there.
@@ -47,12 +49,18 @@ struct StepAttention {
 // Of each layer: `run_pre`, append, attention, `run_post`.
 //
 // residual: [tokens, hidden], changed in place.
-// Throws std::invalid_argument, before anything is written, for slots or blocks that do not exist.
+// reader: of the layers that are read; addresses of their matrices are for its first slot.
+// Throws std::invalid_argument, before anything is written, for slots or blocks that do not exist,
+// and std::runtime_error for weights that cannot be read.
 void run_layers(const Workers& workers, std::span<const StackLayer> layers,
                 std::span<const Rotation> rotations, const StepAttention& attention,
-                std::int64_t tokens, float* residual);
+                std::int64_t tokens, float* residual, WeightReader* reader = nullptr);
 
-// What `run_layers` takes beside its arguments while it runs, per token.
-std::int64_t layer_scratch_bytes(const LayerWeights& layer);
+// What `run_layers` takes beside its arguments while it runs.
+struct LayerScratch {
+    std::int64_t token_bytes;
+    std::int64_t bytes;  // whatever the number of tokens
+};
+LayerScratch layers_scratch(std::span<const StackLayer> layers);
 
 }  // namespace tandem

@@ -36,6 +36,7 @@ class LinearJob final : public Job {
     ~LinearJob() override;
 
   private:
+    friend class LinearGroupJob;
     void run_part(int part) override;
 
     // The outputs of one part: `count` columns of y from `first`; their weights are `ranges` runs

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "linear_groups_impl.hpp"
+#include "linear_row_impl.hpp"
 #include "linear_tile_impl.hpp"
 
 namespace tandem {
@@ -70,8 +71,13 @@ struct StreamTile {
 template <class Vec, class T>
 void stream(const StreamRun& run) {
     using Tile = StreamTile<Vec, T>;
-    if (run.rows == 1) return tile_all<Tile, 4, 1>(run);
-    if (run.rows == 2) return tile_all<Tile, 4, 2>(run);
+    if constexpr (kIsQuantized<T>) {
+        if (run.rows == 1) return tile_all<Tile, 1, 1>(run);
+        if (run.rows == 2) return tile_all<Tile, 4, 2>(run);
+    } else {
+        if (run.rows == 1) return stream_rows<Vec, T, 1>(run);
+        if (run.rows == 2) return stream_rows<Vec, T, 2>(run);
+    }
     tile_all<Tile, 3, 4>(run);
 }
 

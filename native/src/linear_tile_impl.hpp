@@ -9,8 +9,12 @@
 namespace tandem {
 namespace {
 
-constexpr int kLine = 64;      // bytes of a cache line
-constexpr long kAhead = 1024;  // bytes; found by trying
+constexpr int kLine = 64;  // bytes of a cache line
+
+// Bytes; found by trying: several rows ahead of which so much is asked for push x out of the
+// first-level cache.
+template <int kRows>
+constexpr long kAhead = kRows == 1 ? 4096 : 1024;
 
 // Asks for what each of `kRows` consecutive weight rows needs `kAhead` bytes later in its block,
 // which may lie in the rows after them.
@@ -21,7 +25,7 @@ class RowPrefetcher {
         : first_(static_cast<const char*>(first)),
           row_bytes_(row_bytes),
           block_bytes_(block_bytes),
-          ahead_(block_bytes < kAhead ? block_bytes : kAhead) {}
+          ahead_(block_bytes < kAhead<kRows> ? block_bytes : kAhead<kRows>) {}
 
     void at(long byte) const {
         long ahead = byte + ahead_;

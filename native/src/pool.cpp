@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -90,11 +91,9 @@ int Pool::num_threads() const {
 }
 
 void Pool::submit(Job& job, const Conditions& after, SignalPoint then) {
-    {
-        const std::lock_guard lock(mutex_);
-        enqueue(job, after, then);
-    }
-    work_.notify_all();
+    const std::lock_guard lock(mutex_);
+    enqueue(job, after, then);
+    wake();
 }
 
 void Pool::enqueue(Job& job, const Conditions& after, SignalPoint then) {
@@ -114,16 +113,32 @@ void Pool::run(Job& job) {
         std::unique_lock lock(mutex_);
         enqueue(job, {}, {});
         job.most_workers_ = num_threads_ - 1;
-        if (job.most_workers_ > 0) work_.notify_all();
+        ++callers_;
+        wake();
         for (Claim next = claim(&job); next.job; next = claim(&job)) {
             lock.unlock();
             run_claimed(next);
             lock.lock();
         }
+        --callers_;
     }
     const Clock::time_point spin_end = Clock::now() + spin_;
     while (!job.done() && Clock::now() < spin_end) relax();
     wait(job, Clock::time_point::max());
+}
+
+// As many threads as there is unclaimed work for: those that spin have seen the news, of those that
+// sleep the rest.
+void Pool::wake() {
+    int wanted = 0;
+    for (const Job* job = first_; job && wanted < num_threads_; job = job->next_) {
+        if (job->ready_ || job->after_.are_reached())
+            wanted += std::min(job->num_parts_ - job->next_part_,
+                               std::max(job->most_workers_ - job->workers_, 0));
+        else if (!watched_)
+            ++wanted;
+    }
+    for (int i = spinning_; i < std::min(wanted, num_threads_); ++i) work_.notify_one();
 }
 
 Pool::Claim Pool::claim(Job* only) {
@@ -135,7 +150,7 @@ Pool::Claim Pool::claim(Job* only) {
             job->ready_ = true;
             if (job->num_parts_ > 1 && job->most_workers_ > 0) {  // others may take parts, too
                 ++news_;
-                work_.notify_all();
+                wake();
             }
         }
         const int part = job->next_part_++;
@@ -164,6 +179,12 @@ bool Pool::cancel(Job& job) {
     }
     done_.notify_all();
     return true;
+}
+
+bool Pool::any_unready() const {
+    for (const Job* job = first_; job; job = job->next_)
+        if (!job->ready_) return true;
+    return false;
 }
 
 bool Pool::any_ready() const {
@@ -228,12 +249,14 @@ void Pool::work(int cpu) {
     }
 }
 
-// Spins, then sleeps, until there may be something to claim.
+// Spins, then sleeps, until there may be something to claim. Where threads that call `run` leave no
+// processor for it, it sleeps at once: spinning would take theirs.
 void Pool::idle(std::unique_lock<std::mutex>& lock) {
     const std::uint32_t seen = news_.load(std::memory_order_acquire);
-    const Clock::time_point spin_end = Clock::now() + spin_;
+    const bool crowded = callers_ + num_threads_ - sleeping_ > num_threads_;
+    const Clock::time_point spin_end = Clock::now() + (crowded ? spin_.zero() : spin_);
     const auto changed = [&] { return news_.load(std::memory_order_acquire) != seen; };
-    if (first_ && !watched_) {
+    if (!watched_ && any_unready()) {
         watched_ = true;
         while (!changed() && !any_ready()) watch(lock, spin_end);
         watched_ = false;
@@ -241,21 +264,29 @@ void Pool::idle(std::unique_lock<std::mutex>& lock) {
         work_.notify_one();
         return;
     }
+    ++spinning_;
     lock.unlock();
     while (!changed() && Clock::now() < spin_end) relax();
     lock.lock();
+    --spinning_;
+    ++sleeping_;
     work_.wait(lock, changed);
+    --sleeping_;
 }
 
 // Lets a little time pass, the mutex free.
 void Pool::watch(std::unique_lock<std::mutex>& lock, Clock::time_point spin_end) {
     if (Clock::now() >= spin_end) {
+        ++sleeping_;
         work_.wait_for(lock, kLookAgain);
+        --sleeping_;
         return;
     }
+    ++spinning_;
     lock.unlock();
     for (int i = 0; i < kRelaxes; ++i) relax();
     lock.lock();
+    --spinning_;
 }
 
 bool Pool::wait(Job& job, Clock::time_point deadline) {

@@ -69,7 +69,9 @@ class Pool {
     void enqueue(Job& job, const Conditions& after, SignalPoint then);  // under the mutex
     void unlink(Job* before, Job& job);                                 // under the mutex
     Claim claim(Job* only = nullptr);  // under the mutex; of one job: by a thread outside the pool
+    void wake();                       // under the mutex
     bool any_ready() const;            // under the mutex
+    bool any_unready() const;          // under the mutex: a job waits for signals
     void watch(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point spin_end);
     void help(std::unique_lock<std::mutex>& lock);
     void run_claimed(Claim claim);
@@ -87,6 +89,9 @@ class Pool {
     int num_threads_ = 0;
     bool stopping_ = false;
     bool watched_ = false;  // a thread watches signals
+    int callers_ = 0;       // threads that take part in `run`
+    int spinning_ = 0;      // the pool's threads that will see news at once
+    int sleeping_ = 0;
     Job* first_ = nullptr;  // jobs with unclaimed parts
     Job* last_ = nullptr;
 };

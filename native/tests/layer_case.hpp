@@ -94,6 +94,18 @@ struct Case {
     bool head_norms = draw(random, 0, 1) == 1;
     bool layer_norm = draw(random, 0, 1) == 1;
     bool post_norms = draw(random, 0, 1) == 1;
+    int experts = 0;  // if not 0: gated, without norms after
+    int per_token = 0;
+    bool renormalized = false;
+
+    // The same with a mixture of experts in place of the MLP.
+    void use_experts() {
+        experts = draw(random, 1, 9);
+        per_token = draw(random, 1, experts);
+        renormalized = draw(random, 0, 1) == 1;
+        gated = true;
+        post_norms = false;
+    }
 };
 
 // Weights of a case, and the layer over them.
@@ -103,6 +115,10 @@ struct Layer {
     Array norm, norm_bias, mlp_norm, mlp_norm_bias, query_norm, key_norm;
     Array post_attention_norm, post_mlp_norm;
     Matrix qkv, output, up, down;
+    Matrix router;
+    std::vector<std::unique_ptr<Matrix>> ups, downs;  // of experts
+    std::vector<ExpertWeights> expert_weights;
+    Experts experts{};
 
     explicit Layer(const Case& c_)
         : c(c_),
@@ -118,7 +134,17 @@ struct Layer {
           qkv(c.random, static_cast<int>(heads.token_elements()), c.hidden),
           output(c.random, c.hidden, heads.heads * heads.head_dim),
           up(c.random, c.gated ? 2 * c.inner : c.inner, c.hidden),
-          down(c.random, c.hidden, c.inner) {}
+          down(c.random, c.hidden, c.inner),
+          router(c.random, c.experts, c.hidden) {
+        for (int i = 0; i < c.experts; ++i) {
+            ups.push_back(std::make_unique<Matrix>(c.random, 2 * c.inner, c.hidden));
+            downs.push_back(std::make_unique<Matrix>(c.random, c.hidden, c.inner));
+            expert_weights.push_back({ups.back()->weight(), downs.back()->weight()});
+        }
+        experts = {router.weight(), expert_weights, c.per_token, c.renormalized};
+    }
+    Layer(const Layer&) = delete;  // its experts point into it
+    Layer& operator=(const Layer&) = delete;
 
     Norm norm_of(const Array& weight, const Array& bias) const {
         return {weight.get(), c.layer_norm ? bias.get() : nullptr, float(kEpsilon), c.hidden};
@@ -136,8 +162,9 @@ struct Layer {
                 .output = output.weight(),
                 .post_attention_norm = post_norm_of(post_attention_norm, norm_bias),
                 .mlp_norm = norm_of(mlp_norm, mlp_norm_bias),
-                .up = up.weight(),
-                .down = down.weight(),
+                .up = c.experts ? LinearWeight{} : up.weight(),
+                .down = c.experts ? LinearWeight{} : down.weight(),
+                .experts = c.experts ? &experts : nullptr,
                 .post_mlp_norm = post_norm_of(post_mlp_norm, mlp_norm_bias),
                 .activation = Activation::kSilu,
                 .gated = c.gated};

@@ -100,6 +100,7 @@ void run_stack(Random& random, Pool& pool, Isa isa) {
     const Step step(random);
     Case c{.random = random};
     c.tokens = static_cast<int>(step.tokens);
+    if (draw(random, 0, 3) == 0) c.use_experts();
     std::vector<std::unique_ptr<Layer>> layers;
     std::vector<StackLayer> stack;
     for (int i = draw(random, 1, 3); i > 0; --i) {

@@ -1,7 +1,10 @@
 // Random layers against a plain computation in double; built with sanitizers.
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <span>
+#include <vector>
 
 #include "layer_case.hpp"
 #include "pool.hpp"
@@ -32,6 +35,32 @@ Vector expected_heads(const Layer& layer, std::span<const double> residual, cons
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
+Vector mlp(const Case& c, const Matrix& up, const Matrix& down, const Vector& x) {
+    const Vector both = up.times(x);
+    Vector inner(std::size_t(c.inner));
+    for (std::size_t i = 0; i < inner.size(); ++i)
+        inner[i] = silu(both[i]) * (c.gated ? both[inner.size() + i] : 1.0);
+    return down.times(inner);
+}
+
+Vector mixture(const Layer& layer, const Vector& x) {
+    Vector scores = layer.router.times(x), y(x.size(), 0.0);
+    std::vector<int> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, [&](int a, int b) { return scores[a] > scores[b]; });
+    double total = 0;
+    const std::size_t summed =
+        layer.c.renormalized ? std::size_t(layer.c.per_token) : scores.size();
+    for (std::size_t i = 0; i < summed; ++i) total += std::exp(scores[order[i]]);
+    for (int i = 0; i < layer.c.per_token; ++i) {
+        const int expert = order[i];
+        const Vector own = mlp(layer.c, *layer.ups[expert], *layer.downs[expert], x);
+        for (std::size_t j = 0; j < y.size(); ++j)
+            y[j] += std::exp(scores[expert]) / total * own[j];
+    }
+    return y;
+}
+
 Vector expected_output(const Layer& layer, std::span<const double> residual,
                        std::span<const double> attention) {
     Vector x(residual.begin(), residual.end());
@@ -41,17 +70,20 @@ Vector expected_output(const Layer& layer, std::span<const double> residual,
         for (std::size_t i = 0; i < x.size(); ++i) x[i] += added[i];
     };
     add(layer.output.times(attention), layer.post_attention_norm, layer.norm_bias);
-    const Vector both = layer.up.times(
-        normalized(x, layer.mlp_norm, layer.c.layer_norm ? &layer.mlp_norm_bias : nullptr));
-    Vector inner(std::size_t(layer.c.inner));
-    for (std::size_t i = 0; i < inner.size(); ++i)
-        inner[i] = silu(both[i]) * (layer.c.gated ? both[inner.size() + i] : 1.0);
-    add(layer.down.times(inner), layer.post_mlp_norm, layer.mlp_norm_bias);
+    const Vector normed =
+        normalized(x, layer.mlp_norm, layer.c.layer_norm ? &layer.mlp_norm_bias : nullptr);
+    const Vector added =
+        layer.c.experts ? mixture(layer, normed) : mlp(layer.c, layer.up, layer.down, normed);
+    add(added, layer.post_mlp_norm, layer.mlp_norm_bias);
     return x;
 }
 
-void run_stages(Random& random, Pool& pool, Isa isa) {
-    const Case c{.random = random};
+void run_stages(Random& random, Pool& pool, Isa isa, bool routed) {
+    Case c{.random = random};
+    if (routed) {
+        c.use_experts();
+        c.tokens = draw(random, 1, 90);  // also more than are worked on at a time
+    }
     const Layer layer(c);
     const Array residual(random, std::size_t(c.tokens) * c.hidden);
     const std::size_t angles = std::size_t(c.tokens) * layer.heads.head_dim;
@@ -81,7 +113,8 @@ int main() {
     Pool pool({.num_threads = 2});
     for (Isa isa : supported_isas()) {
         Random random(5);
-        for (int i = 0; i < 40; ++i) run_stages(random, pool, isa);
+        for (int i = 0; i < 40; ++i) run_stages(random, pool, isa, false);
+        for (int i = 0; i < 40; ++i) run_stages(random, pool, isa, true);
     }
     return 0;
 }

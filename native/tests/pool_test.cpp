@@ -199,6 +199,29 @@ void a_caller_takes_part(Pool& pool) {
     CHECK(thrown);
 }
 
+// Each part ends only when all have begun: one thread too few awake, and the deadline passes.
+void as_many_threads_wake_as_there_is_work(Pool& pool) {
+    for (int round = 0; round < 50; ++round) {
+        const int threads = pool.num_threads();
+        std::atomic<int> begun{0};
+        const auto meet = [&](int) {
+            ++begun;
+            while (begun < threads) std::this_thread::yield();
+        };
+        std::vector<std::unique_ptr<Task<decltype(meet)>>> jobs;
+        for (int i = 0; i < threads; ++i)
+            jobs.push_back(std::make_unique<Task<decltype(meet)>>(1, meet));
+        if (round % 2) std::this_thread::sleep_for(std::chrono::microseconds(200));  // threads too
+        for (auto& job : jobs) pool.submit(*job);
+        const auto deadline = Clock::now() + std::chrono::seconds(20);
+        for (auto& job : jobs) CHECK(pool.wait(*job, deadline));
+        begun = 0;
+        Task shared(threads, meet);
+        pool.run(shared);
+        CHECK(begun == threads);
+    }
+}
+
 void a_job_cannot_be_submitted_twice(Pool& pool) {
     Task job(1, [](int) {});
     pool.submit(job);
@@ -235,6 +258,7 @@ int main() {
             a_job_that_has_not_begun_can_be_taken_back(pool);
             a_job_may_wait_for_another(pool);
             a_caller_takes_part(pool);
+            as_many_threads_wake_as_there_is_work(pool);
             a_job_cannot_be_submitted_twice(pool);
             many_threads_submit_while_another_resizes(pool);
         }

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 from tests.fakes.paced import TINY, ScriptedPool, VirtualClock
 
+from tandem.cost.rates import accelerator_rates
 from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
 from tandem.plan.weights import streamed_layers
 from tandem.runtime.paced.ledger import HostTask
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
+from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -28,7 +30,9 @@ WIDE = replace(
 LAYER_S = layer_matrix_parameters(WIDE) * DType.BFLOAT16.size_bytes / SMALL.link.h2d_bytes_per_s
 
 
-def build(gpu_memory: str, strategy: str = "gpu-only") -> tuple[PacedEngine, VirtualClock]:
+def build(
+    gpu_memory: str, strategy: str = "gpu-only", spec: ModelSpec = WIDE
+) -> tuple[PacedEngine, VirtualClock]:
     def host_s(task: HostTask) -> float:
         return 1e-3 if task.entry.op.kind.value == "attend" else 1e-5
 
@@ -45,7 +49,7 @@ def build(gpu_memory: str, strategy: str = "gpu-only") -> tuple[PacedEngine, Vir
     )
     clock = VirtualClock()
     engine = build_paced_core(
-        config, WIDE, SMALL, PacedOptions(cache_bytes=1 << 16), clock=clock,
+        config, spec, SMALL, PacedOptions(cache_bytes=1 << 16), clock=clock,
         pool=ScriptedPool(host_s),
     )  # fmt: skip
     return engine, clock
@@ -88,3 +92,17 @@ def test_what_fits_is_not_streamed() -> None:
     engine, clock = build("5GB")
     assert not streamed_layers(engine.memory.plan.weights).layers
     assert token_s(engine, clock)[0] < LAYER_S
+
+
+def test_experts_that_no_token_goes_to_are_read_on_the_link_only() -> None:
+    routed = replace(WIDE, experts=ExpertSpec(8, 2, 14336 // 8))  # weighs as much, and the router
+    layer_s = layer_matrix_parameters(routed) * DType.BFLOAT16.size_bytes
+    layer_s /= SMALL.link.h2d_bytes_per_s
+    streamed_s, _ = token_s(*build("1200MB", spec=routed))
+    streamed = len(streamed_layers(build("1200MB", spec=routed)[0].memory.plan.weights).layers)
+    assert streamed_s == pytest.approx(streamed * layer_s, rel=0.03)
+
+    resident_s, dense_s = (token_s(*build("5GB", spec=spec))[0] for spec in (routed, WIDE))
+    unread = WIDE.num_layers * 3 * 4096 * 14336 * DType.BFLOAT16.size_bytes * (1 - 2 / 8)
+    saved_s = unread / accelerator_rates(SMALL, DType.BFLOAT16).bytes_per_s
+    assert dense_s - resident_s == pytest.approx(saved_s, rel=0.05)

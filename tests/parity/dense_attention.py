@@ -33,7 +33,7 @@ def forward(model: Model, token_ids: Tensor, run: RunLayerPart | None = None) ->
     positions = torch.arange(len(token_ids))
     state = LayerState(positions, model.embed(token_ids, positions))
     for layer in range(model.spec.num_layers):
-        execute(model, model.stages.pre, layer, state)
+        execute(model, model.stages(layer).pre, layer, state)
         state.finish_attention(causal_attention(model, state, layer))
-        execute(model, model.stages.post, layer, state)
+        execute(model, model.stages(layer).post, layer, state)
     return model.logits(state.residual)

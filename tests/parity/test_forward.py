@@ -80,7 +80,10 @@ def test_half_precision_is_as_close_to_float32_as_transformers_is(
     logits = forward(model, token_ids)
 
     assert model.dtype == getattr(torch, dtype.value)
-    assert (logits - exact).square().mean() <= 1.5 * (theirs - exact).square().mean()
+    # Of each token; where two experts' scores are about equal, 16 bits may choose the other one.
+    ours, others = ((made - exact).square().mean(dim=-1) for made in (logits, theirs))
+    middle = torch.mean if model.spec.experts is None else torch.median
+    assert middle(ours) <= 1.5 * middle(others)
 
 
 def run_in_random_slices(
@@ -95,8 +98,8 @@ def run_in_random_slices(
         for name, tensor in state.buffers().items():
             setattr(part, name, tensor.clone())
         model.run(Stage(start, end), layer, part)
-        assert set(part.buffers()) == {b.name for b in live_buffers(model.operations, end)}
-        for buffer in live_buffers(model.operations, end):
+        assert set(part.buffers()) == {b.name for b in live_buffers(model.operations(layer), end)}
+        for buffer in live_buffers(model.operations(layer), end):
             assert part.buffers()[buffer.name][0].numel() == buffer.width
         for name in set(state.buffers()) | set(part.buffers()):
             setattr(state, name, getattr(part, name))
@@ -127,10 +130,10 @@ def test_lanes_joined_for_a_stage_equal_lanes_alone(case: Case, tmp_path: Path) 
         return [LayerState(at, model.embed(id_, at)) for id_, at in zip(ids, where, strict=True)]
 
     def through_a_layer(state: LayerState) -> None:
-        model.run(model.stages.pre, 0, state)
+        model.run(model.stages(0).pre, 0, state)
         assert state.q is not None
         state.attention = state.q * 0.5
-        model.run(model.stages.post, 0, state)
+        model.run(model.stages(0).post, 0, state)
 
     alone = states()
     for state in alone:

@@ -15,12 +15,14 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     OPTConfig,
     Phi3Config,
     PretrainedConfig,
     PreTrainedModel,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 VOCAB_SIZE = 97
@@ -103,6 +105,19 @@ def gemma(
         "pad_token_id": None,
     }
     return rotary(kind, hidden, heads, kv_heads, head_dim, **(settings | options))
+
+
+def moe(
+    hidden: int, heads: int, kv_heads: int, head_dim: int, **options: Any
+) -> Callable[[], PretrainedConfig]:
+    """A Qwen3-MoE; `options` override its configuration."""
+    settings = {
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": hidden // 2,
+        "norm_topk_prob": True,
+    }
+    return rotary(Qwen3MoeConfig, hidden, heads, kv_heads, head_dim, **(settings | options))
 
 
 def _opt(hidden: int, heads: int, **options: Any) -> Callable[[], PretrainedConfig]:
@@ -249,6 +264,42 @@ CASES: tuple[Case, ...] = (
             final_logit_softcapping=10.0,
         ),
     ),
+    Case("mixtral-window", rotary(MixtralConfig, 64, 4, 2, 16, sliding_window=WINDOW)),
+    Case("mixtral-mha-dim24", rotary(MixtralConfig, 48, 4, 4, 24, num_local_experts=5)),
+    Case(
+        "mixtral-gqa5-one-expert",
+        rotary(MixtralConfig, 60, 5, 1, 12, num_local_experts=3, num_experts_per_tok=1),
+    ),
+    Case(
+        "mixtral-gqa7-tied-all-experts",
+        rotary(
+            MixtralConfig,
+            56, 7, 1, 8,
+            num_local_experts=4,
+            num_experts_per_tok=4,
+            tie_word_embeddings=True,
+        ),
+    ),
+    Case(
+        "mixtral-gelu-3-layers",
+        rotary(MixtralConfig, 40, 4, 2, 10, num_hidden_layers=3, hidden_act="gelu"),
+    ),
+    Case("mixtral-linear-rope", rotary(MixtralConfig, 64, 4, 1, 32, rope_parameters=LINEAR_ROPE)),
+    Case("qwen3moe-mha", moe(64, 4, 4, 16)),
+    Case("qwen3moe-gqa4-dim24-plain-weights", moe(64, 8, 2, 24, norm_topk_prob=False)),
+    Case("qwen3moe-gqa5-tied", moe(60, 5, 1, 20, tie_word_embeddings=True, num_experts=20)),
+    Case("qwen3moe-gqa7-dense-first", moe(56, 7, 1, 16, mlp_only_layers=[0])),
+    Case("qwen3moe-every-other", moe(48, 4, 2, 32, num_hidden_layers=4, decoder_sparse_step=2)),
+    Case(
+        "qwen3moe-window-bias-yarn",
+        moe(
+            64, 4, 2, 16,
+            attention_bias=True,
+            use_sliding_window=True,
+            sliding_window=WINDOW,
+            rope_parameters=YARN_ROPE,
+        ),
+    ),
     Case("opt-tied", _opt(64, 4)),
     Case("opt-untied", _opt(48, 3, tie_word_embeddings=False)),
     Case("opt-dim20", _opt(60, 3)),
@@ -266,7 +317,10 @@ def build(case: Case, directory: Path) -> PreTrainedModel:
     """
     torch.manual_seed(sum(case.id.encode()))
     model = AutoModelForCausalLM.from_config(
-        case.config(), dtype=torch.float32, attn_implementation="eager"
+        case.config(),
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation="eager",
     )
     with torch.no_grad():
         for parameter in model.parameters():

@@ -17,6 +17,7 @@ from tests.parity.tiny_models import (
     Case,
     build,
     gemma,
+    moe,
     rotary,
 )
 from transformers import (
@@ -24,9 +25,11 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     Phi3Config,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 from tandem.kernels.open_pool import open_pool
@@ -53,6 +56,7 @@ def cases(draw: st.DrawFn) -> Case:
     kind = draw(
         st.sampled_from([LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Phi3Config])
         | st.sampled_from([Gemma2Config, Gemma3TextConfig])
+        | st.sampled_from([MixtralConfig, Qwen3MoeConfig])
     )
     types = [draw(TYPES) for _ in range(layers)]
     if kind in (Gemma2Config, Gemma3TextConfig):
@@ -70,13 +74,29 @@ def cases(draw: st.DrawFn) -> Case:
             by_type = {"full_attention": draw(ROPES), "sliding_attention": draw(ROPES)}
             options["rope_parameters"] = by_type
         return Case("drawn", gemma(kind, *shape, **options))
-    if kind in (MistralConfig, Phi3Config):
+    if kind in (MixtralConfig, Qwen3MoeConfig):
+        count = draw(st.integers(1, 9))
+        options |= {
+            "num_local_experts" if kind is MixtralConfig else "num_experts": count,
+            "num_experts_per_tok": draw(st.integers(1, count)),
+        }
+    if kind is Qwen3MoeConfig:
+        options |= {
+            "norm_topk_prob": draw(st.booleans()),
+            "moe_intermediate_size": draw(st.sampled_from([4, 33])),
+            "mlp_only_layers": draw(st.lists(st.integers(0, layers - 2), max_size=2))
+            if layers > 1
+            else [],
+        }
+    if kind in (MistralConfig, MixtralConfig, Phi3Config):
         options["sliding_window"] = draw(WINDOWS)
     if kind in (Qwen2Config, Qwen3Config):
         window = draw(st.sampled_from([2, 7, 30]))
         options |= {"use_sliding_window": True, "sliding_window": window, "layer_types": types}
     if kind is not Phi3Config:
         options["rope_parameters"] = draw(FLAT_ROPES)
+    if kind is Qwen3MoeConfig:
+        return Case("drawn", moe(*shape, **options))
     return Case("drawn", rotary(kind, *shape, **options))
 
 

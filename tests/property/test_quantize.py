@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
-from tandem.quant.weight_format import BITS, GROUPS, WeightFormat
+from tandem.spec.weight_format import BITS, GROUPS, WeightFormat
 
 formats = st.builds(WeightFormat, st.sampled_from(BITS), st.sampled_from(GROUPS))
 

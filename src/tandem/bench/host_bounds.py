@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import head_parameters, layer_parameters, seen_keys
+from tandem.spec.parameters import head_parameters, read_layers_parameters, seen_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,25 +18,33 @@ class HostLimits:
 def decode_bound(
     spec: ModelSpec, dtype: DType, limits: HostLimits, batch: int, context: float
 ) -> float:
-    """Tokens/s of decode: weights and KV are read once per step, products run at the fp32 rate.
+    """Tokens/s of decode: the weights that a step needs and its KV are read once per step, products
+    run at the fp32 rate.
 
     16-bit products are held against the fp32 rate too, since converted weights could reach it.
 
     Args:
         context: mean tokens before the one computed.
     """
-    weights = spec.num_layers * layer_parameters(spec) + head_parameters(spec)
+    products = read_layers_parameters(spec, 1) + head_parameters(spec)
     keys = seen_keys(spec, context)
-    read = (weights + batch * keys * 2 * spec.kv_size) * dtype.size_bytes
-    flops = batch * (2 * weights + _attention_flops(spec, keys))
+    read = decode_bytes(spec, dtype, batch, context)
+    flops = batch * (2 * products + _attention_flops(spec, keys))
     return batch / max(read / limits.read_bytes_per_s, flops / limits.fp32_flops_per_s)
+
+
+def decode_bytes(spec: ModelSpec, dtype: DType, batch: int, context: float) -> float:
+    """Weights and KV that a step of decode reads, once each."""
+    kv = batch * seen_keys(spec, context) * 2 * spec.kv_size
+    weights = read_layers_parameters(spec, batch) + head_parameters(spec)
+    return (weights + kv) * dtype.size_bytes
 
 
 def prefill_bound(spec: ModelSpec, dtype: DType, limits: HostLimits, prompt: int) -> float:
     """Prompt tokens/s of one prompt; the output head is computed for its last token only."""
-    layers, head = spec.num_layers * layer_parameters(spec), head_parameters(spec)
-    flops = prompt * (2 * layers + _attention_flops(spec, _mean_keys(spec, prompt))) + 2 * head
-    read = (layers + head) * dtype.size_bytes
+    head, products = head_parameters(spec), read_layers_parameters(spec, 1)
+    flops = prompt * (2 * products + _attention_flops(spec, _mean_keys(spec, prompt))) + 2 * head
+    read = (read_layers_parameters(spec, prompt) + head) * dtype.size_bytes
     return prompt / max(read / limits.read_bytes_per_s, flops / limits.fp32_flops_per_s)
 
 

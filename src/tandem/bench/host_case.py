@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tandem.bench.generation import Generated, Prompts
-from tandem.bench.host_bounds import HostLimits, decode_bound, prefill_bound
+from tandem.bench.host_bounds import HostLimits, decode_bound, decode_bytes, prefill_bound
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 
@@ -48,8 +48,15 @@ class HostCase:
         """The rate that a host with these limits could reach, in tokens/s."""
         if not self.decode:
             return prefill_bound(spec, dtype, limits, self.prompt_tokens)
-        context = self.prompt_tokens + self.new_tokens / 2
-        return decode_bound(spec, dtype, limits, self.batch, context)
+        return decode_bound(spec, dtype, limits, self.batch, self._mean_context)
+
+    def bytes_read(self, spec: ModelSpec, dtype: DType) -> float:
+        """What a step of decode reads from memory at least."""
+        return decode_bytes(spec, dtype, self.batch, self._mean_context)
+
+    @property
+    def _mean_context(self) -> float:
+        return self.prompt_tokens + self.new_tokens / 2
 
 
 def decode_cases(batches: Sequence[int], new_tokens: int) -> tuple[HostCase, ...]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.kernels.native_linear import NativeLinear
 from tandem.quant.quantized_weight import QuantizedWeight
-from tandem.quant.weight_format import WeightFormat
+from tandem.spec.weight_format import WeightFormat
 
 _CACHE_MULTIPLE = 8
 _DISTINCT = 1 << 22  # random numbers; a weight repeats them

@@ -17,6 +17,7 @@ import torch
 from tandem.bench.host_probe import HostRates, probe_host
 from tandem.bench.paced_cell import CellResult, Load, PacedCell, device_capacity, run_cell
 from tandem.bench.records import BenchRow
+from tandem.cost.apex.overlap import attainable_gain
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.memory.peaks import read_host_memory
@@ -111,7 +112,7 @@ def run_paced(bench: PacedBench, report: Callable[[str], None]) -> PacedOutcome:
             report(f"{strategy}: {load.host_rows} more sequences on the host")
             results.append(run_cell(cell, strategy, load, bench.window_s))
     held = rows * cell.row_layer_bytes * cell.model.num_layers
-    bound = rates.read_bytes_per_s * alone.period_s / held
+    bound = attainable_gain(rates.read_bytes_per_s, alone.period_s, held)
     return PacedOutcome(cell, rates, bound, tuple(results), _ratios(cell, bench))
 
 

@@ -19,9 +19,17 @@ class TandemGenerator:
 
     Args:
         directory: holds a `config.json`; weights are `--load-format dummy`.
+        placement: of the weights, see `EngineConfig`.
+        spool_dir: where those on disk are written.
     """
 
-    def __init__(self, directory: Path, max_rows: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        max_rows: int,
+        placement: Path | None = None,
+        spool_dir: Path | None = None,
+    ) -> None:
         self._core = build_engine_core(
             EngineConfig(
                 model=str(directory),
@@ -31,6 +39,8 @@ class TandemGenerator:
                 seed=SEED,
                 max_model_len=_MAX_MODEL_LEN,
                 max_num_seqs=max_rows,
+                placement=None if placement is None else str(placement),
+                spool_dir=None if spool_dir is None else str(spool_dir),
             )
         )
         self._numbers = itertools.count()

@@ -29,7 +29,10 @@ def bench_app() -> typer.Typer:
     app.command()(copies)
     app.command()(linear)
     app.command()(pool)
+    app.command()(perplexity)
     app.command()(paced)
+    app.command()(disk)
+    app.command()(papers)
     return app
 
 
@@ -121,6 +124,20 @@ def pool(
     _finish(suite.SUITE, machine, suite.run_pool(config, _report), json_path)
 
 
+def perplexity(
+    texts: Annotated[
+        list[Path], typer.Argument(help="JSON lines with a 'text' that the model never saw.")
+    ],
+    json_path: JsonOption = None,
+    model: Annotated[str, typer.Option(help="Directory, or demo.")] = "demo",
+) -> None:
+    """What weights and KV cache in 8 and 4 bits cost on held-out text."""
+    machine = _start(json_path)
+    from tandem.bench.perplexity import SUITE, run_perplexity
+
+    _finish(SUITE, machine, run_perplexity(model, texts, _report), json_path)
+
+
 def paced(
     json_path: JsonOption = None,
     hardware: Annotated[
@@ -144,6 +161,47 @@ def paced(
     _finish(SUITE, machine, rows_of(outcome), json_path)
     for line in describe(outcome):
         print(line)
+
+
+def disk(
+    json_path: JsonOption = None,
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Folder on the disk to measure.", metavar="DIR")
+    ] = Path("."),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: smaller model, fewer repeats.")
+    ] = False,
+) -> None:
+    """Decode on the host alone with weights on disk, beside the disk's rate."""
+    machine = _start(json_path)
+    from tandem.bench import disk as suite
+
+    config = suite.quick(directory) if quick else suite.full(directory)
+    _finish(suite.SUITE, machine, suite.run_disk(config, _report), json_path)
+
+
+def papers(
+    json_path: JsonOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw a picture per paper into this folder.", metavar="DIR"),
+    ] = None,
+) -> None:
+    """What the cost models say beside what the papers published; measures nothing."""
+    from tandem.bench.papers import record as suite
+    from tandem.bench.papers.plot import check_plots, plot_cells
+    from tandem.bench.records import check_writable
+
+    if json_path is not None:
+        check_writable(json_path)
+    if plot is not None:
+        check_plots(plot)
+    cells = suite.all_cells()
+    suite.print_cells(cells)
+    if json_path is not None:
+        suite.write_cells(cells, shlex.join(["tandem", *sys.argv[1:]]), json_path)
+    if plot is not None:
+        plot_cells(cells, plot)
 
 
 def _start(json_path: Path | None) -> dict[str, Any]:

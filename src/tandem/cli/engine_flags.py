@@ -12,8 +12,10 @@ _DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}
 EngineOptions = Callable[[str], EngineConfig]
 
 
-def _flag(name: str, kind: object, help: str, metavar: str | None = None) -> Flag:
-    return Flag(name, kind, _DEFAULTS[name], help, metavar)
+def _flag(
+    name: str, kind: object, help: str, metavar: str | None = None, synonym: str | None = None
+) -> Flag:
+    return Flag(name, kind, _DEFAULTS[name], help, metavar, synonym=synonym)
 
 
 ENGINE_FLAGS = (
@@ -30,6 +32,7 @@ ENGINE_FLAGS = (
         str,
         "DRAM to use, e.g. 64GiB; auto: half of the free, 3/4 without GPU.",
         "SIZE",
+        synonym="--host-memory",
     ),
     _flag(
         "placement",
@@ -43,7 +46,15 @@ ENGINE_FLAGS = (
         "Layers that do not fit: auto (by predicted time), stream or cpu.",
         "NAME",
     ),
+    _flag("disk_io", str, "How layers on disk are read: direct, or cached by the system.", "NAME"),
+    _flag("spool_dir", str | None, "Folder for layers converted to be read from disk.", "DIR"),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
+    _flag(
+        "quantization",
+        str,
+        "Of layers' weights: auto, none, or approximate: int8, int4, w8a8, with [:GROUP].",
+        "KIND",
+    ),
     _flag(
         "kv_cache_dtype",
         str,

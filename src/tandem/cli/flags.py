@@ -21,6 +21,7 @@ class Flag:
         default: value if neither the option nor its twin is given.
         help: one line.
         metavar: what stands for the value in the help.
+        synonym: another spelling of the option.
         convert: applied to the value before it reaches the dataclass.
     """
 
@@ -30,6 +31,7 @@ class Flag:
     help: str
     metavar: str | None = None
     convert: Callable[[Any], Any] | None = None
+    synonym: str | None = None
 
     def parameter(self) -> inspect.Parameter:
         """This flag as a parameter that typer understands."""
@@ -40,7 +42,10 @@ class Flag:
                 self.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[self.kind, info]
             )
         names = f"{option}/--no-{self.name.replace('_', '-')}" if self.kind is bool else option
-        info = typer.Option(names, envvar=env_twin(self.name), help=self.help, metavar=self.metavar)
+        spellings = (names,) if self.synonym is None else (names, self.synonym)
+        info = typer.Option(
+            *spellings, envvar=env_twin(self.name), help=self.help, metavar=self.metavar
+        )
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,

@@ -15,6 +15,7 @@ from tandem.cli.chat import chat
 from tandem.cli.collect_env import collect_env
 from tandem.cli.demo import demo
 from tandem.cli.generate import generate
+from tandem.cli.plan import plan
 from tandem.cli.serve import serve
 from tandem.devices.host_threads import wait_calmly
 from tandem.spec.errors import TandemError
@@ -68,6 +69,7 @@ def build_app() -> typer.Typer:
     app.command()(chat)
     app.command()(serve)
     app.command()(batch)
+    app.command()(plan)
     app.command()(demo)
     app.add_typer(bench_app(), name="bench")
     app.command()(collect_env)

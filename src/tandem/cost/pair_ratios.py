@@ -6,8 +6,8 @@ from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import stage_cost
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import layer_operations
 from tandem.spec.parameters import kv_bytes_per_token, weight_bytes
 
 TOLERANCE = 0.2

@@ -57,14 +57,17 @@ def cost_of(flops: float, size_bytes: float, kernels: int, rates: DeviceRates) -
 def stage_cost(
     operations: Iterable[Operation], tokens: int, dtype: DType, rates: DeviceRates
 ) -> CostBreakdown:
-    """Operations outside attention on `tokens` tokens: weights are read once, activations move."""
+    """Operations outside attention on `tokens` tokens: the weights that they need are read once,
+    activations move.
+    """
     flops = size = 0.0
     kernels = 0
     for op in operations:
         if op.is_attention:
             raise ValueError(f"{op.name} depends on the context; use attention_cost")
         flops += op.flops(tokens)
-        size += op.weight_bytes(dtype) + op.activation_elements(tokens) * dtype.size_bytes
+        elements = op.read_weight_elements(tokens) + op.activation_elements(tokens)
+        size += elements * dtype.size_bytes
         kernels += 1
     return cost_of(flops, size, kernels, rates)
 

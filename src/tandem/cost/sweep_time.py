@@ -10,11 +10,11 @@ from typing import Literal
 
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import copy_cost, partial_bytes, stage_cost, staged_qkv_bytes
-from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import layer_operations
-from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.parameters import layer_matrix_bytes
+from tandem.spec.precision import Precision
 
 Way = Literal["resident", "loaded", "cpu"]
 HOST_OPERATION_S = 10e-6
@@ -42,18 +42,20 @@ class LayerTimes:
     host_read_s: float
 
 
-def layer_times(spec: ModelSpec, dtype: DType, tokens: int, hardware: HardwareSpec) -> LayerTimes:
-    """Of `tokens` tokens, by a roofline on the hardware's rates.
+def layer_times(
+    spec: ModelSpec, precision: Precision, tokens: int, hardware: HardwareSpec
+) -> LayerTimes:
+    """Of `tokens` tokens, by a roofline on the hardware's rates; of the last layer, if they differ.
 
-    Args:
-        dtype: of weights, and of activations on the link.
+    Computing reads quantized weights as if they were not.
     """
-    operations = [op for op in layer_operations(spec) if not op.is_attention]
+    layer, dtype = spec.num_layers - 1, precision.weights
+    operations = [op for op in layer_operations(spec, layer) if not op.is_attention]
     host = DeviceRates(
         hardware.host.memory_bandwidth_bytes_per_s, hardware.host.flops_per_s, HOST_OPERATION_S
     )
     up, down = h2d_rates(hardware), d2h_rates(hardware)
-    weights = layer_matrix_parameters(spec) * dtype.size_bytes
+    weights = layer_matrix_bytes(spec, precision, layer)
     residual = tokens * spec.hidden_size * dtype.size_bytes
     queries = staged_qkv_bytes(spec, tokens, tokens, dtype)
     accelerator = accelerator_rates(hardware, dtype)

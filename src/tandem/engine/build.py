@@ -1,5 +1,6 @@
 """Build an engine core: resolve devices and sizes, load the model, put everything together."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from tandem.engine.core import EngineCore
 from tandem.engine.kv_choice import choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
+from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import check_backing, resolve_target
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
@@ -19,17 +21,20 @@ from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.memory.pool import BlockPool
 from tandem.models.config import read_model_spec
+from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import disk_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
@@ -65,8 +70,15 @@ def build_engine_core(
         compiled=pool is not None,
         available_bytes=free,
     )
-    precision = choose_kv(config.kv_cache_dtype, spec, choice.precision)
+    precision, weight_notes = choose_quantization(
+        config.quantization,
+        spec,
+        choose_kv(config.kv_cache_dtype, spec, choice.precision),
+        stored_weights(directory, config, spec),
+        compiled=pool is not None,
+    )
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
+    precision_notes += weight_notes
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
     memory = plan_memory(
         config, spec, precision, target.capacities, notes, hardware=target.hardware
@@ -76,7 +88,10 @@ def build_engine_core(
     layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
     if pool is None and layers.ever_on_cpu:
         pool = open_pool()
-    model = _load(directory, config, precision, target.device, pool, layers, progress)
+    on_disk = disk_layers(placement)
+    if on_disk:
+        require_compiled(spec)
+    model = _load(directory, config, precision, target.device, pool, layers, on_disk, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
@@ -103,6 +118,29 @@ def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
     return ()
 
 
+def require_compiled(spec: ModelSpec) -> None:
+    """Refuse layers on disk where the compiled kernels, which wait for them, cannot run.
+
+    Raises:
+        ConfigError: says why they cannot.
+    """
+    reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        raise ConfigError(
+            f"layers do not fit in host memory, and reading them from disk needs the compiled "
+            f"kernels ({reason}); raise --cpu-memory",
+            param="cpu_memory",
+        )
+
+
+def spool_folder(config: EngineConfig) -> Path:
+    """Where converted layers go."""
+    if config.spool_dir is not None:
+        return Path(config.spool_dir)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "tandem"
+
+
 def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
     """The model without end-of-sequence ids outside its vocabulary, and a note if it had any.
 
@@ -126,6 +164,7 @@ def _load(
     device: torch.device,
     pool: "NativePool | None",
     layers: SweepChoice,
+    on_disk: tuple[int, ...],
     progress: Progress,
 ) -> Model:
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
@@ -143,6 +182,7 @@ def _load(
         pool,
         layers,
         pin if device.type == "cuda" else None,
+        DiskPlacement(on_disk, config.disk_io, spool_folder(config)),
     )
 
 
@@ -202,8 +242,16 @@ def core_of(
         enable_prefix_caching=config.enable_prefix_caching,
     )
     _record_actual(memory, assembled)
+    hits = assembled.machine.runner.expert_hits
+    hits.clear()
     collector = StatsCollector(
-        scheduler, plan, memory.page, memory.ledger, assembled.measures, str(precision)
+        scheduler,
+        plan,
+        memory.page,
+        memory.ledger,
+        assembled.measures,
+        str(precision),
+        hits.by_layer,
     )
     if warm:
         collector.mark_warm()
@@ -240,6 +288,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
 def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
     """Enter what was allocated for good."""
     ledger, machine = memory.ledger, assembled.machine
+    weights = machine.runner.weights
     for entry in ledger.entries:
         if entry.label == "kv pool":
             tier = (
@@ -247,10 +296,13 @@ def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
             )
             ledger.record_actual(entry.location, entry.label, machine.kv.size_bytes(tier))
         elif entry.label == "weights":
-            weights = machine.runner.weights
             on_host = entry.location == "host" and weights.host_bytes > 0
             size = weights.host_bytes if on_host else weights.resident_bytes
+            if entry.location == "disk":
+                size = weights.disk_bytes
             ledger.record_actual(entry.location, entry.label, size)
+        elif entry.label == "weight slots":
+            ledger.record_actual(entry.location, entry.label, weights.disk_slots_bytes)
         elif entry.label == "slot table":
             ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
         elif entry.label == "process":

@@ -120,6 +120,12 @@ def build_paced_core(
             "modelled; use auto",
             param="kv_cache_dtype",
         )
+    if config.quantization not in ("auto", "none"):
+        raise ConfigError(
+            f"--quantization {config.quantization} cannot be paced, because its costs are not "
+            "modelled; use auto",
+            param="quantization",
+        )
     dtype = spec.dtype if config.dtype == "auto" else parse_dtype(config.dtype)
     memory = _plan(config, spec, dtype, hardware, options)
     executor = _executor(spec, memory, hardware, options, clock, pool)

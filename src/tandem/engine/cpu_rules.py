@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from tandem.cost.sweep_time import LayerTimes, Way, layer_times, sweep_s
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import SLOTTED, WeightPlacement, homes_by_layer, streamed_layers
-from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
 
 _MIN_GAIN = 0.02
 """Less than this share of a sweep is not worth another way."""
@@ -20,21 +20,17 @@ _MIN_GAIN = 0.02
 def choose_cpu_rules(
     placements: Sequence[WeightPlacement],
     spec: ModelSpec,
-    dtype: DType,
+    precision: Precision,
     max_tokens: int,
     hardware: HardwareSpec,
 ) -> tuple[CpuRule, ...]:
-    """Rules for steps of up to 1, 2, 4, ... `max_tokens` tokens; none where streaming is best.
-
-    Args:
-        dtype: of weights.
-    """
+    """Rules for steps of up to 1, 2, 4, ... `max_tokens` tokens; none where streaming is best."""
     homes = homes_by_layer(placements)
     if "host" not in homes.values():
         return ()
     rules: list[CpuRule] = []
     for tokens in _sizes(max_tokens):
-        layers = _fastest(placements, layer_times(spec, dtype, tokens, hardware))
+        layers = _fastest(placements, layer_times(spec, precision, tokens, hardware))
         if rules and rules[-1].layers == layers:
             rules.pop()
         rules.append(CpuRule(tokens, layers))

@@ -4,18 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.engine.cpu_rules import choose_cpu_rules
+from tandem.engine.disk_choice import check_disk_placement, choose_disk_placement
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
     choose_placement,
     read_placement,
+    refuse_fixed,
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory, workspace_bytes
+from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import Home, WeightPlacement, homes_by_layer
@@ -99,7 +102,7 @@ def plan_memory(
             "positions; lower it",
             param="max_model_len",
         )
-    sizes = WeightSizes.of(spec, precision.weights)
+    sizes = WeightSizes.of(spec, precision)
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
     if placement is None:
         home = _home_elsewhere(config, hardware)
@@ -107,7 +110,9 @@ def plan_memory(
     _check_placement(config, placement)
     rules = ()
     if hardware is not None:
-        rules = choose_cpu_rules(placement, spec, precision.weights, largest.tokens, hardware)
+        rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
+    if sizes.disk_bytes(placement):
+        used = {"weight slots": slots_bytes(sizes.layer), **used}
     used = {"weights": sizes.device_bytes(placement), **used}
     host_used = {"weights": sizes.host_bytes(placement)}
     device = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
@@ -136,6 +141,8 @@ def plan_memory(
         on_cpu = largest.tokens + largest.cohort_tokens if on_cpu is None else on_cpu
         beside |= _host_overheads(spec, precision.activations, largest, on_cpu)
     ledger = _ledger(plan, page, used, host_used, beside, capacities)
+    if sizes.disk_bytes(placement):
+        ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
     return MemoryPlan(plan, page, ledger, workspace)
 
 
@@ -151,6 +158,8 @@ def _placement(
     """Of the weights: the user's, or the simplest that fits, with `home` for what does not."""
     if config.placement is not None:
         placement = read_placement(Path(config.placement), sizes.layers)
+        check_disk_placement(placement, host_only=capacities.device_location == "host")
+        refuse_fixed(sizes, placement)
         if sizes.host_bytes(placement) and not capacities.host_bytes:
             raise ConfigError(
                 "layers can be streamed to an accelerator, or computed on the CPU beside it, only "
@@ -158,11 +167,13 @@ def _placement(
                 param="placement",
             )
         return placement
+    kv_bytes = _kv_reserve_bytes(config, capacities, page, wanted)
+    if capacities.device_location == "host":
+        return choose_disk_placement(sizes, room, kv_bytes)
     if not capacities.host_bytes:
         return all_resident(sizes.layers)
     host = MemoryBudget("host", capacities.host_bytes)
-    kv = _kv_reserve_bytes(config, capacities, page, wanted)
-    return choose_placement(sizes, room, host, kv, home)
+    return choose_placement(sizes, room, host, kv_bytes, home)
 
 
 def _home_elsewhere(config: EngineConfig, hardware: HardwareSpec | None) -> Home:
@@ -190,7 +201,8 @@ def _kv_reserve_bytes(
     """
     request = page.blocks_for_tokens(wanted) * page.bytes_per_block
     on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
-    if on_device and config.max_model_len is not None:
+    only = on_device or not capacities.host_bytes
+    if only and config.max_model_len is not None:
         return request
     return max(page.bytes_per_block, min(request, int(_KV_SHARE * capacities.device_bytes)))
 

@@ -47,6 +47,8 @@ class EngineStats:
         scheduler_time_s: time spent choosing and compiling steps, and taking in their events.
         memory, memory_totals: the ledger: who takes what; each memory's peak, by the word of the
             device's driver or the control group, and how much it grew after the warm-up.
+        expert_hits: by layer, how often tokens went to each expert; empty for models without, and
+            where tokens are synthetic.
         notes: decisions made for the user, one line each.
     """
 
@@ -72,4 +74,5 @@ class EngineStats:
     memory_totals: tuple[LocationTotals, ...]
     peak_device_bytes: int
     peak_host_bytes: int
+    expert_hits: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]

@@ -1,5 +1,7 @@
 """Counts what an engine does."""
 
+from collections.abc import Callable
+
 from tandem.engine.memory_record import MemoryRecorder
 from tandem.engine.stats import EngineStats, MemoryRow, TierStats
 from tandem.memory.ledger import MemoryLedger
@@ -19,6 +21,7 @@ class StatsCollector:
 
     Args:
         measures: asks the accelerator what it has used at most.
+        expert_hits: by layer, how often tokens went to each expert.
     """
 
     def __init__(
@@ -29,7 +32,9 @@ class StatsCollector:
         ledger: MemoryLedger,
         measures: DeviceMeasures,
         dtype: str,
+        expert_hits: Callable[[], tuple[tuple[int, ...], ...]] = tuple,
     ) -> None:
+        self._expert_hits = expert_hits
         self._scheduler = scheduler
         self._plan = plan
         self._page = page
@@ -100,6 +105,7 @@ class StatsCollector:
             memory_totals=tuple(ledger.totals(place) for place in ledger.locations),
             peak_device_bytes=self._measures.peak_bytes(),
             peak_host_bytes=host.peak_rss_bytes,
+            expert_hits=self._expert_hits(),
             notes=self._plan.notes,
         )
 

@@ -12,8 +12,14 @@ from tandem.spec.units import format_size
 def weight_notes(
     sizes: WeightSizes, placement: tuple[WeightPlacement, ...], rules: Sequence[CpuRule]
 ) -> tuple[str, ...]:
-    """One line: how many layers lie in host memory, and what becomes of them; none if none do."""
+    """One line: how many layers lie elsewhere, and what becomes of them; none if none do."""
     homes = Counter(homes_by_layer(placement).values())
+    if homes["disk"]:
+        size = format_size(sizes.disk_bytes(placement))
+        return (
+            f"weights: {homes['disk']} of {sizes.layers} layers ({size}) stay on disk and are read "
+            "in every step",
+        )
     hosted = homes.total() - homes["resident"]
     if not hosted:
         return ()

@@ -12,18 +12,24 @@ from typing import Any
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.weights import (
     HOMES,
+    HOSTED,
     SLOTTED,
     STREAM_SLOTS,
     Home,
     WeightPlacement,
     as_runs,
+    disk_layers,
     homes_by_layer,
     streamed_layers,
 )
-from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
+from tandem.spec.parameters import (
+    layer_matrix_bytes,
+    layer_matrix_parameters,
+    num_parameters,
+)
+from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
 
 _MAX_FILE_BYTES = 1 << 20
@@ -31,29 +37,51 @@ _MAX_FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """Bytes of a model's weights in one element type.
+    """Bytes of a model's weights.
 
     Attributes:
         layer: of one layer's linear maps. layers: their number.
-        outside: of embeddings and head, and all norms and biases: resident in any case.
+        outside: of embeddings and head, all norms and biases, and fixed layers: resident in any
+            case.
+        fixed: layers of another size than the others: those without experts in a model with some.
     """
 
     layer: int
     layers: int
     outside: int
+    fixed: tuple[int, ...] = ()
 
     @staticmethod
-    def of(spec: ModelSpec, dtype: DType) -> "WeightSizes":
+    def of(spec: ModelSpec, precision: Precision) -> "WeightSizes":
         """From the model's facts."""
-        layer = layer_matrix_parameters(spec) * dtype.size_bytes
-        total = weight_bytes(spec, dtype)
-        return WeightSizes(layer, spec.num_layers, total - spec.num_layers * layer)
+        fixed = () if spec.experts is None else spec.experts.dense_layers
+        movable = [i for i in range(spec.num_layers) if i not in fixed]
+        in_maps = sum(layer_matrix_parameters(spec, i) for i in range(spec.num_layers))
+        outside = (num_parameters(spec) - in_maps) * precision.weights.size_bytes
+        outside += sum(layer_matrix_bytes(spec, precision, i) for i in fixed)
+        layer = layer_matrix_bytes(spec, precision, movable[0])
+        return WeightSizes(layer, spec.num_layers, outside, fixed)
+
+    @property
+    def movable(self) -> int:
+        """Number of layers that may be streamed."""
+        return self.layers - len(self.fixed)
+
+    def spread(self, count: int, home: Home) -> tuple[WeightPlacement, ...]:
+        """That many layers elsewhere, evenly, so that one comes while resident ones compute."""
+        places = range(self.movable)
+        homes = iter((i + 1) * count // self.movable > i * count // self.movable for i in places)
+        return as_runs(
+            home if layer not in self.fixed and next(homes) else "resident"
+            for layer in range(self.layers)
+        )
 
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
-        """What a placement takes where the maths is done: resident layers and slots."""
+        """What a placement takes where the maths is done: resident layers and slots of streamed."""
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
-        return self.outside + (self.layers - self._hosted(placements) + slots) * self.layer
+        elsewhere = self._hosted(placements) + len(disk_layers(placements))
+        return self.outside + (self.movable - elsewhere + slots) * self.layer
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes of the host's memory beside an accelerator."""
@@ -61,7 +89,11 @@ class WeightSizes:
 
     @staticmethod
     def _hosted(placements: tuple[WeightPlacement, ...]) -> int:
-        return sum(home != "resident" for home in homes_by_layer(placements).values())
+        return sum(home in HOSTED for home in homes_by_layer(placements).values())
+
+    def disk_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
+        """What a placement reads from disk in every sweep."""
+        return len(disk_layers(placements)) * self.layer
 
 
 def all_resident(num_layers: int) -> tuple[WeightPlacement, ...]:
@@ -76,8 +108,7 @@ def choose_placement(
     kv_bytes: int,
     home: Home = "streamed",
 ) -> tuple[WeightPlacement, ...]:
-    """As many resident layers as fit; the others get `home`: spread evenly among them if they may
-    come to the accelerator, else the last ones, so that activations cross the link once.
+    """As many resident layers as fit; the others get `home`, spread evenly among them.
 
     Args:
         device, host: capacity, and what others than weights and the KV cache take of it.
@@ -87,12 +118,12 @@ def choose_placement(
         ConfigError: not even with no resident layer would it fit, or the host cannot hold them.
     """
     left = device.left_bytes - kv_bytes - sizes.outside
-    if left >= sizes.layers * sizes.layer:
+    if left >= sizes.movable * sizes.layer:
         return all_resident(sizes.layers)
     slots = STREAM_SLOTS if home in SLOTTED else 0
-    hosted = sizes.layers - (left // sizes.layer - slots)
+    hosted = sizes.movable - (left // sizes.layer - slots)
     hosted += -hosted % (slots or 1)
-    if hosted > sizes.layers:
+    if hosted > sizes.movable:
         raise ConfigError(_too_small(sizes, device, kv_bytes, slots), param="gpu_memory")
     if hosted * sizes.layer > host.left_bytes:
         raise ConfigError(
@@ -102,22 +133,27 @@ def choose_placement(
             "--gpu-memory",
             param="cpu_memory",
         )
-    if not slots:
-        first = sizes.layers - hosted
-        return as_runs("resident" if i < first else home for i in range(sizes.layers))
-    return as_runs(_spread(hosted, sizes.layers, home))
+    return sizes.spread(hosted, home)
 
 
-def _spread(hosted: int, layers: int, home: Home) -> list[Home]:
-    """Evenly, so that a layer comes while resident ones compute."""
-    return [
-        home if (i + 1) * hosted // layers > i * hosted // layers else "resident"
-        for i in range(layers)
-    ]
+def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) -> None:
+    """Layers that are not resident take turns in the same memory, so they must be of one size.
+
+    Raises:
+        ConfigError: another one is not resident.
+    """
+    homes = homes_by_layer(placements)
+    for layer in sizes.fixed:
+        if homes[layer] != "resident":
+            raise ConfigError(
+                f"layer {layer} has no experts and is smaller than the layers that have some; "
+                "it must be resident",
+                param="placement",
+            )
 
 
 def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, slots: int) -> str:
-    slots += sizes.layers % slots if slots else 0
+    slots += sizes.movable % slots if slots else 0
     needed = sizes.outside + slots * sizes.layer + kv_bytes + sum(device.used_bytes.values())
     return (
         f"{device.location} memory too small even with every layer in host memory: embeddings, "

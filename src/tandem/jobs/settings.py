@@ -6,7 +6,14 @@ from pathlib import Path
 from tandem.spec.config import EngineConfig
 
 # Fields of the engine's configuration on which answers depend; a job cannot be resumed with others.
-ANSWER_OPTIONS = ("dtype", "kv_cache_dtype", "load_format", "max_model_len", "seed")
+ANSWER_OPTIONS = (
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "load_format",
+    "max_model_len",
+    "seed",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,17 @@ class Task:
 class Norm:
     def __init__(self, weight: Tensor, bias: Tensor | None, epsilon: float) -> None: ...
 
+class Experts:
+    def __init__(
+        self,
+        router: LinearWeight,
+        ups: list[LinearWeight],
+        downs: list[LinearWeight],
+        per_token: int,
+        renormalized: bool,
+        hits: Tensor,
+    ) -> None: ...
+
 class Layer:
     def __init__(
         self,
@@ -177,11 +188,13 @@ class Layer:
         output: LinearWeight,
         post_attention_norm: Norm | None,
         mlp_norm: Norm,
-        up: LinearWeight,
-        down: LinearWeight,
+        up: LinearWeight | None,
+        down: LinearWeight | None,
         post_mlp_norm: Norm | None,
         activation: Activation,
         gated: bool,
+        int8_activations: bool = False,
+        experts: Experts | None = None,
     ) -> None: ...
     def pre(
         self,
@@ -194,10 +207,33 @@ class Layer:
     ) -> None: ...
     def post(self, pool: Pool, isa: str, attention: Tensor, residual: Tensor) -> None: ...
 
+class WeightReader:
+    def __init__(
+        self,
+        files: list[tuple[int, str]],
+        layers: list[tuple[int, list[tuple[int, int, int, int]]]],
+        slots: Tensor,
+        num_threads: int,
+        piece_bytes: int,
+        alignment: int,
+    ) -> None: ...
+    def stop(self) -> None: ...
+    @property
+    def bytes_read(self) -> int: ...
+
 class LayerStack:
-    def __init__(self, layers: list[Layer], plans: list[int], rotations: list[int]) -> None: ...
+    def __init__(
+        self,
+        layers: list[Layer],
+        plans: list[int],
+        rotations: list[int],
+        reader: WeightReader | None = None,
+        read: list[int] = ...,
+    ) -> None: ...
     @property
     def scratch_token_bytes(self) -> int: ...
+    @property
+    def scratch_bytes(self) -> int: ...
     def run(
         self,
         pool: Pool,

@@ -7,12 +7,12 @@ emulated accelerator runs they are charged for the time of each operation.
 from dataclasses import dataclass
 
 from tandem.spec.dtype import DType
-from tandem.spec.model import ModelSpec
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.operations import (
     Operation,
     Stage,
     default_stages,
-    layer_operations,
     live_buffers,
 )
 from tandem.spec.sampling import MAX_LOGPROBS
@@ -26,6 +26,8 @@ SAMPLING_CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 128 << 20}
 _SAMPLED_ROW_BYTES = 16 + MAX_LOGPROBS * 12  # id, validity, log-probabilities; not yet on the host
 _SAMPLED_STEPS = 2
 _SAMPLING_ARRAYS = 6  # as large as a chunk's weights, at once: weights, their floats, top-p's sort
+_ROUTED_BYTES = 48  # of a token and one of its experts: ids and weights, also in the experts' order
+_FEW_EXPERT_ROWS = 64  # that the compiled kernels work on at a time if there are fewer tokens
 _MERGE_ARRAYS = 5  # in float32, as large as the attention's result: the sum, both sides, products
 
 
@@ -53,10 +55,13 @@ class StepMemory:
     def __init__(self, spec: ModelSpec, dtype: DType) -> None:
         self._spec = spec
         self._dtype = dtype
-        operations = layer_operations(spec)
-        stages = default_stages(operations)
-        self.pre_token_bytes = self._stage_token_bytes(operations, stages.pre)
-        self.post_token_bytes = self._stage_token_bytes(operations, stages.post)
+        kinds = [layer_operations(spec, layer) for layer in spec.distinct_layers]
+        pre, _, _ = default_stages(kinds[0])
+        self.pre_token_bytes = self._stage_token_bytes(kinds[0], pre)
+        self.post_token_bytes = max(
+            self._stage_token_bytes(operations, default_stages(operations).post)
+            for operations in kinds
+        )
 
     def _stage_token_bytes(self, operations: tuple[Operation, ...], stage: Stage) -> int:
         """Most bytes per token that a stage's operations hold at once, beside what was given.
@@ -66,6 +71,8 @@ class StepMemory:
         made: set[str] = set()
         live = peak = 0
         for cut, operation in enumerate(stage.of(operations), stage.start + 1):
+            if operation.experts is not None:  # and all after it, as one
+                return max(peak, self._expert_token_bytes(operation.experts))
             new = [buffer for buffer in operation.writes if buffer.name != "residual"]
             size = (live + sum(b.width for b in new)) * self._dtype.size_bytes
             peak = max(peak, size + self._scratch(operation))
@@ -73,8 +80,23 @@ class StepMemory:
             live = sum(b.width for b in live_buffers(operations, cut) if b.name in made)
         return peak
 
+    def _expert_token_bytes(self, experts: ExpertSpec) -> int:
+        """Most bytes per token while experts work, one at a time, each on the rows of its tokens.
+
+        At worst those are all tokens: their inputs, gates, ups, activations and results, beside
+        what every token holds: its input, the sum of the results in float32, its experts, their
+        weights, and its places in the order of experts.
+        """
+        rows = 2 * self._spec.hidden_size + 3 * experts.intermediate_size
+        held = self._spec.hidden_size * (self._dtype.size_bytes + _FP32_BYTES)
+        return rows * self._dtype.size_bytes + held + experts.per_token * _ROUTED_BYTES
+
     def _scratch(self, operation: Operation) -> int:
         """Bytes per token inside one operation, beside its inputs and outputs."""
+        if operation.kind == "router":  # scores; in float32, and their softmax
+            scores = operation.weights[0].shape[0]
+            routed = self._spec.experts.per_token * _ROUTED_BYTES if self._spec.experts else 0
+            return scores * (self._dtype.size_bytes + 2 * _FP32_BYTES) + routed
         width = sum(buffer.width for buffer in operation.writes)
         narrow = self._dtype is not DType.FLOAT32
         if operation.kind == "rope":
@@ -89,6 +111,15 @@ class StepMemory:
             adds = any(buffer.name == "residual" for buffer in operation.writes)
             return (_FP32_BYTES * arrays + adds * self._dtype.size_bytes) * width
         return 0
+
+    @property
+    def expert_bytes(self) -> int:
+        """While experts work on few tokens, whatever their number: their rows, in float32."""
+        experts = self._spec.experts
+        if experts is None:
+            return 0
+        row = 2 * self._spec.hidden_size + experts.intermediate_size
+        return _FEW_EXPERT_ROWS * row * _FP32_BYTES
 
     @property
     def token_bytes(self) -> int:
@@ -153,30 +184,33 @@ class StepMemory:
         weights = _SAMPLING_ARRAYS * at_once * row_bytes if draws else 0
         return copies * self.logits_bytes(rows) + weights
 
+    def largest_bytes(self, step: LargestStep) -> int:
+        """Most bytes of activations at once, attention's scratch excluded (`KERNEL_SCRATCH_BYTES`).
+
+        Whatever operation runs, the logits of the last step still lie there, and so do the last
+        layer's partial results of each tier.
+        """
+        tokens = step.tokens + step.cohort_tokens
+        held = tokens * (self.token_bytes + step.tiers * self.partial_token_bytes)
+        held += self.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
+        held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
+        # several lanes are brought together in a copy for each stage
+        joined = self.token_bytes if step.cohort_tokens else 0
+        attending = self.attend_token_bytes
+        if step.tiers > 1:
+            attending = max(attending, self.merge_token_bytes)
+        per_token = max(
+            joined + self.pre_token_bytes,
+            self.qkv_token_bytes + attending,
+            self.attention_token_bytes * (2 if joined else 1) + joined + self.post_token_bytes,
+        )
+        ends = max(
+            self.head_bytes(step.rows),
+            self.sample_bytes(step.rows, 2, step.device_type, draws=True),
+        )
+        return held + max(tokens * per_token + self.expert_bytes, ends)
+
 
 def workspace_bytes(spec: ModelSpec, dtype: DType, step: LargestStep) -> int:
-    """Most bytes of activations at once, attention's scratch excluded (`KERNEL_SCRATCH_BYTES`).
-
-    Whatever operation runs, the logits of the last step still lie there, and so do the last layer's
-    partial results of each tier.
-    """
-    memory = StepMemory(spec, dtype)
-    tokens = step.tokens + step.cohort_tokens
-    held = tokens * (memory.token_bytes + step.tiers * memory.partial_token_bytes)
-    held += memory.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
-    held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
-    # several lanes are brought together in a copy for each stage
-    joined = memory.token_bytes if step.cohort_tokens else 0
-    attending = memory.attend_token_bytes
-    if step.tiers > 1:
-        attending = max(attending, memory.merge_token_bytes)
-    per_token = max(
-        joined + memory.pre_token_bytes,
-        memory.qkv_token_bytes + attending,
-        memory.attention_token_bytes * (2 if joined else 1) + joined + memory.post_token_bytes,
-    )
-    ends = max(
-        memory.head_bytes(step.rows),
-        memory.sample_bytes(step.rows, 2, step.device_type, draws=True),
-    )
-    return held + max(tokens * per_token, ends)
+    """`StepMemory.largest_bytes` of a model."""
+    return StepMemory(spec, dtype).largest_bytes(step)

@@ -20,7 +20,8 @@ class Architecture:
         layer_prefix: checkpoint prefix of a layer with `{layer}`, e.g. `model.layers.{layer}.`.
         layer_modules: canonical module name within a layer -> checkpoint's, e.g. `q` ->
             `self_attn.q_proj`.
-            A fused module (`qkv`) here means that checkpoints hold it whole.
+            A fused module (`qkv`) here means that checkpoints hold it whole. Those of an expert
+            are here as `experts.gate` and so on, to names with `{expert}`.
         outer_modules: the same outside the layers (`embedding` -> `model.embed_tokens`).
         section: key of config.json under which the text model's facts are; empty: not nested.
         ignored: what names of tensors begin with that belong to something else than the text model.
@@ -45,7 +46,12 @@ class Architecture:
     def layer_tensor(self, layer: int, name: str) -> str:
         """Checkpoint name of a layer's canonical weight such as `q.weight`."""
         module, _, part = name.rpartition(".")
-        return f"{self.layer_prefix.format(layer=layer)}{self.layer_modules[module]}.{part}"
+        if module.startswith("experts."):
+            _, expert, projection = module.split(".")
+            stored = self.layer_modules[f"experts.{projection}"].format(expert=expert)
+        else:
+            stored = self.layer_modules[module]
+        return f"{self.layer_prefix.format(layer=layer)}{stored}.{part}"
 
     def outer_tensor(self, name: str) -> str:
         """Checkpoint name of a canonical weight outside the layers such as `embedding.weight`."""
@@ -57,8 +63,10 @@ class Architecture:
 REGISTRY: Mapping[str, str] = {
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
     "Phi3ForCausalLM": "phi3",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",

@@ -15,7 +15,11 @@ from tandem.spec.errors import ModelError
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
-_FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
+_ELEMENT_BYTES = {
+    **{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1},
+    **{"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1},
+}
 _SHOWN = 3
 
 
@@ -25,7 +29,7 @@ class StoredTensor:
 
     Attributes:
         name: its name in the file.
-        dtype: safetensors' name of its element type, one of F64, F32, F16, BF16.
+        dtype: safetensors' name of its element type.
     """
 
     name: str
@@ -36,7 +40,7 @@ class StoredTensor:
     @property
     def size_bytes(self) -> int:
         """Bytes in the file."""
-        count = _FLOAT_BYTES[self.dtype]
+        count = _ELEMENT_BYTES[self.dtype]
         for size in self.shape:
             count *= size
         return count
@@ -158,9 +162,9 @@ def _read_shard(file: Path) -> dict[str, StoredTensor]:
             for name, header in headers.items()
         }
     for tensor in found.values():
-        if tensor.dtype not in _FLOAT_BYTES:
+        if tensor.dtype not in _ELEMENT_BYTES:
             raise ModelError(
-                f"tensor '{tensor.name}' in {file} has type {tensor.dtype}; only unquantized "
-                f"checkpoints ({', '.join(_FLOAT_BYTES)}) are supported"
+                f"tensor '{tensor.name}' in {file} has type {tensor.dtype}, which is not "
+                "supported; use another checkpoint"
             )
     return found

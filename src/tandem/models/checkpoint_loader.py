@@ -2,19 +2,27 @@
 
 Names, shapes and types are checked over all files before the first byte is copied. Each tensor is
 then read from its mapped file straight into its place, converted on the way, so memory beyond the
-weights themselves stays within one file's mapping.
+weights themselves stays within one file's mapping; or two files', where the parts of a quantized
+weight lie in both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tandem.models.architecture import Architecture
-from tandem.models.checkpoint import Checkpoint, StoredTensor, listed, open_shard
-from tandem.models.weights import Weights
+from tandem.models.checkpoint import Checkpoint, listed, open_shard
+from tandem.models.checkpoint_sources import Source, find_sources
+from tandem.models.quantized_checkpoint import named_with_prefix
+from tandem.models.weight_filling import RangeError, fill
+from tandem.models.weights import Parameter, Weights
+from tandem.quant.formats.registry import IGNORED_PARTS
+from tandem.quant.formats.stored_weight import StoredQuantization
 from tandem.spec.errors import ModelError
 
 # Called with bytes done, bytes in total, and the name of the tensor just finished.
@@ -23,8 +31,8 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    source: StoredTensor
-    target: Tensor
+    source: Source
+    target: Parameter
 
 
 def load_checkpoint(
@@ -32,15 +40,18 @@ def load_checkpoint(
     architecture: Architecture,
     checkpoint: Checkpoint,
     progress: Progress | None = None,
+    quantization: StoredQuantization | None = None,
 ) -> None:
-    """Copy every tensor of `checkpoint` into `weights`.
+    """Copy every tensor of `checkpoint` into `weights`, but those that have no memory there.
+
+    Args:
+        quantization: what config.json says about it.
 
     Raises:
         ModelError: tensors missing, unexpected, misshapen, not representable, or a damaged file.
     """
-    stored = _with_prefix(checkpoint, architecture.prefix)
-    stored = {n: t for n, t in stored.items() if not n.startswith(architecture.ignored)}
-    targets = checkpoint_tensors(weights, architecture)
+    targets = checkpoint_parameters(weights, architecture)
+    stored = stored_sources(checkpoint, architecture, quantization, targets)
     head = architecture.outer_tensor("head.weight")
     embedding = architecture.outer_tensor("embedding.weight")
     tied_head = stored.pop(head, None) if weights.tied else None
@@ -48,35 +59,63 @@ def load_checkpoint(
         stored[embedding], tied_head = tied_head, None
     _check_names(checkpoint, stored, targets)
     copies = [_Copy(source, targets[name]) for name, source in stored.items() if name in targets]
-    _check_shapes(copies)
-    _copy_all(copies, progress)
+    for copy in copies:
+        copy.source.check(copy.target.shape)
+    _copy_all([copy for copy in copies if not copy.target.tensor.is_meta], progress)
     if tied_head is not None:
         _check_tied(tied_head, weights.outer["embedding"].weight)
 
 
-def checkpoint_tensors(weights: Weights, architecture: Architecture) -> dict[str, Tensor]:
-    """The memory of every stored weight by its name in checkpoints of `architecture`."""
+def load_layer(
+    parameters: Iterable[Parameter],
+    layer: int,
+    architecture: Architecture,
+    stored: Mapping[str, Source],
+) -> None:
+    """Copy some weights of a layer out of a checkpoint that has been checked.
+
+    Raises:
+        ModelError: not representable, or a damaged file.
+    """
+    _copy_all(
+        [_Copy(stored[architecture.layer_tensor(layer, p.name)], p) for p in parameters], None
+    )
+
+
+def stored_sources(
+    checkpoint: Checkpoint,
+    architecture: Architecture,
+    quantization: StoredQuantization | None,
+    wanted: Collection[str] | None = None,
+) -> dict[str, Source]:
+    """The text model's weights by full name; see `find_sources`. `wanted` None: whatever is there.
+
+    Raises:
+        ModelError: one is quantized in a way that is not supported.
+    """
+    tensors = named_with_prefix(checkpoint, architecture.prefix)
+    tensors = {n: t for n, t in tensors.items() if not n.startswith(architecture.ignored)}
+    return find_sources(tensors, quantization, tensors if wanted is None else wanted)
+
+
+def checkpoint_parameters(weights: Weights, architecture: Architecture) -> dict[str, Parameter]:
+    """Every stored weight by its name in checkpoints of `architecture`."""
     return {
         architecture.outer_tensor(p.name)
         if p.layer is None
-        else architecture.layer_tensor(p.layer, p.name): p.tensor
+        else architecture.layer_tensor(p.layer, p.name): p
         for p in weights.parameters(architecture.fused_modules)
     }
 
 
-def _with_prefix(checkpoint: Checkpoint, prefix: str) -> dict[str, StoredTensor]:
-    """Tensors by full name; checkpoints of a bare decoder lack the prefix."""
-    tensors = checkpoint.tensors
-    if any(name.startswith(prefix) for name in tensors):
-        return dict(tensors)
-    return {
-        name if name.startswith("lm_head.") else prefix + name: tensor
-        for name, tensor in tensors.items()
-    }
+def checkpoint_tensors(weights: Weights, architecture: Architecture) -> dict[str, Tensor]:
+    """The memory of every stored weight, where none is quantized, by that name."""
+    parameters = checkpoint_parameters(weights, architecture)
+    return {name: parameter.tensor for name, parameter in parameters.items()}
 
 
 def _check_names(
-    checkpoint: Checkpoint, stored: Mapping[str, StoredTensor], targets: Mapping[str, Tensor]
+    checkpoint: Checkpoint, stored: Mapping[str, Source], targets: Mapping[str, Parameter]
 ) -> None:
     missing = [name for name in targets if name not in stored]
     if missing:
@@ -84,7 +123,7 @@ def _check_names(
             f"{checkpoint.directory} lacks {listed(missing)}; "
             "config.json and weights do not belong together, or the download is incomplete"
         )
-    extra = [t.name for n, t in stored.items() if n not in targets and not _harmless(n)]
+    extra = [s.first.name for n, s in stored.items() if n not in targets and not _harmless(n)]
     if extra:
         raise ModelError(
             f"{checkpoint.directory} holds unexpected {listed(extra)}; "
@@ -93,51 +132,60 @@ def _check_names(
 
 
 def _harmless(name: str) -> bool:
-    # Old checkpoints store the rotary frequencies, which config.json determines.
-    return name.endswith("rotary_emb.inv_freq")
-
-
-def _check_shapes(copies: list[_Copy]) -> None:
-    for copy in copies:
-        if copy.source.shape != tuple(copy.target.shape):
-            raise ModelError(
-                f"tensor '{copy.source.name}' in {copy.source.file} has shape "
-                f"{list(copy.source.shape)}, but config.json asks for {list(copy.target.shape)}; "
-                "they do not belong together"
-            )
+    # Old checkpoints store the rotary frequencies, which config.json determines; quantized ones the
+    # scales of activations, of keys and of values, which stay exact here.
+    return name.endswith(("rotary_emb.inv_freq", *(f".{part}" for part in IGNORED_PARTS)))
 
 
 def _copy_all(copies: list[_Copy], progress: Progress | None) -> None:
     total_bytes = sum(copy.source.size_bytes for copy in copies)
     done_bytes = 0
-    ordered = sorted(copies, key=lambda copy: copy.source.file)
-    for file, of_file in groupby(ordered, key=lambda copy: copy.source.file):
+    ordered = sorted(copies, key=lambda copy: copy.source.first.file)
+    for file, of_file in groupby(ordered, key=lambda copy: copy.source.first.file):
         with open_shard(file) as shard:
             for copy in of_file:
-                _copy(copy, shard.get_tensor(copy.source.name))
+                _copy(copy, _read(copy.source, file, shard))
                 done_bytes += copy.source.size_bytes
                 if progress is not None:
-                    progress(done_bytes, total_bytes, copy.source.name)
+                    progress(done_bytes, total_bytes, copy.source.first.name)
 
 
-def _copy(copy: _Copy, tensor: Tensor) -> None:
-    copy.target.copy_(tensor)
-    narrows = copy.target.dtype == torch.float16 and tensor.dtype != torch.float16
-    if narrows and not bool(torch.isfinite(copy.target).all()):
-        raise ModelError(
-            f"tensor '{copy.source.name}' holds values beyond float16's range; "
-            "use --dtype bfloat16",
-            param="dtype",
-        )
+def _read(source: Source, file: Path, shard: Any) -> dict[str, Tensor]:
+    """All tensors of a weight, most of them in the shard that is open."""
+    parts: dict[str, Tensor] = {}
+    for part, tensor in source.tensors.items():
+        if tensor.file == file:
+            parts[part] = shard.get_tensor(tensor.name)
+        else:
+            with open_shard(tensor.file) as other:
+                parts[part] = other.get_tensor(tensor.name)
+    return parts
 
 
-def _check_tied(head: StoredTensor, embedding: Tensor) -> None:
+def _copy(copy: _Copy, parts: Mapping[str, Tensor]) -> None:
+    stored, target = copy.source, copy.target
+    name = f"{stored.first.name}' in {stored.first.file}"
+    try:
+        if stored.map is None:
+            (value,) = parts.values()
+        else:
+            outputs, inputs = target.shape
+            value = stored.map.weight.read(outputs, inputs, parts)
+        fill(target, value)
+    except RangeError as error:
+        raise ModelError(f"tensor '{name} {error}; use --dtype bfloat16", param="dtype") from error
+    except ValueError as error:
+        raise ModelError(f"tensor '{name} cannot be used: {error}") from error
+
+
+def _check_tied(head: Source, embedding: Tensor) -> None:
     """A tied checkpoint may hold its head a second time, but not another one."""
-    _check_shapes([_Copy(head, embedding)])
-    with open_shard(head.file) as shard:
-        same = torch.equal(shard.get_tensor(head.name).to(embedding), embedding)
+    head.check(tuple(embedding.shape))
+    tensor = head.first
+    with open_shard(tensor.file) as shard:
+        same = torch.equal(shard.get_tensor(tensor.name).to(embedding), embedding)
     if not same:
         raise ModelError(
-            f"'{head.name}' in {head.file} differs from the embeddings it is said to be tied to; "
-            "set 'tie_word_embeddings' to false in config.json"
+            f"'{tensor.name}' in {tensor.file} differs from the embeddings it is said to be tied "
+            "to; set 'tie_word_embeddings' to false in config.json"
         )

@@ -10,9 +10,11 @@ from tandem.spec.model import ModelSpec
 
 # Features that would change the result, refused unless the architecture has them.
 _REFUSED = {
-    "quantization_config": "quantized checkpoints are not supported; use the unquantized model",
-    "num_local_experts": "mixture-of-experts models are not supported; use a dense model",
-    "num_experts": "mixture-of-experts models are not supported; use a dense model",
+    "num_local_experts": "this architecture has no experts; use another model",
+    "num_experts": "this architecture has no experts; use another model",
+    "shared_expert_intermediate_size": "experts that all tokens share are not supported; use "
+    "another model",
+    "n_shared_experts": "experts that all tokens share are not supported; use another model",
     "attn_logit_softcapping": "this architecture has no such cap; remove it from config.json",
     "final_logit_softcapping": "this architecture has no such cap; remove it from config.json",
     "use_bidirectional_attention": "only causal attention is supported; use another model",
@@ -29,7 +31,20 @@ def read_model_spec(directory: Path) -> ModelSpec:
         ModelError: no such directory, no or a damaged `config.json`, an unsupported architecture
             or feature.
     """
-    config = read_config(directory)
+    spec = spec_of_config(read_config(directory))
+    generation = directory / "generation_config.json"
+    if not generation.is_file():
+        return spec
+    eos = spec.eos_token_ids + read_json_object(generation).token_ids("eos_token_id")
+    return replace(spec, eos_token_ids=tuple(dict.fromkeys(eos)))
+
+
+def spec_of_config(config: ConfigReader) -> ModelSpec:
+    """Facts from a parsed `config.json` alone.
+
+    Raises:
+        ModelError: an unsupported architecture or feature, or a damaged file.
+    """
     architecture = find_architecture(config)
     eos = config.token_ids("eos_token_id")
     if architecture.section:
@@ -39,9 +54,6 @@ def read_model_spec(directory: Path) -> ModelSpec:
         if config.get(key) and key not in architecture.features:
             raise config.error(f"'{key}' is set: {reason}")
     spec = architecture.read_spec(config)
-    generation = directory / "generation_config.json"
-    if generation.is_file():
-        eos += read_json_object(generation).token_ids("eos_token_id")
     bos = config.token_ids("bos_token_id")
     return replace(
         spec, eos_token_ids=tuple(dict.fromkeys(eos)), bos_token_id=bos[0] if bos else None

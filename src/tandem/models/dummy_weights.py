@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tandem.models.checkpoint_loader import Progress
 from tandem.models.weights import Parameter, Weights
+from tandem.quant.quantize import quantize_into
 from tandem.spec.model import ModelSpec
 
 _TILE_ELEMENTS = 262_139
@@ -24,33 +25,41 @@ def fill_dummy_weights(
     """Fill `weights` so that activations keep a sane scale through all layers.
 
     Norms are the identity, biases small; a linear map has deviation 1 / sqrt(inputs), and those
-    that add to the residual are damped by the number of such additions.
+    that add to the residual are damped by the number of such additions. Matrices without memory
+    are left out.
     """
-    parameters = list(weights.parameters())
-    total_bytes, done_bytes = weights.size_bytes, 0
+    parameters = [p for p in weights.parameters() if not p.tensor.is_meta]
+    total_bytes, done_bytes = sum(p.size_bytes for p in parameters), 0
     for parameter in parameters:
-        _fill(parameter, spec, seed)
-        done_bytes += parameter.tensor.numel() * parameter.tensor.element_size()
+        fill_dummy(parameter, spec, seed)
+        done_bytes += parameter.size_bytes
         if progress is not None:
             progress(done_bytes, total_bytes, _full_name(parameter))
 
 
-def _fill(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
+def fill_dummy(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
+    """One weight of those that `fill_dummy_weights` makes."""
     module, _, part = parameter.name.rpartition(".")
     if module.endswith("norm"):
         parameter.tensor.fill_(1.0 - spec.norm_offset if part == "weight" else 0.0)
         return
-    tile = _tile(_full_name(parameter), seed, parameter.tensor.numel())
-    tile *= _deviation(module, part, parameter.tensor, spec)
-    _repeat_into(parameter.tensor.view(-1), tile.to(parameter.tensor))
+    count = math.prod(parameter.shape)
+    tile = _tile(_full_name(parameter), seed, count)
+    tile *= _deviation(module, part, parameter.shape, spec)
+    if parameter.quantized is None:
+        _repeat_into(parameter.tensor.view(-1), tile.to(parameter.tensor))
+    else:
+        whole = torch.empty(parameter.shape)
+        _repeat_into(whole.view(-1), tile)
+        quantize_into(parameter.quantized, whole)
 
 
-def _deviation(module: str, part: str, tensor: Tensor, spec: ModelSpec) -> float:
+def _deviation(module: str, part: str, shape: tuple[int, ...], spec: ModelSpec) -> float:
     if part == "bias":
         return 0.02
-    if module in ("output", "down", "fc1"):
-        return 1.0 / math.sqrt(tensor.shape[-1] * 2 * spec.num_layers)
-    return 1.0 / math.sqrt(tensor.shape[-1])
+    if module.rpartition(".")[2] in ("output", "down", "fc1"):
+        return 1.0 / math.sqrt(shape[-1] * 2 * spec.num_layers)
+    return 1.0 / math.sqrt(shape[-1])
 
 
 def _tile(name: str, seed: int, elements: int) -> Tensor:

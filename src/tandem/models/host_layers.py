@@ -1,12 +1,13 @@
 """Layers that the CPU computes beside an accelerator, over their weights in host memory."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from tandem.models.layer_state import LayerState
 from tandem.models.torch_layers import TorchLayers
-from tandem.models.weight_layout import Affine, Modules
+from tandem.models.weight_layout import Modules
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
 
@@ -44,6 +45,8 @@ def host_layers(
     layers: tuple[int, ...],
     dtype: torch.dtype,
     pool: "NativePool | None",
+    *,
+    int8_activations: bool = False,
 ) -> HostLayers | None:
     """What computes `layers`, whose weights are in host memory and filled; None if there are none.
 
@@ -58,12 +61,12 @@ def host_layers(
         return TorchLayers(spec, stored, _CPU, dtype)
     from tandem.models.native_stages import NativeLayers
 
-    return NativeLayers(spec, stored, pool)
+    return NativeLayers(spec, stored, pool, int8_activations=int8_activations)
 
 
 def _on_cpu(modules: Modules) -> Modules:
     """The same memory where it is the host's; norms and biases may be elsewhere."""
     return {
-        name: Affine(a.weight.cpu(), None if a.bias is None else a.bias.cpu())
+        name: replace(a, weight=a.weight.cpu(), bias=None if a.bias is None else a.bias.cpu())
         for name, a in modules.items()
     }

@@ -1,6 +1,6 @@
 """What a layer holds for a set of tokens between two operations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tandem.models.rotary import Rotation
+from tandem.models.weight_layout import Modules
 
 
 @dataclass(slots=True)
@@ -15,7 +16,8 @@ class LayerState:
     """Activations of T tokens inside a layer; those that no later operation needs are None.
 
     `q`, `k`, `v` may be views of one buffer: their last dimension is contiguous, tokens may be
-    strided. `residual` is updated in place. All but `positions` are in the model's dtype.
+    strided. `residual` is updated in place. All but `positions` and a mixture's choice of experts
+    are in the model's dtype.
 
     Attributes:
         positions: [T] int; absolute positions.
@@ -24,7 +26,8 @@ class LayerState:
         q: [T, heads, head_dim]; k, v: [T, kv_heads, head_dim].
         attention: [T, heads, head_dim]; set by whoever executes the attention stage, here or
             through `finish_attention`.
-        gate, up, mlp: [T, intermediate].
+        experts: [T, k] int64; those that each token goes to. expert_weights: [T, k] float32.
+        gate, up, mlp: [T, intermediate]; in a mixture of experts [T, k, intermediate].
         rotations: cos and signed sin of the positions by each of the model's rotary embeddings,
             derived from them and kept between layers.
     """
@@ -36,6 +39,8 @@ class LayerState:
     k: Tensor | None = None
     v: Tensor | None = None
     attention: Tensor | None = None
+    experts: Tensor | None = None
+    expert_weights: Tensor | None = None
     gate: Tensor | None = None
     up: Tensor | None = None
     mlp: Tensor | None = None
@@ -52,15 +57,9 @@ class LayerState:
 
         A view with strided tokens keeps its whole buffer, which other views here may share.
         """
-        live = (
-            self.residual, self.x, self.q, self.k, self.v, self.attention,
-            self.gate, self.up, self.mlp, *chain(*self.rotations),
-        )  # fmt: skip
         size = self.positions.nbytes
         shared: set[int] = set()
-        for tensor in live:
-            if tensor is None:
-                continue
+        for tensor in chain(self.buffers().values(), *self.rotations):
             stride = tensor.stride(0)
             if tensor.nbytes == stride * tensor.shape[0] * tensor.element_size():
                 size += tensor.nbytes
@@ -140,6 +139,8 @@ class LayerState:
         return part
 
 
+# Executes one or several adjacent operations.
+Step = Callable[[Modules, LayerState], None]
 _BUFFERS = tuple(
     field.name for field in fields(LayerState) if field.name not in ("positions", "rotations")
 )

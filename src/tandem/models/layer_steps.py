@@ -5,19 +5,19 @@ operations read, writes what they write, and drops what nothing after them needs
 complete at every cut.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from tandem.models.layer_state import LayerState, taken
+from tandem.models.expert_steps import ExpertSteps
+from tandem.models.layer_state import LayerState, Step, taken
 from tandem.models.linear import add_linear, linear
 from tandem.models.rotary import Rotary, Rotation, rotate, rotations_of
 from tandem.models.weight_layout import Affine, Modules
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, Stage
-
-Step = Callable[[Modules, LayerState], None]
 
 
 class LayerSteps:
@@ -48,6 +48,7 @@ class LayerSteps:
             "FC.up": self._up,
             "FC.act": self._gated_activation if spec.gated else self._activation_only,
             "FC.down": self._down,
+            "Experts.act": self._gated_activation,
             "FC.0": self._fc0,
             "FC.1": self._fc1,
             "LN.FC": self._post_mlp_norm,
@@ -57,6 +58,10 @@ class LayerSteps:
             ("Q", "K", "V"): self._qkv,
             ("FC.gate", "FC.up"): self._gate_up,
         }
+        if spec.experts is not None:
+            routed = ExpertSteps(spec.experts, partial(activate, spec.activation))
+            self._singles = {**self._singles, **routed.singles}
+            self._fused = {**self._fused, **routed.fused}
 
     def of(self, operations: tuple[Operation, ...], stage: Stage) -> tuple[Step, ...]:
         """Steps that execute `stage` of a layer with these `operations`.
@@ -167,13 +172,13 @@ class LayerSteps:
 
     def _gated_activation(self, weights: Modules, state: LayerState) -> None:
         del weights
-        activated = _activate(self._spec.activation, taken(state.gate, "gate"))
+        activated = activate(self._spec.activation, taken(state.gate, "gate"))
         state.mlp = activated.mul_(taken(state.up, "up"))
         state.gate = state.up = None
 
     def _activation_only(self, weights: Modules, state: LayerState) -> None:
         del weights
-        state.mlp = _activate(self._spec.activation, taken(state.mlp, "mlp"))
+        state.mlp = activate(self._spec.activation, taken(state.mlp, "mlp"))
 
     def _fc0(self, weights: Modules, state: LayerState) -> None:
         state.mlp = linear(weights["fc0"], taken(state.x, "x"))
@@ -206,7 +211,8 @@ def rms_norm(spec: ModelSpec, weight: Tensor, x: Tensor) -> Tensor:
     return F.rms_norm(x.float(), size, shifted, spec.norm_eps).to(x.dtype)
 
 
-def _activate(name: str, x: Tensor) -> Tensor:
+def activate(name: str, x: Tensor) -> Tensor:
+    """The activation of that name, of every element: new memory."""
     if name == "silu":
         return F.silu(x)
     if name == "relu":

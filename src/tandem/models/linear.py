@@ -20,6 +20,8 @@ from torch import Tensor
 
 from tandem.devices.cpu import has_amx, is_intel
 from tandem.models.weight_layout import Affine
+from tandem.quant.quantize import rows_at_once
+from tandem.quant.quantized_weight import QuantizedWeight
 
 _MIN_ELEMENTS, _LARGE_ELEMENTS = 1024 * 1024, 2 * 1024 * 1024
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(
@@ -57,6 +59,8 @@ def choose_path(weight: Tensor, rows: int) -> Path:
 
 def linear(affine: Affine, x: Tensor) -> Tensor:
     """`x @ weight.T + bias` for `x` [T, in]: [T, out], new memory, contiguous."""
+    if affine.quantized is not None:
+        return _dequantizing(affine, affine.quantized, x)
     affine = affine.to(x.dtype)
     path = choose_path(affine.weight, x.shape[0])
     if path is Path.WEIGHT_FIRST:
@@ -68,6 +72,9 @@ def linear(affine: Affine, x: Tensor) -> Tensor:
 
 def add_linear(affine: Affine, x: Tensor, target: Tensor) -> None:
     """Add `x @ weight.T + bias` to `target` [T, out] in place."""
+    if affine.quantized is not None:
+        target.add_(linear(affine, x))
+        return
     affine = affine.to(x.dtype)
     path = choose_path(affine.weight, x.shape[0])
     if path is Path.WEIGHT_FIRST:
@@ -79,6 +86,16 @@ def add_linear(affine: Affine, x: Tensor, target: Tensor) -> None:
         target.addmm_(x, affine.weight.t())
         if affine.bias is not None:
             target.add_(affine.bias)
+
+
+def _dequantizing(affine: Affine, weight: QuantizedWeight, x: Tensor) -> Tensor:
+    """Some outputs at a time, so that little is ever dequantized at once."""
+    y = torch.empty(x.shape[0], weight.outputs, dtype=x.dtype, device=x.device)
+    count = rows_at_once(weight)
+    for first in range(0, weight.outputs, count):
+        outputs = min(count, weight.outputs - first)
+        y[:, first : first + outputs] = linear(affine.rows(first, outputs).to(x.dtype), x)
+    return y
 
 
 def _weight_first(affine: Affine, x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """From a model directory to a `Model` ready to run."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,9 +10,12 @@ from tandem.models.architecture import load_architecture
 from tandem.models.checkpoint import read_checkpoint
 from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
+from tandem.models.disk_weights import DiskPlacement
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
+from tandem.models.place_on_disk import open_dummy, open_stored
+from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.models.weight_stream import Pin
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.plan.sweep_layers import SweepChoice
@@ -36,13 +40,14 @@ def load_model(
     pool: "NativePool | None" = None,
     layers: SweepChoice | None = None,
     pin: Pin | None = None,
+    disk: DiskPlacement | None = None,
 ) -> Model:
     """Load the model in `directory`.
 
     Args:
         directory: holds `config.json` and, unless `load_format` is dummy, safetensors files.
         precision: of weights and activations, one type for both or each its own; None for the
-            checkpoint's.
+            checkpoint's, and its quantization.
         device: where the maths is done, and the weights lie but for streamed layers.
         load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
         seed: of dummy weights.
@@ -50,6 +55,7 @@ def load_model(
         pool: of the compiled kernels, which then do the CPU's maths, with float32 activations.
         layers: those that stay in host memory, and come to the device or are computed there.
         pin: makes host memory known to the device.
+        disk: layers that are read from files when they are used; needs `pool`.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -57,28 +63,49 @@ def load_model(
     spec = read_model_spec(directory)
     # The files are looked at before any large allocation, so that mistakes show at once.
     checkpoint = read_checkpoint(directory) if load_format == "auto" else None
+    quantization = None if checkpoint is None else read_stored_quantization(directory)
     if not isinstance(precision, Precision):
-        precision = Precision.uniform(precision or spec.dtype)
+        quantized = {} if checkpoint is None else stored_formats(directory, spec)
+        precision = replace(Precision.uniform(precision or spec.dtype), quantized=quantized)
     layers = layers or SweepChoice()
     place = torch.device(device)
-    weights = allocate_weights(spec, torch_dtype(precision.weights), place, layers.usual, pin)
+    weights = allocate_weights(
+        spec,
+        torch_dtype(precision.weights),
+        place,
+        layers.usual,
+        pin,
+        disk,
+        precision.quantized,
+    )
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)
+        if weights.disk is not None:
+            open_dummy(weights.disk, spec, seed)
     else:
-        load_checkpoint(weights, load_architecture(spec.architecture), checkpoint, progress)
+        architecture = load_architecture(spec.architecture)
+        load_checkpoint(weights, architecture, checkpoint, progress, quantization)
+        if weights.disk is not None:
+            open_stored(weights.disk, architecture, checkpoint, quantization)
     weights.prepare()
-    dtype = torch_dtype(precision.activations)
-    native = native_stages(spec, weights, pool) if place.type == "cpu" else None
-    host = host_layers(spec, weights, layers.ever_on_cpu, dtype, pool)
+    dtype, int8 = torch_dtype(precision.activations), precision.int8_activations
+    native = None
+    if place.type == "cpu":
+        native = native_stages(spec, weights, pool, int8_activations=int8)
+    host = host_layers(spec, weights, layers.ever_on_cpu, dtype, pool, int8_activations=int8)
     return Model(spec, weights, dtype, native, host)
 
 
 def native_stages(
-    spec: ModelSpec, weights: Weights, pool: "NativePool | None"
+    spec: ModelSpec,
+    weights: Weights,
+    pool: "NativePool | None",
+    *,
+    int8_activations: bool = False,
 ) -> "NativeStages | None":
     """The model's stages on `pool`, if there is one."""
     if pool is None:
         return None
     from tandem.models.native_stages import NativeStages
 
-    return NativeStages(spec, weights, pool)
+    return NativeStages(spec, weights, pool, int8_activations=int8_activations)

@@ -6,13 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tandem.models.expert_hits import ExpertHits
 from tandem.models.layer_state import LayerState
 from tandem.models.layer_steps import norm
 from tandem.models.linear import linear
 from tandem.models.torch_layers import TorchLayers
 from tandem.models.weights import Weights
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, layer_operations
+from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages
 
 if TYPE_CHECKING:
     from tandem.kernels.native_pool import NativePool
@@ -33,9 +35,8 @@ class Model:
         spec: the model's facts.
         weights: all weights, on one device in one dtype.
         dtype: of activations. device: of weights and activations.
-        operations: of every layer, in order.
-        stages: the default cuts `pre, attend, post`.
         pool: threads of the compiled kernels, if they do any of the maths.
+        expert_hits: how often tokens went to each expert.
     """
 
     def __init__(
@@ -51,14 +52,24 @@ class Model:
         self.weights: Weights = weights
         self.dtype: torch.dtype = dtype or embedding.dtype
         self.device: torch.device = embedding.device
-        self.operations: tuple[Operation, ...] = layer_operations(spec)
-        self.stages: DefaultStages = default_stages(self.operations)
+        kinds = {spec.routed_experts(i): layer_operations(spec, i) for i in spec.distinct_layers}
+        self._operations = kinds
+        self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
         layers = dict(enumerate(weights.layers))
         self._torch = TorchLayers(spec, layers, self.device, self.dtype)
         self.native: NativeStages | None = native
         self.host: HostLayers | None = host
         compiled = native or host
         self.pool: NativePool | None = None if compiled is None else compiled.pool
+        self.expert_hits: ExpertHits = (native or self._torch).expert_hits
+
+    def operations(self, layer: int) -> tuple[Operation, ...]:
+        """What a layer computes, in order."""
+        return self._operations[self.spec.routed_experts(layer)]
+
+    def stages(self, layer: int) -> DefaultStages:
+        """The default cuts `pre, attend, post` of a layer."""
+        return self._stages[self.spec.routed_experts(layer)]
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.
@@ -85,10 +96,10 @@ class Model:
         Raises:
             ValueError: the stage contains attention operations, or the state is at another cut.
         """
-        native = self.native
-        if native is not None and stage == self.stages.pre:
+        native, stages = self.native, self.stages(layer)
+        if native is not None and stage == stages.pre:
             native.pre(layer, state)
-        elif native is not None and stage == self.stages.post:
+        elif native is not None and stage == stages.post:
             native.post(layer, state)
         else:
             self._torch.run(stage, layer, state)

@@ -12,6 +12,7 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
+from tandem.models.expert_hits import ExpertHits
 from tandem.models.layer_state import LayerState, taken
 from tandem.models.rotary import Rotary, Rotation, rotations_of
 from tandem.models.weight_layout import Affine, Modules
@@ -30,19 +31,49 @@ class NativeLayers:
     """The default stages of some layers; weights stay as they lie.
 
     Args:
-        layers: matrices in host memory, of any element type; norms and biases are copied.
+        layers: matrices in host memory, of any element type, or quantized.
         pool: whose threads do the work.
+        int8_activations: round what goes into maps of 8 bits to 8 bits too.
+
+    Attributes:
+        expert_hits: how often tokens went to each expert.
     """
 
-    def __init__(self, spec: ModelSpec, layers: Mapping[int, Modules], pool: NativePool) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layers: Mapping[int, Modules],
+        pool: NativePool,
+        *,
+        int8_activations: bool = False,
+    ) -> None:
         self.pool = pool
         self.dtype: torch.dtype = torch.float32
+        self.expert_hits = ExpertHits(spec, torch.device("cpu"))
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
-        self._layers = {layer: _layer(spec, modules) for layer, modules in layers.items()}
+        self._layers = {
+            layer: _layer(spec, modules, self._experts(layer, modules), int8_activations)
+            for layer, modules in layers.items()
+        }
+
+    def _experts(self, layer: int, modules: Modules) -> _native.Experts | None:
+        experts = self._spec.routed_experts(layer)
+        if experts is None:
+            return None
+        each = range(experts.count)
+        return _native.Experts(
+            router=_linear(modules["router"]).handle,
+            ups=[_linear(modules[f"experts.{i}.gate_up"]).handle for i in each],
+            downs=[_linear(modules[f"experts.{i}.down"]).handle for i in each],
+            per_token=experts.per_token,
+            renormalized=experts.renormalized,
+            hits=self.expert_hits.counts[layer],
+        )
 
     def pre(self, layer: int, state: LayerState) -> None:
         """From the residual to q, k and v, normed and rotated: views of one product."""
+        self._check_there(layer)
         spec, tokens = self._spec, state.num_tokens
         product = torch.empty(tokens, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
         cos, sin = self.rotation(layer, state)
@@ -55,9 +86,13 @@ class NativeLayers:
 
     def post(self, layer: int, state: LayerState) -> None:
         """From attention to the end of the layer; the residual is updated in place."""
+        self._check_there(layer)
         attention = taken(state.attention, "attention").flatten(1)
         self._layers[layer].post(self.pool.handle, self.pool.isa, attention, state.residual)
         state.q = state.k = state.v = state.attention = None
+
+    def _check_there(self, layer: int) -> None:
+        """For those that read layers only when they run all."""
 
     def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
         """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
@@ -76,16 +111,31 @@ class NativeLayers:
 class NativeStages(NativeLayers):
     """The default stages of all layers, and the head."""
 
-    def __init__(self, spec: ModelSpec, weights: Weights, pool: NativePool) -> None:
-        super().__init__(spec, dict(enumerate(weights.layers)), pool)
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Weights,
+        pool: NativePool,
+        *,
+        int8_activations: bool = False,
+    ) -> None:
+        layers = dict(enumerate(weights.layers))
+        super().__init__(spec, layers, pool, int8_activations=int8_activations)
+        self._read = () if weights.disk is None else weights.disk.placement.layers
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
             [self._layers[layer] for layer in range(spec.num_layers)],
             [self._windows.index(window) for window in spec.layer_windows],
             [spec.rope_index(layer) for layer in range(spec.num_layers)],
+            None if weights.disk is None else weights.disk.reader,
+            list(self._read),
         )
         self._final_norm = _norm(spec, weights.outer["final_norm"])
         self._head = _linear(weights.outer["head"])
+
+    def _check_there(self, layer: int) -> None:
+        if layer in self._read:
+            raise RuntimeError(f"layer {layer} is on disk: only all layers at once can be run")
 
     @property
     def num_layers(self) -> int:
@@ -96,6 +146,11 @@ class NativeStages(NativeLayers):
     def scratch_token_bytes(self) -> int:
         """What `run_layers` takes per token while it runs."""
         return self._stack.scratch_token_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What it takes beside that, whatever the number of tokens."""
+        return self._stack.scratch_bytes
 
     def run_layers(
         self, state: LayerState, pages: Tensor, slots: Tensor, plans: Mapping[int, SplitBatch]
@@ -129,7 +184,10 @@ class NativeStages(NativeLayers):
         return linear(self.pool, self._head, normed)
 
 
-def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
+def _layer(
+    spec: ModelSpec, modules: Modules, experts: _native.Experts | None, int8_activations: bool
+) -> _native.Layer:
+    gate_up, down = ("gate_up", "down") if spec.gated else ("fc0", "fc1")
     post_attention = _norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
     post_mlp = _norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
     return _native.Layer(
@@ -143,11 +201,13 @@ def _layer(spec: ModelSpec, modules: Modules) -> _native.Layer:
         output=_linear(modules["output"]).handle,
         post_attention_norm=post_attention,
         mlp_norm=_norm(spec, modules["mlp_norm"]),
-        up=_linear(modules["gate_up" if spec.gated else "fc0"]).handle,
-        down=_linear(modules["down" if spec.gated else "fc1"]).handle,
+        up=None if experts else _linear(modules[gate_up]).handle,
+        down=None if experts else _linear(modules[down]).handle,
         post_mlp_norm=post_mlp,
         activation=_ACTIVATIONS[spec.activation],
         gated=spec.gated,
+        int8_activations=int8_activations,
+        experts=experts,
     )
 
 
@@ -161,4 +221,6 @@ def _norm(spec: ModelSpec, affine: Affine) -> _native.Norm:
 
 def _linear(affine: Affine) -> NativeLinear:
     bias = None if affine.bias is None else affine.bias.float()
+    if affine.quantized is not None:
+        return NativeLinear.quantized(affine.quantized, bias)
     return NativeLinear.of(affine.weight, bias)

@@ -1,49 +1,94 @@
 """How a layer's weights lie in memory: fused tensors, with a view for every single operation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from math import prod
 
 import torch
 from torch import Tensor
 
+from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.operations import WeightShape
 from tandem.spec.parameters import FUSED_MODULES
+from tandem.spec.weight_format import WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Weight and optional bias of a linear map ([out, in], [out]) or a norm ([size], [size])."""
+    """Weight and optional bias of a linear map ([out, in], [out]) or a norm ([size], [size]).
+
+    Attributes:
+        weight: as it lies in memory; of a quantized map its whole numbers, packed.
+        quantized: what the weight means, if it is quantized.
+    """
 
     weight: Tensor
     bias: Tensor | None = None
+    quantized: QuantizedWeight | None = None
 
     def to(self, dtype: torch.dtype) -> "Affine":
-        """The same in another element type; itself if it is of that type."""
-        if self.weight.dtype == dtype:
+        """The same in another element type, dequantized; itself if it is of that type."""
+        if self.quantized is None and self.weight.dtype == dtype:
             return self
+        weight = self.weight if self.quantized is None else self.quantized.dequantize()
         bias = None if self.bias is None else self.bias.to(dtype)
-        return Affine(self.weight.to(dtype), bias)
+        return Affine(weight.to(dtype), bias)
+
+    def rows(self, first: int, count: int) -> "Affine":
+        """A view of some outputs."""
+        return Affine(
+            self.weight.narrow(0, first, count),
+            None if self.bias is None else self.bias.narrow(0, first, count),
+            None if self.quantized is None else self.quantized.rows(first, count),
+        )
 
 
 # Module name -> weights; has `qkv` and `gate_up` beside the single modules that are views of them.
+# Those of an expert are `experts.N.gate` and so on, with `experts.N.gate_up`.
 Modules = dict[str, Affine]
-Take = Callable[[tuple[int, ...]], Tensor]
+# Gives memory of a shape and `dtype=`.
+Take = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShapes:
+    """All weights of a layer, and how they are kept.
+
+    Attributes:
+        shapes: in order of use.
+        dtype: of what is not quantized.
+        quantized: formats of the other linear maps by canonical name; those that lie fused are
+            quantized alike.
+    """
+
+    shapes: tuple[WeightShape, ...]
+    dtype: torch.dtype
+    quantized: Mapping[str, WeightFormat]
 
 
 class LayerLayout:
     """A layer's matrices in one piece of memory; its norms and biases lie by themselves.
 
-    Args:
-        shapes: of all its weights, in order of use.
+    Wide elements come first, so that all are aligned without gaps.
     """
 
-    def __init__(self, shapes: tuple[WeightShape, ...], dtype: torch.dtype) -> None:
+    def __init__(self, shapes: LayerShapes) -> None:
         self._shapes = shapes
-        self._dtype = dtype
-        matrices = sum(shape.elements for shape in shapes if shape.is_matrix)
-        self.size_bytes: int = dtype.itemsize * matrices
+        taken: list[Tensor] = []
+
+        def take(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            tensor = torch.empty(shape, dtype=dtype, device="meta")
+            if len(shape) > 1:
+                taken.append(tensor)
+            return tensor
+
+        make_modules(shapes, take)
+        order = sorted(range(len(taken)), key=lambda i: -taken[i].itemsize)
+        starts = [0, *accumulate(taken[i].nbytes for i in order)]
+        self._starts = dict(zip(order, starts, strict=False))
+        self.size_bytes: int = starts[-1]
 
     def allocate(self, device: torch.device) -> Tensor:
         """Memory for one layer's matrices: [bytes] uint8."""
@@ -53,11 +98,11 @@ class LayerLayout:
         """Memory for one layer's norms and biases."""
         found: list[Tensor] = []
 
-        def take(shape: tuple[int, ...]) -> Tensor:
-            tensor = torch.empty(shape, dtype=self._dtype, device="meta")
+        def take(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            tensor = torch.empty(shape, dtype=dtype, device="meta")
             if len(shape) > 1:
                 return tensor
-            found.append(torch.empty(shape, dtype=self._dtype, device=device))
+            found.append(torch.empty(shape, dtype=dtype, device=device))
             return found[-1]
 
         make_modules(self._shapes, take)
@@ -65,52 +110,65 @@ class LayerLayout:
 
     def modules(self, memory: Tensor, vectors: list[Tensor]) -> Modules:
         """The layer's weights: views of its memory, and the vectors themselves."""
-        at, left = 0, iter(vectors)
+        index, left = 0, iter(vectors)
 
-        def take(shape: tuple[int, ...]) -> Tensor:
-            nonlocal at
+        def take(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            nonlocal index
             if len(shape) == 1:
                 return next(left)
-            size = prod(shape) * self._dtype.itemsize
-            taken = memory[at : at + size].view(self._dtype).view(shape)
-            at += size
-            return taken
+            start = self._starts[index]
+            index += 1
+            size = prod(shape) * dtype.itemsize
+            return memory[start : start + size].view(dtype).view(shape)
 
         return make_modules(self._shapes, take)
 
 
-def allocate_modules(
-    shapes: tuple[WeightShape, ...], dtype: torch.dtype, device: torch.device
-) -> Modules:
+def allocate_modules(shapes: LayerShapes, device: torch.device) -> Modules:
     """Memory for weights, each tensor on its own."""
-    return make_modules(shapes, partial(torch.empty, dtype=dtype, device=device))
+    return make_modules(shapes, partial(torch.empty, device=device))
 
 
-def make_modules(shapes: tuple[WeightShape, ...], take: Take) -> Modules:
+def make_modules(layer: LayerShapes, take: Take) -> Modules:
     """Weights of these shapes in memory that `take` gives, fused where `FUSED_MODULES` says."""
-    by_name = {shape.name: shape.shape for shape in shapes}
+    by_name = {shape.name: shape.shape for shape in layer.shapes}
     fused_into = {part: name for name, parts in FUSED_MODULES.items() for part in parts}
     modules: Modules = {}
-    for shape in shapes:
+    for shape in layer.shapes:
         module = shape.name.rpartition(".")[0]
         if module in modules:
             continue
-        fused = fused_into.get(module)
-        parts = FUSED_MODULES[fused] if fused else (module,)
-        whole = {
-            part: take(_stack([by_name[f"{p}.{part}"] for p in parts]))
+        owner, dot, own_name = module.rpartition(".")
+        fused = fused_into.get(own_name)
+        parts = [owner + dot + part for part in FUSED_MODULES[fused]] if fused else [module]
+        stacked = {
+            part: _stack([by_name[f"{p}.{part}"] for p in parts])
             for part in ("weight", "bias")
             if f"{module}.{part}" in by_name
         }
+        whole = _take_affine(stacked, layer, layer.quantized.get(module), take)
         if fused:
-            modules[fused] = Affine(whole["weight"], whole.get("bias"))
+            modules[owner + dot + fused] = whole
         row = 0
         for part in parts:
             rows = by_name[f"{part}.weight"][0]
-            views = {key: tensor.narrow(0, row, rows) for key, tensor in whole.items()}
-            modules[part] = Affine(views["weight"], views.get("bias"))
+            modules[part] = whole.rows(row, rows)
             row += rows
     return modules
+
+
+def _take_affine(
+    shapes: Mapping[str, tuple[int, ...]],
+    layer: LayerShapes,
+    format: WeightFormat | None,
+    take: Take,
+) -> Affine:
+    bias = take(shapes["bias"], dtype=layer.dtype) if "bias" in shapes else None
+    if format is None:
+        return Affine(take(shapes["weight"], dtype=layer.dtype), bias)
+    outputs, inputs = shapes["weight"]
+    weight = QuantizedWeight.allocate(format, (outputs, inputs), take)
+    return Affine(weight.q, bias, weight)
 
 
 def _stack(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -4,23 +4,26 @@ Nothing is filled here: the checkpoint loader and the dummy filler both write th
 `Weights.parameters()`, the one list of what there is.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tandem.models.weight_layout import LayerLayout, Modules, allocate_modules
+from tandem.models.disk_weights import DiskPlacement, DiskWeights
+from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules, allocate_modules
 from tandem.models.weight_stream import Pin, WeightStream
 from tandem.plan.sweep_layers import SweepLayers
+from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.parameters import (
     FUSED_MODULES,
     embedding_weights,
     head_weights,
     layer_weights,
 )
+from tandem.spec.weight_format import WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,24 @@ class Parameter:
         layer: its layer, or None outside the layers.
         name: canonical, e.g. `q.weight`.
         tensor: the memory to fill, a view into a fused tensor for some; always contiguous.
+        quantized: what is to be filled instead, if the weight is quantized.
     """
 
     layer: int | None
     name: str
     tensor: Tensor
+    quantized: QuantizedWeight | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight itself, however it is kept."""
+        kept = self.quantized
+        return tuple(self.tensor.shape) if kept is None else (kept.outputs, kept.inputs)
+
+    @property
+    def size_bytes(self) -> int:
+        """As it is kept."""
+        return self.tensor.nbytes if self.quantized is None else self.quantized.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +62,37 @@ class Weights:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
         layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
-        stream: memory of layers in host memory, None if all layers are resident.
+        stream: memory of layers in host memory, None if there are none.
+        disk: the layers that are read from files, None if there are none.
     """
 
     outer: Modules
     layers: tuple[Modules, ...]
     tied: bool
     stream: WeightStream | None = None
+    disk: DiskWeights | None = None
 
     def parameters(self, fused: Collection[str] = ()) -> Iterator[Parameter]:
-        """Every stored weight once, in order of use: no tied head.
+        """Every stored weight once, in order of use: no tied head. Matrices on disk are tensors
+        without memory.
 
         Args:
             fused: fused modules to give whole; the others come as their parts.
         """
-        left_out = {part for name in fused for part in FUSED_MODULES[name]}
-        left_out |= FUSED_MODULES.keys() - set(fused)
         outer = {name: a for name, a in self.outer.items() if not (self.tied and name == "head")}
         first = {name: a for name, a in outer.items() if "embedding" in name}
         yield from _parts(None, first)
         stored = {} if self.stream is None else self.stream.stored
+        on_disk = {} if self.disk is None else self.disk.stored
         for index, used in enumerate(self.layers):
-            layer = stored.get(index, used)
-            yield from _parts(index, {k: a for k, a in layer.items() if k not in left_out})
+            layer = stored.get(index) or on_disk.get(index) or used
+            yield from layer_weights_of(index, layer, fused)
         yield from _parts(None, {name: a for name, a in outer.items() if name not in first})
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all weights, wherever they lie."""
-        return sum(p.tensor.nbytes for p in self.parameters())
+        return sum(p.size_bytes for p in self.parameters())
 
     @property
     def host_bytes(self) -> int:
@@ -82,11 +100,22 @@ class Weights:
         return 0 if self.stream is None else self.stream.host_bytes
 
     @property
+    def disk_bytes(self) -> int:
+        """What lies in files."""
+        return 0 if self.disk is None else self.disk.disk_bytes
+
+    @property
+    def disk_slots_bytes(self) -> int:
+        """Host memory that layers on disk go through."""
+        return 0 if self.disk is None else self.disk.slots_bytes
+
+    @property
     def resident_bytes(self) -> int:
         """Memory where the maths is done: resident weights, and the slots of streamed ones."""
+        resident = self.size_bytes - self.disk_bytes
         if self.stream is None:
-            return self.size_bytes
-        return self.size_bytes - self.stream.host_bytes + self.stream.slots_bytes
+            return resident
+        return resident - self.stream.host_bytes + self.stream.slots_bytes
 
     def prepare(self) -> None:
         """After they have been filled, make them ready for the first sweep."""
@@ -94,9 +123,11 @@ class Weights:
             self.stream.prime()
 
     def close(self) -> None:
-        """Let the device forget memory of the host; nothing may be in flight."""
+        """Let the device forget memory of the host, and files be; nothing may be in flight."""
         if self.stream is not None:
             self.stream.close()
+        if self.disk is not None:
+            self.disk.close()
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -119,31 +150,66 @@ def allocate_weights(
     device: torch.device,
     hosted: SweepLayers | None = None,
     pin: Pin | None = None,
+    disk: DiskPlacement | None = None,
+    quantized: Mapping[str, WeightFormat] | None = None,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
     Args:
+        dtype: of what is not quantized.
         device: where the maths is done.
-        hosted: layers that stay in host memory, whatever a sweep does with them.
+        hosted: layers that stay in host memory, whatever a sweep does with them; all with experts
+            or all without.
         pin: makes host memory known to the device.
+        disk: layers that stay in files, likewise; the maths is done in host memory then.
+        quantized: formats of the layers' quantized linear maps, by canonical name.
     """
-    outer = allocate_modules(embedding_weights(spec) + head_weights(spec), dtype, device)
+    around = LayerShapes(embedding_weights(spec) + head_weights(spec), dtype, {})
+    outer = allocate_modules(around, device)
     if spec.tie_embeddings:
         outer["head"] = outer["embedding"]
-    shapes = layer_weights(spec)
+    shapes = {
+        spec.routed_experts(i): LayerShapes(layer_weights(spec, i), dtype, quantized or {})
+        for i in spec.distinct_layers
+    }
     stream = None
-    if hosted is not None and (hosted.streamed.layers or hosted.on_cpu):
-        stream = WeightStream(hosted, LayerLayout(shapes, dtype), device, pin)
-    used = {} if stream is None else stream.used
+    in_host = () if hosted is None else (*hosted.streamed.layers, *hosted.on_cpu)
+    if hosted is not None and in_host:
+        layout = LayerLayout(shapes[_kind_of(spec, in_host)])
+        stream = WeightStream(hosted, layout, device, pin)
+    on_disk = None
+    if disk is not None and disk.layers:
+        on_disk = DiskWeights(disk, LayerLayout(shapes[_kind_of(spec, disk.layers)]))
+    used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
     layers = tuple(
-        used[layer] if layer in used else allocate_modules(shapes, dtype, device)
+        used[layer]
+        if layer in used
+        else allocate_modules(shapes[spec.routed_experts(layer)], device)
         for layer in range(spec.num_layers)
     )
-    return Weights(outer=outer, layers=layers, tied=spec.tie_embeddings, stream=stream)
+    return Weights(
+        outer=outer, layers=layers, tied=spec.tie_embeddings, stream=stream, disk=on_disk
+    )
+
+
+def _kind_of(spec: ModelSpec, layers: tuple[int, ...]) -> ExpertSpec | None:
+    """What these layers have in common; layers that take turns in the same memory are alike."""
+    (kind,) = {spec.routed_experts(layer) for layer in layers}
+    return kind
+
+
+def layer_weights_of(
+    index: int, layer: Modules, fused: Collection[str] = ()
+) -> Iterator[Parameter]:
+    """Every weight of a layer once; of `fused` modules the whole, of others the parts."""
+    left_out = {part for name in fused for part in FUSED_MODULES[name]}
+    left_out |= FUSED_MODULES.keys() - set(fused)
+    kept = {k: a for k, a in layer.items() if k.rpartition(".")[2] not in left_out}
+    yield from _parts(index, kept)
 
 
 def _parts(layer: int | None, modules: Modules) -> Iterator[Parameter]:
     for name, affine in modules.items():
-        yield Parameter(layer, f"{name}.weight", affine.weight)
+        yield Parameter(layer, f"{name}.weight", affine.weight, affine.quantized)
         if affine.bias is not None:
             yield Parameter(layer, f"{name}.bias", affine.bias)

@@ -6,10 +6,12 @@ from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-Home = Literal["resident", "streamed", "cpu", "host"]
-HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host")
+Home = Literal["resident", "streamed", "cpu", "host", "disk"]
+HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "disk")
 SLOTTED: tuple[Home, ...] = ("streamed", "host")
 """Homes of layers that may come to the accelerator, and so have a slot there."""
+HOSTED: tuple[Home, ...] = ("streamed", "host", "cpu")
+"""Homes of layers in host memory beside an accelerator."""
 STREAM_SLOTS = 2
 """Layers that the accelerator holds of the streamed ones: one is used while the next one comes."""
 
@@ -20,9 +22,10 @@ class WeightPlacement:
 
     Attributes:
         first_layer, last_layer: inclusive.
-        home: `resident` on the accelerator; `streamed`: in host memory, brought to the
+        home: `resident` where the maths is done; `streamed`: in host memory, brought to the
             accelerator in every sweep; `cpu`: in host memory, computed there; `host`: in host
-            memory, streamed or computed there as the plan says for a step's size.
+            memory, streamed or computed there as the plan says for a step's size; `disk`: in files,
+            read by the host in every sweep.
     """
 
     first_layer: int
@@ -63,6 +66,12 @@ def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
     """The layers that have a slot."""
     layers = [layer for layer, home in homes_by_layer(placements).items() if home in SLOTTED]
     return StreamedLayers(tuple(sorted(layers)))
+
+
+def disk_layers(placements: Iterable[WeightPlacement]) -> tuple[int, ...]:
+    """The layers with that home, ascending."""
+    homes = homes_by_layer(placements)
+    return tuple(sorted(layer for layer, home in homes.items() if home == "disk"))
 
 
 def homes_by_layer(placements: Iterable[WeightPlacement]) -> dict[int, Home]:

@@ -4,9 +4,12 @@ import torch
 from torch import Tensor
 
 from tandem.quant.quantized_weight import QuantizedWeight
-from tandem.quant.weight_format import WeightFormat
+from tandem.spec.weight_format import WeightFormat
 
 _LEAST_SCALE = 2.0**-24  # of float16
+# On a CPU, a few temporaries in float64 stay in the caches; elsewhere, few and large operations.
+_ELEMENTS_AT_ONCE = {"cpu": 1 << 18}
+_ELEMENTS_AT_ONCE_ELSEWHERE = 1 << 22
 
 
 def quantize(
@@ -37,6 +40,38 @@ def quantize(
     zeros = (-low / steps - 0.5).ceil().clamp(0, format.largest)
     q = (groups / steps[..., None] + zeros[..., None] + 0.5).floor().clamp(0, format.largest)
     return QuantizedWeight.from_whole_numbers(format, q.view(outputs, inputs), scales, zeros)
+
+
+def quantize_into(
+    target: QuantizedWeight,
+    weight: Tensor,  # floating point [outputs, inputs]
+) -> None:
+    """`quantize`, some rows at a time: hardly any memory beside the result.
+
+    Raises:
+        ValueError: as `quantize`; part of `target` has been written.
+    """
+    count = rows_at_once(target)
+    for first in range(0, target.outputs, count):
+        rows = weight[first : first + count]
+        target.rows(first, len(rows)).copy_(quantize(rows, target.format))
+
+
+def dequantize_into(
+    target: Tensor,  # floating point [outputs, inputs]
+    weight: QuantizedWeight,
+) -> None:
+    """Every element, rounded to the target's type; some rows at a time."""
+    count = rows_at_once(weight)
+    for first in range(0, weight.outputs, count):
+        rows = target[first : first + count]
+        rows.copy_(weight.rows(first, len(rows)).dequantize())
+
+
+def rows_at_once(weight: QuantizedWeight) -> int:
+    """How many outputs of a weight to take at a time."""
+    elements = _ELEMENTS_AT_ONCE.get(weight.q.device.type, _ELEMENTS_AT_ONCE_ELSEWHERE)
+    return max(1, elements // weight.inputs)
 
 
 def _round_down(

@@ -1,12 +1,13 @@
 """A quantized weight, and what it means: the reference that the compiled kernels follow."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tandem.quant.packing import pack_nibbles, unpack_nibbles
-from tandem.quant.weight_format import WeightFormat
+from tandem.spec.weight_format import WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,43 @@ class QuantizedWeight:
             if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) <= format.largest:
                 raise ValueError(f"{name} must lie between 0 and {format.largest}")
         narrow = scales.to(torch.float16)
-        if not torch.equal(narrow.double(), scales.double()):
+        if not torch.equal(narrow.double(), scales.double()) or not narrow.isfinite().all():
             raise ValueError("scales must be finite numbers that float16 holds exactly")
         q = q.to(torch.uint8).contiguous()
         packed = pack_nibbles(q) if format.bits == 4 else q
         return QuantizedWeight(
             format, packed, narrow.contiguous(), zeros.to(torch.uint8).contiguous()
         )
+
+    @staticmethod
+    def allocate(
+        format: WeightFormat, shape: tuple[int, int], take: Callable[..., Tensor] = torch.empty
+    ) -> "QuantizedWeight":
+        """Memory for a weight of `shape` [outputs, inputs], not yet filled.
+
+        Args:
+            take: gives memory for `(shape, dtype=...)`.
+        """
+        groups = format.group_shape(*shape)
+        return QuantizedWeight(
+            format,
+            take(format.packed_shape(*shape), dtype=torch.uint8),
+            take(groups, dtype=torch.float16),
+            take(groups, dtype=torch.uint8),
+        )
+
+    def rows(self, first: int, count: int) -> "QuantizedWeight":
+        """A view of some outputs."""
+        q, scales, zeros = (t.narrow(0, first, count) for t in (self.q, self.scales, self.zeros))
+        return QuantizedWeight(self.format, q, scales, zeros)
+
+    def copy_(self, other: "QuantizedWeight") -> None:
+        """Take the numbers of a weight of the same format and shape."""
+        if other.format != self.format:
+            raise ValueError(f"a weight of {other.format} is none of {self.format}")
+        self.q.copy_(other.q)
+        self.scales.copy_(other.scales)
+        self.zeros.copy_(other.zeros)
 
     @property
     def outputs(self) -> int:

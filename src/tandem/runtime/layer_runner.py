@@ -59,7 +59,9 @@ class LayerRunner:
         tier = lane.tiers[Tier.DEVICE]
         assert tier.plans is not None
         assert tier.slots is not None
-        self._arena.charge(queue, lane.num_tokens * self._stages.scratch_token_bytes)
+        stages = self._stages
+        scratch = lane.num_tokens * stages.scratch_token_bytes + stages.scratch_bytes
+        self._arena.charge(queue, scratch)
         pages = self._kv.all_layers(Tier.DEVICE, queue)
         self._stages.run_layers(state, pages, tier.slots, _split(tier.plans.by_window))
         self._arena.charge(queue, 0)

@@ -49,12 +49,12 @@ class OpRunner:
     ) -> None:
         self._model = model
         self.weights = model.weights
+        self.expert_hits = model.expert_hits
         self._kv = kv
         self._buffers = buffers
         self._slots = slots
         self._upload = upload
         self.kernels = kernels
-        self._pre, _, self._post = model.stages
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
         self._cpu_layers = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         self.sampling = SamplingOps(buffers, slots, upload)
@@ -115,10 +115,10 @@ class OpRunner:
             self._states.put(running, lane, state)
 
     def _run_pre(self, running: Running) -> None:
-        self._run_stage(running, self._pre)
+        self._run_stage(running, self._model.stages(running.op.layer).pre)
 
     def _run_post(self, running: Running) -> None:
-        self._run_stage(running, self._post)
+        self._run_stage(running, self._model.stages(running.op.layer).post)
 
     def _run_stage(self, running: Running, stage: Stage) -> None:
         layer = running.op.layer

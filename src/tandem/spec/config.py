@@ -11,10 +11,12 @@ from tandem.spec.errors import ConfigError
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["recompute", "swap"]
 HostLayers = Literal["auto", "stream", "cpu"]
+DiskIO = Literal["direct", "cached"]
 
 _KV_PLACEMENTS = ("auto", "device", "host", "split")
 _HOST_LAYERS = ("auto", "stream", "cpu")
 _PREEMPTION_MODES = ("recompute", "swap")
+_DISK_IO = ("direct", "cached")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 _MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
 
@@ -26,7 +28,10 @@ _FORMS: dict[str, forms.Form] = {
     "gpu_margin": forms.size_text,
     "placement": forms.optional(forms.path_text),
     "host_layers": forms.text,
+    "disk_io": forms.text,
+    "spool_dir": forms.optional(forms.path_text),
     "dtype": forms.text,
+    "quantization": forms.text,
     "kv_cache_dtype": forms.text,
     "max_model_len": forms.optional(forms.whole_number),
     "seed": forms.whole_number,
@@ -65,8 +70,14 @@ class EngineConfig:
         host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
             whichever is predicted to be faster for a step's size; where rates are not known, they
             are streamed.
+        disk_io: how layers on disk are read: `direct` past the page cache, or `cached` through it.
+        spool_dir: folder for layers that must be converted before they can be read from disk;
+            None: `tandem` in the user's cache folder.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
             host does the maths, of weights and KV: activations are float32 (ADR 0010).
+        quantization: of the layers' linear maps: `auto` is as in the checkpoint, `none` is `dtype`,
+            `int8` and `int4` round to so many bits as they are loaded, `w8a8` to 8 and, on the
+            host, activations too; a group's size may follow, as in `int4:64`.
         kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `int8`
             and `int4`, which are approximate. `auto` is what `dtype` says.
         max_model_len: most tokens of prompt and output together; None for the model's own limit.
@@ -93,7 +104,10 @@ class EngineConfig:
     gpu_margin: str = "256MiB"
     placement: str | None = None
     host_layers: HostLayers = "auto"
+    disk_io: DiskIO = "direct"
+    spool_dir: str | None = None
     dtype: str = "auto"
+    quantization: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
     seed: int = 0
@@ -118,6 +132,7 @@ class EngineConfig:
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
         _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
+        _one_of(self.disk_io, _DISK_IO, "disk_io")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)
         if not -(2**63) <= self.seed < 2**64:

@@ -47,11 +47,16 @@ class HostFacts:
     Attributes:
         memory_bandwidth_bytes_per_s: read rate of all cores together, as reached.
         flops_per_s: float32 matrix products on all cores, as reached.
+        cores: physical ones that the other figures are for; None if not known.
+        peak_memory_bandwidth_bytes_per_s: of the memory channels, which these cores may share with
+            others; None if not known.
     """
 
     memory_bytes: int
     memory_bandwidth_bytes_per_s: float
     flops_per_s: float
+    cores: int | None = None
+    peak_memory_bandwidth_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

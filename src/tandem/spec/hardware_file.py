@@ -1,58 +1,143 @@
-"""Read a hardware description: one TOML file, packaged by name or the user's own by path."""
+"""Hardware descriptions: TOML files, packaged by name or the user's own by path.
 
-import math
+Accelerators and hosts are described apart and paired on demand; a pair in one file is either
+packaged because it exists only as such (a scaled one) or the user's own.
+"""
+
+import difflib
 import tomllib
-from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
-from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
+from tandem.spec.hardware_reader import HardwareReader, Table
 
-PACKAGED = Path(__file__).resolve().parents[1] / "assets" / "hardware"
-_SHARES = ("memory_efficiency", "compute_efficiency")
-_MAY_BE_ZERO = ("launch_latency_s", "kernel_overhead_s", "latency_s")
+_ASSETS = Path(__file__).resolve().parents[1] / "assets"
+ACCELERATORS, HOSTS, PAIRS = _ASSETS / "accelerators", _ASSETS / "hosts", _ASSETS / "pairs"
 
-_Facts = TypeVar("_Facts", AcceleratorFacts, LinkFacts, HostFacts)
-_Table = Mapping[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorDescription:
+    """An accelerator with the link it has in a slot of its own generation.
+
+    Attributes:
+        host: name of the host that it usually has.
+    """
+
+    name: str
+    host: str
+    accelerator: AcceleratorFacts
+    link: LinkFacts
+
+
+@dataclass(frozen=True, slots=True)
+class HostDescription:
+    """A host, and what a slot of it lets through in each direction."""
+
+    name: str
+    slot_bytes_per_s: float
+    host: HostFacts
+
+
+def known_accelerators() -> tuple[str, ...]:
+    """Names of the packaged accelerators."""
+    return _names(ACCELERATORS)
+
+
+def known_hosts() -> tuple[str, ...]:
+    """Names of the packaged hosts."""
+    return _names(HOSTS)
 
 
 def known_hardware() -> tuple[str, ...]:
-    """Names of the packaged descriptions."""
-    return tuple(sorted(path.stem for path in PACKAGED.glob("*.toml")))
+    """Names that `load_hardware` takes: accelerators in their usual host, and packaged pairs."""
+    return tuple(sorted(_names(ACCELERATORS) + _names(PAIRS)))
 
 
 def load_hardware(name: str) -> HardwareSpec:
-    """The packaged description called `name`, or the file that `name` is the path of.
+    """A packaged pair, an accelerator in its usual host, or the file that `name` is the path of.
 
     Raises:
         ConfigError: no such name or file, or a field is missing, unknown or out of range.
     """
-    packaged = PACKAGED / f"{name}.toml"
-    path = packaged if name in known_hardware() else Path(name)
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+    if name in known_accelerators():
+        return pair_hardware(name)
+    path = PAIRS / f"{name}.toml" if name in _names(PAIRS) else Path(name)
+    table = _read(path, "accelerator")
+    if table is None:
         known = ", ".join(known_hardware())
         raise ConfigError(
             f"no hardware description '{name}'; use one of {known}, or the path of a TOML file",
             param="accelerator",
-        ) from None
-    try:
-        return parse_hardware(tomllib.loads(text), str(path))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML ({error}); mend it", param="accelerator") from None
+        )
+    return parse_hardware(table, str(path))
 
 
-def parse_hardware(table: _Table, source: str) -> HardwareSpec:
-    """A description from a parsed file.
+def pair_hardware(accelerator: str, host: str | None = None) -> HardwareSpec:
+    """An accelerator in a host, each by name or path; None is its usual host.
+
+    The link is as fast as the slower of the accelerator's and the host's slot.
+
+    Raises:
+        ConfigError: no such description (names the nearest), or a wrong one.
+    """
+    card = load_accelerator(accelerator)
+    machine = load_host(card.host if host is None else host)
+    link = replace(
+        card.link,
+        h2d_bytes_per_s=min(card.link.h2d_bytes_per_s, machine.slot_bytes_per_s),
+        d2h_bytes_per_s=min(card.link.d2h_bytes_per_s, machine.slot_bytes_per_s),
+    )
+    return HardwareSpec(f"{card.name}, {machine.name}", card.accelerator, link, machine.host)
+
+
+def load_accelerator(name: str) -> AcceleratorDescription:
+    """A packaged accelerator, or one in a file.
+
+    Raises:
+        ConfigError: no such description (names the nearest), or a wrong one.
+    """
+    path = ACCELERATORS / f"{name}.toml" if name in known_accelerators() else Path(name)
+    table = _read(path, "accelerator")
+    if table is None:
+        raise _unknown("accelerator", name, known_accelerators())
+    reader = HardwareReader(str(path))
+    reader.check_names(table, "", ("name", "host", "accelerator", "link"))
+    return AcceleratorDescription(
+        reader.text(table, "name"),
+        reader.text(table, "host"),
+        reader.facts(table, "accelerator", AcceleratorFacts),
+        reader.facts(table, "link", LinkFacts),
+    )
+
+
+def load_host(name: str) -> HostDescription:
+    """A packaged host, or one in a file.
+
+    Raises:
+        ConfigError: no such description (names the nearest), or a wrong one.
+    """
+    path = HOSTS / f"{name}.toml" if name in known_hosts() else Path(name)
+    table = _read(path, "host")
+    if table is None:
+        raise _unknown("host", name, known_hosts())
+    reader = HardwareReader(str(path), "host")
+    reader.check_names(table, "", ("name", "slot_bytes_per_s", "host"))
+    return HostDescription(
+        reader.text(table, "name"),
+        reader.number(table, "slot_bytes_per_s"),
+        reader.facts(table, "host", HostFacts),
+    )
+
+
+def parse_hardware(table: Table, source: str) -> HardwareSpec:
+    """A pair from a parsed file.
 
     Raises:
         ConfigError: a field is missing, unknown or out of range; names it and `source`.
     """
-    reader = _Reader(source)
+    reader = HardwareReader(source)
     reader.check_names(table, "", ("name", "accelerator", "link", "host"), ("scaled_from",))
     return HardwareSpec(
         name=reader.text(table, "name"),
@@ -63,65 +148,24 @@ def parse_hardware(table: _Table, source: str) -> HardwareSpec:
     )
 
 
-class _Reader:
-    """Takes values out of tables; its errors name file and field."""
+def _names(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml")))
 
-    def __init__(self, source: str) -> None:
-        self._source = source
 
-    def check_names(
-        self, table: _Table, where: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
-    ) -> None:
-        missing = [name for name in needed if name not in table]
-        if missing:
-            raise self._error(f"{where}{missing[0]} is missing")
-        extra = [name for name in table if name not in needed + optional]
-        if extra:
-            known = ", ".join(needed + optional)
-            raise self._error(f"{where}{extra[0]} is no known field (known: {known})")
+def _read(path: Path, param: str) -> Table | None:
+    """A parsed file; None if there is none that can be read."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML ({error}); mend it", param=param) from None
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None
 
-    def text(self, table: _Table, name: str) -> str:
-        value = table[name]
-        if not isinstance(value, str) or not value:
-            raise self._error(f"{name} must be a non-empty string, not {value!r}")
-        return value
 
-    def facts(self, table: _Table, section: str, kind: type[_Facts]) -> _Facts:
-        inner = self._table(table, section, "")
-        where = f"{section}."
-        names = tuple(field.name for field in fields(kind))
-        self.check_names(inner, where, names)
-        values: dict[str, Any] = {}
-        for name in names:
-            if name == "flops_per_s" and kind is AcceleratorFacts:
-                values[name] = self._flops(self._table(inner, name, where), f"{where}{name}.")
-            elif name == "memory_bytes":
-                values[name] = int(self._number(inner, name, where))
-            else:
-                values[name] = self._number(inner, name, where)
-        return kind(**values)
-
-    def _flops(self, table: _Table, where: str) -> Mapping[DType, float]:
-        self.check_names(table, where, tuple(dtype.value for dtype in DType))
-        return {dtype: self._number(table, dtype.value, where) for dtype in DType}
-
-    def _table(self, table: _Table, name: str, where: str) -> _Table:
-        value = table[name]
-        if not isinstance(value, dict):
-            raise self._error(f"{where}{name} must be a table, not {value!r}")
-        return cast("_Table", value)
-
-    def _number(self, table: _Table, name: str, where: str) -> float:
-        value = table[name]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise self._error(f"{where}{name} must be a number, not {value!r}")
-        if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-            least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
-            raise self._error(f"{where}{name} must be {least}, not {value}")
-        if name in _SHARES and value > 1:
-            raise self._error(f"{where}{name} is a share of the peak and cannot exceed 1: {value}")
-        return float(value)
-
-    def _error(self, what: str) -> ConfigError:
-        return ConfigError(f"hardware description {self._source}: {what}", param="accelerator")
+def _unknown(kind: str, name: str, known: tuple[str, ...]) -> ConfigError:
+    near = difflib.get_close_matches(name.lower().replace(" ", ""), known, n=3, cutoff=0.4)
+    nearest = f"nearest: {', '.join(near)}; " if near else ""
+    return ConfigError(
+        f"unknown {kind} '{name}'; {nearest}known: {', '.join(known)}, or the path of a TOML file",
+        param=kind,
+    )

@@ -36,6 +36,35 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    """A mixture of experts in place of a layer's feed-forward.
+
+    A router scores all experts; a token goes to the best of them, and their results are added up,
+    weighted by the softmax of the scores over all experts.
+
+    Attributes:
+        count: experts of a layer.
+        per_token: how many of them a token goes to.
+        intermediate_size: of one expert.
+        renormalized: the weights of a token's experts are made to sum to one.
+        dense_layers: layers with a plain feed-forward instead, of the model's `intermediate_size`.
+    """
+
+    count: int
+    per_token: int
+    intermediate_size: int
+    renormalized: bool = True
+    dense_layers: tuple[int, ...] = ()
+
+    def touched_share(self, tokens: int) -> float:
+        """Expected share of a layer's experts that some of `tokens` tokens go to.
+
+        Each token's choice is taken to be uniform, and independent of the others': 1 - (1 - k/n)^t.
+        """
+        return 1.0 - (1.0 - self.per_token / self.count) ** tokens
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One decoder-only transformer as data; architectures differ only in these values.
 
@@ -53,6 +82,7 @@ class ModelSpec:
         windows: of each layer, positions that a token sees, its own included; 0: all before it.
             Empty: 0 in all layers.
         rope: of all layers. local_rope: of those with a window, if not the same (Gemma 3).
+        experts: of layers with a mixture of experts; None: every layer has a plain feed-forward.
         position_offset: offset into learned position embeddings (OPT: 2), None if rotary.
         dtype: element type in which the checkpoint is stored.
         eos_token_ids: tokens that end a sequence (from config and generation config).
@@ -84,6 +114,7 @@ class ModelSpec:
     windows: tuple[int, ...] = ()
     rope: RopeSpec | None = None
     local_rope: RopeSpec | None = None
+    experts: ExpertSpec | None = None
     position_offset: int | None = None
     tie_embeddings: bool = False
     dtype: DType = DType.BFLOAT16
@@ -109,6 +140,19 @@ class ModelSpec:
     def layer_windows(self) -> tuple[int, ...]:
         """`windows` with an entry for every layer."""
         return self.windows or (0,) * self.num_layers
+
+    def routed_experts(self, layer: int) -> ExpertSpec | None:
+        """The mixture of experts that a layer has; None: a plain feed-forward."""
+        is_dense = self.experts is None or layer in self.experts.dense_layers
+        return None if is_dense else self.experts
+
+    @property
+    def distinct_layers(self) -> tuple[int, ...]:
+        """The first layer of each kind: with a mixture of experts, and with a plain feed-forward.
+        Layers of a kind have the same operations.
+        """
+        kinds = {self.routed_experts(i) is None: i for i in reversed(range(self.num_layers))}
+        return tuple(sorted(kinds.values()))
 
     @property
     def ropes(self) -> tuple[RopeSpec, ...]:

@@ -1,20 +1,27 @@
-"""What one decoder layer computes, as an ordered list of operations with costs (contract 1).
+"""What an operation of a decoder layer is: what it reads, writes and costs, and where to cut.
 
-Names follow Park and Egger: `LN.0 Q K V Scores Softmax WV Output LN.1 FC.*`, with `QNorm`, `KNorm`,
-`Rope`, `LN.Output` and `LN.FC` where the architecture has them. Planner, memory accounting and the
-model's execution read the same list. It is the same for all layers; where they differ, in window
-and rotation, the specification says how.
+Planner, memory accounting and the model's execution read the same list (contract 1), which
+`layer_operations` makes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from tandem.spec.dtype import DType
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ExpertSpec
 
 OperationKind = Literal[
-    "norm", "linear", "head_norm", "rope", "scores", "softmax", "weighted_sum", "activation"
+    "norm",
+    "linear",
+    "head_norm",
+    "rope",
+    "scores",
+    "softmax",
+    "weighted_sum",
+    "activation",
+    "router",
+    "expert_linear",
 ]
 ATTENTION_KINDS: frozenset[OperationKind] = frozenset({"scores", "softmax", "weighted_sum"})
 
@@ -62,6 +69,7 @@ class Operation:
         flops_per_pair: FLOPs per (query token, key it sees) pair.
         kv_write_width: elements per token that become part of the KV cache.
         kv_read_width: elements read from the KV cache per cached token of a sequence.
+        experts: whose weights these are, a tensor each, if a token needs some of them only.
     """
 
     name: str
@@ -73,6 +81,7 @@ class Operation:
     flops_per_pair: int = 0
     kv_write_width: int = 0
     kv_read_width: int = 0
+    experts: ExpertSpec | None = None
 
     @property
     def is_attention(self) -> bool:
@@ -87,6 +96,13 @@ class Operation:
     def weight_bytes(self, dtype: DType) -> int:
         """Bytes of all weights of this operation in `dtype`."""
         return self.weight_elements * dtype.size_bytes
+
+    def read_weight_elements(self, tokens: int) -> float:
+        """Elements of the weights that `tokens` tokens need; of experts, the expected number."""
+        if self.experts is None:
+            return self.weight_elements
+        per_expert = self.weights[0].elements
+        return self.experts.touched_share(tokens) * self.experts.count * per_expert
 
     def flops(self, tokens: int, context: float = 0.0) -> float:
         """FLOPs for `tokens` query tokens that each see `context` keys (a mean is exact too)."""
@@ -167,102 +183,3 @@ def _read_next(buffer: Buffer, operations: tuple[Operation, ...]) -> bool:
         if buffer in op.writes:
             return False
     return False
-
-
-def layer_operations(spec: ModelSpec) -> tuple[Operation, ...]:
-    """The operations of one layer of `spec`, in order of execution."""
-    return (*_projections(spec), *_attention(spec), *_mlp(spec))
-
-
-def _projections(spec: ModelSpec) -> Iterator[Operation]:
-    residual, x = Buffer("residual", spec.hidden_size), Buffer("x", spec.hidden_size)
-    q, k, v = Buffer("q", spec.q_size), Buffer("k", spec.kv_size), Buffer("v", spec.kv_size)
-    yield _norm(spec, "LN.0", "attention_norm", residual, x)
-    yield _linear("Q", "q", x, q, spec.qkv_bias)
-    yield _linear("K", "k", x, k, spec.qkv_bias, kv_write_width=spec.kv_size)
-    yield _linear("V", "v", x, v, spec.qkv_bias, kv_write_width=spec.kv_size)
-    if spec.qk_norm:
-        weight = (spec.head_dim,)
-        yield _head_norm("QNorm", WeightShape("q_norm.weight", weight), q)
-        yield _head_norm("KNorm", WeightShape("k_norm.weight", weight), k)
-    if spec.rope is not None:
-        flops = 3 * (q.width + k.width)
-        yield Operation("Rope", "rope", (), (q, k), (q, k), flops_per_token=flops)
-
-
-def _attention(spec: ModelSpec) -> Iterator[Operation]:
-    # Scores and probabilities grow with the context and stay inside the kernel: no buffers.
-    q, attention = Buffer("q", spec.q_size), Buffer("attention", spec.q_size)
-    k, v = Buffer("k", spec.kv_size), Buffer("v", spec.kv_size)
-    dots = 2 * spec.q_size
-    yield Operation(
-        "Scores", "scores", (), (q, k), (), 0, dots + spec.num_heads, kv_read_width=spec.kv_size
-    )
-    yield Operation("Softmax", "softmax", (), (), (), 0, 4 * spec.num_heads)
-    yield Operation(
-        "WV", "weighted_sum", (), (v,), (attention,), 0, dots, kv_read_width=spec.kv_size
-    )
-
-
-def _mlp(spec: ModelSpec) -> Iterator[Operation]:
-    residual, x = Buffer("residual", spec.hidden_size), Buffer("x", spec.hidden_size)
-    attention, mlp = Buffer("attention", spec.q_size), Buffer("mlp", spec.intermediate_size)
-    # A branch is added to the residual by its last product, or by the norm after it.
-    end = x if spec.post_norms else residual
-    yield _linear("Output", "output", attention, end, spec.output_bias)
-    if spec.post_norms:
-        yield _post_norm(spec, "LN.Output", "post_attention_norm", x, residual)
-    yield _norm(spec, "LN.1", "mlp_norm", residual, x)
-    if spec.gated:
-        gate, up = Buffer("gate", spec.intermediate_size), Buffer("up", spec.intermediate_size)
-        yield _linear("FC.gate", "gate", x, gate, spec.mlp_bias)
-        yield _linear("FC.up", "up", x, up, spec.mlp_bias)
-        yield Operation("FC.act", "activation", (), (gate, up), (mlp,), 5 * mlp.width)
-        yield _linear("FC.down", "down", mlp, end, spec.mlp_bias)
-    else:
-        yield _linear("FC.0", "fc0", x, mlp, spec.mlp_bias)
-        yield Operation("FC.act", "activation", (), (mlp,), (mlp,), 4 * mlp.width)
-        yield _linear("FC.1", "fc1", mlp, end, spec.mlp_bias)
-    if spec.post_norms:
-        yield _post_norm(spec, "LN.FC", "post_mlp_norm", x, residual)
-
-
-def _norm(spec: ModelSpec, name: str, weight: str, source: Buffer, target: Buffer) -> Operation:
-    weights = norm_weights(spec, weight)
-    flops_per_element = 4 if spec.norm == "rms" else 7
-    return Operation(
-        name, "norm", weights, (source,), (target,), flops_per_element * spec.hidden_size
-    )
-
-
-def _post_norm(
-    spec: ModelSpec, name: str, weight: str, source: Buffer, residual: Buffer
-) -> Operation:
-    norm = _norm(spec, name, weight, source, residual)
-    flops = norm.flops_per_token + residual.width
-    return replace(norm, reads=(source, residual), flops_per_token=flops)
-
-
-def norm_weights(spec: ModelSpec, name: str) -> tuple[WeightShape, ...]:
-    """Weights of a norm over the hidden size: a weight, and a bias if it is a layer norm."""
-    shape = (spec.hidden_size,)
-    parts = ("weight",) if spec.norm == "rms" else ("weight", "bias")
-    return tuple(WeightShape(f"{name}.{part}", shape) for part in parts)
-
-
-def _head_norm(name: str, weight: WeightShape, buffer: Buffer) -> Operation:
-    return Operation(name, "head_norm", (weight,), (buffer,), (buffer,), 4 * buffer.width)
-
-
-def _linear(
-    name: str, weight: str, source: Buffer, target: Buffer, bias: bool, kv_write_width: int = 0
-) -> Operation:
-    weights = [WeightShape(f"{weight}.weight", (target.width, source.width))]
-    if bias:
-        weights.append(WeightShape(f"{weight}.bias", (target.width,)))
-    adds_to_residual = target.name == "residual"
-    reads = (source, target) if adds_to_residual else (source,)
-    flops = target.width * (2 * source.width + bias + adds_to_residual)
-    return Operation(
-        name, "linear", tuple(weights), reads, (target,), flops, kv_write_width=kv_write_width
-    )

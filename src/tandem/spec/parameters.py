@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 
 from tandem.spec.dtype import DType
+from tandem.spec.layer_operations import layer_operations, norm_weights
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import WeightShape, layer_operations, norm_weights
+from tandem.spec.operations import WeightShape
+from tandem.spec.precision import Precision
 
 # Modules that share an input lie in one tensor, so that one product computes all of them.
 FUSED_MODULES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 
-def layer_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
+def layer_weights(spec: ModelSpec, layer: int = 0) -> tuple[WeightShape, ...]:
     """Every weight of one decoder layer, in order of use."""
-    return tuple(weight for op in layer_operations(spec) for weight in op.weights)
+    return tuple(weight for op in layer_operations(spec, layer) for weight in op.weights)
 
 
 def embedding_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
@@ -30,14 +32,25 @@ def head_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
     return norm_weights(spec, "final_norm") + (() if spec.tie_embeddings else (head,))
 
 
-def layer_parameters(spec: ModelSpec) -> int:
+def layer_parameters(spec: ModelSpec, layer: int = 0) -> int:
     """Number of parameters of one decoder layer."""
-    return _elements(layer_weights(spec))
+    return _elements(layer_weights(spec, layer))
 
 
-def layer_matrix_parameters(spec: ModelSpec) -> int:
+def layer_matrix_parameters(spec: ModelSpec, layer: int = 0) -> int:
     """Of them, those in linear maps: what can be streamed. The rest are norms and biases."""
-    return _elements(tuple(weight for weight in layer_weights(spec) if weight.is_matrix))
+    return _elements(tuple(weight for weight in layer_weights(spec, layer) if weight.is_matrix))
+
+
+def layers_parameters(spec: ModelSpec) -> int:
+    """Number of parameters of all decoder layers."""
+    return sum(layer_parameters(spec, layer) for layer in range(spec.num_layers))
+
+
+def read_layers_parameters(spec: ModelSpec, tokens: int) -> float:
+    """Of them, those that `tokens` tokens need; of experts, the expected number."""
+    layers = (layer_operations(spec, layer) for layer in range(spec.num_layers))
+    return sum(op.read_weight_elements(tokens) for layer in layers for op in layer)
 
 
 def embedding_parameters(spec: ModelSpec) -> int:
@@ -52,11 +65,18 @@ def head_parameters(spec: ModelSpec) -> int:
 
 def num_parameters(spec: ModelSpec) -> int:
     """Number of parameters of the whole model."""
-    return (
-        embedding_parameters(spec)
-        + spec.num_layers * layer_parameters(spec)
-        + head_parameters(spec)
-    )
+    return embedding_parameters(spec) + layers_parameters(spec) + head_parameters(spec)
+
+
+def layer_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
+    """Bytes of one layer's linear maps, of which some may be quantized."""
+    size = 0
+    for weight in layer_weights(spec, layer):
+        if weight.is_matrix:
+            format = precision.quantized.get(weight.name.removesuffix(".weight"))
+            plain = weight.elements * precision.weights.size_bytes
+            size += plain if format is None else format.size_bytes(*weight.shape)
+    return size
 
 
 def weight_bytes(spec: ModelSpec, dtype: DType) -> int:

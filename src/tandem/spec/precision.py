@@ -1,9 +1,11 @@
 """Element types of an engine's weights, activations and KV pages."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import KVType
+from tandem.spec.weight_format import WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,14 +13,18 @@ class Precision:
     """Which element type holds what; sums are always in float32.
 
     Attributes:
-        weights: as they are kept in memory.
+        weights: as they are kept in memory, but for the quantized ones.
         activations: between operations.
         kv: of the KV pages, in every tier.
+        quantized: the layers' linear maps that are kept in few bits, by canonical name (`q`).
+        int8_activations: what goes into quantized maps is rounded to 8 bits, group by group.
     """
 
     weights: DType
     activations: DType
     kv: KVType
+    quantized: Mapping[str, WeightFormat] = field(default_factory=dict[str, WeightFormat])
+    int8_activations: bool = False
 
     @staticmethod
     def uniform(dtype: DType) -> "Precision":
@@ -26,8 +32,11 @@ class Precision:
         return Precision(dtype, dtype, dtype)
 
     def __str__(self) -> str:
-        if self.weights == self.activations == self.kv:
-            return str(self.weights)
-        if self.activations == self.kv:
-            return f"{self.weights} weights, {self.activations} activations and KV"
-        return f"{self.weights} weights, {self.activations} activations, {self.kv} KV"
+        formats = sorted({str(format) for format in self.quantized.values()})
+        weights = " and ".join([*formats, str(self.weights)])
+        rounded = ", rounded to int8 in the layers' maps" if self.int8_activations else ""
+        if weights == self.activations == self.kv:
+            return weights
+        if self.activations == self.kv and not rounded:
+            return f"{weights} weights, {self.activations} activations and KV"
+        return f"{weights} weights, {self.activations} activations{rounded}, {self.kv} KV"

@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Sizes and durations as people write them."""
 
 import re
 
@@ -16,6 +16,9 @@ _FACTORS = {
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
 def parse_size(text: str, *, param: str | None = None) -> int:
     """Bytes meant by `12GiB`, `1.5g`, `800 MB` or `1048576`.
 
@@ -29,6 +32,48 @@ def parse_size(text: str, *, param: str | None = None) -> int:
             f"'{text}' is not a size; write for example 12GiB, 800MiB or 1048576", param=param
         )
     return int(float(match.group(1)) * factor)
+
+
+def parse_size_with_unit(text: str, *, param: str | None = None) -> int:
+    """`parse_size` for people who may mean GiB: a bare number is refused.
+
+    Raises:
+        ConfigError: not a size, no unit, or nothing at all.
+    """
+    size = parse_size(text, param=param)
+    if text.strip()[-1].isdigit():
+        raise ConfigError(f"'{text}' has no unit; write for example {text.strip()}GiB", param=param)
+    if size == 0:
+        raise ConfigError(f"'{text}' is no memory at all; write for example 12GiB", param=param)
+    return size
+
+
+def parse_duration_s(text: str, *, param: str | None = None) -> float:
+    """Seconds meant by `100ms`, `0.5s` or `2min`.
+
+    Raises:
+        ConfigError: not a duration, no unit, or zero.
+    """
+    match = _SIZE.fullmatch(text)
+    factor = _SECONDS.get(match.group(2)) if match else None
+    if match is None or factor is None or not float(match.group(1)):
+        raise ConfigError(
+            f"'{text}' is not a duration; write for example 100ms or 0.5s", param=param
+        )
+    return float(match.group(1)) * factor
+
+
+def format_duration(seconds: float) -> str:
+    """`0.0052` -> `5.2 ms`; `4000` -> `1 h 07 min`."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours / 24:.1f} days"
 
 
 def format_size(size_bytes: int | float) -> str:

@@ -13,7 +13,7 @@ from tandem.cli.sampling_flags import SAMPLING_FLAGS
 from tandem.spec.config import EngineConfig
 from tandem.spec.sampling import SamplingParams
 
-COMMANDS = ["generate", "chat", "serve", "batch", "bench", "collect-env"]
+COMMANDS = ["generate", "chat", "serve", "batch", "plan", "bench", "collect-env"]
 
 
 @pytest.mark.parametrize("args", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])

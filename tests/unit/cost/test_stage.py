@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from tests.fakes.paced import TINY
 
@@ -14,7 +16,9 @@ from tandem.cost.stage import (
 )
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
-from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.model import ExpertSpec
+from tandem.spec.operations import default_stages
 
 RATES = DeviceRates(bytes_per_s=1e9, flops_per_s=1e12, kernel_overhead_s=1e-6)
 
@@ -47,6 +51,22 @@ def test_a_stage_becomes_compute_bound_with_tokens() -> None:
     one = stage_cost(pre.of(operations), 1, DType.FLOAT16, slow)
     many = stage_cost(pre.of(operations), 100, DType.FLOAT16, slow)
     assert many.total_s == pytest.approx(100 * one.total_s)
+
+
+def test_a_stage_reads_the_experts_that_its_tokens_go_to() -> None:
+    spec = replace(TINY, experts=ExpertSpec(16, 2, 96))
+    operations = layer_operations(spec)
+    _, _, post = default_stages(operations)
+    few, more, all_of_them = (
+        stage_cost(post.of(operations), tokens, DType.FLOAT16, RATES) for tokens in (1, 4, 4096)
+    )
+    expert, rest = 3 * 64 * 96, 64 * 64 + 64 + 16 * 64
+    moved = sum(op.activation_elements(1) for op in post.of(operations))
+    assert few.memory_s * 1e9 == pytest.approx(2 * (2 * expert + rest + moved))
+    touched = 16 * (1 - (14 / 16) ** 4)
+    assert more.memory_s * 1e9 == pytest.approx(2 * (touched * expert + rest + 4 * moved))
+    assert all_of_them.memory_s * 1e9 == pytest.approx(2 * (16 * expert + rest + 4096 * moved))
+    assert all_of_them.compute_s == pytest.approx(4096 * few.compute_s)
 
 
 def test_attention_is_no_stage_of_its_own_kind() -> None:

@@ -11,6 +11,7 @@ from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import HOMES, SLOTTED, Home, as_runs
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.precision import Precision
 
 
 def hardware(link: float, memory: float, flops: float = 1e12) -> HardwareSpec:
@@ -23,7 +24,9 @@ def hardware(link: float, memory: float, flops: float = 1e12) -> HardwareSpec:
 
 def rules(homes: list[Home], pair: HardwareSpec, max_tokens: int = 2048) -> tuple[CpuRule, ...]:
     spec = replace(WIDE, num_layers=len(homes))
-    return choose_cpu_rules(as_runs(homes), spec, DType.BFLOAT16, max_tokens, pair)
+    return choose_cpu_rules(
+        as_runs(homes), spec, Precision.uniform(DType.BFLOAT16), max_tokens, pair
+    )
 
 
 def test_small_steps_stay_where_memory_is_faster_than_the_link_and_large_ones_stream() -> None:

@@ -1,6 +1,7 @@
 """Sizes and refusals of the memory plan, without a model."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from tandem.plan.weights import streamed_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.model import ExpertSpec, ModelSpec, RopeSpec
 from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.units import GIB, MIB
@@ -101,6 +102,26 @@ def test_layers_that_do_not_fit_are_streamed_and_charged_where_they_lie() -> Non
     assert on_device == whole - (len(streamed) - 2) * layer
     assert memory.ledger.totals("device").predicted_bytes <= whole
     assert any("streamed" in note for note in memory.plan.notes)
+
+
+def test_layers_without_experts_are_not_streamed_among_those_with_some(tmp_path: Path) -> None:
+    experts = ExpertSpec(4, 2, 48, dense_layers=(0, 5))
+    spec = replace(SPEC, num_layers=8, experts=experts)
+    whole = weight_bytes(spec, DType.FLOAT32)
+    capacities = Capacities(whole, 64 * MIB, real=False)
+    memory = plan_memory(CONFIG, spec, FLOAT32, capacities)
+    streamed = streamed_layers(memory.plan.weights).layers
+    assert streamed
+    assert not {0, 5} & set(streamed)
+    layer = layer_matrix_parameters(spec, 1) * DType.FLOAT32.size_bytes
+    rows = {(entry.location, entry.label): entry for entry in memory.ledger.entries}
+    assert rows["host", "weights"].predicted_bytes == len(streamed) * layer
+    assert rows["device", "weights"].predicted_bytes == whole - (len(streamed) - 2) * layer
+
+    chosen = tmp_path / "placement.json"
+    chosen.write_text('{"layers": [{"first_layer": 4, "last_layer": 5, "home": "streamed"}]}')
+    with pytest.raises(ConfigError, match="layer 5 has no experts"):
+        plan_memory(replace(CONFIG, placement=str(chosen)), spec, FLOAT32, capacities)
 
 
 def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:

@@ -12,7 +12,7 @@ from tandem.engine.target import Target, resolve_target
 from tandem.memory.peaks import HostMemory
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
-from tandem.spec.hardware_file import PACKAGED, known_hardware
+from tandem.spec.hardware_file import PAIRS, known_hardware
 from tandem.spec.units import GIB
 
 HOST = HostMemory(
@@ -93,9 +93,9 @@ def test_an_emulated_accelerator_has_its_description_s_memory(
 
 
 def test_an_emulated_accelerator_may_be_described_by_a_file(tmp_path: Path) -> None:
-    text = (PACKAGED / "t4.toml").read_text("utf-8")
+    text = (PAIRS / "small.toml").read_text("utf-8")
     path = tmp_path / "mine.toml"
-    path.write_text(text.replace("16_000_000_000", "12_345_678"), "utf-8")
+    path.write_text(text.replace("6_000_000_000", "12_345_678"), "utf-8")
     assert resolve(f"emulated:{path}").capacities.device_bytes == 12_345_678
 
 

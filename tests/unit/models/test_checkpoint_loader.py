@@ -130,10 +130,10 @@ def test_no_tensor_read_from_a_file_outlives_its_copy(
     earlier: list[weakref.ref[Tensor]] = []
     real_copy = checkpoint_loader._copy
 
-    def watched_copy(copy: Any, tensor: Tensor) -> None:
+    def watched_copy(copy: Any, parts: dict[str, Tensor]) -> None:
         assert all(reference() is None for reference in earlier)
-        earlier.append(weakref.ref(tensor))
-        real_copy(copy, tensor)
+        earlier.extend(weakref.ref(tensor) for tensor in parts.values())
+        real_copy(copy, parts)
 
     monkeypatch.setattr(checkpoint_loader, "_copy", watched_copy)
     load_model(tmp_path)

@@ -12,10 +12,12 @@ from tests.unit.models.configs import (
     LLAMA,
     LLAMA3_SCALING,
     MISTRAL_7B,
+    MIXTRAL_8X7B,
     OPT,
     PHI3_MINI,
     QWEN2_7B,
     QWEN3,
+    QWEN3_30B_A3B,
     write,
 )
 
@@ -23,7 +25,7 @@ import tandem
 from tandem.models.config import read_model_spec
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ModelError
-from tandem.spec.model import RopeSpec
+from tandem.spec.model import ExpertSpec, RopeSpec
 
 
 def test_llama_31_with_the_keys_of_transformers_4(tmp_path: Path) -> None:
@@ -63,6 +65,26 @@ def test_qwen3_has_head_norms_and_a_head_dim_of_its_own(tmp_path: Path) -> None:
     assert (spec.head_dim, spec.q_size, spec.hidden_size) == (128, 2048, 1024)
 
 
+def test_qwen3_moe_names_its_layers_without_experts(tmp_path: Path) -> None:
+    config = QWEN3_30B_A3B | {
+        "num_hidden_layers": 6,
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [3],
+    }
+    spec = read_model_spec(write(tmp_path, config))
+    assert spec.experts is not None
+    assert spec.experts.dense_layers == (0, 2, 3, 4)
+    assert [layer for layer in range(6) if spec.routed_experts(layer)] == [1, 5]
+    assert spec.distinct_layers == (0, 1)
+
+
+def test_mixtral_routes_every_layer(tmp_path: Path) -> None:
+    spec = read_model_spec(write(tmp_path, MIXTRAL_8X7B))
+    assert spec.experts == ExpertSpec(8, 2, 14336)
+    assert spec.distinct_layers == (0,)
+    assert spec.rope == RopeSpec(theta=1e6)
+
+
 def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
     spec = read_model_spec(write(tmp_path, OPT))
     assert (spec.position_offset, spec.rope, spec.norm, spec.gated) == (2, None, "layer", False)
@@ -75,7 +97,7 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "change", "named"),
     [
-        (LLAMA, {"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+        (LLAMA, {"architectures": ["Qwen2MoeForCausalLM"]}, "Qwen2MoeForCausalLM"),
         (LLAMA, {"architectures": None}, "architectures"),
         (LLAMA, {"hidden_size": None}, "hidden_size"),
         (LLAMA, {"hidden_size": "big"}, "hidden_size"),
@@ -97,7 +119,6 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         (LLAMA, {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "per layer type"),
         (LLAMA, {"rope_theta": float("nan")}, "rope_theta"),
-        (LLAMA, {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
         (LLAMA, {"num_local_experts": 8}, "num_local_experts"),
         (LLAMA, {"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         (LLAMA, {"eos_token_id": "</s>"}, "eos_token_id"),
@@ -117,6 +138,14 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
         (GEMMA2_9B, {"use_bidirectional_attention": True}, "causal"),
         (GEMMA3_4B, {"attn_logit_softcapping": 50.0}, "no such cap"),
         (GEMMA3_4B, {"rope_scaling": {"rope_type": "longrope"}}, "short_factor"),
+        (LLAMA, {"n_shared_experts": 1}, "n_shared_experts"),
+        (QWEN3_30B_A3B, {"shared_expert_intermediate_size": 512}, "all tokens share"),
+        (QWEN3_30B_A3B, {"num_experts": 0}, "num_experts"),
+        (QWEN3_30B_A3B, {"num_experts_per_tok": 129}, "129, but there are 128"),
+        (QWEN3_30B_A3B, {"mlp_only_layers": 3}, "mlp_only_layers"),
+        (QWEN3_30B_A3B, {"decoder_sparse_step": 49}, "no layer has experts"),
+        (MIXTRAL_8X7B, {"num_local_experts": "8"}, "num_local_experts"),
+        (MIXTRAL_8X7B, {"num_experts_per_tok": 0}, "num_experts_per_tok"),
         (OPT, {"do_layer_norm_before": False}, "do_layer_norm_before"),
         (OPT, {"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
     ],

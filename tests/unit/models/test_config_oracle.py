@@ -7,13 +7,22 @@ from typing import Any, cast
 import pytest
 import torch
 from tests.unit.models import configs
-from tests.unit.models.configs import GEMMA2_9B, GEMMA3_4B, MISTRAL_7B, PHI3_MINI, QWEN2_7B, write
+from tests.unit.models.configs import (
+    GEMMA2_9B,
+    GEMMA3_4B,
+    MISTRAL_7B,
+    MIXTRAL_8X7B,
+    PHI3_MINI,
+    QWEN2_7B,
+    QWEN3_30B_A3B,
+    write,
+)
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tandem.models.config import read_model_spec
 from tandem.models.rotary import inverse_frequencies
 from tandem.spec.dtype import DType
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.parameters import kv_bytes_per_token, num_parameters
 
 SMALL = {
@@ -44,6 +53,8 @@ ABSENT = object()
         (PHI3_MINI, 3_821_079_552),
         (GEMMA2_9B, 9_241_705_984),
         (GEMMA3_4B, 3_880_263_168),
+        (MIXTRAL_8X7B, 46_702_792_704),
+        (QWEN3_30B_A3B, 30_532_122_624),
     ],
 )
 def test_published_shapes_weigh_what_transformers_makes_of_them(
@@ -100,6 +111,20 @@ def test_published_shapes_weigh_what_transformers_makes_of_them(
         ),
         (QWEN3, {"head_dim": ABSENT}),
         (QWEN3, {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 2}),
+        (MIXTRAL_8X7B, {}),
+        (MIXTRAL_8X7B, {"rope_theta": ABSENT, "rms_norm_eps": ABSENT, "sliding_window": 9}),
+        (MIXTRAL_8X7B, {"num_local_experts": ABSENT, "num_experts_per_tok": ABSENT}),
+        (
+            MIXTRAL_8X7B,
+            {"num_local_experts": 3, "num_key_value_heads": ABSENT, "num_attention_heads": 8},
+        ),
+        (QWEN3_30B_A3B, {"num_experts": 9}),
+        (QWEN3_30B_A3B, {"head_dim": ABSENT, "moe_intermediate_size": ABSENT}),
+        (QWEN3_30B_A3B, {"num_experts": ABSENT, "num_local_experts": 10}),
+        (QWEN3_30B_A3B, {"num_experts": 9, "decoder_sparse_step": 3, "mlp_only_layers": [2, 6]}),
+        (QWEN3_30B_A3B, {"num_experts": 9, "norm_topk_prob": ABSENT, "rope_theta": ABSENT}),
+        (QWEN3_30B_A3B, {"num_experts": 9, "use_sliding_window": True, "sliding_window": 5}),
+        (QWEN3_30B_A3B, {"num_experts": 9, "use_sliding_window": True, "sliding_window": ABSENT}),
         (PHI3_MINI, {"sliding_window": ABSENT}),
         (PHI3_MINI, {"rope_scaling": LONG, "max_position_embeddings": 65536}),
         (PHI3_MINI, {"rope_scaling": LONG | {"type": "yarn"}, "max_position_embeddings": 8192}),
@@ -146,6 +171,22 @@ def test_facts_are_those_of_transformers(
     assert spec.head_dim == attention[0].head_dim
     assert spec.layer_windows == tuple(window_of(theirs, layer) for layer in attention)
     check_ropes(spec, cast(Any, model).model.rotary_emb)
+    for index, layer in enumerate(cast(Any, model).model.layers):
+        check_experts(spec.routed_experts(index), layer.mlp)
+
+
+def check_experts(ours: ExpertSpec | None, mlp: Any) -> None:
+    """As many experts of the same size, chosen and weighted alike; or none."""
+    router: Any = getattr(mlp, "gate", None)
+    if not hasattr(router, "top_k"):
+        assert ours is None
+        return
+    renormalized = getattr(router, "norm_topk_prob", True)  # Mixtral always does
+    size = mlp.experts.intermediate_dim
+    assert ours is not None
+    assert ours == ExpertSpec(
+        router.num_experts, router.top_k, size, renormalized, ours.dense_layers
+    )
 
 
 def window_of(config: Any, attention: Any) -> int:

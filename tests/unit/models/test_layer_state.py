@@ -88,11 +88,11 @@ def test_wrong_sizes_are_refused() -> None:
 
 def test_a_stage_with_attention_is_not_the_models(model: Model) -> None:
     with pytest.raises(ValueError, match="outside attention"):
-        model.run(model.stages.attend, 0, LayerState(torch.arange(1), torch.zeros(1, 256)))
+        model.run(model.stages(0).attend, 0, LayerState(torch.arange(1), torch.zeros(1, 256)))
     with pytest.raises(ValueError, match="outside attention"):
         model.run(Stage(0, 99), 0, LayerState(torch.arange(1), torch.zeros(1, 256)))
 
 
 def test_a_state_at_another_cut_is_refused(model: Model) -> None:
     with pytest.raises(ValueError, match="no 'attention'"):
-        model.run(model.stages.post, 0, LayerState(torch.arange(1), torch.zeros(1, 256)))
+        model.run(model.stages(0).post, 0, LayerState(torch.arange(1), torch.zeros(1, 256)))

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from tandem.kernels.native_linear import Activation, NativeLinear
 from tandem.quant.quantize import quantize
-from tandem.quant.weight_format import WeightFormat
+from tandem.spec.weight_format import WeightFormat
 
 KINDS = ["float32", "float16", "bfloat16", "int8", "int4"]
 _BITS = {"int8": 8, "int4": 4}

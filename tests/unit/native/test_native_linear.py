@@ -24,7 +24,7 @@ from tandem.kernels.native_linear import (
 from tandem.kernels.native_pool import NativePool, Signal
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
-from tandem.quant.weight_format import WeightFormat
+from tandem.spec.weight_format import WeightFormat
 
 
 @pytest.fixture(scope="module", params=native.supported_isas())

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from tandem.kernels import native
+from tandem.memory.workspace import LargestStep, workspace_bytes
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights
 from tandem.plan.binding import TierAttention
-from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.dtype import DType
+from tandem.spec.model import ExpertSpec, ModelSpec, RopeSpec
 
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
@@ -57,16 +59,18 @@ def state(tokens: int = 5) -> LayerState:
         replace(SPEC, post_norms=True, norm_offset=1.0, activation="gelu_tanh"),
         replace(SPEC, rope=None),
         replace(SPEC, windows=(0, 4), local_rope=RopeSpec(300.0, amplitude=1.5)),
+        replace(SPEC, experts=ExpertSpec(7, 3, 20)),
+        replace(SPEC, experts=ExpertSpec(5, 1, 33, renormalized=False), activation="gelu"),
     ],
 )
 def test_stages_equal_torch_s(spec: ModelSpec, tokens: int) -> None:
     results: list[LayerState] = []
     for model in models(spec):
         found = state(tokens)
-        model.run(model.stages.pre, 1, found)
+        model.run(model.stages(1).pre, 1, found)
         assert found.q is not None
         found.finish_attention(found.q * 0.5)
-        model.run(model.stages.post, 1, found)
+        model.run(model.stages(1).post, 1, found)
         assert found.attention is None
         results.append(found)
     torch.testing.assert_close(results[0].residual, results[1].residual, rtol=1e-5, atol=1e-5)
@@ -89,6 +93,10 @@ LOCAL = replace(
 )
 
 
+# A layer with experts after one without.
+MIXED = replace(SPEC, experts=ExpertSpec(6, 2, 16, dense_layers=(0,)))
+
+
 def kernels_of(spec: ModelSpec) -> CompiledKernels:
     scale, soft_cap = spec.attention_scale, spec.attention_soft_cap
     return CompiledKernels(POOL, spec.num_heads, SHAPE, scale, soft_cap)
@@ -101,7 +109,7 @@ def planned(rows: slice, spec: ModelSpec = SPEC) -> dict[int, SplitBatch]:
 
 
 @pytest.mark.parametrize(
-    "spec", [SPEC, LOCAL, replace(LOCAL, windows=(3, 3), rope=None, local_rope=None)]
+    "spec", [SPEC, LOCAL, replace(LOCAL, windows=(3, 3), rope=None, local_rope=None), MIXED]
 )
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(0, 2), slice(2, 3)])
 def test_all_layers_are_their_stages_and_the_attention_between(
@@ -121,18 +129,45 @@ def test_all_layers_are_their_stages_and_the_attention_between(
 
     model.native.run_layers(whole, ours, slots, plans)
     for layer in range(SPEC.num_layers):
-        model.run(model.stages.pre, layer, parts)
+        model.run(model.stages(layer).pre, layer, parts)
         assert parts.q is not None
         assert parts.k is not None
         assert parts.v is not None
         append_kv(POOL, theirs[layer], parts.k, parts.v, slots).wait()
         plan = plans[spec.layer_windows[layer]]
         parts.finish_attention(kernels.attend(parts.q, theirs[layer], plan).out)
-        model.run(model.stages.post, layer, parts)
+        model.run(model.stages(layer).post, layer, parts)
 
     assert torch.equal(ours, theirs)
     assert not torch.equal(ours[-1], pages[-1])
     assert torch.equal(whole.residual, parts.residual)
+
+
+def test_both_count_how_often_tokens_go_to_an_expert() -> None:
+    counted: list[torch.Tensor] = []
+    for model in models(MIXED):
+        for tokens in (5, 70):
+            found = state(tokens)
+            model.run(model.stages(1).pre, 1, found)
+            assert found.q is not None
+            found.finish_attention(found.q * 0.5)
+            model.run(model.stages(1).post, 1, found)
+        counted.append(model.expert_hits.counts)
+    assert torch.equal(counted[0], counted[1])
+    assert counted[0][0].sum() == 0  # that layer has no experts
+    assert counted[0][1].sum() == 75 * 2
+    model.expert_hits.clear()
+    assert model.expert_hits.by_layer() == ((0,) * 6,) * 2
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 300])
+@pytest.mark.parametrize("spec", [SPEC, MIXED, replace(SPEC, experts=ExpertSpec(64, 8, 200))])
+def test_memory_of_a_call_is_within_the_predicted_workspace(spec: ModelSpec, tokens: int) -> None:
+    _, model = models(spec)
+    stages = model.native
+    assert stages is not None
+    taken = tokens * stages.scratch_token_bytes + stages.scratch_bytes
+    assert taken <= workspace_bytes(spec, DType.FLOAT32, LargestStep(tokens, 1))
 
 
 def test_a_step_that_does_not_fit_is_refused_before_anything_is_written() -> None:
@@ -261,9 +296,31 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ({"query_norm": norm}, "query_norm must have the size 4"),
         ({"output": NativeLinear.of(torch.ones(8, 4)).handle}, "output must be 8 x 8"),
     ]
+    hits = torch.zeros(8, dtype=torch.int64)
+    experts = _native.Experts(square, [parts["up"]] * 8, [square] * 8, 2, True, hits)
+    refused += [
+        ({"experts": experts}, "either up and down, or experts"),
+        ({"up": None}, "either up and down, or experts"),
+        ({"up": None, "down": None}, "either up and down, or experts"),
+        ({"up": None, "down": None, "experts": experts}, "have no norm after"),
+    ]
     for wrong, message in refused:
         with pytest.raises(ValueError, match=message):
             _native.Layer(**parts | wrong)
+    for maps, message in (
+        (
+            (square, [parts["up"]] * 7, [square] * 7, 2, True, hits),
+            "router must be 7 x 8, not 8 x 8",
+        ),
+        ((square, [parts["up"]] * 8, [square] * 8, 9, True, hits), "not more than all"),
+        ((square, [parts["up"]] * 8, [square] * 8, 0, True, hits), "a token needs experts"),
+        ((square, [parts["up"]] * 8, [square] * 7, 2, True, hits), "every expert needs"),
+        ((square, [square] * 8, [square] * 8, 2, True, hits), "up must be 16 x 8, not 8 x 8"),
+        ((square, [parts["up"]] * 8, [square] * 8, 2, True, hits[1:]), "hits must have the shape"),
+        ((square, [parts["up"]] * 8, [square] * 8, 2, True, hits.int()), "hits must be int64"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _native.Experts(*maps)
     x, angle, qkv = torch.ones(2, 8), torch.ones(2, 4), torch.ones(2, 16)
     for arguments, message in (
         ((x.double(), None, None, qkv), "residual must be float32"),

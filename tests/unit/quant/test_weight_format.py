@@ -6,8 +6,8 @@ import torch
 from tandem.quant.packing import pack_nibbles, unpack_nibbles
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
-from tandem.quant.weight_format import WeightFormat
 from tandem.spec.errors import ConfigError
+from tandem.spec.weight_format import WeightFormat
 
 
 def test_sizes_are_those_of_the_tensors() -> None:

@@ -5,7 +5,19 @@ import pytest
 
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.hardware_file import PACKAGED, known_hardware, load_hardware, parse_hardware
+from tandem.spec.hardware_file import (
+    ACCELERATORS,
+    HOSTS,
+    PAIRS,
+    known_accelerators,
+    known_hardware,
+    known_hosts,
+    load_accelerator,
+    load_hardware,
+    load_host,
+    pair_hardware,
+    parse_hardware,
+)
 
 
 def table() -> dict[str, Any]:
@@ -25,15 +37,56 @@ def table() -> dict[str, Any]:
     }
 
 
-def test_every_packaged_description_loads_and_explains_each_number() -> None:
-    assert {"a10g", "t4", "rtx4090", "small"} <= set(known_hardware())
-    for name in known_hardware():
-        spec = load_hardware(name)
-        assert spec.accelerator.memory_bytes > 2**30
-        assert set(spec.accelerator.flops_per_s) == set(DType)
-        lines = (PACKAGED / f"{name}.toml").read_text("utf-8").splitlines()
+def test_every_number_of_a_packaged_description_says_where_it_comes_from() -> None:
+    files = [path for folder in (ACCELERATORS, HOSTS, PAIRS) for path in folder.glob("*.toml")]
+    assert len(files) > 30
+    for path in files:
+        lines = path.read_text("utf-8").splitlines()
         numbers = [line for line in lines if "=" in line and '"' not in line.split("#")[0]]
-        assert all("#" in line for line in numbers), numbers
+        assert numbers, path
+        assert all(line.partition("#")[2].strip() for line in numbers), (path, numbers)
+
+
+def test_every_accelerator_goes_into_its_usual_host() -> None:
+    cards = "t4 a10 a10g a4000 v100 a100-40 a100-80 l4 l40s rtx3090 rtx4090 rtx5090 h100 h200"
+    assert set(cards.split()) <= set(known_accelerators())
+    for name in known_accelerators():
+        spec, card = load_hardware(name), load_accelerator(name)
+        assert card.host in known_hosts()
+        assert spec == pair_hardware(name, card.host)
+        assert spec.accelerator.memory_bytes >= 16 * 10**9
+        assert set(spec.accelerator.flops_per_s) == set(DType)
+
+
+def test_hosts_reach_less_than_their_memory_channels_give() -> None:
+    for name in known_hosts():
+        host = load_host(name).host
+        assert host.cores is not None
+        assert host.peak_memory_bandwidth_bytes_per_s is not None
+        share = host.memory_bandwidth_bytes_per_s / host.peak_memory_bandwidth_bytes_per_s
+        assert 0.1 < share < 0.8
+
+
+def test_a_fast_card_in_a_slow_slot_has_the_slot_s_link() -> None:
+    slow = pair_hardware("h100", "g4dn.4xlarge").link
+    assert slow.h2d_bytes_per_s == load_host("g4dn.4xlarge").slot_bytes_per_s
+    assert pair_hardware("t4", "neo-hgx").link == load_accelerator("t4").link
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "host", "message"),
+    [
+        ("rtx4900", None, r"unknown accelerator 'rtx4900'; nearest: rtx4090"),
+        ("A10G", "g5.4xlrge", r"nearest: a10g"),
+        ("a10g", "g5.4xlrge", r"unknown host 'g5.4xlrge'; nearest: g5.4xlarge"),
+        ("zzzzzz", None, r"unknown accelerator 'zzzzzz'; known: a10"),
+    ],
+)
+def test_an_unknown_part_gets_the_nearest_names(
+    accelerator: str, host: str | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pair_hardware(accelerator, host)
 
 
 def test_small_is_scaled_from_a_known_pair() -> None:
@@ -42,8 +95,8 @@ def test_small_is_scaled_from_a_known_pair() -> None:
 
 def test_a_path_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text((PACKAGED / "t4.toml").read_text("utf-8"), "utf-8")
-    assert load_hardware(str(path)) == load_hardware("t4")
+    path.write_text((PAIRS / "small.toml").read_text("utf-8"), "utf-8")
+    assert load_hardware(str(path)) == load_hardware("small")
 
 
 def test_unknown_name_lists_the_known_ones() -> None:

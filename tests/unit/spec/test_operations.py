@@ -1,16 +1,20 @@
 """Operation lists: names, costs and cuts."""
 
+from dataclasses import replace
+
 import pytest
 
 from tandem.spec.dtype import DType
-from tandem.spec.model import ModelSpec, RopeSpec
-from tandem.spec.operations import Stage, default_stages, layer_operations, live_buffers
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.model import ExpertSpec, ModelSpec, RopeSpec
+from tandem.spec.operations import Stage, default_stages, live_buffers
 from tandem.spec.parameters import (
     embedding_parameters,
     head_parameters,
     kv_bytes_per_token,
     layer_parameters,
     num_parameters,
+    read_layers_parameters,
     weight_bytes,
 )
 
@@ -34,7 +38,15 @@ GEMMA_3_1B = ModelSpec(
     windows=tuple(0 if layer % 6 == 5 else 512 for layer in range(26)),
     rope=RopeSpec(1e6), local_rope=RopeSpec(1e4),
 )  # fmt: skip
-ALL = [GEMMA_3_1B, LLAMA_31_8B, LLAMA_32_1B, QWEN3_06B, OPT_125M]
+QWEN3_30B_A3B = ModelSpec(
+    "qwen3_moe", 151936, 2048, 48, 32, 4, 128, 6144, 40960,
+    qk_norm=True, rope=RopeSpec(1e6), experts=ExpertSpec(128, 8, 768),
+)  # fmt: skip
+MIXTRAL_8X7B = ModelSpec(
+    "mixtral", 32000, 4096, 32, 32, 8, 128, 14336, 32768,
+    rope=RopeSpec(1e6), experts=ExpertSpec(8, 2, 14336),
+)  # fmt: skip
+ALL = [MIXTRAL_8X7B, QWEN3_30B_A3B, GEMMA_3_1B, LLAMA_31_8B, LLAMA_32_1B, QWEN3_06B, OPT_125M]
 
 
 def names(spec: ModelSpec) -> str:
@@ -51,6 +63,10 @@ def test_names_and_order() -> None:
         "LN.0 Q K V QNorm KNorm Rope Scores Softmax WV Output LN.Output LN.1"
         " FC.gate FC.up FC.act FC.down LN.FC"
     )
+    assert names(QWEN3_30B_A3B) == (
+        f"LN.0 Q K V QNorm KNorm Rope {attention} Router"
+        " Experts.gate Experts.up Experts.act Experts.down"
+    )
     assert names(OPT_125M) == f"LN.0 Q K V {attention} FC.0 FC.act FC.1"
 
 
@@ -62,6 +78,8 @@ def test_names_and_order() -> None:
         (QWEN3_06B, 596_049_920),
         (OPT_125M, 125_239_296),
         (GEMMA_3_1B, 999_885_952),
+        (QWEN3_30B_A3B, 30_532_122_624),
+        (MIXTRAL_8X7B, 46_702_792_704),
     ],
 )
 def test_parameter_counts_are_the_published_ones(spec: ModelSpec, published: int) -> None:
@@ -78,6 +96,44 @@ def test_linear_flops_are_two_per_weight_and_token(spec: ModelSpec) -> None:
             per_token = op.flops(10) / 10
             # Beyond the product: at most a bias and a residual addition per output.
             assert 0 <= per_token - 2 * matrix <= 2 * op.weights[0].shape[0]
+
+
+@pytest.mark.parametrize(("spec", "published"), [(QWEN3_30B_A3B, 3.3e9), (MIXTRAL_8X7B, 12.9e9)])
+def test_a_token_needs_its_own_experts_only(spec: ModelSpec, published: float) -> None:
+    assert spec.experts is not None
+    own = replace(spec, experts=replace(spec.experts, count=spec.experts.per_token))
+    routers = spec.num_layers * (spec.experts.count - spec.experts.per_token) * spec.hidden_size
+    active = read_layers_parameters(spec, 1)
+    assert active == pytest.approx(read_layers_parameters(own, 1) + routers)
+    outside = embedding_parameters(spec) + head_parameters(spec)
+    assert active + outside == pytest.approx(published, rel=0.02)
+    products = sum(
+        op.flops(1) for op in layer_operations(spec) if op.kind in ("linear", "expert_linear")
+    )
+    # what is read beside linear maps: norms and the router
+    assert products * spec.num_layers == pytest.approx(2 * active, rel=0.01)
+
+
+def test_experts_are_read_once_however_many_tokens_go_to_them() -> None:
+    down = layer_operations(QWEN3_30B_A3B)[-1]
+    one, two, many = (down.read_weight_elements(tokens) for tokens in (1, 2, 4096))
+    per_expert = 2048 * 768
+    assert one == pytest.approx(8 * per_expert)
+    assert two == pytest.approx((8 + 8 * (1 - 8 / 128)) * per_expert)  # some go to the same one
+    assert many == pytest.approx(128 * per_expert)
+    assert many <= down.weight_elements == 128 * per_expert
+    assert down.flops(2) == 2 * down.flops(1)
+
+
+def test_layers_without_experts_have_a_list_of_their_own() -> None:
+    spec = replace(QWEN3_30B_A3B, experts=ExpertSpec(128, 8, 768, dense_layers=(0, 2)))
+    assert spec.distinct_layers == (0, 1)
+    dense, routed = layer_operations(spec), layer_operations(spec, 1)
+    assert layer_operations(spec, 2) == dense == layer_operations(replace(spec, experts=None))
+    everywhere = layer_operations(QWEN3_30B_A3B)
+    assert [(op.name, op.weights) for op in routed] == [(op.name, op.weights) for op in everywhere]
+    fewer = 2 * (layer_parameters(spec, 1) - layer_parameters(spec, 0))
+    assert num_parameters(QWEN3_30B_A3B) - num_parameters(spec) == fewer
 
 
 def test_attention_flops_grow_with_the_context_and_the_rest_does_not() -> None:
@@ -121,6 +177,11 @@ def test_what_is_live_at_a_cut() -> None:
     assert live_names(LLAMA_31_8B, "LN.1") == ["residual"]
     assert live_names(LLAMA_31_8B, "FC.up") == ["residual", "x", "gate"]
     assert live_names(LLAMA_31_8B, "FC.down") == ["residual", "mlp"]
+    assert live_names(MIXTRAL_8X7B, "Router") == ["residual", "x"]
+    chosen = ["experts", "expert_weights"]
+    assert live_names(MIXTRAL_8X7B, "Experts.gate") == ["residual", "x", *chosen]
+    assert live_names(MIXTRAL_8X7B, "Experts.act") == ["residual", *chosen, "gate", "up"]
+    assert live_names(MIXTRAL_8X7B, "Experts.down") == ["residual", *chosen, "mlp"]
     assert live_names(OPT_125M, "FC.act") == ["residual", "mlp"]
 
 

@@ -9,7 +9,7 @@ import torch
 from tandem.models.host_layers import HostLayers
 from tandem.models.layer_state import LayerState
 from tandem.models.torch_layers import TorchLayers
-from tandem.models.weight_layout import LayerLayout, Modules
+from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules
 from tandem.models.weights import torch_dtype
 from tandem.plan.program import OpKind, Part, ProgramOp
 from tandem.runtime.lane_states import merge_parts, qkv_of
@@ -46,7 +46,9 @@ class PacedHostLayers:
         seed: int,
     ) -> None:
         self._spec, self._dtype, self._pool, self._seed = spec, dtype, pool, seed
-        self._layout = LayerLayout(layer_weights(spec), torch_dtype(dtype))
+        self._layout = LayerLayout(
+            LayerShapes(layer_weights(spec, spec.num_layers - 1), torch_dtype(dtype), {})
+        )
         wanted = math.ceil(_CACHE_MULTIPLE * cache_bytes / self._layout.size_bytes)
         self._sets = min(max(1, wanted), count)
         self._visits = 0

@@ -28,8 +28,9 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
 from tandem.runtime.paced.work import LaneWork
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.operations import default_stages
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.tier import Tier
 
@@ -76,9 +77,7 @@ class PacedTruth:
         self._links[Queue.WEIGHTS] = self._links[Queue.H2D]
         self.load_bytes: int = layer_matrix_parameters(model) * page.float_type.size_bytes
         self._jitter = random.Random(draw.random())
-        self._operations = layer_operations(model)
-        pre, _, post = default_stages(self._operations)
-        self._stages = {Part.PRE: pre.of(self._operations), Part.POST: post.of(self._operations)}
+        self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
 
     def link(self, queue: Queue) -> LinkRates:
         """Rates of one direction of the link."""
@@ -122,14 +121,16 @@ class PacedTruth:
         if op.kind is OpKind.ATTEND:
             (lane,) = lanes
             work = lane.attention(Tier.DEVICE, op.layer)
-            return attention_cost(self._operations, work, dtype, rates)
+            return attention_cost(self._operations[op.layer], work, dtype, rates)
         if op.kind is OpKind.MERGE:
             return merge_cost(model, tokens, rates)
         raise ValueError(f"the accelerator does not execute {op.kind} {op.part}")
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         """Memory by the tokens, compute by whole tiles of them."""
-        operations, tile = self._stages[op.part], self._change.tile_rows
+        operations, tile = self._operations[op.layer], self._change.tile_rows
+        pre, _, post = default_stages(operations)
+        operations = (pre if op.part is Part.PRE else post).of(operations)
         cost = stage_cost(operations, tokens, self._dtype, self._rates)
         if tile == 1:
             return cost

@@ -1,0 +1,32 @@
+// Which experts each token goes to, and in what order their rows lie.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "workers.hpp"
+
+namespace tandem {
+
+// How tokens choose among experts.
+struct RoutingRule {
+    int experts;
+    int per_token;
+    bool renormalized;  // the shares of a token's experts sum to one; else those of all do
+};
+
+// A token's experts are ascending, so that its results are added up in the same order whatever
+// tokens are beside it. The rows of an expert lie together, experts ascending.
+struct Routing {
+    std::vector<int> experts;   // [tokens, per_token]
+    std::vector<float> shares;  // [tokens, per_token]; of the softmax over all experts
+    std::vector<int> rows;      // [tokens, per_token]; where the token's row lies
+    std::vector<int> tokens;    // of each row
+    std::vector<int> first;     // [experts + 1]; each expert's first row
+};
+
+// scores: [tokens, experts]. Of equal scores the first ones win.
+Routing route(const Workers& workers, const RoutingRule& rule, std::int64_t tokens,
+              const float* scores);
+
+}  // namespace tandem

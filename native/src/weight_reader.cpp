@@ -1,0 +1,197 @@
+#include "weight_reader.hpp"
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+struct FreePages {
+    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{kPage}); }
+};
+using Pages = std::unique_ptr<std::byte, FreePages>;
+
+Pages allocate_pages(std::int64_t size) {
+    return Pages(static_cast<std::byte*>(
+        ::operator new(static_cast<std::size_t>(size), std::align_val_t{kPage})));
+}
+
+void require(bool condition, const char* message) {
+    if (!condition) throw std::invalid_argument(message);
+}
+
+}  // namespace
+
+WeightReader::WeightReader(std::vector<WeightFile> files, const std::vector<LayerFiles>& layers,
+                           std::vector<std::byte*> slots, std::int64_t slot_bytes,
+                           const ReaderOptions& options)
+    : files_(std::move(files)),
+      slots_(std::move(slots)),
+      slot_bytes_(slot_bytes),
+      options_(options),
+      turns_(slots_.size()) {
+    require(!layers.empty() && !slots_.empty(), "a reader needs layers and slots");
+    require(options.num_threads > 0, "a reader needs threads");
+    require(options.alignment > 0 && options.alignment <= static_cast<std::int64_t>(kPage) &&
+                options.piece_bytes > 0 && options.piece_bytes % options.alignment == 0,
+            "pieces must be multiples of the alignment, which is at most a page");
+    for (const LayerFiles& layer : layers) {
+        check(layer, slot_bytes);
+        layers_.push_back({cut_pieces(layer.extents, options.piece_bytes), layer.base});
+    }
+    try {
+        for (int i = 0; i < options.num_threads; ++i) threads_.emplace_back([this] { work(); });
+    } catch (...) {
+        stop();
+        throw;
+    }
+}
+
+WeightReader::~WeightReader() { stop(); }
+
+void WeightReader::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    work_.notify_all();
+    arrived_.notify_all();
+    for (std::thread& thread : threads_)
+        if (thread.joinable()) thread.join();
+}
+
+void WeightReader::check(const LayerFiles& layer, std::int64_t slot_bytes) const {
+    require(!layer.extents.empty(), "a layer needs extents");
+    require(layer.base >= 0 && layer.base <= slot_bytes, "a layer begins beyond its slot");
+    const std::int64_t space = slot_bytes - layer.base;
+    for (const FileExtent& extent : layer.extents) {
+        require(extent.file >= 0 && static_cast<std::size_t>(extent.file) < files_.size(),
+                "an extent names no file");
+        require(
+            extent.offset >= 0 && extent.size > 0 &&
+                extent.size <= files_[static_cast<std::size_t>(extent.file)].size() &&
+                extent.offset <= files_[static_cast<std::size_t>(extent.file)].size() - extent.size,
+            "an extent lies beyond its file's end");
+        require(extent.target >= 0 && extent.size <= space && extent.target <= space - extent.size,
+                "an extent does not fit in a slot");
+    }
+}
+
+const std::byte* WeightReader::acquire(int layer) {
+    std::unique_lock lock(mutex_);
+    const auto check = [&] {
+        if (error_) std::rethrow_exception(error_);
+        if (stopping_) throw std::runtime_error("the weights' reader was stopped");
+    };
+    check();
+    if (used_ % num_layers() != layer)
+        throw std::logic_error("layer " + std::to_string(layer) +
+                               " of the circle is not the next one; an earlier step was not ended");
+    const Turn& turn = turns_[slot_of(used_)];
+    arrived_.wait(lock, [&] {
+        return stopping_ || error_ || (turn.number == used_ && turn.pieces_left == 0);
+    });
+    check();
+    return slots_[slot_of(used_)] + layer_of(used_).base;
+}
+
+void WeightReader::release() {
+    {
+        const std::lock_guard lock(mutex_);
+        ++used_;
+    }
+    work_.notify_all();
+}
+
+std::int64_t WeightReader::bytes_read() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_read_;
+}
+
+void WeightReader::work() {
+    try {
+        const Pages spare = allocate_pages(options_.piece_bytes + 2 * options_.alignment);
+        Claim mine{};
+        while (claim(mine)) {
+            read(mine, spare.get());
+            complete(mine);
+        }
+    } catch (...) {
+        fail(std::current_exception());
+    }
+}
+
+// Waits for a piece to read; false: there will be none.
+bool WeightReader::claim(Claim& claim) {
+    std::unique_lock lock(mutex_);
+    const auto slots = static_cast<std::int64_t>(slots_.size());
+    work_.wait(lock, [&] { return stopping_ || error_ || reading_ - used_ < slots; });
+    if (stopping_ || error_) return false;
+    const std::vector<FileExtent>& pieces = layer_of(reading_).extents;
+    if (next_piece_ == 0) turns_[slot_of(reading_)] = {reading_, pieces.size()};
+    claim = {reading_, &pieces[next_piece_]};
+    if (++next_piece_ == pieces.size()) {
+        next_piece_ = 0;
+        ++reading_;
+    }
+    return true;
+}
+
+// Whole blocks go straight to their slot; others, and what has another position within a block
+// there than in the file, through the thread's `spare` memory.
+void WeightReader::read(const Claim& claim, std::byte* spare) const {
+    const FileExtent& piece = *claim.piece;
+    const WeightFile& file = files_[static_cast<std::size_t>(piece.file)];
+    const std::int64_t block = options_.alignment;
+    std::byte* target = slots_[slot_of(claim.turn)] + layer_of(claim.turn).base + piece.target;
+    const std::int64_t before = piece.offset % block;
+    const std::int64_t needed = before + piece.size;
+    const bool whole =
+        before == 0 && needed % block == 0 &&
+        reinterpret_cast<std::uintptr_t>(target) % static_cast<std::uintptr_t>(block) == 0;
+    if (whole) {
+        file.read(target, piece.offset, needed, needed, block);
+        return;
+    }
+    const std::int64_t capacity = (needed + block - 1) / block * block;
+    file.read(spare, piece.offset - before, needed, capacity, block);
+    std::memcpy(target, spare + before, static_cast<std::size_t>(piece.size));
+}
+
+void WeightReader::complete(const Claim& claim) {
+    std::unique_lock lock(mutex_);
+    bytes_read_ += claim.piece->size;
+    Turn& turn = turns_[slot_of(claim.turn)];
+    if (turn.pieces_left > 1) {
+        --turn.pieces_left;
+        return;
+    }
+    lock.unlock();  // nobody else has a piece of this layer
+    int checked = -1;
+    for (const FileExtent& piece : layer_of(claim.turn).extents) {
+        if (piece.file == checked) continue;
+        checked = piece.file;
+        files_[static_cast<std::size_t>(checked)].check_unchanged();
+    }
+    lock.lock();
+    turn.pieces_left = 0;
+    lock.unlock();
+    arrived_.notify_all();
+}
+
+void WeightReader::fail(std::exception_ptr error) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = std::move(error);
+    }
+    work_.notify_all();
+    arrived_.notify_all();
+}
+
+}  // namespace tandem

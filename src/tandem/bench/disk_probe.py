@@ -1,0 +1,108 @@
+"""How fast a disk can be read, by plain threads that share nothing with the engine's reader."""
+
+import ctypes
+import mmap
+import os
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tandem.devices.disk import open_for_reading
+from tandem.spec.errors import ConfigError
+
+_WAYS = ((1, 8), (2, 4), (4, 1), (4, 4), (8, 1))  # threads, MiB at once
+_FILL_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    threads: int
+    piece_bytes: int
+
+
+class DiskProbe:
+    """A file of random bytes, so that nothing between here and the disk can compress it; read past
+    the page cache, of which it holds nothing. The best of several ways to read counts.
+
+    Args:
+        directory: on the disk in question.
+        size_bytes: of the file; a multiple of 64 MiB.
+
+    Raises:
+        ConfigError: the file cannot be written there, read directly, or kept out of memory.
+    """
+
+    def __init__(self, directory: Path, size_bytes: int, seed: int = 0) -> None:
+        self._size = size_bytes
+        file = _random_file(directory, size_bytes, seed)
+        with file:
+            path = Path(f"/proc/self/fd/{file.fileno()}")
+            share = resident_share(file.fileno(), size_bytes)
+            if share > 0:
+                raise ConfigError(
+                    f"{share:.0%} of a file in {directory} stays in memory although it was written "
+                    "out; this is no disk whose rate could be measured"
+                )
+            self._descriptor = open_for_reading(path, "direct", directory)
+        ways = [_Way(threads, mib << 20) for threads, mib in _WAYS]
+        self._way = max(ways, key=self._rate)
+
+    def measure(self) -> float:
+        """Bytes/s of reading the file once."""
+        return self._rate(self._way)
+
+    def describe(self) -> str:
+        """How it is read."""
+        return f"{self._way.threads} threads, {self._way.piece_bytes >> 20} MiB at once"
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._descriptor)
+
+    def _rate(self, way: _Way) -> float:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(way.threads) as pool:
+            list(pool.map(lambda first: self._read(way, first), range(way.threads)))
+        return self._size / (time.perf_counter() - begin)
+
+    def _read(self, way: _Way, first: int) -> None:
+        """Every `threads`-th piece from the `first` on."""
+        with mmap.mmap(-1, way.piece_bytes) as memory:
+            step = way.threads * way.piece_bytes
+            for at in range(first * way.piece_bytes, self._size, step):
+                if os.preadv(self._descriptor, [memory], at) != way.piece_bytes:
+                    raise OSError("the probe's file was cut off")
+
+
+def _random_file(directory: Path, size_bytes: int, seed: int):
+    random = np.random.default_rng(seed)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = tempfile.TemporaryFile(dir=directory, prefix="tandem-probe-")  # noqa: SIM115
+        for _ in range(0, size_bytes, _FILL_BYTES):
+            file.write(random.bytes(_FILL_BYTES))
+        file.flush()
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {size_bytes >> 20} MiB to {directory} ({error.strerror}); name another "
+            "folder with --dir"
+        ) from None
+    return file
+
+
+def resident_share(descriptor: int, size_bytes: int) -> float:
+    """Share of a file's pages that the page cache holds."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    pages = -(-size_bytes // mmap.PAGESIZE)
+    found = (ctypes.c_ubyte * pages)()
+    with mmap.mmap(descriptor, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE) as at:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(at))
+        if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), found) != 0:
+            raise OSError(ctypes.get_errno(), "mincore failed")
+    return sum(page & 1 for page in found) / pages

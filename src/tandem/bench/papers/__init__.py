@@ -1,0 +1,1 @@
+"""What the cost models say beside what the papers published, cell by cell."""

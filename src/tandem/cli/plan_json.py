@@ -1,0 +1,72 @@
+"""A plan's answer as JSON."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from tandem.plan.online import OnlinePlan
+from tandem.planner.answer import Answer
+from tandem.planner.footprint import TierUse
+from tandem.planner.search import Option
+from tandem.spec.parameters import num_parameters
+from tandem.spec.workload import Workload
+
+FORMAT = 1
+
+
+def placement_json(plan: OnlinePlan) -> str:
+    """The weights' homes in the form that `--placement` reads."""
+    return json.dumps({"layers": [asdict(run) for run in plan.weights]})
+
+
+def answer_json(model: str, workload: Workload, answer: Answer) -> dict[str, Any]:
+    """All of an answer; `plan` is an `OnlinePlan` of its own format."""
+    question = answer.question
+    return {
+        "format": FORMAT,
+        "model": {"name": model, "parameters": num_parameters(question.model)},
+        "hardware": question.hardware.name,
+        "workload": {"name": workload.name, **asdict(question.lengths)},
+        "objective": question.objective,
+        "tpot_bound_s": question.tpot_bound_s,
+        "fits_accelerator": answer.spare_bytes >= 0,
+        "spare_bytes": answer.spare_bytes,
+        "plan": json.loads(answer.plan.to_json()),
+        "memory": {"accelerator": _tier(answer.device), "host": _tier(answer.host)},
+        "prediction": {
+            **_option(answer, answer.chosen),
+            "request_s": answer.request_s,
+            "job_s": answer.job_s,
+            "decode_sweep": asdict(answer.chosen.prediction.decode),
+        },
+        "alternatives": [_option(answer, option) for option in answer.alternatives],
+        "sensitivities": [
+            {"change": entry.change, **_option(answer, entry.option)}
+            for entry in answer.sensitivities
+        ],
+        "policies": [
+            {
+                "policy": result.policy.name,
+                "source": result.policy.source,
+                **({} if result.option is None else _option(answer, result.option)),
+                "fits": result.option is not None,
+            }
+            for result in answer.policies
+        ],
+    }
+
+
+def _tier(use: TierUse) -> dict[str, int]:
+    return {**asdict(use), "free_bytes": use.free_bytes}
+
+
+def _option(answer: Answer, option: Option) -> dict[str, Any]:
+    rates = option.prediction.rates
+    return {
+        "candidate": asdict(option.candidate),
+        "description": option.candidate.describe(answer.question.model.num_layers),
+        **asdict(rates),
+        "bound_tokens_per_s": option.prediction.bound_tokens_per_s,
+        "busy": dict(option.prediction.busy),
+        "bottleneck": option.prediction.bottleneck[0],
+    }

@@ -1,0 +1,177 @@
+"""A plan's answer as text: tiers and resources as bars, predictions, what was rejected and why."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tandem.planner.answer import Answer
+from tandem.planner.footprint import TierUse
+from tandem.planner.policies import NOT_BUILT
+from tandem.planner.search import Option
+from tandem.spec.parameters import num_parameters
+from tandem.spec.units import format_duration, format_size
+from tandem.spec.workload import Workload
+
+_WIDTH = 40
+_FLAT = 0.005
+"""Relative differences below this are not worth a word."""
+
+
+def answer_text(
+    model: str, workload: Workload, answer: Answer, placement_file: Path | None
+) -> Iterator[str]:
+    """The lines to print."""
+    yield from _question(model, workload, answer)
+    yield ""
+    yield from _memory(answer)
+    yield ""
+    yield from _prediction(answer)
+    yield ""
+    yield from _limits(answer)
+    if answer.alternatives:
+        yield ""
+        yield "Rejected"
+        for option in answer.alternatives:
+            yield f"  {_described(answer, option)}"
+            yield f"    {_why(answer, option)}"
+    if answer.policies:
+        yield ""
+        yield from _policies(answer)
+    yield ""
+    yield from _command(model, answer, placement_file)
+
+
+def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
+    question, lengths = answer.question, answer.question.lengths
+    billions = num_parameters(question.model) / 1e9
+    yield f"{model}: {billions:.1f} billion parameters, {question.precision}"
+    yield f"on {question.hardware.name}"
+    yield (
+        f"{workload.name}: {lengths.prompt_tokens:.0f} tokens in, "
+        f"{lengths.generated_tokens:.0f} out in the mean, {lengths.longest_tokens} at most"
+    )
+    yield from (f"note: {note}" for note in workload.notes)
+    peaks = question.hardware.accelerator.flops_per_s
+    dtype = question.precision.activations
+    fastest = max(peaks, key=lambda kind: peaks[kind])
+    if peaks[dtype] < peaks[fastest] / 2:
+        yield (
+            f"note: {dtype} reaches {peaks[dtype] / 1e12:.3g} TFLOP/s there, {fastest} "
+            f"{peaks[fastest] / 1e12:.3g}; consider --dtype {fastest}"
+        )
+
+
+def _memory(answer: Answer) -> Iterator[str]:
+    if answer.spare_bytes >= 0:
+        yield f"Fits the accelerator, with {format_size(answer.spare_bytes)} to spare for more KV."
+    else:
+        yield (
+            f"Does not fit the accelerator: {format_size(-answer.spare_bytes)} too large with one "
+            "request's KV."
+        )
+    yield f"Best: {_described(answer, answer.chosen)}"
+    yield ""
+    yield from _tier("accelerator", answer.device)
+    yield from _tier("host", answer.host)
+
+
+def _tier(name: str, use: TierUse) -> Iterator[str]:
+    parts = (
+        ("█", "weights", use.weights_bytes),
+        ("▓", "workspace", use.workspace_bytes),
+        ("▒", "KV", use.kv_bytes),
+        ("·", "free", max(0, use.free_bytes)),
+    )
+    yield f"{name:<12}{_stack(use.capacity_bytes, parts)}  {format_size(use.capacity_bytes)}"
+    named = (f"{mark} {what} {format_size(size)}" for mark, what, size in parts if size)
+    yield f"{'':<12}{'  '.join(named)}"
+
+
+def _stack(capacity: int, parts: tuple[tuple[str, str, int], ...]) -> str:
+    """A bar of fixed width; what is there at all gets a mark at least."""
+    bar, filled = "", 0.0
+    for mark, _, size in parts[:-1]:
+        filled += size / capacity * _WIDTH
+        length = max(round(filled) - len(bar), 1 if size else 0)
+        bar += mark * length
+    return bar[:_WIDTH].ljust(_WIDTH, parts[-1][0])
+
+
+def _prediction(answer: Answer) -> Iterator[str]:
+    rates, lengths = answer.chosen.prediction.rates, answer.question.lengths
+    slow = rates.slow_tpot_s
+    cohorts = f"; {format_duration(slow)} in cohorts" if slow is not None else ""
+    one = " (one request at a time)" if answer.question.objective == "latency" else ""
+    most = answer.chosen.prediction.bound_tokens_per_s
+    yield "Predicted from data sheets and assumed efficiencies, not measured"
+    yield f"  time to first token    {format_duration(rates.ttft_s)}, once it is a request's turn"
+    yield f"  time per output token  {format_duration(rates.tpot_s)}{cohorts}"
+    yield f"  a mean request         {format_duration(answer.request_s)}"
+    yield (
+        f"  throughput             {rates.tokens_per_s:.3g} tokens/s{one}, at most {most:.3g} with "
+        "this placement"
+    )
+    tokens = lengths.requests * lengths.generated_tokens
+    yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
+        f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens"
+    )
+
+
+def _limits(answer: Answer) -> Iterator[str]:
+    prediction = answer.chosen.prediction
+    yield f"One decode sweep, {format_duration(prediction.decode.period_s)}"
+    for name, share in prediction.busy:
+        length = round(min(1.0, share) * _WIDTH)
+        yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
+    name, share = prediction.bottleneck
+    waits = "" if share > 0.9 else "; the rest is waiting for one another"
+    yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
+    base = answer.chosen.tokens_per_s
+    for entry in answer.sensitivities:
+        gain = entry.option.tokens_per_s / base - 1
+        effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({gain:+.1%})"
+        if abs(gain) < _FLAT:
+            effect = "no difference"
+        yield f"  {entry.change:<24}{effect}"
+
+
+def _described(answer: Answer, option: Option) -> str:
+    return option.candidate.describe(answer.question.model.num_layers)
+
+
+def _why(answer: Answer, option: Option) -> str:
+    """Numbers, and what limits it."""
+    name, share = option.prediction.bottleneck
+    loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
+    rate = f"{option.tokens_per_s:.3g} tokens/s, {loss:.1%} less"
+    if abs(loss) < _FLAT:
+        rate = f"{option.tokens_per_s:.3g} tokens/s, hardly less"
+    return f"{rate}: {name} busy {share:.0%}"
+
+
+def _policies(answer: Answer) -> Iterator[str]:
+    yield "Policies"
+    for result in answer.policies:
+        found = "does not fit, or not within the bound"
+        if result.option is not None:
+            rates = result.option.prediction.rates
+            found = (
+                f"{rates.tokens_per_s:8.3g} tokens/s  {format_duration(rates.worst_tpot_s)} per "
+                f"token  {result.option.candidate.rows} at once"
+            )
+        yield f"  {result.policy.name:<16}{found}"
+    yield f"  not built: {', '.join(NOT_BUILT)}"
+
+
+def _command(model: str, answer: Answer, placement_file: Path | None) -> Iterator[str]:
+    plan = answer.plan
+    words = [
+        f"tandem serve {model} --strategy {plan.strategy} --max-num-seqs {plan.max_num_seqs}",
+        f"--max-num-batched-tokens {plan.max_num_batched_tokens} --max-model-len "
+        f"{plan.max_model_len}",
+    ]
+    if placement_file is not None:
+        words.append(f"--placement {placement_file}")
+    yield "Run it on that machine (the model by its directory or hub id):"
+    yield "  " + " ".join(words)
+    if answer.chosen.candidate.streamed and placement_file is None:
+        yield "  with --placement FILE, which `tandem plan --placement-file FILE` writes"

@@ -1,0 +1,1 @@
+"""When to pipeline, and what asynchronous overlap can gain (APEX)."""

@@ -1,0 +1,1 @@
+"""Offloading with quantized tensors, and threads for its tasks (LM-Offload)."""

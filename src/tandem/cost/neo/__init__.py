@@ -1,0 +1,1 @@
+"""Asymmetric pipelining and load-aware scheduling (NEO)."""

@@ -1,0 +1,94 @@
+"""Which host rows go to which sub-batch (NEO, section 3.2, steps 4 and 5)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tandem.cost.neo.pipeline import PipelinedLayer, SubBatchTimes
+
+LinearTime = Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Two sub-batches that are being filled.
+
+    Attributes:
+        first_tokens, second_tokens: query tokens in the linear stages of batch 0 and batch 1.
+        accelerator_attention_s: per layer, of batch 0.
+        first_host_s, second_host_s: per layer, host attention of either.
+    """
+
+    first_tokens: int
+    second_tokens: int = 0
+    accelerator_attention_s: float = 0.0
+    first_host_s: float = 0.0
+    second_host_s: float = 0.0
+
+    def layer(self, linear_s: LinearTime, launch_s: float = 0.0) -> PipelinedLayer:
+        """Times of the draft; `linear_s` of some tokens is a measured staircase, 0 for none."""
+        first = SubBatchTimes(
+            linear_s(self.first_tokens), self.accelerator_attention_s, self.first_host_s
+        )
+        second = SubBatchTimes(linear_s(self.second_tokens), 0.0, self.second_host_s)
+        return PipelinedLayer(first, second, launch_s)
+
+    def with_row(self, batch: int, host_attention_s: float) -> "Draft":
+        """One more decoding row whose KV lies on the host."""
+        if batch:
+            return replace(
+                self,
+                second_tokens=self.second_tokens + 1,
+                second_host_s=self.second_host_s + host_attention_s,
+            )
+        return replace(
+            self,
+            first_tokens=self.first_tokens + 1,
+            first_host_s=self.first_host_s + host_attention_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What became of each row: 0 or 1 for its batch, None if it waits for the next step."""
+
+    draft: Draft
+    batches: tuple[int | None, ...]
+
+
+def place_host_rows(
+    draft: Draft, host_attention_s: Sequence[float], linear_s: LinearTime
+) -> Placing:
+    """Step 4: each row in order to batch 1, else to batch 0, while both inequalities hold.
+
+    Args:
+        host_attention_s: per layer, of each row.
+    """
+    batches: list[int | None] = []
+    for time_s in host_attention_s:
+        for batch in (1, 0):
+            tried = draft.with_row(batch, time_s)
+            if tried.layer(linear_s).hides_host:
+                draft = tried
+                batches.append(batch)
+                break
+        else:
+            batches.append(None)
+    return Placing(draft, tuple(batches))
+
+
+def drop_host_prefills(draft: Draft, prefill_tokens: Sequence[int], linear_s: LinearTime) -> int:
+    """Step 5: how many prefills whose KV would go to the host to take out again, last first.
+
+    One is taken out while both inequalities still hold without it: prefills lengthen the window
+    that hides the host's attention.
+
+    Args:
+        prefill_tokens: of those prefills, in the order in which they were added to batch 0.
+    """
+    dropped = 0
+    for tokens in reversed(prefill_tokens):
+        tried = replace(draft, first_tokens=draft.first_tokens - tokens)
+        if not tried.layer(linear_s).hides_host:
+            break
+        draft, dropped = tried, dropped + 1
+    return dropped

@@ -1,0 +1,151 @@
+"""What `--quantization` means for a model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import layer_matrix_bytes, layer_weights
+from tandem.spec.precision import Precision
+from tandem.spec.weight_format import GROUPS, WeightFormat
+
+_KINDS = {"int8": 8, "int4": 4, "w8a8": 8}
+_PARAM = "quantization"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """How a checkpoint's layers are stored.
+
+    Attributes:
+        label: of its quantization; empty: there is none.
+        formats: of the linear maps that are whole numbers in it.
+    """
+
+    label: str = ""
+    formats: Mapping[str, WeightFormat] | None = None
+
+
+def stored_weights(directory: Path, config: EngineConfig, spec: ModelSpec) -> StoredWeights:
+    """Of the model in `directory`; dummy weights are not quantized, whatever config.json says.
+
+    Raises:
+        ModelError: quantized in a way that is not supported.
+    """
+    dummy = config.load_format == "dummy"
+    quantization = None if dummy else read_stored_quantization(directory)
+    if quantization is None:
+        return StoredWeights()
+    if config.quantization == "none":
+        return StoredWeights(quantization.label)
+    return StoredWeights(quantization.label, stored_formats(directory, spec))
+
+
+def choose_quantization(
+    wanted: str, spec: ModelSpec, precision: Precision, stored: StoredWeights, *, compiled: bool
+) -> tuple[Precision, tuple[str, ...]]:
+    """`precision` with the layers' linear maps kept as the user wants, and what to say about it.
+
+    Args:
+        wanted: `auto` is as the checkpoint has them, `none` in floating point; `int8`, `int4` and
+            `w8a8`, with a group's size or without.
+        compiled: the compiled kernels do the maths.
+
+    Raises:
+        ConfigError: no such quantization, groups that do not divide the model's rows, a checkpoint
+            that is quantized otherwise, or int8 activations without the compiled kernels.
+    """
+    kind, _, group = wanted.partition(":")
+    if wanted == "none":
+        note = f"weights dequantized from {stored.label}" if stored.label else ""
+        return precision, (note,) if note else ()
+    if wanted == "auto":
+        return _as_stored(precision, stored)
+    if kind not in _KINDS or (":" in wanted and not group.isdigit()):
+        raise ConfigError(
+            f"unknown quantization '{wanted}'; use auto, none, int8, int4 or w8a8, or one of these "
+            "with a group's size, such as int4:64",
+            param=_PARAM,
+        )
+    rounds = kind == "w8a8"
+    if rounds and not compiled:
+        raise ConfigError(
+            "w8a8 needs the host's compiled kernels, and layers that the CPU computes; use "
+            "--accelerator none, or int8",
+            param=_PARAM,
+        )
+    formats = _formats(kind, group, spec, stored)
+    chosen = replace(precision, quantized=formats, int8_activations=rounds)
+    return chosen, (_note(spec, chosen, stored),)
+
+
+def _as_stored(precision: Precision, stored: StoredWeights) -> tuple[Precision, tuple[str, ...]]:
+    if not stored.label:
+        return precision, ()
+    chosen = replace(precision, quantized=stored.formats or {})
+    held = "as they are" if stored.formats else f"dequantized to {precision.weights}"
+    return chosen, (f"weights quantized by {stored.label}: kept {held}",)
+
+
+def _formats(
+    kind: str, group: str, spec: ModelSpec, stored: StoredWeights
+) -> dict[str, WeightFormat]:
+    if not stored.formats:
+        rows = _rows(spec)
+        chosen = WeightFormat(_KINDS[kind], int(group) if group else _largest_group(rows))
+        _check_rows(rows, chosen)
+        return dict.fromkeys(rows, chosen)
+    held = {format.bits for format in stored.formats.values()}
+    if kind != "w8a8" or group or held != {8} or stored.formats.keys() != _rows(spec).keys():
+        raise ConfigError(
+            f"the checkpoint is quantized already ({stored.label}); leave --quantization out to "
+            "keep it as it is, or use none to dequantize it"
+            + (", or w8a8" if held == {8} and kind != "w8a8" else ""),
+            param=_PARAM,
+        )
+    return dict(stored.formats)
+
+
+def _rows(spec: ModelSpec) -> dict[str, int]:
+    """The layers' linear maps: elements of a row by canonical name.
+
+    Routers stay as they are: they are small, and a rounded one chooses other experts.
+    """
+    weights = [w for layer in spec.distinct_layers for w in layer_weights(spec, layer)]
+    maps = {w.name.removesuffix(".weight"): w.shape[1] for w in weights if w.is_matrix}
+    return {name: size for name, size in maps.items() if name != "router"}
+
+
+def _largest_group(rows: Mapping[str, int]) -> int:
+    return max((g for g in GROUPS if all(n % g == 0 for n in rows.values())), default=GROUPS[0])
+
+
+def _check_rows(rows: Mapping[str, int], format: WeightFormat) -> None:
+    """Raises ConfigError, with groups that would do, unless rows are whole groups."""
+    bad = next((name for name, n in rows.items() if n % format.group), None)
+    if bad is None:
+        return
+    fitting = [str(g) for g in GROUPS if all(n % g == 0 for n in rows.values())]
+    remedy = f"use a group of {' or '.join(fitting)}" if fitting else "leave --quantization out"
+    raise ConfigError(
+        f"the model's '{bad}' has rows of {rows[bad]} elements, which cannot be quantized in groups"
+        f" of {format.group}; {remedy}",
+        param=_PARAM,
+    )
+
+
+def _note(spec: ModelSpec, chosen: Precision, stored: StoredWeights) -> str:
+    plain = replace(chosen, quantized={})
+    share = layer_matrix_bytes(spec, chosen) / layer_matrix_bytes(spec, plain)
+    formats = " and ".join(sorted({str(format) for format in chosen.quantized.values()}))
+    rounded = ", and what they are multiplied by is rounded to 8 bits" if (
+        chosen.int8_activations
+    ) else ""  # fmt: skip
+    source = f" (from {stored.label})" if stored.label else ""
+    return (
+        f"approximate weights: the layers' linear maps in {formats}{source}, {share:.2f} times the "
+        f"bytes of {chosen.weights}{rounded}; embeddings, head and norms stay {chosen.weights}"
+    )

@@ -1,0 +1,123 @@
+"""Layers whose weights lie in files and are read by the host in every sweep."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tandem.devices.disk import open_for_reading
+from tandem.models.disk_extents import LayerExtents, base_of
+from tandem.models.weight_layout import LayerLayout, Modules
+from tandem.plan.disk_slots import (
+    BLOCK_BYTES,
+    PIECE_BYTES,
+    SLOTS,
+    THREADS,
+    slot_bytes,
+    slots_bytes,
+)
+from tandem.spec.config import DiskIO
+
+if TYPE_CHECKING:
+    from tandem.kernels import _native
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPlacement:
+    """Which layers stay on disk, and how they are read.
+
+    Attributes:
+        layers: ascending.
+        spool_dir: folder for those that no file holds as the kernels read them.
+    """
+
+    layers: tuple[int, ...]
+    io: DiskIO
+    spool_dir: Path
+
+
+class DiskWeights:
+    """Layers in files, and the slots in memory that they go through.
+
+    A layer's matrices are one piece of a slot. Its norms and biases are small, and resident.
+
+    Attributes:
+        placement: which layers these are.
+        stored: by layer, its weights as a checkpoint names them; the matrices without memory.
+        used: by layer, its weights as the maths reads them when they have come, at their addresses
+            in the first slot; the compiled layers know which slot it is.
+        reader: of the slots, once `open` has said what they are read from.
+    """
+
+    def __init__(self, placement: DiskPlacement, layout: LayerLayout) -> None:
+        self.placement = placement
+        self.layout = layout
+        self._slots = _whole_blocks(SLOTS, slot_bytes(layout.size_bytes))
+        nowhere = layout.allocate(torch.device("meta"))
+        here = self._slots[0]
+        vectors = {n: layout.allocate_vectors(torch.device("cpu")) for n in placement.layers}
+        self.stored: dict[int, Modules] = {
+            layer: layout.modules(nowhere, vectors[layer]) for layer in placement.layers
+        }
+        self.used: dict[int, Modules] = {
+            layer: layout.modules(here, vectors[layer]) for layer in placement.layers
+        }
+        self.reader: _native.WeightReader | None = None
+
+    @property
+    def slots_bytes(self) -> int:
+        """Memory of the slots, and of blocks on their way."""
+        return slots_bytes(self.layout.size_bytes)
+
+    @property
+    def disk_bytes(self) -> int:
+        """What every sweep reads."""
+        return len(self.placement.layers) * self.layout.size_bytes
+
+    def open(self, extents: Mapping[int, LayerExtents]) -> None:
+        """Begin to read the first layers; `extents` says what from.
+
+        Raises:
+            ConfigError: the file system refuses direct reads.
+            ModelError: a file is missing or unreadable.
+        """
+        from tandem.kernels import _native
+
+        layers = [extents[layer] for layer in self.placement.layers]
+        files = {extent.file: 0 for layer in layers for extent in layer}
+        numbers = {file: number for number, file in enumerate(files)}
+        with ExitStack() as opened:
+            for file in files:
+                files[file] = open_for_reading(file, self.placement.io)
+                opened.callback(os.close, files[file])
+            self.reader = _native.WeightReader(  # has descriptors of its own
+                [(fd, os.readlink(f"/proc/self/fd/{fd}")) for fd in files.values()],
+                [
+                    (
+                        base_of(layer),
+                        [(numbers[e.file], e.offset, e.size_bytes, e.target) for e in layer],
+                    )
+                    for layer in layers
+                ],
+                self._slots,
+                THREADS,
+                PIECE_BYTES,
+                BLOCK_BYTES if self.placement.io == "direct" else 1,
+            )
+
+    def close(self) -> None:
+        """Read no more."""
+        if self.reader is not None:
+            self.reader.stop()
+
+
+def _whole_blocks(count: int, size_bytes: int) -> Tensor:
+    """Memory that begins with a block: [count, size_bytes] uint8."""
+    memory = torch.empty(count * size_bytes + BLOCK_BYTES, dtype=torch.uint8)
+    start = -memory.data_ptr() % BLOCK_BYTES
+    return memory[start : start + count * size_bytes].view(count, size_bytes)

@@ -1,0 +1,32 @@
+"""How often tokens went to each expert: what a placement of experts by use can be made from."""
+
+import torch
+from torch import Tensor
+
+from tandem.spec.model import ModelSpec
+
+
+class ExpertHits:
+    """Counts since the start, of every layer and expert; layers without experts stay at 0.
+
+    Attributes:
+        counts: int64 [layers, experts], where the maths is done; none without experts.
+    """
+
+    def __init__(self, spec: ModelSpec, device: torch.device) -> None:
+        experts = 0 if spec.experts is None else spec.experts.count
+        self.counts: Tensor = torch.zeros(
+            spec.num_layers if experts else 0, experts, dtype=torch.int64, device=device
+        )
+
+    def add(self, layer: int, chosen: Tensor) -> None:
+        """Tokens of a layer went to these experts: int64, of any shape."""
+        self.counts[layer] += chosen.flatten().bincount(minlength=self.counts.shape[1])
+
+    def clear(self) -> None:
+        """Forget what was counted, for instance of a warm-up."""
+        self.counts.zero_()
+
+    def by_layer(self) -> tuple[tuple[int, ...], ...]:
+        """The counts as plain numbers; empty without experts."""
+        return tuple(tuple(row) for row in self.counts.tolist())

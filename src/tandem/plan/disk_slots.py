@@ -1,0 +1,19 @@
+"""Memory that layers on disk go through, and the pieces in which they are read."""
+
+BLOCK_BYTES = 4096
+"""Direct reads begin and end at multiples of it, in the file and in memory."""
+SLOTS = 2
+"""Layers in memory at once: one is used while the next one comes."""
+THREADS = 4
+"""That read at the same time, a piece each."""
+PIECE_BYTES = 1 << 20
+
+
+def slot_bytes(layer_bytes: int) -> int:
+    """One slot, in whole blocks; its layer may begin anywhere in the first one."""
+    return -(-(layer_bytes + BLOCK_BYTES) // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def slots_bytes(layer_bytes: int) -> int:
+    """All slots, and what each thread holds beside them."""
+    return SLOTS * slot_bytes(layer_bytes) + THREADS * (PIECE_BYTES + 2 * BLOCK_BYTES)

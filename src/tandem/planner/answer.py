@@ -1,0 +1,144 @@
+"""The planner's answer: what to run, what it achieves, and what was rejected."""
+
+from dataclasses import dataclass, replace
+
+from tandem.plan.online import OnlinePlan
+from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
+from tandem.planner.policies import POLICIES, Policy, find_policy
+from tandem.planner.question import Question
+from tandem.planner.search import Option, Search
+from tandem.planner.sensitivity import Sensitivity, sensitivities
+from tandem.spec.errors import ConfigError
+from tandem.spec.units import format_size
+
+_NUM_ALTERNATIVES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """What a policy alone would do; None if it cannot run this at all."""
+
+    policy: Policy
+    option: Option | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Everything that there is to say about a question.
+
+    Attributes:
+        spare_bytes: accelerator memory left if all weights and one request's KV lay there; negative
+            if they do not fit.
+        device, host: use of each memory by the chosen option.
+        request_s, job_s: of a mean request, and of all of them.
+        alternatives: the best of other kinds, best first.
+    """
+
+    question: Question
+    policy: Policy
+    chosen: Option
+    plan: OnlinePlan
+    spare_bytes: int
+    device: TierUse
+    host: TierUse
+    request_s: float
+    job_s: float
+    alternatives: tuple[Option, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    policies: tuple[PolicyResult, ...] = ()
+
+
+def answer(question: Question, policy_name: str = "auto", compare: bool = False) -> Answer:
+    """Plan.
+
+    Args:
+        compare: also what each policy alone would do.
+
+    Raises:
+        ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
+    """
+    policy = find_policy(policy_name)
+    search = Search(question)
+    chosen = search.best(policy)
+    if chosen is None:
+        raise _nothing(question, policy, search)
+    device, host = search.footprint.uses(chosen.candidate)
+    return Answer(
+        question=question,
+        policy=policy,
+        chosen=chosen,
+        plan=online_plan(search, chosen),
+        spare_bytes=_spare_bytes(search),
+        device=device,
+        host=host,
+        request_s=search.predictor.request_s(chosen.prediction.rates),
+        job_s=search.predictor.job_s(chosen.prediction.rates),
+        alternatives=tuple(search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]),
+        sensitivities=tuple(sensitivities(search, policy, chosen)),
+        policies=compare_policies(search) if compare else (),
+    )
+
+
+def compare_policies(search: Search) -> tuple[PolicyResult, ...]:
+    """The best option of every policy that can be executed."""
+    return tuple(PolicyResult(policy, search.best(policy)) for policy in POLICIES.values())
+
+
+def online_plan(search: Search, option: Option) -> OnlinePlan:
+    """What the engine executes."""
+    question, candidate, footprint = search.question, option.candidate, search.footprint
+    longest = question.lengths.longest_tokens
+    cap = candidate.rows * footprint.longest_blocks
+    return OnlinePlan(
+        strategy=candidate.strategy,
+        weights=candidate.placement(question.model.num_layers),
+        device_blocks=min(cap, footprint.device_blocks(candidate)),
+        host_blocks=min(cap, footprint.host_blocks(candidate)),
+        block_size=question.block_size,
+        max_model_len=longest,
+        max_num_seqs=candidate.rows,
+        max_num_batched_tokens=question.max_num_batched_tokens,
+        max_cohorts=1,
+        max_cohort_rows=MAX_COHORT_ROWS,
+    )
+
+
+def _spare_bytes(search: Search) -> int:
+    footprint = search.footprint
+    request = footprint.longest_blocks * footprint.block_bytes
+    return footprint.device_kv_bytes("gpu-only", 0, 1) - request
+
+
+def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
+    if question.tpot_bound_s is not None:
+        free = Search(replace(question, tpot_bound_s=None)).best(policy)
+        if free is not None:
+            fastest = _fastest(question, policy, free)
+            return ConfigError(
+                f"nothing keeps {_ms(question.tpot_bound_s)} per token on this hardware; the "
+                f"fastest is {_ms(fastest)}, at one request at a time; raise --tpot-bound",
+                param="tpot_bound",
+            )
+    footprint, layers = search.footprint, question.model.num_layers
+    weights = footprint.resident_bytes(0)
+    request = footprint.longest_blocks * footprint.block_bytes
+    least = footprint.resident_bytes(layers - layers % 2) + footprint.workspace("gpu-only", 1)
+    keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
+    return ConfigError(
+        f"the model does not fit{keeps}: weights {format_size(weights)} and "
+        f"{format_size(request)} of KV for the longest request; the accelerator needs at least "
+        f"{format_size(least)} of its {format_size(question.device_bytes)} even with every layer "
+        f"streamed, and the host may give {format_size(question.host_bytes)}; use a larger "
+        "machine, --cpu-memory, a smaller model or shorter requests",
+        param="model",
+    )
+
+
+def _fastest(question: Question, policy: Policy, free: Option) -> float:
+    alone = replace(question, tpot_bound_s=None, objective="latency")
+    best = Search(alone).best(policy)
+    return (best or free).prediction.rates.tpot_s
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

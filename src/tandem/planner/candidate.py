@@ -1,0 +1,66 @@
+"""One thing that the engine could do: a placement, a strategy, and how many rows lie where."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.plan.weights import Home, WeightPlacement, as_runs
+
+Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point of the search.
+
+    Attributes:
+        streamed: layers that come to the accelerator in every sweep.
+        device_rows, host_rows: requests that run at once with their KV in that tier.
+        device_share: of the KV of `host_rows`, what lies on the accelerator all the same: requests
+            that are too long for it are split over both tiers.
+    """
+
+    strategy: Strategy
+    streamed: int
+    device_rows: int
+    host_rows: int
+    device_share: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Requests that run at once."""
+        return self.device_rows + self.host_rows
+
+    def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
+        """Homes of all layers: streamed ones spread evenly, so that one comes while resident ones
+        compute.
+        """
+        count = self.streamed
+        homes: list[Home] = [
+            "streamed" if (i + 1) * count // num_layers > i * count // num_layers else "resident"
+            for i in range(num_layers)
+        ]
+        return as_runs(homes)
+
+    def describe(self, num_layers: int) -> str:
+        """One line for people."""
+        weights = f"{self.streamed} of {num_layers} layers streamed"
+        if self.streamed == 0:
+            weights = "weights resident"
+        elif self.streamed >= num_layers - 1:
+            weights = "weights streamed"
+        parts = [f"{_requests(self.device_rows)} on the accelerator"] if self.device_rows else []
+        if self.host_rows:
+            parts.append(self._hosted())
+        return f"{self.strategy}: {weights}, {' + '.join(parts)}"
+
+    def _hosted(self) -> str:
+        if self.device_share:
+            share = f"{self.device_share:.0%} of their KV on the accelerator"
+            requests = _requests(self.host_rows)
+            return f"{requests} with {share}, the rest on the host, attended in both"
+        how = "in cohorts" if self.strategy == "rendezvous" else "beside it"
+        return f"{self.host_rows} on the host, attended there {how}"
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"

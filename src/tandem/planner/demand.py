@@ -1,0 +1,147 @@
+"""What operations ask of the hardware: time alone on it, and shares of what is shared meanwhile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.stage import (
+    AttentionWork,
+    CostBreakdown,
+    append_cost,
+    copy_cost,
+    cost_of,
+    embedding_cost,
+    head_cost,
+    merge_cost,
+    partial_bytes,
+    sampling_cost,
+    stage_cost,
+    staged_qkv_bytes,
+    token_bytes,
+)
+from tandem.memory.page import KVPageSpec
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.planner.load import LaneLoad
+from tandem.planner.question import Question
+from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.tier import Tier
+
+_FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Of one operation.
+
+    Attributes:
+        alone_s: duration if nothing else runs.
+        dram_bytes_per_s: of the host's memory, while it runs at full speed.
+        link_share: of its direction of the link, likewise; at most 1.
+    """
+
+    alone_s: float
+    dram_bytes_per_s: float = 0.0
+    link_share: float = 0.0
+
+
+class Demands:
+    """Prices operations of programs by the roofline of `cost/`."""
+
+    def __init__(self, question: Question, page: KVPageSpec) -> None:
+        hardware, model = question.hardware, question.model
+        self._model, self._dtype = model, question.precision.activations
+        self._device = accelerator_rates(hardware, self._dtype)
+        host = hardware.host
+        self._host = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
+        self._links = {
+            Queue.H2D: h2d_rates(hardware),
+            Queue.WEIGHTS: h2d_rates(hardware),
+            Queue.D2H: d2h_rates(hardware),
+        }
+        self._load_bytes: int = (
+            layer_matrix_parameters(model) * question.precision.weights.size_bytes
+        )
+        self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
+        operations = layer_operations(model)
+        pre, attend, post = default_stages(operations)
+        self._stages = {Part.PRE: pre.of(operations), Part.POST: post.of(operations)}
+        self._stage_costs: dict[tuple[Part, int], CostBreakdown] = {}
+        self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
+
+    def of(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> Demand:
+        """An operation on the lanes that take part."""
+        if op.queue is Queue.CPU:
+            return self._on_cpu(op, lanes)
+        if op.queue is Queue.ACCEL:
+            return Demand(self._on_accelerator(op, lanes).total_s)
+        size = self._copied_bytes(op, lanes)
+        link = self._links[op.queue]
+        alone_s = copy_cost(size, link).total_s
+        return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)
+
+    def _on_accelerator(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> CostBreakdown:
+        model, dtype, rates = self._model, self._dtype, self._device
+        tokens = sum(lane.tokens for lane in lanes)
+        logits = sum(lane.logits for lane in lanes)
+        if op.kind is OpKind.SAMPLE:
+            return sampling_cost(model, logits, rates)
+        if op.part is Part.EMBED:
+            return embedding_cost(model, tokens, dtype, rates)
+        if op.part is Part.HEAD:
+            return head_cost(model, logits, dtype, rates)
+        if op.kind is OpKind.STAGE:
+            return self._stage(op.part, tokens)
+        if op.kind is OpKind.APPEND:
+            appended = sum(lane.device.tokens for lane in lanes)
+            return append_cost(model, appended, dtype, rates)
+        if op.kind is OpKind.MERGE:
+            return merge_cost(model, tokens, rates)
+        assert op.kind is OpKind.ATTEND, op
+        return self._attention(lanes, Tier.DEVICE, op.layer, rates)
+
+    def _stage(self, part: Part, tokens: int) -> CostBreakdown:
+        key = (part, tokens)
+        if key not in self._stage_costs:
+            self._stage_costs[key] = stage_cost(
+                self._stages[part], tokens, self._dtype, self._device
+            )
+        return self._stage_costs[key]
+
+    def _attention(
+        self, lanes: Sequence[LaneLoad], tier: Tier, layer: int, rates: DeviceRates
+    ) -> CostBreakdown:
+        window = self._model.layer_windows[layer]
+        works = [lane.tier(tier).attention(window) for lane in lanes]
+        return cost_of(
+            self._pair_flops * sum(work.pairs for work in works),
+            sum(map(self._attention_bytes, works)),
+            1,
+            rates,
+        )
+
+    def _attention_bytes(self, work: AttentionWork) -> float:
+        return work.keys * self._kv_token_bytes + work.tokens * self._model.q_size * _FP32_BYTES
+
+    def _on_cpu(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> Demand:
+        if op.kind is OpKind.APPEND:
+            size = 2 * self._kv_token_bytes * sum(lane.host.tokens for lane in lanes)
+            cost = cost_of(0, size, 0, self._host)
+        else:
+            assert op.kind is OpKind.ATTEND, op
+            cost = self._attention(lanes, Tier.HOST, op.layer, self._host)
+        if not cost.total_s:
+            return Demand(0.0)
+        size = cost.memory_s * self._host.bytes_per_s
+        return Demand(cost.total_s, size / cost.total_s)
+
+    def _copied_bytes(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> float:
+        if op.kind is OpKind.LOAD:
+            return self._load_bytes
+        if op.part is Part.TOKENS:
+            return token_bytes(sum(lane.logits for lane in lanes))
+        queries = sum(lane.host.tokens for lane in lanes)
+        if op.part is Part.QKV:
+            return staged_qkv_bytes(self._model, queries, queries, self._dtype)
+        assert op.part is Part.PARTIAL, op
+        return partial_bytes(self._model, queries)

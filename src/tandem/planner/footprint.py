@@ -1,0 +1,134 @@
+"""Which bytes a candidate takes in which memory, by the engine's own sums."""
+
+from dataclasses import dataclass
+
+from tandem.memory.page import KVPageSpec
+from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.question import Question
+from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
+
+_SLOT_BYTES = 8  # of a sampled token id
+MAX_COHORT_ROWS = 256
+"""Of an engine's one cohort."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierUse:
+    """Bytes of one memory by what they are for; `free_bytes` may be negative."""
+
+    capacity_bytes: int
+    weights_bytes: int
+    workspace_bytes: int
+    kv_bytes: int
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left."""
+        return self.capacity_bytes - self.weights_bytes - self.workspace_bytes - self.kv_bytes
+
+
+class Footprint:
+    """Sums for one question. Pages and workspaces are those of `memory/`, as the engine's are."""
+
+    def __init__(self, question: Question) -> None:
+        model, weights = question.model, question.precision.weights
+        self._q = question
+        self.page = KVPageSpec.of_model(
+            model, dtype=question.precision.kv, block_size=question.block_size
+        )
+        self.layer_bytes: int = layer_matrix_parameters(model) * weights.size_bytes
+        self.outside_bytes: int = weight_bytes(model, weights) - model.num_layers * self.layer_bytes
+        self.block_bytes: int = self.page.bytes_per_block
+        self._step_memory = StepMemory(model, question.precision.activations)
+        lengths = question.lengths
+        # the last token of a request needs no KV
+        self.blocks_per_row: int = self.page.blocks_for_tokens(
+            max(1, round(lengths.total_tokens) - 1)
+        )
+        self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
+        self._workspaces: dict[tuple[Strategy, int], int] = {}
+
+    def resident_bytes(self, streamed: int) -> int:
+        """Of the accelerator's memory, what weights take."""
+        slots = STREAM_SLOTS if streamed else 0
+        resident = self._q.model.num_layers - streamed + slots
+        return self.outside_bytes + resident * self.layer_bytes
+
+    def streamed_bytes(self, streamed: int) -> int:
+        """Of the host's memory, what streamed layers take."""
+        return streamed * self.layer_bytes
+
+    def workspace(self, strategy: Strategy, rows: int) -> int:
+        """Of the accelerator's memory, what a step takes beside weights and pages."""
+        key = (strategy, rows)
+        if key not in self._workspaces:
+            step = LargestStep(
+                tokens=self._q.max_num_batched_tokens,
+                rows=rows,
+                cohort_tokens=rows if strategy == "rendezvous" else 0,
+                tiers=1 if strategy == "gpu-only" else 2,
+                device_type="cuda",
+            )
+            size = self._step_memory.largest_bytes(step)
+            self._workspaces[key] = size + KERNEL_SCRATCH_BYTES + rows * _SLOT_BYTES
+        return self._workspaces[key]
+
+    def device_kv_bytes(self, strategy: Strategy, streamed: int, rows: int) -> int:
+        """What weights and workspace leave for pages on the accelerator; negative: too much."""
+        used = self.resident_bytes(streamed) + self.workspace(strategy, rows)
+        return self._q.device_bytes - used
+
+    def host_kv_bytes(self, streamed: int) -> int:
+        """What streamed weights leave for pages in the host's memory."""
+        return self._q.host_bytes - self.streamed_bytes(streamed)
+
+    def device_blocks(self, candidate: Candidate) -> int:
+        """Blocks that the accelerator holds."""
+        left = self.device_kv_bytes(candidate.strategy, candidate.streamed, candidate.rows)
+        return max(0, left // self.block_bytes)
+
+    def host_blocks(self, candidate: Candidate) -> int:
+        """Blocks that the host holds; none where nothing would be attended there."""
+        if candidate.strategy == "gpu-only":
+            return 0
+        return max(0, self.host_kv_bytes(candidate.streamed) // self.block_bytes)
+
+    def fits(self, candidate: Candidate) -> bool:
+        """Weights, workspace and the rows' pages have room, and so has the longest request."""
+        strategy, streamed, rows = candidate.strategy, candidate.streamed, candidate.rows
+        most_hosted = MAX_COHORT_ROWS if strategy == "rendezvous" else self._q.max_rows
+        if rows > self._q.max_rows or candidate.host_rows > most_hosted:
+            return False
+        if self.device_kv_bytes(strategy, streamed, rows) < 0 or self.host_kv_bytes(streamed) < 0:
+            return False
+        device, host = self.device_blocks(candidate), self.host_blocks(candidate)
+        if self.longest_blocks > device + host:
+            return False
+        wanted = self._row_blocks(candidate)
+        return wanted[0] <= device and wanted[1] <= host
+
+    def _row_blocks(self, candidate: Candidate) -> tuple[int, int]:
+        """Blocks that the running rows take on the accelerator and on the host."""
+        split = round(self.blocks_per_row * candidate.device_share)
+        on_device = candidate.device_rows * self.blocks_per_row + candidate.host_rows * split
+        return on_device, candidate.host_rows * (self.blocks_per_row - split)
+
+    def uses(self, candidate: Candidate) -> tuple[TierUse, TierUse]:
+        """The accelerator's memory, and the host's share; KV is that of the running rows."""
+        device_blocks, host_blocks = self._row_blocks(candidate)
+        return (
+            TierUse(
+                self._q.device_bytes,
+                self.resident_bytes(candidate.streamed),
+                self.workspace(candidate.strategy, candidate.rows),
+                device_blocks * self.block_bytes,
+            ),
+            TierUse(
+                self._q.host_bytes,
+                self.streamed_bytes(candidate.streamed),
+                0,
+                host_blocks * self.block_bytes,
+            ),
+        )

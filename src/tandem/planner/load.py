@@ -1,0 +1,67 @@
+"""How much work a lane brings to a sweep, from numbers of rows and lengths."""
+
+from typing import NamedTuple
+
+from tandem.cost.stage import AttentionWork
+from tandem.spec.tier import Tier
+
+_NONE = AttentionWork(0, 0, 0)
+
+
+class TierLoad(NamedTuple):
+    """Query tokens over the keys of one tier.
+
+    Attributes:
+        rows: decoding, a token each, over `context` tokens.
+        chunk: tokens of prompts, after `offset` tokens of theirs; below 0 if they are several.
+        share: of the keys that they see, those in this tier.
+    """
+
+    rows: int = 0
+    context: float = 0.0
+    chunk: int = 0
+    offset: float = 0.0
+    share: float = 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Query tokens."""
+        return self.rows + self.chunk
+
+    def attention(self, window: int) -> AttentionWork:
+        """In a layer that sees `window` positions (0: all before it)."""
+        if not self.tokens:
+            return _NONE
+        keys = pairs = self.rows * _seen(self.context + 1, window)
+        if self.chunk:
+            middle = self.offset + (self.chunk + 1) / 2
+            pairs += self.chunk * _seen(middle, window)
+            keys += _seen(max(0.0, self.offset), window) + self.chunk
+        return AttentionWork(self.tokens, round(pairs * self.share), round(keys * self.share))
+
+
+class LaneLoad(NamedTuple):
+    """One lane of a sweep.
+
+    Attributes:
+        logits: rows whose logits are wanted.
+        split: query tokens that both tiers count, their keys lying in both.
+    """
+
+    device: TierLoad = TierLoad()
+    host: TierLoad = TierLoad()
+    logits: int = 0
+    split: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Query tokens of both tiers."""
+        return self.device.tokens + self.host.tokens - self.split
+
+    def tier(self, tier: Tier) -> TierLoad:
+        """The part whose keys lie in `tier`."""
+        return self.device if tier is Tier.DEVICE else self.host
+
+
+def _seen(context: float, window: int) -> float:
+    return min(context, window) if window else context

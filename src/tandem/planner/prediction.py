@@ -1,0 +1,162 @@
+"""What a candidate would achieve: rate, time per token and to the first token, what limits it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.planner.candidate import Candidate
+from tandem.planner.question import Question
+from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
+from tandem.planner.virtual_time import SweepTime
+
+Resource = Literal["accelerator", "host attention", "link to the accelerator", "host memory"]
+_NEARLY_ALL = 0.95
+"""Of the prompts: when so many are read into the host's memory, all are taken to be, which is
+slower.
+"""
+
+TimeOf = Callable[[int, SweepLoad], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Steady state of a candidate under its workload.
+
+    Attributes:
+        tokens_per_s: output tokens of all requests.
+        tpot_s: between tokens of a request that every sweep serves, prefills of others included.
+        slow_tpot_s: of a request in a cohort; None if there are none.
+        ttft_s: of a mean prompt once its turn has come, beside the others.
+        prefill_share: of the sweeps, those with a part of a prompt.
+    """
+
+    tokens_per_s: float
+    tpot_s: float
+    slow_tpot_s: float | None
+    ttft_s: float
+    prefill_share: float
+
+    @property
+    def worst_tpot_s(self) -> float:
+        """Of the slower lane."""
+        return self.tpot_s if self.slow_tpot_s is None else self.slow_tpot_s
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Rates in virtual time, and how busy the resources are.
+
+    Attributes:
+        decode: one sweep in which all rows decode.
+        bound_tokens_per_s: what no schedule of this candidate exceeds.
+        busy: shares of a decode sweep; of host memory, of its bytes per second.
+    """
+
+    rates: Rates
+    decode: SweepTime
+    bound_tokens_per_s: float
+    busy: tuple[tuple[Resource, float], ...]
+
+    @property
+    def bottleneck(self) -> tuple[Resource, float]:
+        """The busiest resource and its share."""
+        return max(self.busy, key=lambda entry: entry[1])
+
+
+class Predictor:
+    """Predicts candidates of one question."""
+
+    def __init__(self, question: Question, sweeps: Sweeps) -> None:
+        self._q, self._sweeps = question, sweeps
+
+    def bound(self, candidate: Candidate) -> Rates:
+        """Rates if every sweep took its least possible time."""
+        return self._rates(candidate, self._sweeps.bound_s)
+
+    def predict(self, candidate: Candidate) -> Prediction:
+        """Rates in virtual time."""
+        rates = self._rates(candidate, lambda s, load: self._sweeps.time(s, load).period_s)
+        load = decode_load(candidate, self._q.lengths)
+        decode = self._sweeps.time(candidate.streamed, load)
+        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, self._busy(decode))
+
+    def request_s(self, rates: Rates) -> float:
+        """From the first token's turn to the last token of a mean request."""
+        return rates.ttft_s + self._steps * rates.worst_tpot_s
+
+    def job_s(self, rates: Rates) -> float:
+        """All requests of the workload, from the first arrival to the last token."""
+        lengths = self._q.lengths
+        work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s
+        return max(work_s, lengths.duration_s + self.request_s(rates))
+
+    @property
+    def _steps(self) -> float:
+        """Sweeps that a request takes after its prompt, which gives the first token."""
+        return max(1.0, self._q.lengths.generated_tokens - 1)
+
+    def _rates(self, candidate: Candidate, time_of: TimeOf) -> Rates:
+        if self._q.objective == "latency":
+            return self._alone(candidate, time_of)
+        lengths, layers = self._q.lengths, self._q.model.num_layers
+        cohort = candidate.strategy == "rendezvous"
+        hosted = candidate.host_rows / layers if cohort else candidate.host_rows
+        served = candidate.device_rows + hosted  # tokens per sweep
+        in_main = candidate.device_rows if cohort else candidate.rows
+        # prompt tokens that must be read per sweep while the rows decode; whole prompts if possible
+        needed = served / self._steps * lengths.prompt_tokens
+        chunk = self._chunk(in_main, needed)
+        decode_s = self._decode_s(candidate, time_of)
+        mixed_s = self._mixed_s(candidate, chunk, hosted / served, time_of)
+        share = min(1.0, needed / chunk)
+        sweep_s = share * mixed_s + (1 - share) * decode_s
+        finished = served / self._steps / max(1.0, needed / chunk)  # requests per sweep
+        return Rates(
+            tokens_per_s=finished * lengths.generated_tokens / sweep_s,
+            tpot_s=sweep_s,
+            slow_tpot_s=layers * sweep_s if cohort else None,
+            ttft_s=math.ceil(lengths.prompt_tokens / chunk) * mixed_s,
+            prefill_share=share,
+        )
+
+    def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
+        """One request after the other."""
+        lengths = self._q.lengths
+        idle = Candidate(candidate.strategy, candidate.streamed, 0, 0)
+        chunk = self._chunk(0, 0.0)
+        chunks = math.ceil(lengths.prompt_tokens / chunk)
+        ttft_s = chunks * self._mixed_s(idle, chunk, candidate.host_rows, time_of)
+        tpot_s = self._decode_s(candidate, time_of)
+        total_s = ttft_s + self._steps * tpot_s
+        share = chunks / (chunks + self._steps)
+        return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share)
+
+    def _chunk(self, decoding: int, needed: float) -> int:
+        """Prompt tokens of one sweep: a prompt or, where that is too little, parts of several."""
+        room = max(1, self._q.max_num_batched_tokens - decoding)
+        return max(1, min(round(max(self._q.lengths.prompt_tokens, needed)), room))
+
+    def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
+        load = decode_load(candidate, self._q.lengths)
+        return time_of(candidate.streamed, load)
+
+    def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
+        """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
+        total_s = 0.0
+        if hosted > _NEARLY_ALL:
+            hosted = 1.0
+        for host_chunk, weight in ((False, 1 - hosted), (True, hosted)):
+            if weight:
+                load = decode_load(candidate, self._q.lengths, chunk, host_chunk)
+                total_s += weight * time_of(candidate.streamed, load)
+        return total_s
+
+    def _busy(self, sweep: SweepTime) -> tuple[tuple[Resource, float], ...]:
+        dram = self._q.hardware.host.memory_bandwidth_bytes_per_s
+        return (
+            ("accelerator", sweep.accelerator_s / sweep.period_s),
+            ("host attention", sweep.cpu_s / sweep.period_s),
+            ("link to the accelerator", sweep.h2d_s / sweep.period_s),
+            ("host memory", sweep.dram_bytes / sweep.period_s / dram),
+        )

@@ -1,0 +1,102 @@
+"""What the planner is asked."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.spec.errors import ConfigError
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.workload import Workload
+
+Objective = Literal["throughput", "latency"]
+OBJECTIVES: tuple[Objective, ...] = ("throughput", "latency")
+
+
+def parse_objective(text: str) -> Objective:
+    """Read an objective's name.
+
+    Raises:
+        ConfigError: neither of them.
+    """
+    for objective in OBJECTIVES:
+        if text == objective:
+            return objective
+    raise ConfigError(
+        f"unknown objective '{text}'; use one of: {', '.join(OBJECTIVES)}", param="objective"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A workload's requests in means, which is what a steady state depends on.
+
+    Attributes:
+        requests: their number.
+        prompt_tokens, generated_tokens: means.
+        context_tokens: tokens before the one that is decoded, a mean over all decoded tokens.
+        longest_tokens: of the longest request, prompt and output together.
+    """
+
+    requests: int
+    prompt_tokens: float
+    generated_tokens: float
+    context_tokens: float
+    longest_tokens: int
+    duration_s: float
+
+    @staticmethod
+    def of(workload: Workload) -> "Lengths":
+        """Means over all requests."""
+        shapes = workload.requests
+        generated = sum(shape.generated_tokens for shape in shapes)
+        weighted = sum(
+            shape.generated_tokens * (shape.prompt_tokens + shape.generated_tokens / 2)
+            for shape in shapes
+        )
+        return Lengths(
+            requests=len(shapes),
+            prompt_tokens=sum(shape.prompt_tokens for shape in shapes) / len(shapes),
+            generated_tokens=generated / len(shapes),
+            context_tokens=weighted / generated,
+            longest_tokens=max(shape.prompt_tokens + shape.generated_tokens for shape in shapes),
+            duration_s=workload.duration_s,
+        )
+
+    @property
+    def total_tokens(self) -> float:
+        """Of a mean request when it ends."""
+        return self.prompt_tokens + self.generated_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One planning problem.
+
+    Attributes:
+        device_bytes, host_bytes: memory that may be used, out of what the hardware has.
+        tpot_bound_s: most time per output token that a request may see; None: any.
+        max_num_batched_tokens, block_size: as the engine's.
+    """
+
+    model: ModelSpec
+    hardware: HardwareSpec
+    precision: Precision
+    lengths: Lengths
+    device_bytes: int
+    host_bytes: int
+    objective: Objective = "throughput"
+    tpot_bound_s: float | None = None
+    max_num_batched_tokens: int = 2048
+    block_size: int = 64
+
+    @property
+    def max_rows(self) -> int:
+        """Most requests that can run at once."""
+        if self.objective == "latency":
+            return 1
+        return min(self.lengths.requests, MAX_ROWS, self.max_num_batched_tokens)
+
+
+MAX_ROWS = 1024
+"""Of an engine: beyond it, bookkeeping per step is what counts, which no term describes."""

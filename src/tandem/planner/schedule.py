@@ -1,0 +1,149 @@
+"""Programs prepared for virtual time: operations that run back to back become one group."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tandem.plan.program import LaneShape, OpKind, ProgramOp, Queue, SignalRef
+from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.templates import sampling_template, sweep_template
+from tandem.plan.weights import StreamedLayers
+
+QUEUES = tuple(Queue)
+_QUEUE_INDEX = {queue: index for index, queue in enumerate(QUEUES)}
+_GROUPED = (Queue.ACCEL, Queue.CPU)
+"""Queues whose operations wait for others seldom; elsewhere each is a group of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operations of one queue that nothing else can come between or wait inside.
+
+    Attributes:
+        queue: index into QUEUES.
+        ops: indices into the schedule's list of operations.
+        waits: (queue, value): that queue has finished so many groups since the program's begin; 0
+            and below count back from its end.
+    """
+
+    queue: int
+    ops: tuple[int, ...]
+    waits: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One sweep with its sampling.
+
+    Attributes:
+        ops: different operations; layers alike share one.
+        groups: in an order that is a topological one.
+    """
+
+    ops: tuple[ProgramOp, ...]
+    groups: tuple[Group, ...]
+
+
+class Schedules:
+    """Schedules of one model; each is made once, whatever the machine."""
+
+    def __init__(self, num_layers: int, windows: tuple[int, ...]) -> None:
+        self._num_layers, self._windows = num_layers, windows
+        self._made: dict[tuple[tuple[LaneShape, ...], StreamedLayers], Schedule] = {}
+
+    def of(self, lanes: tuple[LaneShape, ...], streamed: StreamedLayers) -> Schedule:
+        """One sweep of these lanes, with these layers streamed."""
+        key = (lanes, streamed)
+        if key not in self._made:
+            self._made[key] = schedule_sweep(self._num_layers, self._windows, lanes, streamed)
+        return self._made[key]
+
+
+def schedule_sweep(
+    num_layers: int,
+    windows: tuple[int, ...],
+    lanes: tuple[LaneShape, ...],
+    streamed: StreamedLayers,
+) -> Schedule:
+    """The operations of a sweep, as the engine compiles it, and of sampling its logits."""
+    sweep = sweep_template(num_layers, lanes, SweepLayers(streamed))
+    counts = dict(sweep.counts)
+    finished = tuple(i for i, lane in enumerate(lanes) if lane.head and not lane.suspends)
+    ops = list(sweep.ops)
+    for op in sampling_template(1).ops if finished else ():
+        waits = tuple(SignalRef(w.queue, counts[w.queue] + w.ordinal) for w in op.waits)
+        ordinal = counts.get(op.queue, 0) + op.ordinal
+        ops.append(_moved(op, finished, ordinal, waits))
+    return _grouped(ops, windows)
+
+
+def _moved(
+    op: ProgramOp, lanes: tuple[int, ...], ordinal: int, waits: tuple[SignalRef, ...]
+) -> ProgramOp:
+    return ProgramOp(
+        op.kind, op.queue, op.part, lanes, op.layer, ordinal, waits, op.reads, op.writes
+    )
+
+
+def _grouped(ops: Sequence[ProgramOp], windows: tuple[int, ...]) -> Schedule:
+    awaited = {(wait.queue, wait.ordinal) for op in ops for wait in op.waits}
+    last = {op.queue: op.ordinal for op in ops}
+    group_of: dict[tuple[Queue, int], int] = {}
+    lists: list[tuple[Queue, list[ProgramOp]]] = []
+    open_groups: dict[Queue, list[ProgramOp]] = {}
+    for op in ops:
+        group = open_groups.get(op.queue)
+        if group is None or any(wait.queue is not op.queue for wait in op.waits):
+            group = list[ProgramOp]()
+            lists.append((op.queue, group))
+            if op.queue in _GROUPED:
+                open_groups[op.queue] = group
+        group.append(op)
+        if (op.queue, op.ordinal) in awaited or op.ordinal == last[op.queue]:
+            open_groups.pop(op.queue, None)
+    counts = dict.fromkeys(Queue, 0)
+    for queue, members in lists:
+        counts[queue] += 1
+        for op in members:
+            group_of[(queue, op.ordinal)] = counts[queue]
+    unique = _Unique(windows)
+    groups = [
+        Group(
+            _QUEUE_INDEX[queue],
+            tuple(unique.index(op) for op in members),
+            tuple(_waits(queue, members, group_of)),
+        )
+        for queue, members in lists
+    ]
+    return Schedule(tuple(unique.ops), tuple(groups))
+
+
+def _waits(
+    queue: Queue, members: Sequence[ProgramOp], group_of: dict[tuple[Queue, int], int]
+) -> Iterator[tuple[int, int]]:
+    for op in members:
+        for wait in op.waits:
+            if wait.ordinal <= 0:
+                yield _QUEUE_INDEX[wait.queue], wait.ordinal
+            elif wait.queue is not queue:
+                yield _QUEUE_INDEX[wait.queue], group_of[(wait.queue, wait.ordinal)]
+        if op.joins is not None:
+            # the cohort's attention was the last that the CPU was given before this sweep
+            yield _QUEUE_INDEX[Queue.CPU], 0
+
+
+class _Unique:
+    """Numbers operations that cost the same alike."""
+
+    def __init__(self, windows: tuple[int, ...]) -> None:
+        self._windows = windows
+        self._index: dict[tuple[object, ...], int] = {}
+        self.ops: list[ProgramOp] = []
+
+    def index(self, op: ProgramOp) -> int:
+        """Of `op` among the different ones."""
+        window = self._windows[op.layer] if op.kind is OpKind.ATTEND else 0
+        key = (op.kind, op.queue, op.part, op.lanes, op.tier, window)
+        if key not in self._index:
+            self._index[key] = len(self.ops)
+            self.ops.append(op)
+        return self._index[key]

@@ -1,0 +1,68 @@
+"""What more of a resource would bring, by planning anew for the larger machine."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tandem.planner.policies import Policy
+from tandem.planner.question import Question
+from tandem.planner.search import Option, Search
+from tandem.spec.hardware import HostFacts
+
+_MORE_BYTES, _MORE_BYTES_PER_S, _MORE_CORES = 10**9, 10e9, 8
+_REACHED_SHARE = 0.8
+"""Of the memory channels' peak, what many cores together reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """A larger machine and its best option."""
+
+    change: str
+    option: Option
+
+
+def sensitivities(search: Search, policy: Policy, chosen: Option) -> list[Sensitivity]:
+    """One more of each resource. The chosen candidate is always tried on the larger machine."""
+    found: list[Sensitivity] = []
+    for change, larger in larger_machines(search.question):
+        option = Search(larger, like=search).best(policy, known=[chosen.candidate])
+        if option is not None:
+            found.append(Sensitivity(change, option))
+    return found
+
+
+def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:
+    """The question for machines with more of one thing each."""
+    hardware = question.hardware
+    accelerator, link = hardware.accelerator, hardware.link
+    accelerator = replace(accelerator, memory_bytes=accelerator.memory_bytes + _MORE_BYTES)
+    yield (
+        "+1 GB GPU memory",
+        replace(
+            question,
+            hardware=replace(hardware, accelerator=accelerator),
+            device_bytes=question.device_bytes + _MORE_BYTES,
+        ),
+    )
+    link = replace(
+        link,
+        h2d_bytes_per_s=link.h2d_bytes_per_s + _MORE_BYTES_PER_S,
+        d2h_bytes_per_s=link.d2h_bytes_per_s + _MORE_BYTES_PER_S,
+    )
+    yield "+10 GB/s link", replace(question, hardware=replace(hardware, link=link))
+    if hardware.host.cores is not None:
+        host = _more_cores(hardware.host, hardware.host.cores)
+        yield "+8 cores", replace(question, hardware=replace(hardware, host=host))
+
+
+def _more_cores(host: HostFacts, cores: int) -> HostFacts:
+    """In proportion; the read rate up to what the memory channels give."""
+    factor = (cores + _MORE_CORES) / cores
+    reached = host.memory_bandwidth_bytes_per_s
+    ceiling = (host.peak_memory_bandwidth_bytes_per_s or reached) * _REACHED_SHARE
+    return replace(
+        host,
+        cores=cores + _MORE_CORES,
+        flops_per_s=host.flops_per_s * factor,
+        memory_bandwidth_bytes_per_s=max(reached, min(reached * factor, ceiling)),
+    )

@@ -1,0 +1,1 @@
+"""Quantized checkpoints as they are published, one file per format."""

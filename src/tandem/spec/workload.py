@@ -1,0 +1,127 @@
+"""Workloads: how long the requests are and when they come."""
+
+import math
+import random
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.spec.errors import ConfigError
+
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_LOGNORMAL = re.compile(r"lognormal:(\d+(?:\.\d+)?),(\d+(?:\.\d+)?)")
+_EXPONENTIAL = re.compile(r"exp:(\d+(?:\.\d+)?)")
+_MAX_TOKENS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RequestShape:
+    """One request: tokens in, tokens out, seconds after the first one."""
+
+    prompt_tokens: int
+    generated_tokens: int
+    arrival_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests in order of arrival.
+
+    Attributes:
+        name: what the user would call it.
+        notes: what had to be assumed to read it.
+
+    Raises:
+        ConfigError: there are none.
+    """
+
+    name: str
+    requests: tuple[RequestShape, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.requests:
+            raise ConfigError(f"{self.name} holds no request; give one with at least one")
+
+    @property
+    def duration_s(self) -> float:
+        """When the last request comes; 0 if all are there at once."""
+        return max(request.arrival_s for request in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthDistribution:
+    """Numbers of tokens: fixed, uniform over a range, exponential, or log-normal.
+
+    Attributes:
+        low, high: of the range; the mean and the standard deviation of a log-normal one.
+    """
+
+    kind: Literal["uniform", "exponential", "lognormal"]
+    low: float
+    high: float
+
+    def draw(self, rng: random.Random) -> int:
+        """At least one token."""
+        if self.kind == "uniform":
+            return rng.randint(int(self.low), int(self.high))
+        if self.kind == "exponential":
+            return max(1, round(rng.expovariate(1 / self.low)))
+        return max(1, round(_lognormal(self.low, self.high, rng)))
+
+
+def parse_lengths(text: str, param: str) -> LengthDistribution:
+    """Read `512`, `400-600`, `exp:300` (mean) or `lognormal:300,200` (mean, standard deviation).
+
+    Raises:
+        ConfigError: none of these, or no token.
+    """
+    if text.isdigit():
+        return _checked(LengthDistribution("uniform", int(text), int(text)), text, param)
+    if match := _RANGE.fullmatch(text):
+        low, high = int(match[1]), int(match[2])
+        return _checked(LengthDistribution("uniform", low, high), text, param)
+    if match := _EXPONENTIAL.fullmatch(text):
+        mean = float(match[1])
+        return _checked(LengthDistribution("exponential", mean, mean), text, param)
+    if match := _LOGNORMAL.fullmatch(text):
+        mean, deviation = float(match[1]), float(match[2])
+        if deviation > 0:
+            return _checked(LengthDistribution("lognormal", mean, deviation), text, param)
+    raise ConfigError(
+        f"--{param} '{text}' is no number of tokens; write 512, 400-600, exp:300 or "
+        "lognormal:300,200",
+        param=param,
+    )
+
+
+def drawn_workload(
+    prompt: LengthDistribution,
+    generate: LengthDistribution,
+    requests: int,
+    rate_per_s: float | None = None,
+    seed: int = 0,
+) -> Workload:
+    """`requests` independent draws, all there at once or coming as a Poisson process."""
+    rng = random.Random(seed)
+    shapes: list[RequestShape] = []
+    now_s = 0.0
+    for _ in range(requests):
+        shapes.append(RequestShape(prompt.draw(rng), generate.draw(rng), now_s))
+        now_s += rng.expovariate(rate_per_s) if rate_per_s else 0.0
+    return Workload(f"{requests} requests", tuple(shapes))
+
+
+def _checked(lengths: LengthDistribution, text: str, param: str) -> LengthDistribution:
+    largest = lengths.high if lengths.kind == "uniform" else lengths.low
+    if lengths.low < 1 or largest < lengths.low or largest > _MAX_TOKENS:
+        raise ConfigError(
+            f"--{param} '{text}' must be at least 1 token and at most {_MAX_TOKENS}", param=param
+        )
+    return lengths
+
+
+def _lognormal(mean: float, deviation: float, rng: random.Random) -> float:
+    """A draw with this mean and standard deviation (of the value, not of its logarithm)."""
+    variance = math.log(1 + (deviation / mean) ** 2)
+    return rng.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))

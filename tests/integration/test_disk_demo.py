@@ -1,0 +1,170 @@
+"""The demo model in less host memory than it takes, and what happens to files meanwhile."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.script import run_all
+
+from tandem.engine.build import build_engine_core
+from tandem.engine.core import EngineCore
+from tandem.engine.stats import EngineStats
+from tandem.kernels import native
+from tandem.models.resolve import resolve_model
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError, EngineDeadError
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+if not native.available():
+    pytest.skip(native.unavailable_message(), allow_module_level=True)
+
+AMPLE = EngineConfig(
+    "demo",
+    accelerator="none",
+    cpu_memory="256MiB",
+    block_size=16,
+    max_model_len=200,
+    max_num_seqs=4,
+    max_num_batched_tokens=64,
+)
+GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
+
+
+def generate(core: EngineCore) -> dict[str, list[int]]:
+    prompts = [tuple((7 * i + 3 * j) % 500 + 5 for j in range(9 + 40 * i)) for i in range(4)]
+    results = run_all(core, [EngineRequest(str(i), p, GREEDY) for i, p in enumerate(prompts)])
+    return {name: result.token_ids for name, result in results.items()}
+
+
+def serve(config: EngineConfig) -> tuple[dict[str, list[int]], EngineStats]:
+    core = build_engine_core(config, check=True)
+    try:
+        return generate(core), core.stats()
+    finally:
+        core.close()
+
+
+def placed(tmp_path: Path, *layers: int) -> str:
+    path = tmp_path / "placement.json"
+    runs = [{"first_layer": i, "last_layer": i, "home": "disk"} for i in layers]
+    path.write_text(json.dumps({"layers": runs}))
+    return str(path)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The demo model in files that a test may spoil."""
+    return Path(shutil.copytree(resolve_model("demo"), tmp_path / "model"))
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_tokens_are_the_same_and_memory_is_kept(dtype: str, tmp_path: Path) -> None:
+    config = replace(AMPLE, dtype=dtype, spool_dir=str(tmp_path))
+    expected, ample = serve(config)
+    with pytest.raises(ConfigError, match="even with every layer read from disk") as error:
+        build_engine_core(replace(config, cpu_memory="64MiB"))
+    least = str(error.value).partition("--host-memory ")[2].split()[0]
+    tokens, stats = serve(replace(config, cpu_memory=least))
+    assert tokens == expected
+    assert not any("disk" in note for note in ample.notes)
+    assert any("stay on disk" in note for note in stats.notes)
+    rows = {(row.location, row.label): row for row in stats.memory}
+    for key in (("host", "weights"), ("host", "weight slots"), ("disk", "weights")):
+        assert rows[key].actual_bytes == rows[key].predicted_bytes
+    assert sum(r.predicted_bytes for r in rows.values() if r.label == "weights") == sum(
+        row.predicted_bytes for row in ample.memory if row.label == "weights"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_dummy_weights_are_the_same_on_disk(tmp_path: Path) -> None:
+    config = replace(AMPLE, load_format="dummy", spool_dir=str(tmp_path / "spool"))
+    expected, _ = serve(config)
+    tokens, _ = serve(replace(config, placement=placed(tmp_path, 0, 3, 5)))
+    assert tokens == expected
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 8)
+
+
+def overwrite(file: Path) -> None:
+    with file.open("r+b") as stream:
+        stream.seek(file.stat().st_size // 2)
+        stream.write(b"nothing of a model")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [(cut, "model.safetensors was c"), (overwrite, "model.safetensors was changed")],
+)
+def test_a_file_that_changes_ends_the_run(
+    copied: Path, tmp_path: Path, spoil: Callable[[Path], None], message: str
+) -> None:
+    config = replace(AMPLE, model=str(copied), placement=placed(tmp_path, *range(6)))
+    core = build_engine_core(config)
+    try:
+        generate(core)
+        spoil(copied / "model.safetensors")
+        with pytest.raises(EngineDeadError, match=message):
+            generate(core)
+    finally:
+        core.close()
+
+
+def test_a_deleted_file_is_read_on(copied: Path, tmp_path: Path) -> None:
+    config = replace(AMPLE, model=str(copied), placement=placed(tmp_path, *range(6)))
+    core = build_engine_core(config)
+    try:
+        expected = generate(core)
+        shutil.rmtree(copied)
+        assert generate(core) == expected
+    finally:
+        core.close()
+
+
+def test_refused_direct_reads_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = os.preadv
+
+    def refuse(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    config = replace(AMPLE, placement=placed(tmp_path, 1, 2))
+    with pytest.raises(
+        ConfigError, match=r"model\.safetensors refuses .*--disk-io cached"
+    ) as error:
+        build_engine_core(config)
+    assert error.value.param == "disk_io"
+    assert serve(replace(config, disk_io="cached"))[0] == serve(AMPLE)[0]
+
+
+def test_a_folder_that_cannot_take_converted_layers_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = replace(AMPLE, dtype="float32", placement=placed(tmp_path, 1, 2))
+    with pytest.raises(ConfigError, match="--spool-dir"):
+        build_engine_core(replace(config, spool_dir=str(tmp_path / "placement.json")))
+    full = os.statvfs_result((4096, 4096, 10, 1, 1, 10, 1, 1, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    with pytest.raises(ConfigError, match=r"has 4\.0 KiB free") as error:
+        build_engine_core(replace(config, spool_dir=str(tmp_path / "spool")))
+    assert error.value.param == "spool_dir"
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_without_the_compiled_kernels_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "reason_against", lambda head_dim: "no compiler.")
+    with pytest.raises(ConfigError, match="reading them from disk needs the compiled kernels"):
+        build_engine_core(replace(AMPLE, placement=placed(tmp_path, 1)))

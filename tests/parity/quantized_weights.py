@@ -1,0 +1,53 @@
+"""A tiny model that can be quantized in groups of any size, and transformers with those numbers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from tests.parity.tiny_models import Case, build, rotary
+from torch import Tensor
+from transformers import LlamaConfig, PreTrainedModel
+
+from tandem.models.config import read_model_spec
+from tandem.quant.quantize import quantize
+from tandem.spec.dtype import DType
+from tandem.spec.parameters import layer_weights
+from tandem.spec.precision import Precision
+from tandem.spec.weight_format import WeightFormat
+
+CASE = Case(
+    "llama-quantized",
+    rotary(LlamaConfig, 128, 4, 2, 32, intermediate_size=256, num_hidden_layers=3),
+)
+MAPS = tuple(f"self_attn.{p}_proj" for p in "qkvo") + tuple(
+    f"mlp.{p}_proj" for p in ("gate", "up", "down")
+)
+
+
+def precision(directory: Path, format: WeightFormat) -> Precision:
+    """Float32 but for the layers' linear maps."""
+    weights = layer_weights(read_model_spec(directory))
+    names = [w.name.removesuffix(".weight") for w in weights if w.is_matrix]
+    kind = DType.FLOAT32
+    return Precision(kind, kind, kind, dict.fromkeys(names, format))
+
+
+def with_rounded_weights(directory: Path, format: WeightFormat) -> PreTrainedModel:
+    """The case, saved to `directory` as it is, and returned with quantized numbers in it."""
+    model = build(CASE, directory)
+    rounded = {n: quantize(w, format).dequantize() for n, w in layer_maps(model).items()}
+    return with_weights(model, rounded)
+
+
+def layer_maps(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Weights of the layers' linear maps, by the checkpoint's name of the map."""
+    found = {n.removesuffix(".weight"): w.detach() for n, w in model.named_parameters()}
+    return {name: weight for name, weight in found.items() if name.endswith(MAPS)}
+
+
+def with_weights(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> PreTrainedModel:
+    """The model with the weights of some maps replaced."""
+    with torch.no_grad():
+        for name, weight in weights.items():
+            model.get_parameter(f"{name}.weight").copy_(weight)
+    return model

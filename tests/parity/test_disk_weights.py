@@ -1,0 +1,118 @@
+"""Tokens stay those of transformers when layers are read from disk in every sweep."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
+from tests.parity.modes import MODES
+from tests.parity.test_engine import PROMPTS, generate
+from tests.parity.tiny_models import CASES, Case, build, rotary
+from tests.support.engines import model_engine
+from transformers import LlamaConfig
+
+from tandem.kernels import native
+from tandem.kernels.open_pool import open_pool
+from tandem.models.disk_weights import DiskPlacement
+from tandem.models.load import load_model
+from tandem.models.model import Model
+from tandem.spec.config import DiskIO
+from tandem.spec.dtype import DType
+from tandem.spec.precision import Precision
+
+if not native.available():
+    pytest.skip(native.unavailable_message(), allow_module_level=True)
+
+FIVE = Case("llama-5-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=5))
+NAMED = {case.id: case for case in (FIVE, *CASES)}
+BFLOAT16 = Precision(DType.BFLOAT16, DType.FLOAT32, DType.FLOAT32)
+ALONE = {mode.id: mode for mode in MODES if mode.id.startswith("none-")}
+
+
+class Library:
+    """Checkpoints and their references, made once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._made: dict[str, Reference] = {}
+
+    def get(self, name: str) -> tuple[Path, Reference]:
+        directory = self._directory / name
+        if name not in self._made:
+            directory.mkdir()
+            self._made[name] = Reference(build(NAMED[name], directory))
+        return directory, self._made[name]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(tmp_path_factory.mktemp("disk"))
+
+
+@pytest.fixture(scope="module")
+def ties() -> Iterator[TieCount]:
+    count = TieCount()
+    yield count
+    count.check()
+
+
+def load(
+    directory: Path,
+    layers: tuple[int, ...],
+    io: DiskIO = "direct",
+    precision: Precision | None = None,
+) -> Model:
+    disk = DiskPlacement(layers, io, directory / "spool")
+    return load_model(directory, precision, pool=open_pool(), disk=disk)
+
+
+@pytest.mark.parametrize("name", ["phi3-window", "gemma3-window", "opt-tied", "qwen2-bias"])
+def test_architectures(name: str, library: Library, ties: TieCount) -> None:
+    directory, reference = library.get(name)
+    model = load(directory, tuple(range(len(load_model(directory).weights.layers))))
+    with model_engine(model, ALONE["none-batched"].setup) as engine:
+        for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):
+            assert_greedy_parity(reference, prompt, tokens, ties)
+    assert not list(directory.glob("spool"))  # read as they are
+    model.weights.close()
+
+
+@given(
+    layers=st.sets(st.integers(0, 4), min_size=1),
+    io=st.sampled_from(["direct", "cached"]),
+    mode=st.sampled_from(sorted(ALONE)),
+)
+@settings(max_examples=12, deadline=None)
+def test_any_layers_may_be_on_disk(
+    library: Library, ties: TieCount, layers: set[int], io: DiskIO, mode: str
+) -> None:
+    directory, reference = library.get(FIVE.id)
+    model = load(directory, tuple(sorted(layers)), io)
+    disk = model.weights.disk
+    assert disk is not None
+    assert disk.reader is not None
+    with model_engine(model, ALONE[mode].setup) as engine:
+        for _ in range(2):  # slots are left as the next sweep expects them
+            for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):
+                assert_greedy_parity(reference, prompt, tokens, ties)
+        assert ALONE[mode].happened(engine.stats)
+        # nothing is kept but in the slots
+        assert disk.reader.bytes_read >= engine.stats.num_steps * disk.disk_bytes
+    model.weights.close()
+
+
+def test_weights_of_another_type_are_converted_once(library: Library) -> None:
+    directory, _ = library.get(FIVE.id)
+    setup = ALONE["none-batched"].setup
+    made: list[list[list[int]]] = []
+    for layers in ((), (0, 2, 3)):
+        model = load(directory, layers, precision=BFLOAT16)
+        assert model.weights.outer["embedding"].weight.dtype == torch.bfloat16
+        with model_engine(model, setup) as engine:
+            made.append(generate(engine.core, PROMPTS))
+        model.weights.close()
+    assert made[0] == made[1]
+    assert not list((directory / "spool").iterdir())  # the file has no name

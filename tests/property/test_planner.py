@@ -1,0 +1,94 @@
+"""What must hold of every plan, over hardware, models and workloads."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.planner.questions import ask, short
+
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.policies import POLICIES
+from tandem.planner.question import Question
+from tandem.planner.search import Search
+from tandem.planner.sensitivity import larger_machines
+
+AUTO = POLICIES["auto"]
+MODELS = [
+    short(plannable_spec(name), layers)
+    for name, layers in (("llama-3.1-8b", 8), ("opt-30b", 9), ("gemma-3-27b", 12))
+]
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    question = ask(
+        draw(st.sampled_from(MODELS)),
+        draw(st.sampled_from(["t4", "a10g", "rtx4090", "a100-40"])),
+        draw(st.sampled_from(["g5.4xlarge", "desktop-ddr4", "lm-offload"])),
+        prompt=draw(st.sampled_from(["32", "300-900", "1500"])),
+        generate=draw(st.sampled_from(["8", "100-200", "500"])),
+        requests=draw(st.sampled_from([3, 60, 400])),
+        objective=draw(st.sampled_from(["throughput", "throughput", "latency"])),
+    )
+    share = draw(st.floats(0.1, 1.0))
+    return ask_less(question, share, draw(st.sampled_from([None, 0.05, 0.5])))
+
+
+def ask_less(question: Question, share: float, tpot_bound_s: float | None) -> Question:
+    """With a share of the accelerator's memory, so that not everything fits."""
+    from dataclasses import replace
+
+    return replace(
+        question,
+        device_bytes=int(question.device_bytes * share),
+        tpot_bound_s=tpot_bound_s,
+    )
+
+
+@settings(max_examples=20)
+@given(questions())
+def test_plans_respect_every_capacity_and_bound(question: Question) -> None:
+    search = Search(question)
+    best = search.best(AUTO)
+    if best is None:
+        return
+    for option in (best, *search.alternatives(AUTO, best)):
+        device, host = search.footprint.uses(option.candidate)
+        assert device.free_bytes >= 0
+        assert host.free_bytes >= 0
+        assert 0 < option.candidate.rows <= question.max_rows
+        assert option.tokens_per_s <= option.prediction.bound_tokens_per_s * (1 + 1e-9)
+        assert option.tokens_per_s <= best.tokens_per_s * (1 + 1e-9)
+        if question.tpot_bound_s is not None:
+            assert option.prediction.rates.worst_tpot_s <= question.tpot_bound_s
+        for name, share in option.prediction.busy:
+            assert -1e-9 <= share <= 1 + 1e-6, name
+
+
+@settings(max_examples=12)
+@given(questions())
+def test_the_plan_is_at_least_as_good_as_every_policy(question: Question) -> None:
+    search = Search(question)
+    best = search.best(AUTO)
+    for policy in POLICIES.values():
+        option = search.best(policy)
+        if option is not None:
+            assert best is not None, policy.name
+            assert best.tokens_per_s >= option.tokens_per_s * 0.99, policy.name
+
+
+@settings(max_examples=12)
+@given(questions())
+def test_more_of_a_resource_is_never_worse(question: Question) -> None:
+    small = Search(question)
+    best = small.best(AUTO)
+    if best is None:
+        return
+    for change, larger in larger_machines(question):
+        search = Search(larger)
+        found = search.best(AUTO)
+        assert found is not None, change
+        assert found.tokens_per_s >= best.tokens_per_s * 0.99, change
+        # of the same candidate, neither the bound nor the prediction is worse
+        if search.footprint.fits(best.candidate):
+            again = search.predictor.predict(best.candidate)
+            assert again.bound_tokens_per_s >= best.prediction.bound_tokens_per_s * (1 - 1e-9)
+            assert again.rates.tokens_per_s >= best.tokens_per_s * (1 - 1e-6), change

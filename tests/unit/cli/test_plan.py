@@ -1,0 +1,137 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import Commands
+
+from tandem.plan.online import OnlinePlan
+from tandem.spec.hardware_file import PAIRS
+
+PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
+
+
+def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: Commands) -> None:
+    ran = commands.run(*PLAN, "--compare-policies")
+    assert (ran.status, ran.err) == (0, "")
+    for part in (
+        "opt-30b: 30.0 billion parameters, float16",
+        "Does not fit the accelerator:",
+        "Best: ride-along:",
+        "accelerator █",
+        "time to first token",
+        "time per output token",
+        "all 100 requests",
+        "Limited by: link to the accelerator, busy 100%",
+        "+10 GB/s link",
+        "Rejected",
+        "% less: ",
+        "not built: symmetric",
+        "tandem serve opt-30b --strategy ride-along",
+    ):
+        assert part in ran.out, part
+    assert max(len(line) for line in ran.out.splitlines()) < 160
+
+
+def test_json_holds_a_plan_that_the_engine_reads(commands: Commands, tmp_path: Path) -> None:
+    placement = tmp_path / "placement.json"
+    ran = commands.run(*PLAN, "--json", "--placement-file", str(placement))
+    found = json.loads(ran.out)
+    plan = OnlinePlan.from_json(json.dumps(found["plan"]))
+    assert plan.max_model_len == 640
+    assert (
+        plan.max_num_seqs
+        == found["prediction"]["candidate"]["device_rows"]
+        + (found["prediction"]["candidate"]["host_rows"])
+    )
+    assert not found["fits_accelerator"]
+    assert found["spare_bytes"] < 0
+    assert found["prediction"]["tokens_per_s"] <= found["prediction"]["bound_tokens_per_s"] * 1.0001
+    assert len(found["alternatives"]) == len(found["sensitivities"]) == 3
+    homes = json.loads(placement.read_text("utf-8"))["layers"]
+    assert [tuple(run.values()) for run in homes] == [
+        (run.first_layer, run.last_layer, run.home) for run in plan.weights
+    ]
+
+
+def test_a_trace_and_a_pair_s_file_may_be_given(commands: Commands, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,20\n60,300,40\n", "utf-8")
+    pair = str(PAIRS / "small.toml")
+    ran = commands.run("plan", "qwen3-0.6b", "--accelerator", pair, "--trace", str(trace), "--json")
+    found = json.loads(ran.out)
+    assert found["workload"]["prompt_tokens"] == 200
+    assert found["workload"]["requests"] == 2
+    assert found["prediction"]["job_s"] > 60
+    # a scaled pair says nothing of cores
+    assert [entry["change"] for entry in found["sensitivities"]] == [
+        "+1 GB GPU memory",
+        "+10 GB/s link",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--accelerator", "rtx4900"], "unknown accelerator 'rtx4900'; nearest: rtx4090"),
+        (["--accelerator", "a10g", "--host", "g5.4xl"], "'g5.4xl'; nearest: g5.4xlarge"),
+        (["--accelerator", "a10g", "--gpu-memory", "24"], "'24' has no unit"),
+        (["--accelerator", "a10g", "--cpu-memory", "-4GiB"], "'-4GiB' is not a size"),
+        (["--accelerator", "a10g", "--gpu-memory", "80GiB"], "--gpu-memory 80.0 GiB is more than"),
+        (["--accelerator", "a10g", "--tpot-bound", "100"], "'100' is not a duration"),
+        (["--accelerator", "a10g", "--tpot-bound", "1ms"], "nothing keeps 1 ms per token"),
+        (["--accelerator", "a10g", "--objective", "joy"], "unknown objective 'joy'"),
+        (["--accelerator", "a10g", "--policy", "neo"], "policy 'neo' cannot be planned"),
+        (["--accelerator", "a10g", "--prompt", "many"], "--prompt 'many' is no number of tokens"),
+        (["--accelerator", "a10g", "--prompt", "200000"], "the model takes 131072"),
+        (["--accelerator", "a10g", "--rate", "0"], "--rate must be above 0"),
+        (["--accelerator", "a10g", "--trace", "none.csv"], "trace none.csv: No such file"),
+        (["--accelerator", "a10g", "--dtype", "int3"], "unknown dtype 'int3'"),
+        (["--accelerator", "a10g", "--gpu-memory", "1GiB"], "the model does not fit"),
+        (["--accelerator", "a10g", "--requests", "0"], "Invalid value"),
+        ([], "Missing option '--accelerator'"),
+    ],
+)
+def test_bad_input_is_one_line(commands: Commands, args: list[str], message: str) -> None:
+    ran = commands.run("plan", "llama-3.1-8b", *args)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert message in ran.err
+
+
+def test_an_unknown_model_and_an_empty_trace_are_one_line(
+    commands: Commands, tmp_path: Path
+) -> None:
+    ran = commands.run("plan", "lama-3.1-8b", "--accelerator", "a10g")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "near it: llama-3.1-8b" in ran.err
+    empty = tmp_path / "empty.csv"
+    empty.touch()
+    ran = commands.run("plan", "opt-6.7b", "--accelerator", "a10g", "--trace", str(empty))
+    assert (ran.status, ran.err) == (2, f"tandem: error: trace {empty}: empty; give one with at "
+                                     "least one request\n")  # fmt: skip
+
+
+def test_what_cannot_be_written_is_one_line(commands: Commands, tmp_path: Path) -> None:
+    ran = commands.run(*PLAN, "--placement-file", str(tmp_path / "none" / "file"))
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "cannot write" in ran.err
+
+
+def test_planning_needs_no_torch() -> None:
+    """Nor anything else that takes long to import: a plan is there within a second."""
+    program = (
+        f"import sys; from tandem.cli.main import main; main({list(PLAN)});"
+        "heavy = {'torch', 'transformers', 'fastapi', 'tokenizers', 'asyncio', 'rich', 'scipy',"
+        "'tandem.engine', 'tandem.runtime', 'tandem.kernels', 'tandem.scheduler'}"
+        " & set(sys.modules); sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr

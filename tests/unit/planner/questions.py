@@ -1,0 +1,44 @@
+"""Questions that tests ask the planner."""
+
+from dataclasses import replace
+from typing import Any
+
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.question import Lengths, Question
+from tandem.spec.dtype import DType
+from tandem.spec.hardware_file import pair_hardware
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.units import MIB
+from tandem.spec.workload import drawn_workload, parse_lengths
+
+
+def short(model: ModelSpec, layers: int) -> ModelSpec:
+    """The same model with fewer layers."""
+    return replace(model, num_layers=layers, windows=model.windows[:layers])
+
+
+def ask(
+    model: str | ModelSpec = "llama-3.1-8b",
+    accelerator: str = "a10g",
+    host: str | None = None,
+    *,
+    prompt: str = "512",
+    generate: str = "128",
+    requests: int = 200,
+    **changes: Any,
+) -> Question:
+    spec = plannable_spec(model) if isinstance(model, str) else model
+    hardware = pair_hardware(accelerator, host)
+    workload = drawn_workload(
+        parse_lengths(prompt, "prompt"), parse_lengths(generate, "generate"), requests
+    )
+    question = Question(
+        model=spec,
+        hardware=hardware,
+        precision=Precision.uniform(DType.FLOAT16),
+        lengths=Lengths.of(workload),
+        device_bytes=hardware.accelerator.memory_bytes - 256 * MIB,
+        host_bytes=hardware.host.memory_bytes // 2,
+    )
+    return replace(question, **changes)

@@ -1,0 +1,107 @@
+"""The planner's prices are those of the paced emulator, where both price the same."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import ask, short
+
+from tandem.cost.stage import AttentionWork
+from tandem.models.catalogue import plannable_spec
+from tandem.plan.program import LaneShape, OpKind, Part, Queue
+from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.templates import sampling_template, sweep_template
+from tandem.plan.weights import StreamedLayers
+from tandem.planner.demand import Demands
+from tandem.planner.footprint import Footprint
+from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.question import Question
+from tandem.runtime.paced.truth import PacedTruth
+from tandem.runtime.paced.work import LaneWork
+from tandem.spec.kv_type import CodeType
+from tandem.spec.tier import TIERS
+
+MODELS = {
+    "llama": short(plannable_spec("llama-3.1-8b"), 2),
+    "opt": short(plannable_spec("opt-6.7b"), 2),
+    "gemma": short(plannable_spec("gemma-2-9b"), 2),  # a window in one layer of two
+}
+LOAD = LaneLoad(TierLoad(12, 5000.0, 256, 64.0), TierLoad(7, 3000.0, 0, 0.0), logits=20)
+
+
+def work(question: Question) -> LaneWork:
+    windows = question.model.layer_windows
+    return LaneWork(
+        tokens=LOAD.tokens,
+        logits=LOAD.logits,
+        by_window={w: {t: LOAD.tier(t).attention(w) for t in TIERS} for w in set(windows)},
+        windows=windows,
+        appended={tier: LOAD.tier(tier).tokens for tier in TIERS},
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
+    question = ask(MODELS[name])
+    page = Footprint(question).page
+    demands = Demands(question, page)
+    truth = PacedTruth(question.model, page, question.hardware)
+    sweep = sweep_template(
+        2, (LaneShape(device=True, host=True),), SweepLayers(StreamedLayers((0, 1)))
+    )
+    kinds: set[OpKind] = set()
+    for op in (*sweep.ops, *sampling_template(1).ops):
+        if op.queue is Queue.CPU:
+            continue  # the emulator's host works for real
+        kinds.add(op.kind)
+        if op.kind is OpKind.LOAD:
+            expected = truth.load_s()
+        elif op.kind is OpKind.SAMPLE or op.part is Part.TOKENS:
+            expected = truth.sample_s(op, LOAD.logits)
+        else:
+            expected = truth.compute_s(op, [work(question)])
+        assert demands.of(op, [LOAD]).alone_s == pytest.approx(expected), op
+    assert kinds == set(OpKind)
+
+
+def test_attention_on_the_host_takes_its_bytes_or_its_flops() -> None:
+    question = ask(MODELS["llama"], host="g5.4xlarge")
+    demands = Demands(question, Footprint(question).page)
+    sweep = sweep_template(2, (LaneShape(device=False, host=True),))
+    (attend, *_) = [op for op in sweep.ops if op.queue is Queue.CPU and op.kind is OpKind.ATTEND]
+    decode = demands.of(attend, [LaneLoad(host=TierLoad(50, 1999.0))])
+    # 50 rows of 2,000 tokens of 4 KiB, and 50 results of 16 KiB, at 35 GB/s
+    assert decode.alone_s == pytest.approx((50 * 2000 * 4096 + 50 * 16384) / 35e9)
+    assert decode.dram_bytes_per_s == pytest.approx(35e9)
+    prefill = demands.of(attend, [LaneLoad(host=TierLoad(chunk=1024))])
+    pairs = 1024 * 1025 / 2
+    assert prefill.alone_s == pytest.approx(pairs * 4 * 4096 / 0.5e12, rel=0.02)
+    assert prefill.dram_bytes_per_s < 35e9
+
+
+def test_quantized_pages_take_fewer_bytes() -> None:
+    question = ask(MODELS["llama"])
+    packed = replace(question, precision=replace(question.precision, kv=CodeType.INT4))
+    sweep = sweep_template(2, (LaneShape(device=False, host=True),))
+    (attend, *_) = [op for op in sweep.ops if op.queue is Queue.CPU and op.kind is OpKind.ATTEND]
+    lane = LaneLoad(host=TierLoad(50, 1999.0))
+    plain, small = (Demands(q, Footprint(q).page).of(attend, [lane]) for q in (question, packed))
+    assert small.alone_s / plain.alone_s == pytest.approx(0.28, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("tier", "window", "pairs", "keys"),
+    [
+        (TierLoad(10, 99.0), 0, 1000, 1000),
+        (TierLoad(10, 99.0), 40, 400, 400),
+        (TierLoad(chunk=100), 0, 5050, 100),
+        (TierLoad(chunk=100, offset=50.0), 0, 10050, 150),
+        # two prompts of 100 at once: each token sees 50.5 of its own
+        (TierLoad(chunk=200, offset=-50.0), 0, 10100, 200),
+        (TierLoad(chunk=100, offset=300.0), 64, 6400, 164),
+    ],
+)
+def test_attention_is_counted_by_pairs_and_keys(
+    tier: TierLoad, window: int, pairs: int, keys: int
+) -> None:
+    assert tier.attention(window) == AttentionWork(tier.tokens, pairs, keys)
+    assert TierLoad().attention(window).tokens == 0

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+from tests.unit.planner.questions import ask
+
+from tandem.cli.plan_json import placement_json
+from tandem.engine.memory_plan import Capacities, plan_memory
+from tandem.planner.answer import online_plan
+from tandem.planner.candidate import Candidate
+from tandem.planner.search import Option, Search
+from tandem.spec.config import EngineConfig
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        Candidate("gpu-only", 0, 30, 0),
+        Candidate("gpu-only", 8, 40, 0),
+        Candidate("ride-along", 0, 30, 20),
+        Candidate("ride-along", 32, 50, 60),
+        Candidate("rendezvous", 4, 20, 100),
+    ],
+)
+def test_the_engine_finds_the_same_room_for_a_plan(candidate: Candidate, tmp_path: Path) -> None:
+    question = ask(requests=1000)
+    search = Search(question)
+    assert search.footprint.fits(candidate)
+    plan = online_plan(search, Option(candidate, search.predictor.predict(candidate)))
+    placement = tmp_path / "placement.json"
+    placement.write_text(placement_json(plan), "utf-8")
+    config = EngineConfig(
+        model="any",
+        strategy=plan.strategy,
+        placement=str(placement),
+        max_num_seqs=plan.max_num_seqs,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
+        max_model_len=plan.max_model_len,
+    )
+    capacities = Capacities(question.device_bytes, question.host_bytes)
+    engine = plan_memory(config, question.model, question.precision, capacities).plan
+    assert engine.weights == plan.weights
+    # the engine's pools end at what its requests can use; cohorts are sized alike or larger there
+    assert plan.device_blocks == pytest.approx(engine.device_blocks, rel=0.01)
+    if candidate.strategy != "gpu-only":
+        assert plan.host_blocks == pytest.approx(engine.host_blocks, abs=1)
+
+
+def test_uses_add_up_to_the_capacity() -> None:
+    search = Search(ask())
+    candidate = Candidate("ride-along", 6, 10, 20)
+    for use in search.footprint.uses(candidate):
+        parts = use.weights_bytes + use.workspace_bytes + use.kv_bytes + use.free_bytes
+        assert parts == use.capacity_bytes
+        assert use.free_bytes >= 0
+
+
+def test_a_request_longer_than_both_tiers_does_not_fit() -> None:
+    footprint = Search(ask(prompt="100000", generate="100")).footprint
+    assert not footprint.fits(Candidate("gpu-only", 0, 0, 0))
+    assert footprint.fits(Candidate("ride-along", 0, 0, 1))

@@ -1,0 +1,158 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.planner.questions import ask, short
+
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.answer import answer
+from tandem.planner.candidate import Candidate
+from tandem.planner.candidates import row_grid
+from tandem.planner.policies import NOT_BUILT, POLICIES, find_policy
+from tandem.planner.search import Search
+from tandem.spec.errors import ConfigError
+
+AUTO = POLICIES["auto"]
+SMALL = short(plannable_spec("llama-3.1-8b"), 8)
+
+
+def tight(gigabytes: float, **changes: Any) -> Search:
+    """Eight layers of an 8B model (5.6 GB) on an A10G that has less memory."""
+    return Search(ask(SMALL, device_bytes=int(gigabytes * 1e9), prompt="1500", **changes))
+
+
+@pytest.mark.parametrize("gigabytes", [4.5, 5.5, 7.0, 20.0])
+def test_nothing_on_a_grid_is_better_than_what_the_search_finds(gigabytes: float) -> None:
+    search = tight(gigabytes, requests=40)
+    best = search.best(AUTO)
+    assert best is not None
+    for strategy in AUTO.strategies:
+        for streamed in range(0, 9, 2):
+            for hosted in (0,) if strategy == "gpu-only" else (1, 3, 6, 10, 15, 22, 30, 39):
+                for device in (0, 1, 5, 10, 20, 40):
+                    candidate = Candidate(strategy, streamed, device, hosted)
+                    if not 0 < candidate.rows <= 40 or not search.footprint.fits(candidate):
+                        continue
+                    if strategy == "rendezvous" and not device:
+                        continue  # the sweep would be empty
+                    found = search.predictor.predict(candidate).rates.tokens_per_s
+                    assert found <= best.tokens_per_s * 1.01, candidate
+
+
+def test_less_memory_streams_more_and_earns_less() -> None:
+    plans = [tight(gigabytes).best(AUTO) for gigabytes in (20.0, 6.5, 4.5)]
+    assert all(plans)
+    streamed = [plan.candidate.streamed for plan in plans if plan]
+    rates = [plan.tokens_per_s for plan in plans if plan]
+    assert streamed[0] == 0 < streamed[2]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_host_attention_pays_where_weights_are_streamed() -> None:
+    best = Search(ask("llama-3.1-70b", "rtx4090", "server-genoa")).best(AUTO)
+    assert best is not None
+    assert best.candidate.strategy == "ride-along"
+    assert best.candidate.host_rows > best.candidate.device_rows
+    assert best.prediction.bottleneck[0] == "link to the accelerator"
+
+
+def test_latency_is_planned_for_one_request() -> None:
+    search = Search(ask(objective="latency"))
+    best = search.best(AUTO)
+    assert best is not None
+    assert best.candidate == Candidate("gpu-only", 0, 1, 0)
+    rates = best.prediction.rates
+    # 15 GB of weights at 510 GB/s, and 512 tokens of 16 GFLOP at 49 TFLOP/s
+    assert rates.tpot_s == pytest.approx(0.0305, rel=0.1)
+    assert rates.ttft_s == pytest.approx(0.17, rel=0.15)
+    assert search.predictor.request_s(rates) == pytest.approx(rates.ttft_s + 127 * rates.tpot_s)
+
+
+def test_a_request_that_outgrows_the_accelerator_is_split_over_both_tiers() -> None:
+    search = Search(ask(prompt="2000", generate="100000", objective="latency"))
+    best = search.best(POLICIES["ride-along"])
+    assert best is not None
+    assert (best.candidate.strategy, best.candidate.rows) == ("ride-along", 1)
+    assert 0.3 < best.candidate.device_share < 0.9
+    device, host = search.footprint.uses(best.candidate)
+    assert 0 <= device.free_bytes < 0.05 * device.capacity_bytes
+    assert host.kv_bytes > 2e9
+    # the accelerator reads weights and its share, and waits for the rest in each layer
+    half = Candidate("ride-along", 0, 0, 1, device_share=0.45)
+    assert search.footprint.fits(half)
+    rest_s = 0.55 * search.question.lengths.context_tokens * 131072 / 35e9
+    tpot_s = search.predictor.predict(half).rates.tpot_s
+    assert tpot_s == pytest.approx(0.0305 + rest_s, rel=0.1)
+    whole = search.predictor.predict(replace(half, device_share=0.0))
+    assert best.prediction.rates.tpot_s <= tpot_s < 0.7 * whole.rates.tpot_s
+
+
+def test_a_bound_on_time_per_token_is_kept_and_costs_throughput() -> None:
+    free = Search(ask()).best(AUTO)
+    bound = Search(ask(tpot_bound_s=0.06)).best(AUTO)
+    assert free is not None
+    assert bound is not None
+    assert bound.prediction.rates.worst_tpot_s <= 0.06 < free.prediction.rates.worst_tpot_s
+    assert bound.tokens_per_s < free.tokens_per_s
+
+
+def test_a_bound_that_nothing_keeps_is_refused_with_the_fastest() -> None:
+    with pytest.raises(ConfigError, match=r"nothing keeps 5 ms per token.*is 3\d(\.\d)? ms"):
+        answer(ask(tpot_bound_s=0.005))
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_the_sizes() -> None:
+    with pytest.raises(ConfigError, match=r"does not fit.*131\.\d GiB.*host may give 32\.0 GiB"):
+        answer(ask("llama-3.1-70b"))
+
+
+def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> None:
+    found = answer(ask("opt-30b", "a4000"), compare=True)
+    rates = [option.tokens_per_s for option in found.alternatives]
+    assert len(rates) == 3
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] <= found.chosen.tokens_per_s
+    changes = {entry.change: entry.option.tokens_per_s for entry in found.sensitivities}
+    assert list(changes) == ["+1 GB GPU memory", "+10 GB/s link", "+8 cores"]
+    assert min(changes.values()) >= found.chosen.tokens_per_s
+    assert changes["+10 GB/s link"] > 1.2 * found.chosen.tokens_per_s
+    by_policy = {result.policy.name: result.option for result in found.policies}
+    assert list(by_policy) == list(POLICIES)
+    assert by_policy["auto"] == found.chosen
+    zero = by_policy["zero-inference"]
+    assert zero is not None
+    assert (zero.candidate.streamed, zero.candidate.host_rows) == (48, 0)
+    simple = by_policy["simple"]
+    assert simple is not None
+    assert simple.candidate.device_rows == 0
+    assert found.spare_bytes < 0
+    assert found.plan.max_num_seqs == found.chosen.candidate.rows
+
+
+def test_a_job_takes_as_long_as_its_tokens_and_its_arrivals() -> None:
+    search = Search(ask(requests=1000))
+    best = search.best(AUTO)
+    assert best is not None
+    rates = best.prediction.rates
+    assert search.predictor.job_s(rates) == pytest.approx(1000 * 128 / rates.tokens_per_s)
+    spread = replace(search.question.lengths, duration_s=10_000.0)
+    slow = Search(replace(search.question, lengths=spread)).predictor
+    assert slow.job_s(rates) == pytest.approx(10_000 + slow.request_s(rates))
+
+
+@pytest.mark.parametrize("name", NOT_BUILT)
+def test_a_policy_without_its_means_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"policy '{name}' cannot be planned: it needs"):
+        find_policy(name)
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"unknown policy 'best'; use one of: auto, gpu-only"):
+        find_policy("best")
+
+
+def test_grids_of_different_machines_agree() -> None:
+    assert row_grid(0) == []
+    assert row_grid(1) == [1]
+    assert set(row_grid(100)[:-1]) <= set(row_grid(1000))
+    assert row_grid(100)[-1] == 100

@@ -1,0 +1,122 @@
+"""Virtual time against the programs' own meaning, and against sums done by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
+from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.templates import sampling_template, sweep_template
+from tandem.plan.weights import StreamedLayers
+from tandem.planner.demand import Demand
+from tandem.planner.schedule import Schedule, schedule_sweep
+from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
+
+LAYERS = 4
+BOTH = LaneShape(device=True, host=True)
+DEVICE = LaneShape(device=True)
+Key = tuple[OpKind, Queue, Part]
+
+
+def key(op: ProgramOp) -> Key:
+    return op.kind, op.queue, op.part
+
+
+def schedule(lane: LaneShape, streamed: StreamedLayers) -> Schedule:
+    return schedule_sweep(LAYERS, (0,) * LAYERS, (lane,), streamed)
+
+
+def priced(made: Schedule, demands: dict[Key, Demand]) -> PricedSweep:
+    return PricedSweep(made, tuple(demands.get(key(op), Demand(0.0)) for op in made.ops))
+
+
+def end_times(lane: LaneShape, streamed: StreamedLayers, times: dict[Key, float]) -> list[float]:
+    """When each of some sweeps ends, straight from the templates' signals: in queues that are in
+    order, an operation starts when the one before it and all that it waits for have ended.
+    """
+    ends: dict[Queue, list[float]] = {queue: [] for queue in Queue}
+    sweeps: list[float] = []
+    for _ in range(8):
+        for template in (
+            sweep_template(LAYERS, (lane,), SweepLayers(streamed)),
+            sampling_template(1),
+        ):
+            base = {queue: len(ends[queue]) for queue in Queue}
+            for op in template.ops:
+                start = max([0.0, *ends[op.queue][-1:]])
+                for wait in op.waits:
+                    index = base[wait.queue] + wait.ordinal
+                    start = max(start, ends[wait.queue][index - 1] if index > 0 else 0.0)
+                ends[op.queue].append(start + times.get(key(op), 0.0))
+        sweeps.append(ends[Queue.ACCEL][-1])
+    return sweeps
+
+
+KEYS: list[Key] = sorted(
+    {
+        key(op)
+        for template in (
+            sweep_template(LAYERS, (BOTH,), SweepLayers(StreamedLayers((0, 1, 2, 3)))),
+            sampling_template(1),
+        )
+        for op in template.ops
+    }
+)
+
+
+@given(
+    times=st.fixed_dictionaries({name: st.floats(0.001, 2.0) for name in KEYS}),
+    lane=st.sampled_from([BOTH, DEVICE]),
+    streamed=st.sampled_from([(), (1, 3), (0, 1, 2, 3)]),
+)
+def test_without_sharing_a_sweep_takes_what_its_program_says(
+    times: dict[Key, float], lane: LaneShape, streamed: tuple[int, ...]
+) -> None:
+    layers = StreamedLayers(streamed)
+    demands = {name: Demand(seconds) for name, seconds in times.items()}
+    sweep = priced(schedule(lane, layers), demands)
+    ends = end_times(lane, layers, times)
+    found = steady_sweep([sweep] * 8, dram_bytes_per_s=1.0)
+    assert found.period_s == pytest.approx(ends[-1] - ends[-2])
+    # two are enough to see how long one of many takes
+    assert steady_sweep([sweep] * 2, 1.0).period_s == pytest.approx(found.period_s)
+
+
+PRE: Key = (OpKind.STAGE, Queue.ACCEL, Part.PRE)
+ATTEND: Key = (OpKind.ATTEND, Queue.CPU, Part.NONE)
+LOAD: Key = (OpKind.LOAD, Queue.WEIGHTS, Part.NONE)
+UP: Key = (OpKind.COPY, Queue.H2D, Part.PARTIAL)
+STREAMED = StreamedLayers((0, 1, 2, 3))
+
+
+def run(demands: dict[Key, Demand], lane: LaneShape = BOTH) -> SweepTime:
+    return steady_sweep([priced(schedule(lane, STREAMED), demands)] * 3, dram_bytes_per_s=10.0)
+
+
+def test_loads_and_attention_share_the_host_s_memory() -> None:
+    alone = run({ATTEND: Demand(1.0, 10.0), LOAD: Demand(0.01)})
+    assert alone.period_s == pytest.approx(LAYERS * 1.0, rel=0.02)
+    # 10 bytes of attention and 10 of a load per layer, at 10 bytes/s, always in each other's way
+    both = run({ATTEND: Demand(1.0, 10.0), LOAD: Demand(1.0, 10.0)})
+    assert both.period_s == pytest.approx(LAYERS * 2.0)
+    assert both.dram_bytes == pytest.approx(LAYERS * 20)
+    # half as greedy, they fit side by side
+    fit = run({ATTEND: Demand(1.0, 5.0), LOAD: Demand(1.0, 5.0)})
+    assert fit.period_s == pytest.approx(LAYERS * 1.0)
+
+
+def test_small_copies_go_before_loads_on_the_link() -> None:
+    copies = {UP: Demand(0.5, 0.0, 1.0), LOAD: Demand(1.0, 0.0, 1.0)}
+    found = run(copies)
+    assert found.period_s == pytest.approx(LAYERS * 1.5)
+    assert found.h2d_s == pytest.approx(LAYERS * 1.5)
+    halves = run({UP: Demand(0.5, 0.0, 0.5), LOAD: Demand(1.0, 0.0, 1.0)})
+    assert halves.period_s == pytest.approx(LAYERS * 1.25)
+
+
+def test_maths_hides_behind_loads() -> None:
+    found = run({PRE: Demand(0.4), LOAD: Demand(1.0, 0.0, 1.0)}, DEVICE)
+    assert found.period_s == pytest.approx(LAYERS * 1.0)
+    assert found.accelerator_s == pytest.approx(LAYERS * 0.4)
+    slow = run({PRE: Demand(1.4), LOAD: Demand(1.0, 0.0, 1.0)}, DEVICE)
+    assert slow.period_s == pytest.approx(LAYERS * 1.4)

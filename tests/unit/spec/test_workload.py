@@ -1,0 +1,169 @@
+import random
+from pathlib import Path
+
+import pytest
+
+from tandem.spec.errors import ConfigError
+from tandem.spec.trace_file import read_trace
+from tandem.spec.units import format_duration, parse_duration_s, parse_size_with_unit
+from tandem.spec.workload import RequestShape, Workload, drawn_workload, parse_lengths
+
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+def test_fixed_lengths_come_at_once() -> None:
+    made = drawn_workload(parse_lengths("512", "prompt"), parse_lengths("128", "generate"), 3)
+    assert made.requests == (RequestShape(512, 128),) * 3
+    assert made.duration_s == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "low", "high"),
+    [
+        ("400-600", 500, 400, 600),
+        ("exp:300", 300, 1, 10_000),
+        ("lognormal:300,200", 300, 1, 10_000),
+    ],
+)
+def test_a_distribution_has_its_mean(text: str, mean: float, low: int, high: int) -> None:
+    lengths, rng = parse_lengths(text, "prompt"), random.Random(0)
+    drawn = [lengths.draw(rng) for _ in range(20_000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(mean, rel=0.03)
+    assert low <= min(drawn) <= max(drawn) <= high
+    assert len(set(drawn)) > 100
+
+
+def test_poisson_arrivals_have_their_rate_and_a_seed() -> None:
+    lengths = parse_lengths("8-16", "prompt"), parse_lengths("8", "generate")
+    made = drawn_workload(*lengths, 4000, rate_per_s=5.0, seed=1)
+    assert made.duration_s == pytest.approx(4000 / 5.0, rel=0.05)
+    arrivals = [request.arrival_s for request in made.requests]
+    assert arrivals[0] == 0
+    assert arrivals == sorted(arrivals)
+    assert made == drawn_workload(*lengths, 4000, rate_per_s=5.0, seed=1)
+    assert made != drawn_workload(*lengths, 4000, rate_per_s=5.0, seed=2)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-5", "0", "5-3", "0-3", "exp:", "exp:0.2", "lognormal:5,0", "12 tokens", "1e9"]
+)
+def test_what_is_no_length_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--generate '.*' (is no number of tokens|must be at)"):
+        parse_lengths(text, "generate")
+
+
+def test_a_workload_without_requests_is_refused() -> None:
+    with pytest.raises(ConfigError, match="trace x holds no request"):
+        Workload("trace x", ())
+
+
+def test_an_azure_trace_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        HEADER + "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+        "2023-11-16 18:16:01.0000000,879,55\n",
+        "utf-8",
+    )
+    first, second, third = read_trace(path).requests
+    assert first == RequestShape(374, 44, 0.0)
+    assert second.arrival_s == pytest.approx(4.314579, abs=1e-6)
+    assert (third.prompt_tokens, third.generated_tokens) == (879, 55)
+    assert third.arrival_s == pytest.approx(14.31941, abs=1e-6)
+
+
+def test_columns_may_stand_elsewhere_and_times_be_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "Model,GeneratedTokens,ContextTokens,TIMESTAMP\na,7,70,12.5\na,8,80,10\n\n", "utf-8"
+    )
+    assert read_trace(path).requests == (RequestShape(80, 8, 0.0), RequestShape(70, 7, 2.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty; give one"),
+        (HEADER, r"trace t\.csv holds no request"),
+        ("a,b\n1,2\n", "line 1: the header lacks TIMESTAMP"),
+        (HEADER + "1,5,5\n2,5\n", "line 3: 2 fields where the header has 3"),
+        (HEADER + "1,5,5\n2,-5,5\n", "line 3: ContextTokens must be a whole number from 1"),
+        (HEADER + "1,5,0\n", "line 2: GeneratedTokens must be a whole number from 1, not 0"),
+        (HEADER + "1,5,many\n", "line 2: GeneratedTokens must be a whole number"),
+        (HEADER + "noon,5,5\n", "line 2: TIMESTAMP 'noon' is neither"),
+        (HEADER + "2023-13-01 00:00:00,5,5\n", "line 2: TIMESTAMP"),
+    ],
+)
+def test_a_malformed_trace_is_refused_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=message) as error:
+        read_trace(path)
+    assert "\n" not in error.value.message
+
+
+def test_conversations_are_read_with_a_note_on_the_estimate(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    turns = '{"from": "human", "value": "%s"}, {"from": "gpt", "value": "%s"}'
+    talks = [turns % ("a" * 400, "b" * 80), turns % ("", "b")]
+    path.write_text("[" + ",".join(f'{{"conversations": [{talk}]}}' for talk in talks) + "]")
+    made = read_trace(path)
+    assert made.requests == (RequestShape(100, 20),)
+    assert made.notes == ("talk.json: tokens estimated as 4 characters each",)
+    path.write_text('[{"prompt_tokens": 5, "generated_tokens": 6}]', "utf-8")
+    assert read_trace(path) == Workload("trace talk.json", (RequestShape(5, 6),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "no list of requests"),
+        ("[1]", "entry 1 is no object"),
+        ("[{", "not JSON"),
+        ('[{"prompt_tokens": 5}]', "entry 1 has neither 'conversations' nor 'generated_tokens'"),
+        ('[{"prompt_tokens": true, "generated_tokens": 1}]', "entry 1: prompt_tokens must be"),
+        ('[{"conversations": "hi"}]', "entry 1: 'conversations' must be a list"),
+        ("[]", "holds no request"),
+    ],
+)
+def test_malformed_json_is_refused_with_its_entry(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=message):
+        read_trace(path)
+
+
+def test_a_file_that_is_not_there_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read_trace(tmp_path / "none.csv")
+
+
+def test_durations_and_sizes_need_units() -> None:
+    assert parse_duration_s("100ms") == pytest.approx(0.1)
+    assert parse_duration_s("2 min") == 120
+    for text in ("100", "0s", "-1s", "1 year"):
+        with pytest.raises(ConfigError, match="is not a duration; write for example 100ms"):
+            parse_duration_s(text)
+    assert parse_size_with_unit("2GiB") == 2 << 30
+    with pytest.raises(ConfigError, match="'24' has no unit; write for example 24GiB"):
+        parse_size_with_unit("24")
+    with pytest.raises(ConfigError, match="'-3GiB' is not a size"):
+        parse_size_with_unit("-3GiB")
+    with pytest.raises(ConfigError, match="'0GiB' is no memory at all"):
+        parse_size_with_unit("0GiB")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0052, "5.2 ms"),
+        (1.5, "1.5 s"),
+        (600, "10 min"),
+        (7199, "2 h 00 min"),
+        (40_020, "11 h 07 min"),
+        (864_000, "10.0 days"),
+    ],
+)
+def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
