@@ -1,5 +1,6 @@
 """The demo model with weights of 8 and 4 bits: memory as predicted, tokens wherever they lie."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def test_tokens_are_the_same_resident_streamed_and_on_the_host(
     assert weights(on_host) == {"host": weights(ample)["device"]}
     assert any(f"in {quantization}" in note for note in ample.notes)
     assert ample.dtype.startswith(f"{quantization.partition(':')[0]}:")
+
+
+@pytest.mark.skipif(not native.available(), reason="layers on disk need the compiled kernels")
+def test_layers_beyond_the_hosts_memory_are_read_from_disk(tmp_path: Path) -> None:
+    config = replace(HOST, quantization="int4:32", spool_dir=str(tmp_path))
+    expected, ample = serve(config)
+    runs = [{"first_layer": 1, "last_layer": 4, "home": "disk"}]
+    placement = tmp_path / "placement.json"
+    placement.write_text(json.dumps({"layers": runs}))
+    tokens, stats = serve(replace(config, placement=str(placement)))
+    assert tokens == expected
+    assert weights(stats)["host"] < weights(ample)["host"]
 
 
 def test_few_bits_take_little_memory() -> None:

@@ -13,7 +13,10 @@ from tests.support.engines import model_engine
 from tests.support.setups import streamed as stream
 from tests.support.setups import sweep_choice
 
+from tandem.engine.weight_placement import WeightSizes
+from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
+from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.spec.weight_format import WeightFormat
@@ -82,3 +85,26 @@ def test_greedy_tokens_equal_transformers_with_the_same_numbers(
             assert_greedy_parity(reference, prompt, tokens, ties)
         engine.check_idle()
         assert mode.happened(engine.stats)
+
+
+@pytest.mark.skipif(not native.available(), reason="layers on disk need the compiled kernels")
+@pytest.mark.parametrize("format", FORMATS[:2], ids=str)
+def test_layers_on_disk_are_read_in_few_bits(
+    format: WeightFormat, library: Library, ties: TieCount, tmp_path: Path
+) -> None:
+    reference, directory = library.reference(format), library.directory(format)
+    model = load_model(
+        directory,
+        precision(directory, format),
+        pool=open_pool(),
+        disk=DiskPlacement((0, 2), "direct", tmp_path),
+    )
+    assert (
+        model.weights.disk_bytes
+        == 2 * WeightSizes.of(model.spec, precision(directory, format)).layer
+    )
+    mode = next(mode for mode in MODES if mode.id == "none-batched")
+    with model_engine(model, mode.setup) as engine:
+        for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):
+            assert_greedy_parity(reference, prompt, tokens, ties)
+    model.weights.close()

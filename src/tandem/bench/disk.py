@@ -17,6 +17,7 @@ from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.engine.weight_placement import WeightSizes
 from tandem.spec.dtype import DType
+from tandem.spec.precision import Precision
 
 SUITE = "disk"
 _TANDEM, _DISK, _READ = "tandem", "disk", "read"
@@ -82,7 +83,7 @@ def _measure(
     bench: DiskBench, each: int, model: Path, probe: DiskProbe, report: Callable[[str], None]
 ) -> list[BenchRow]:
     spec = bench.shape.write(model, bench.dtype)
-    sizes = WeightSizes.of(spec, bench.dtype)
+    sizes = WeightSizes.of(spec, Precision.uniform(bench.dtype))
     on_disk = [i for i in range(spec.num_layers) if not each or i % each != each - 1]
     case = HostCase(1, 32, bench.new_tokens)
     label = f"{bench.mark}{bench.shape.name}, {bench.dtype}, {case}, {len(on_disk)} of "
