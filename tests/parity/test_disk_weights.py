@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES
-from tests.parity.quantized_weights import precision, with_rounded_weights
 from tests.parity.test_engine import PROMPTS, generate
 from tests.parity.tiny_models import CASES, Case, build, rotary
 from tests.support.engines import model_engine
@@ -23,7 +22,6 @@ from tandem.models.model import Model
 from tandem.spec.config import DiskIO
 from tandem.spec.dtype import DType
 from tandem.spec.precision import Precision
-from tandem.spec.weight_format import WeightFormat
 
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
@@ -65,10 +63,10 @@ def load(
     directory: Path,
     layers: tuple[int, ...],
     io: DiskIO = "direct",
-    dtypes: Precision | None = None,
+    precision: Precision | None = None,
 ) -> Model:
     disk = DiskPlacement(layers, io, directory / "spool")
-    return load_model(directory, dtypes, pool=open_pool(), disk=disk)
+    return load_model(directory, precision, pool=open_pool(), disk=disk)
 
 
 @pytest.mark.parametrize("name", ["phi3-window", "gemma3-window", "opt-tied", "qwen2-bias"])
@@ -106,24 +104,12 @@ def test_any_layers_may_be_on_disk(
     model.weights.close()
 
 
-@pytest.mark.parametrize("format", [WeightFormat(8, 128), WeightFormat(4, 32)], ids=str)
-def test_quantized_weights(format: WeightFormat, tmp_path: Path, ties: TieCount) -> None:
-    reference = Reference(with_rounded_weights(tmp_path, format))
-    layers = tuple(range(0, load_model(tmp_path).spec.num_layers, 2))
-    model = load(tmp_path, layers, dtypes=precision(tmp_path, format))
-    with model_engine(model, ALONE["none-chunked"].setup) as engine:
-        for _ in range(2):
-            for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):
-                assert_greedy_parity(reference, prompt, tokens, ties)
-    model.weights.close()
-
-
 def test_weights_of_another_type_are_converted_once(library: Library) -> None:
     directory, _ = library.get(FIVE.id)
     setup = ALONE["none-batched"].setup
     made: list[list[list[int]]] = []
     for layers in ((), (0, 2, 3)):
-        model = load(directory, layers, dtypes=BFLOAT16)
+        model = load(directory, layers, precision=BFLOAT16)
         assert model.weights.outer["embedding"].weight.dtype == torch.bfloat16
         with model_engine(model, setup) as engine:
             made.append(generate(engine.core, PROMPTS))
