@@ -31,11 +31,14 @@ def op(
     *waits: Wait,
     kind: OpKind = OpKind.STAGE,
     joins: int | None = None,
+    raises: int | None = None,
     lanes: tuple[int, ...] = (0,),
 ) -> ProgramOp:
     """An operation of which only its place and its dependencies matter."""
     refs = tuple(SignalRef(*wait) for wait in waits)
-    return ProgramOp(kind, queue, Part.NONE, lanes, 0, ordinal, refs, (), (), joins=joins)
+    return ProgramOp(
+        kind, queue, Part.NONE, lanes, 0, ordinal, refs, (), (), joins=joins, raises=raises
+    )
 
 
 def program(

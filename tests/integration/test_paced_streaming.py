@@ -43,6 +43,7 @@ def build(
         kv_placement="split" if strategy == "ride-along" else "auto",
         gpu_memory=gpu_memory,
         cpu_memory="5GiB",
+        host_layers="stream",
         max_num_seqs=8,
         max_num_batched_tokens=64,
     )

@@ -10,6 +10,8 @@ from tests.parity.modes import MODES, Mode
 from tests.parity.quantized_weights import precision, with_rounded_weights
 from tests.parity.test_engine import PROMPTS, generate
 from tests.support.engines import model_engine
+from tests.support.setups import streamed as stream
+from tests.support.setups import sweep_choice
 
 from tandem.engine.weight_placement import WeightSizes
 from tandem.kernels import native
@@ -17,7 +19,6 @@ from tandem.kernels.open_pool import open_pool
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
-from tandem.plan.weights import StreamedLayers
 from tandem.spec.weight_format import WeightFormat
 
 FORMATS = [WeightFormat(8, 128), WeightFormat(4, 32), WeightFormat(4, 64), WeightFormat(4, 128)]
@@ -52,7 +53,7 @@ class Library:
             directory,
             precision(directory, format),
             pool=self._pool if mode.compiled else None,
-            streamed=StreamedLayers(streamed),
+            layers=sweep_choice(stream(*streamed)),
         )
 
 
@@ -77,7 +78,7 @@ def test_greedy_tokens_equal_transformers_with_the_same_numbers(
 ) -> None:
     reference = library.reference(format)
     model = library.model(format, mode, streamed)
-    with model_engine(model, replace(mode.setup, streamed=streamed)) as engine:
+    with model_engine(model, replace(mode.setup, homes=stream(*streamed))) as engine:
         groups = (PROMPTS,) if mode.together else tuple((prompt,) for prompt in PROMPTS)
         made = [tokens for group in groups for tokens in generate(engine.core, group)]
         for prompt, tokens in zip(PROMPTS, made, strict=True):

@@ -10,12 +10,13 @@ from tests.parity.modes import MODES, Mode
 from tests.parity.test_engine import PROMPTS, generate
 from tests.parity.tiny_models import Case, build, moe, rotary
 from tests.support.engines import model_engine
+from tests.support.setups import streamed as stream
+from tests.support.setups import sweep_choice
 from transformers import LlamaConfig
 
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
 from tandem.models.model import Model
-from tandem.plan.weights import StreamedLayers
 
 MODELS = (
     Case("llama-5-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=5)),
@@ -58,7 +59,7 @@ def ties() -> Iterator[TieCount]:
 
 def load(directory: Path, streamed: tuple[int, ...], *, compiled: bool) -> Model:
     pool = open_pool() if compiled else None
-    return load_model(directory, pool=pool, streamed=StreamedLayers(streamed))
+    return load_model(directory, pool=pool, layers=sweep_choice(stream(*streamed)))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_greedy_tokens_equal_transformers(
     ties: TieCount,
 ) -> None:
     model = load(directory / case.id, streamed, compiled=mode.compiled)
-    with model_engine(model, replace(mode.setup, streamed=streamed)) as engine:
+    with model_engine(model, replace(mode.setup, homes=stream(*streamed))) as engine:
         for _ in range(2):  # slots are left as the next sweep expects them
             made = generate(engine.core, PROMPTS)
             for prompt, tokens in zip(PROMPTS, made, strict=True):

@@ -17,10 +17,12 @@ from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
 from tandem.models.dummy_weights import fill_dummy_weights
+from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights, torch_dtype
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import StreamedLayers, WeightPlacement
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import WeightPlacement
 from tandem.runtime.arena import Arena
 from tandem.runtime.assemble import host_tasks, layer_runner
 from tandem.runtime.buffers import BufferSpace
@@ -119,15 +121,19 @@ def toy_engine(setup: Setup, num_layers: int = 2) -> Iterator[TestEngine]:
 
 
 @cache
-def tiny_model(num_layers: int = 2, vocab_size: int = 64, streamed: tuple[int, ...] = ()) -> Model:
+def tiny_model(
+    num_layers: int = 2, vocab_size: int = 64, layers: SweepChoice | None = None
+) -> Model:
     """A Llama with dummy weights: hidden 16, two query heads on one key head, float32."""
     spec = ModelSpec(
         "llama", vocab_size, 16, num_layers, 2, 1, 8, 24, 512, rope=RopeSpec(), dtype=DType.FLOAT32
     )
-    weights = allocate_weights(spec, torch.float32, CPU, StreamedLayers(streamed))
+    layers = layers or SweepChoice()
+    weights = allocate_weights(spec, torch.float32, CPU, layers.usual)
     fill_dummy_weights(weights, spec, 0, None)
     weights.prepare()
-    return Model(spec, weights)
+    host = host_layers(spec, weights, layers.ever_on_cpu, torch.float32, None)
+    return Model(spec, weights, host=host)
 
 
 def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -> Machine:
@@ -137,9 +143,8 @@ def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -
     arena = Arena(setup.workspace_bytes)
     buffers = BufferSpace(arena)
     slots = torch.zeros(setup.max_num_seqs, dtype=torch.int64)
-    pool = None if model.native is None else model.native.pool
     host_only = setup.executor == "host"
-    kernels = choose_kernels(model.spec, page, CPU, host_only=host_only, pool=pool)
+    kernels = choose_kernels(model.spec, page, CPU, host_only=host_only, pool=model.pool)
     runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
     staging = StagingShape.of(model.spec, model.dtype)
     contexts = ContextCache(CPU, kernels, model.spec.layer_windows, staging)

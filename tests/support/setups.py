@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import CpuRule, SweepChoice
+from tandem.plan.weights import Home, WeightPlacement
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
@@ -11,6 +12,18 @@ from tandem.spec.config import KVPlacement, PreemptionMode
 from tandem.spec.kv_type import KVType
 
 ExecutorKind = Literal["host", "inline", "threaded", "exact"]
+
+
+def sweep_choice(
+    homes: tuple[tuple[int, Home], ...], rules: tuple[CpuRule, ...] = ()
+) -> SweepChoice:
+    """Of layers with homes by number; the others are resident."""
+    return SweepChoice.of_plan([WeightPlacement(n, n, home) for n, home in homes], rules)
+
+
+def streamed(*layers: int) -> tuple[tuple[int, Home], ...]:
+    """Homes of layers that are streamed."""
+    return tuple((layer, "streamed") for layer in layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +34,7 @@ class Setup:
         strategy: by name, or an object of the test's.
         executor: `host` is the inline one as `--accelerator none` has it, with compiled kernels in
             both tiers where there are any; `exact` draws its order from `executor_seed`.
-        streamed: layers that the model streams.
+        homes: of layers, by number; others are resident. cpu_rules: as in the plan.
         kv: what the KV cache holds; None for the model's element type.
         overlap: submit steps ahead of their results.
     """
@@ -45,9 +58,15 @@ class Setup:
     max_cohorts: int = 1
     max_cohort_rows: int = 256
     workspace_bytes: int | None = None
-    streamed: tuple[int, ...] = ()
+    homes: tuple[tuple[int, Home], ...] = ()
+    cpu_rules: tuple[CpuRule, ...] = ()
     seed: int = 0
     eos_ids: tuple[int, ...] = ()
+
+    @property
+    def layers(self) -> SweepChoice:
+        """What sweeps do with layers that are not resident."""
+        return sweep_choice(self.homes, self.cpu_rules)
 
     def make_strategy(self) -> Strategy:
         """The strategy object."""
@@ -68,5 +87,5 @@ class Setup:
             max_cohorts=self.max_cohorts,
             max_cohort_rows=self.max_cohort_rows,
             seed=self.seed,
-            streamed=StreamedLayers(self.streamed),
+            layers=self.layers,
         )

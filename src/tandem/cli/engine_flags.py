@@ -37,8 +37,14 @@ ENGINE_FLAGS = (
     _flag(
         "placement",
         str | None,
-        "JSON file: layers resident, streamed or on disk; else as many are resident as fit.",
+        "JSON file: where layers are; else as many are resident as fit.",
         "FILE",
+    ),
+    _flag(
+        "host_layers",
+        str,
+        "Layers that do not fit: auto (by predicted time), stream or cpu.",
+        "NAME",
     ),
     _flag("disk_io", str, "How layers on disk are read: direct, or cached by the system.", "NAME"),
     _flag("spool_dir", str | None, "Folder for layers converted to be read from disk.", "DIR"),

@@ -26,7 +26,8 @@ from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import WeightPlacement, disk_layers, streamed_layers
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import disk_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
@@ -79,16 +80,24 @@ def build_engine_core(
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
     precision_notes += weight_notes
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
-    memory = plan_memory(config, spec, precision, target.capacities, notes)
+    memory = plan_memory(
+        config, spec, precision, target.capacities, notes, hardware=target.hardware
+    )
     check_backing(target, memory)
     placement = memory.plan.weights
-    if disk_layers(placement):
+    layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
+    if pool is None and layers.ever_on_cpu:
+        pool = open_pool()
+    on_disk = disk_layers(placement)
+    if on_disk:
         require_compiled(spec)
-    model = _load(directory, config, precision, target.device, pool, placement, progress)
+    model = _load(directory, config, precision, target.device, pool, layers, on_disk, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
-        memory = plan_memory(config, spec, precision, target.capacities, notes, measured, placement)
+        memory = plan_memory(
+            config, spec, precision, target.capacities, notes, measured, placement, target.hardware
+        )
     assembled = assemble(config, model, memory, target.choice)
     warm = target.choice.kind == "cuda" or (check and target.choice.kind == "emulated")
     if warm:
@@ -154,7 +163,8 @@ def _load(
     precision: Precision,
     device: torch.device,
     pool: "NativePool | None",
-    placement: tuple[WeightPlacement, ...],
+    layers: SweepChoice,
+    on_disk: tuple[int, ...],
     progress: Progress,
 ) -> Model:
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
@@ -170,9 +180,9 @@ def _load(
         config.seed,
         report,
         pool,
-        streamed_layers(placement),
+        layers,
         pin if device.type == "cuda" else None,
-        DiskPlacement(disk_layers(placement), config.disk_io, spool_folder(config)),
+        DiskPlacement(on_disk, config.disk_io, spool_folder(config)),
     )
 
 
@@ -270,7 +280,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,
         max_join_wait_s=plan.max_join_wait_s,
-        streamed=streamed_layers(plan.weights),
+        layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=config.seed,
     )
 

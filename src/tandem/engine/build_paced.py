@@ -12,10 +12,12 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
+from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.paced.costs import PacedCosts
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.gauges import Gauges
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
+from tandem.runtime.paced.host_layers import PacedHostLayers
 from tandem.runtime.paced.pool import HostPool, WorkerPool
 from tandem.runtime.paced.tokens import SyntheticTokens
 from tandem.runtime.paced.truth import PacedTruth, Perturbation
@@ -167,7 +169,7 @@ def _plan(
     note = "paced emulator: times are emulated, tokens are synthetic"
     capacities = Capacities(device, host, real=False)
     precision = Precision.uniform(dtype)
-    memory = plan_memory(config, spec, precision, capacities, (note,))
+    memory = plan_memory(config, spec, precision, capacities, (note,), hardware=hardware)
     return replace(memory, plan=options.plan(memory.plan))
 
 
@@ -184,8 +186,14 @@ def _executor(
     truth = PacedTruth(spec, page, hardware, options.perturbation)
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
+    on_cpu = len(SweepChoice.of_plan(memory.plan.weights, memory.plan.cpu_rules).ever_on_cpu)
+    layers = None
+    if on_cpu:
+        layers = PacedHostLayers(
+            spec, page.float_type, on_cpu, aliasing.cache_bytes, host.pool, options.seed
+        )
     return PacedExecutor(
-        PacedCosts(spec, page, truth, host),
+        PacedCosts(spec, page, truth, host, layers),
         SyntheticTokens(spec),
         Gauges(dram, aliasing),
         pool or WorkerPool(options.cores),

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.engine.disk_choice import check_disk_placement, choose_disk_placement
+from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
@@ -18,10 +20,12 @@ from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory, workspace_bytes
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import WeightPlacement, disk_layers, streamed_layers
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import Home, WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
@@ -69,19 +73,22 @@ def plan_memory(
     notes: tuple[str, ...] = (),
     measured_workspace_bytes: int | None = None,
     placement: tuple[WeightPlacement, ...] | None = None,
+    hardware: HardwareSpec | None = None,
 ) -> MemoryPlan:
     """Weights first, then workspace, and KV blocks in what is left; see `OnlinePlan`.
 
     Args:
         measured_workspace_bytes: from a warm-up at maximum shape; takes the prediction's place.
         placement: of the weights, where it has been decided already.
+        hardware: rates by which to decide which layers the CPU computes; None: not known.
 
     Raises:
         ConfigError: the weights do not fit, or no request of the wanted length ever could.
     """
     _check(config, capacities)
     page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=config.block_size)
-    workspace = workspace_bytes(spec, precision.activations, largest_step(config, capacities))
+    largest = largest_step(config, capacities)
+    workspace = workspace_bytes(spec, precision.activations, largest)
     slots = config.max_num_seqs * _SLOT_BYTES
     used = {"workspace": workspace, "slot table": slots}
     if measured_workspace_bytes is not None:
@@ -98,7 +105,12 @@ def plan_memory(
     sizes = WeightSizes.of(spec, precision)
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
     if placement is None:
-        placement = _placement(config, sizes, room, capacities, page, wanted)
+        home = _home_elsewhere(config, hardware)
+        placement = _placement(config, sizes, room, capacities, page, wanted, home)
+    _check_placement(config, placement)
+    rules = ()
+    if hardware is not None:
+        rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
     if sizes.disk_bytes(placement):
         used = {"weight slots": slots_bytes(sizes.layer), **used}
     used = {"weights": sizes.device_bytes(placement), **used}
@@ -120,11 +132,14 @@ def plan_memory(
         max_cohorts=_MAX_COHORTS,
         max_cohort_rows=_MAX_COHORT_ROWS,
         launch_ahead_steps=2 if config.overlap else 1,
-        notes=notes + _weight_notes(sizes, placement) + length_notes,
+        cpu_rules=rules,
+        notes=notes + weight_notes(sizes, placement, rules) + length_notes,
     )
     beside = {"process": capacities.process_bytes}
     if capacities.host_bytes:
-        beside |= _host_overheads(spec, precision.activations, largest_step(config, capacities))
+        on_cpu = SweepChoice.of_plan(placement, rules).cpu_tokens
+        on_cpu = largest.tokens + largest.cohort_tokens if on_cpu is None else on_cpu
+        beside |= _host_overheads(spec, precision.activations, largest, on_cpu)
     ledger = _ledger(plan, page, used, host_used, beside, capacities)
     if sizes.disk_bytes(placement):
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
@@ -138,16 +153,17 @@ def _placement(
     capacities: Capacities,
     page: KVPageSpec,
     wanted: int,
+    home: Home,
 ) -> tuple[WeightPlacement, ...]:
-    """Of the weights: the user's, or the simplest that fits."""
+    """Of the weights: the user's, or the simplest that fits, with `home` for what does not."""
     if config.placement is not None:
         placement = read_placement(Path(config.placement), sizes.layers)
         check_disk_placement(placement, host_only=capacities.device_location == "host")
         refuse_fixed(sizes, placement)
         if sizes.host_bytes(placement) and not capacities.host_bytes:
             raise ConfigError(
-                "layers can be streamed only to an accelerator from host memory; use "
-                "--accelerator cuda or emulated, and --cpu-memory above 0",
+                "layers can be streamed to an accelerator, or computed on the CPU beside it, only "
+                "from host memory; use --accelerator cuda or emulated, and --cpu-memory above 0",
                 param="placement",
             )
         return placement
@@ -157,7 +173,24 @@ def _placement(
     if not capacities.host_bytes:
         return all_resident(sizes.layers)
     host = MemoryBudget("host", capacities.host_bytes)
-    return choose_placement(sizes, room, host, kv_bytes)
+    return choose_placement(sizes, room, host, kv_bytes, home)
+
+
+def _home_elsewhere(config: EngineConfig, hardware: HardwareSpec | None) -> Home:
+    """Of layers that are not resident: what the user wants, or what each step is predicted to."""
+    if config.host_layers == "cpu":
+        return "cpu"
+    return "host" if config.host_layers == "auto" and hardware is not None else "streamed"
+
+
+def _check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...]) -> None:
+    homes = homes_by_layer(placement).values()
+    if config.strategy == "rendezvous" and all(home == "cpu" for home in homes):
+        raise ConfigError(
+            "--strategy rendezvous needs a layer on the accelerator, at which cohorts leave a "
+            "sweep and join another, but all are placed on the CPU; use --strategy ride-along",
+            param="strategy",
+        )
 
 
 def _kv_reserve_bytes(
@@ -172,24 +205,6 @@ def _kv_reserve_bytes(
     if only and config.max_model_len is not None:
         return request
     return max(page.bytes_per_block, min(request, int(_KV_SHARE * capacities.device_bytes)))
-
-
-def _weight_notes(sizes: WeightSizes, placement: tuple[WeightPlacement, ...]) -> tuple[str, ...]:
-    on_disk = len(disk_layers(placement))
-    if on_disk:
-        size = format_size(sizes.disk_bytes(placement))
-        return (
-            f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk and are read in "
-            "every step",
-        )
-    streamed = streamed_layers(placement).layers
-    if not streamed:
-        return ()
-    size = format_size(sizes.host_bytes(placement))
-    return (
-        f"weights: {len(streamed)} of {sizes.layers} layers ({size}) lie in host memory and are "
-        "streamed to the accelerator in every step",
-    )
 
 
 def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
@@ -280,12 +295,25 @@ def _max_len(
     )
 
 
-def _host_overheads(spec: ModelSpec, dtype: DType, step: LargestStep) -> dict[str, int]:
-    """What attention on the host takes beside the KV: queries and results on their way, scratch."""
+def _host_overheads(
+    spec: ModelSpec, dtype: DType, step: LargestStep, cpu_tokens: int
+) -> dict[str, int]:
+    """What the host's part of a step takes beside the KV: activations on their way, scratch.
+
+    Args:
+        cpu_tokens: most tokens of a step in which the CPU computes whole layers.
+    """
     memory = StepMemory(spec, dtype)
     per_token = memory.qkv_token_bytes + memory.partial_token_bytes
     tokens = step.tokens + step.cohort_tokens
-    return {"staging": tokens * per_token, "attention scratch": KERNEL_SCRATCH_BYTES}
+    sizes = {"staging": tokens * per_token, "attention scratch": KERNEL_SCRATCH_BYTES}
+    if cpu_tokens:
+        layers = StepMemory(spec, DType.FLOAT32)
+        held = layers.token_bytes + layers.qkv_token_bytes + layers.partial_token_bytes
+        sizes["staging"] += cpu_tokens * held
+        scratch = max(layers.pre_token_bytes, layers.post_token_bytes)
+        sizes["cpu layer scratch"] = cpu_tokens * scratch
+    return sizes
 
 
 def _ledger(

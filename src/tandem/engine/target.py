@@ -10,6 +10,7 @@ from tandem.memory.peaks import HostMemory, read_host_memory
 from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
+from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.units import format_size, parse_size
 
@@ -26,6 +27,7 @@ class Target:
     Attributes:
         host: the host's memory before anything was loaded.
         notes: what was decided for the user, one line each.
+        hardware: the accelerator's description, where there is one.
     """
 
     choice: AcceleratorChoice
@@ -33,6 +35,7 @@ class Target:
     capacities: Capacities
     host: HostMemory
     notes: tuple[str, ...] = ()
+    hardware: HardwareSpec | None = None
 
 
 def resolve_target(config: EngineConfig, host: HostMemory | None = None) -> Target:
@@ -95,7 +98,7 @@ def _emulated(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory)
     left = max(0, host.available_bytes - size)
     share, notes = _host_bytes(config, host, left, _PINNED_SHARE)
     capacities = Capacities(size, share, real=False, process_bytes=host.rss_bytes)
-    return Target(choice, torch.device("cpu"), capacities, host, notes)
+    return Target(choice, torch.device("cpu"), capacities, host, notes, hardware)
 
 
 def _host_bytes(

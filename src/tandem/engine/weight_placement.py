@@ -1,4 +1,4 @@
-"""Which layers stay on the accelerator, and which come to it in every sweep. Pure.
+"""Which layers stay on the accelerator, and where the others are. Pure.
 
 Memory first: as many layers are resident as leave room for the KV cache of one request; a planner
 will weigh them against each other by time.
@@ -12,6 +12,8 @@ from typing import Any
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.weights import (
     HOMES,
+    HOSTED,
+    SLOTTED,
     STREAM_SLOTS,
     Home,
     WeightPlacement,
@@ -78,12 +80,16 @@ class WeightSizes:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
-        elsewhere = len(streamed.layers) + len(disk_layers(placements))
+        elsewhere = self._hosted(placements) + len(disk_layers(placements))
         return self.outside + (self.movable - elsewhere + slots) * self.layer
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes of the host's memory beside an accelerator."""
-        return len(streamed_layers(placements).layers) * self.layer
+        return self._hosted(placements) * self.layer
+
+    @staticmethod
+    def _hosted(placements: tuple[WeightPlacement, ...]) -> int:
+        return sum(home in HOSTED for home in homes_by_layer(placements).values())
 
     def disk_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement reads from disk in every sweep."""
@@ -96,34 +102,38 @@ def all_resident(num_layers: int) -> tuple[WeightPlacement, ...]:
 
 
 def choose_placement(
-    sizes: WeightSizes, device: MemoryBudget, host: MemoryBudget, kv_bytes: int
+    sizes: WeightSizes,
+    device: MemoryBudget,
+    host: MemoryBudget,
+    kv_bytes: int,
+    home: Home = "streamed",
 ) -> tuple[WeightPlacement, ...]:
-    """As many resident layers as fit; the others are streamed, spread evenly among them.
+    """As many resident layers as fit; the others get `home`, spread evenly among them.
 
     Args:
         device, host: capacity, and what others than weights and the KV cache take of it.
         kv_bytes: of the accelerator's memory, to be left to the KV cache.
 
     Raises:
-        ConfigError: not even streaming every layer would fit, or the host cannot hold them.
+        ConfigError: not even with no resident layer would it fit, or the host cannot hold them.
     """
     left = device.left_bytes - kv_bytes - sizes.outside
     if left >= sizes.movable * sizes.layer:
         return all_resident(sizes.layers)
-    resident = left // sizes.layer - STREAM_SLOTS
-    streamed = sizes.movable - resident
-    streamed += -streamed % STREAM_SLOTS
-    if streamed > sizes.movable:
-        raise ConfigError(_too_small(sizes, device, kv_bytes), param="gpu_memory")
-    if streamed * sizes.layer > host.left_bytes:
+    slots = STREAM_SLOTS if home in SLOTTED else 0
+    hosted = sizes.movable - (left // sizes.layer - slots)
+    hosted += -hosted % (slots or 1)
+    if hosted > sizes.movable:
+        raise ConfigError(_too_small(sizes, device, kv_bytes, slots), param="gpu_memory")
+    if hosted * sizes.layer > host.left_bytes:
         raise ConfigError(
-            f"{streamed} of {sizes.layers} layers do not fit on the accelerator and would be "
-            f"streamed from host memory, which takes {format_size(streamed * sizes.layer)}, but "
+            f"{hosted} of {sizes.layers} layers do not fit on the accelerator and would lie in "
+            f"host memory, which takes {format_size(hosted * sizes.layer)}, but "
             f"{format_size(max(0, host.left_bytes))} may be used; raise --cpu-memory or "
             "--gpu-memory",
             param="cpu_memory",
         )
-    return sizes.spread(streamed, "streamed")
+    return sizes.spread(hosted, home)
 
 
 def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) -> None:
@@ -142,11 +152,11 @@ def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) ->
             )
 
 
-def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int) -> str:
-    slots = STREAM_SLOTS + sizes.movable % STREAM_SLOTS
+def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, slots: int) -> str:
+    slots += sizes.movable % slots if slots else 0
     needed = sizes.outside + slots * sizes.layer + kv_bytes + sum(device.used_bytes.values())
     return (
-        f"{device.location} memory too small even with every layer streamed: embeddings, "
+        f"{device.location} memory too small even with every layer in host memory: embeddings, "
         f"head and norms {format_size(sizes.outside)} + {slots} layers "
         f"{format_size(slots * sizes.layer)} + "
         f"KV cache {format_size(kv_bytes)} + {device.describe_used()} = {format_size(needed)} "

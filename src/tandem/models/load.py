@@ -12,12 +12,13 @@ from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.dummy_weights import fill_dummy_weights
+from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
 from tandem.models.place_on_disk import open_dummy, open_stored
 from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.models.weight_stream import Pin
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import SweepChoice
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -37,7 +38,7 @@ def load_model(
     seed: int = 0,
     progress: Progress | None = None,
     pool: "NativePool | None" = None,
-    streamed: StreamedLayers | None = None,
+    layers: SweepChoice | None = None,
     pin: Pin | None = None,
     disk: DiskPlacement | None = None,
 ) -> Model:
@@ -51,8 +52,8 @@ def load_model(
         load_format: `auto` reads the checkpoint; `dummy` makes random weights from the config.
         seed: of dummy weights.
         progress: called after each tensor.
-        pool: of the compiled kernels, which then do the maths; on a CPU, with float32 activations.
-        streamed: layers that stay in host memory and come to the device when they are used.
+        pool: of the compiled kernels, which then do the CPU's maths, with float32 activations.
+        layers: those that stay in host memory, and come to the device or are computed there.
         pin: makes host memory known to the device.
         disk: layers that are read from files when they are used; needs `pool`.
 
@@ -66,11 +67,13 @@ def load_model(
     if not isinstance(precision, Precision):
         quantized = {} if checkpoint is None else stored_formats(directory, spec)
         precision = replace(Precision.uniform(precision or spec.dtype), quantized=quantized)
+    layers = layers or SweepChoice()
+    place = torch.device(device)
     weights = allocate_weights(
         spec,
         torch_dtype(precision.weights),
-        torch.device(device),
-        streamed,
+        place,
+        layers.usual,
         pin,
         disk,
         precision.quantized,
@@ -85,8 +88,12 @@ def load_model(
         if weights.disk is not None:
             open_stored(weights.disk, architecture, checkpoint, quantization)
     weights.prepare()
-    stages = native_stages(spec, weights, pool, int8_activations=precision.int8_activations)
-    return Model(spec, weights, torch_dtype(precision.activations), stages)
+    dtype, int8 = torch_dtype(precision.activations), precision.int8_activations
+    native = None
+    if place.type == "cpu":
+        native = native_stages(spec, weights, pool, int8_activations=int8)
+    host = host_layers(spec, weights, layers.ever_on_cpu, dtype, pool, int8_activations=int8)
+    return Model(spec, weights, dtype, native, host)
 
 
 def native_stages(

@@ -7,16 +7,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tandem.models.expert_hits import ExpertHits
-from tandem.models.layer_state import LayerState, Step
-from tandem.models.layer_steps import LayerSteps, norm
+from tandem.models.layer_state import LayerState
+from tandem.models.layer_steps import norm
 from tandem.models.linear import linear
-from tandem.models.rotary import Rotary
+from tandem.models.torch_layers import TorchLayers
 from tandem.models.weights import Weights
 from tandem.spec.layer_operations import layer_operations
-from tandem.spec.model import ExpertSpec, ModelSpec
+from tandem.spec.model import ModelSpec
 from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages
 
 if TYPE_CHECKING:
+    from tandem.kernels.native_pool import NativePool
+    from tandem.models.host_layers import HostLayers
     from tandem.models.native_stages import NativeStages
 
 
@@ -27,11 +29,13 @@ class Model:
         dtype: of activations; None: that of the weights.
         native: executes the default stages and the head on the compiled kernels, for weights in
             host memory and activations in float32; None: torch does.
+        host: computes layers whose weights lie in host memory, for a sweep that leaves them there.
 
     Attributes:
         spec: the model's facts.
         weights: all weights, on one device in one dtype.
         dtype: of activations. device: of weights and activations.
+        pool: threads of the compiled kernels, if they do any of the maths.
         expert_hits: how often tokens went to each expert.
     """
 
@@ -41,6 +45,7 @@ class Model:
         weights: Weights,
         dtype: torch.dtype | None = None,
         native: "NativeStages | None" = None,
+        host: "HostLayers | None" = None,
     ) -> None:
         embedding = weights.outer["embedding"].weight
         self.spec: ModelSpec = spec
@@ -50,13 +55,13 @@ class Model:
         kinds = {spec.routed_experts(i): layer_operations(spec, i) for i in spec.distinct_layers}
         self._operations = kinds
         self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
-        ropes = [Rotary.of(rope, spec.head_dim, self.device) for rope in spec.ropes]
-        self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
-        self._steps: dict[tuple[Stage, int, ExpertSpec | None], tuple[Step, ...]] = {}
+        layers = dict(enumerate(weights.layers))
+        self._torch = TorchLayers(spec, layers, self.device, self.dtype)
         self.native: NativeStages | None = native
-        self.expert_hits: ExpertHits = (
-            ExpertHits(spec, self.device) if native is None else native.expert_hits
-        )
+        self.host: HostLayers | None = host
+        compiled = native or host
+        self.pool: NativePool | None = None if compiled is None else compiled.pool
+        self.expert_hits: ExpertHits = (native or self._torch).expert_hits
 
     def operations(self, layer: int) -> tuple[Operation, ...]:
         """What a layer computes, in order."""
@@ -97,20 +102,7 @@ class Model:
         elif native is not None and stage == stages.post:
             native.post(layer, state)
         else:
-            self._run_steps(stage, layer, state)
-
-    def _run_steps(self, stage: Stage, layer: int, state: LayerState) -> None:
-        key = (stage, self.spec.rope_index(layer), self.spec.routed_experts(layer))
-        steps = self._steps.get(key)
-        if steps is None:
-            steps = self._layer_steps[key[1]].of(self.operations(layer), stage)
-            self._steps[key] = steps
-        weights = self.weights.layers[layer]
-        for step in steps:
-            chosen = state.experts
-            step(weights, state)
-            if state.experts is not None and chosen is None:
-                self.expert_hits.add(layer, state.experts)
+            self._torch.run(stage, layer, state)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and output head.

@@ -27,11 +27,11 @@ _ACTIVATIONS = {
 }
 
 
-class NativeStages:
-    """The default stages of every layer, and the head; weights stay as they lie.
+class NativeLayers:
+    """The default stages of some layers; weights stay as they lie.
 
     Args:
-        weights: in host memory, of any element type, or quantized.
+        layers: matrices in host memory, of any element type, or quantized.
         pool: whose threads do the work.
         int8_activations: round what goes into maps of 8 bits to 8 bits too.
 
@@ -42,30 +42,20 @@ class NativeStages:
     def __init__(
         self,
         spec: ModelSpec,
-        weights: Weights,
+        layers: Mapping[int, Modules],
         pool: NativePool,
         *,
         int8_activations: bool = False,
     ) -> None:
         self.pool = pool
+        self.dtype: torch.dtype = torch.float32
         self.expert_hits = ExpertHits(spec, torch.device("cpu"))
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
-        self._layers = [
-            _layer(spec, modules, self._experts(i, modules), int8_activations)
-            for i, modules in enumerate(weights.layers)
-        ]
-        self._read = () if weights.disk is None else weights.disk.placement.layers
-        self._windows = sorted(set(spec.layer_windows))
-        self._stack = _native.LayerStack(
-            self._layers,
-            [self._windows.index(window) for window in spec.layer_windows],
-            [spec.rope_index(layer) for layer in range(spec.num_layers)],
-            None if weights.disk is None else weights.disk.reader,
-            list(self._read),
-        )
-        self._final_norm = _norm(spec, weights.outer["final_norm"])
-        self._head = _linear(weights.outer["head"])
+        self._layers = {
+            layer: _layer(spec, modules, self._experts(layer, modules), int8_activations)
+            for layer, modules in layers.items()
+        }
 
     def _experts(self, layer: int, modules: Modules) -> _native.Experts | None:
         experts = self._spec.routed_experts(layer)
@@ -100,6 +90,48 @@ class NativeStages:
         attention = taken(state.attention, "attention").flatten(1)
         self._layers[layer].post(self.pool.handle, self.pool.isa, attention, state.residual)
         state.q = state.k = state.v = state.attention = None
+
+    def _check_there(self, layer: int) -> None:
+        """For those that read layers only when they run all."""
+
+    def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
+        """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
+        rotations = self._rotations(state)
+        if not rotations:
+            return None, None
+        cos, sin = rotations[self._spec.rope_index(layer)]
+        return cos.squeeze(1), sin.squeeze(1)
+
+    def _rotations(self, state: LayerState) -> tuple[Rotation, ...]:
+        if not state.rotations:
+            state.rotations = rotations_of(self._ropes, state.positions)
+        return state.rotations
+
+
+class NativeStages(NativeLayers):
+    """The default stages of all layers, and the head."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Weights,
+        pool: NativePool,
+        *,
+        int8_activations: bool = False,
+    ) -> None:
+        layers = dict(enumerate(weights.layers))
+        super().__init__(spec, layers, pool, int8_activations=int8_activations)
+        self._read = () if weights.disk is None else weights.disk.placement.layers
+        self._windows = sorted(set(spec.layer_windows))
+        self._stack = _native.LayerStack(
+            [self._layers[layer] for layer in range(spec.num_layers)],
+            [self._windows.index(window) for window in spec.layer_windows],
+            [spec.rope_index(layer) for layer in range(spec.num_layers)],
+            None if weights.disk is None else weights.disk.reader,
+            list(self._read),
+        )
+        self._final_norm = _norm(spec, weights.outer["final_norm"])
+        self._head = _linear(weights.outer["head"])
 
     def _check_there(self, layer: int) -> None:
         if layer in self._read:
@@ -150,19 +182,6 @@ class NativeStages:
         normed = torch.empty_like(hidden)
         _native.normalize(self.pool.handle, self._final_norm, hidden, normed)
         return linear(self.pool, self._head, normed)
-
-    def rotation(self, layer: int, state: LayerState) -> tuple[Tensor | None, Tensor | None]:
-        """Cosines and signed sines [T, head_dim] of the state's positions, made once."""
-        rotations = self._rotations(state)
-        if not rotations:
-            return None, None
-        cos, sin = rotations[self._spec.rope_index(layer)]
-        return cos.squeeze(1), sin.squeeze(1)
-
-    def _rotations(self, state: LayerState) -> tuple[Rotation, ...]:
-        if not state.rotations:
-            state.rotations = rotations_of(self._ropes, state.positions)
-        return state.rotations
 
 
 def _layer(

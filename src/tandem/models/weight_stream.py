@@ -1,4 +1,4 @@
-"""Layers whose weights lie in host memory and come to the accelerator when they are used."""
+"""Layers whose weights lie in host memory, for the CPU or to come to the accelerator."""
 
 from collections.abc import Callable
 
@@ -6,46 +6,50 @@ import torch
 from torch import Tensor
 
 from tandem.models.weight_layout import LayerLayout, Modules
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import SweepLayers
 
 Pin = Callable[[Tensor], Callable[[], None]]
 
 
 class WeightStream:
-    """Streamed layers in host memory, and the slots on the accelerator that they go through.
+    """Layers in host memory, and the slots on the accelerator that streamed ones go through.
 
     A layer's matrices are one piece of memory, in the host and in a slot, so that they come in one
     copy. Its norms and biases are small, and resident.
 
     Args:
+        hosted: streamed layers, and those that are always computed on the CPU.
         layout: of every layer's weights.
         device: of the slots.
-        pin: makes the host's copies known to the device.
+        pin: makes what is copied known to the device.
 
     Attributes:
         stored: by layer, its weights in host memory: what a checkpoint is read into.
-        used: by layer, its weights as the accelerator sees them when they have come.
+        used: by layer, its weights as the accelerator sees them when they have come; of layers
+            that never come, as the CPU does.
     """
 
     def __init__(
         self,
-        streamed: StreamedLayers,
+        hosted: SweepLayers,
         layout: LayerLayout,
         device: torch.device,
         pin: Pin | None = None,
     ) -> None:
+        streamed = hosted.streamed
         self._streamed = streamed
-        self._sources = {layer: layout.allocate(torch.device("cpu")) for layer in streamed.layers}
+        layers = tuple(sorted({*streamed.layers, *hosted.on_cpu}))
+        self._sources = {layer: layout.allocate(torch.device("cpu")) for layer in layers}
         count = streamed.slots if streamed.layers else 0
         self._slots = [layout.allocate(device) for _ in range(count)]
         self._unpin: list[Callable[[], None]] = []
         if pin is not None:
-            self._unpin = [pin(source) for source in self._sources.values()]
-        vectors = {layer: layout.allocate_vectors(device) for layer in streamed.layers}
+            self._unpin = [pin(self._sources[layer]) for layer in streamed.layers]
+        vectors = {layer: layout.allocate_vectors(device) for layer in layers}
         self.stored: dict[int, Modules] = {
             layer: layout.modules(source, vectors[layer]) for layer, source in self._sources.items()
         }
-        self.used: dict[int, Modules] = {
+        self.used: dict[int, Modules] = self.stored | {
             layer: layout.modules(self.slot(layer), vectors[layer]) for layer in streamed.layers
         }
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from tandem.models.disk_weights import DiskPlacement, DiskWeights
 from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules, allocate_modules
 from tandem.models.weight_stream import Pin, WeightStream
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
 from tandem.spec.model import ExpertSpec, ModelSpec
@@ -62,7 +62,7 @@ class Weights:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
         layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
-        stream: the streamed layers' own memory, None if there are none.
+        stream: memory of layers in host memory, None if there are none.
         disk: the layers that are read from files, None if there are none.
     """
 
@@ -96,7 +96,7 @@ class Weights:
 
     @property
     def host_bytes(self) -> int:
-        """Memory of the streamed layers in the host."""
+        """Memory of layers in the host."""
         return 0 if self.stream is None else self.stream.host_bytes
 
     @property
@@ -148,7 +148,7 @@ def allocate_weights(
     spec: ModelSpec,
     dtype: torch.dtype,
     device: torch.device,
-    streamed: StreamedLayers | None = None,
+    hosted: SweepLayers | None = None,
     pin: Pin | None = None,
     disk: DiskPlacement | None = None,
     quantized: Mapping[str, WeightFormat] | None = None,
@@ -158,7 +158,8 @@ def allocate_weights(
     Args:
         dtype: of what is not quantized.
         device: where the maths is done.
-        streamed: layers that stay in host memory, all with experts or all without.
+        hosted: layers that stay in host memory, whatever a sweep does with them; all with experts
+            or all without.
         pin: makes host memory known to the device.
         disk: layers that stay in files, likewise; the maths is done in host memory then.
         quantized: formats of the layers' quantized linear maps, by canonical name.
@@ -172,9 +173,10 @@ def allocate_weights(
         for i in spec.distinct_layers
     }
     stream = None
-    if streamed is not None and streamed.layers:
-        layout = LayerLayout(shapes[_kind_of(spec, streamed.layers)])
-        stream = WeightStream(streamed, layout, device, pin)
+    in_host = () if hosted is None else (*hosted.streamed.layers, *hosted.on_cpu)
+    if hosted is not None and in_host:
+        layout = LayerLayout(shapes[_kind_of(spec, in_host)])
+        stream = WeightStream(hosted, layout, device, pin)
     on_disk = None
     if disk is not None and disk.layers:
         on_disk = DiskWeights(disk, LayerLayout(shapes[_kind_of(spec, disk.layers)]))

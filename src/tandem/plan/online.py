@@ -4,10 +4,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import WeightPlacement
 from tandem.spec.errors import ConfigError
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class OnlinePlan:
     """Sizes and bounds of one engine, resolved once.
 
     Attributes:
+        cpu_rules: layers of home `host` that the CPU computes, by the size of a step; ascending.
         device_blocks, host_blocks: KV blocks per tier.
         launch_ahead_steps: sweeps that may be in flight, the one being computed included.
         max_cohorts, max_cohort_rows: host-attention cohorts under way, and their size.
@@ -34,6 +36,7 @@ class OnlinePlan:
     max_cohorts: int = 1
     max_cohort_rows: int = 256
     max_join_wait_s: float = 0.002
+    cpu_rules: tuple[CpuRule, ...] = ()
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -52,7 +55,11 @@ class OnlinePlan:
             if values.pop("format", None) != FORMAT:
                 raise ConfigError(f"this plan is not of format {FORMAT}; make it anew")
             weights = tuple(WeightPlacement(**entry) for entry in values.pop("weights"))
+            rules = tuple(
+                CpuRule(rule["max_tokens"], tuple(rule["layers"]))
+                for rule in values.pop("cpu_rules", ())
+            )
             notes = tuple(values.pop("notes", ()))
-            return OnlinePlan(weights=weights, notes=notes, **values)
+            return OnlinePlan(weights=weights, cpu_rules=rules, notes=notes, **values)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"not a valid plan ({error}); make it anew") from None

@@ -43,6 +43,7 @@ class Part(StrEnum):
     PRE = "pre"
     POST = "post"
     HEAD = "head"
+    RESIDUAL = "residual"
     QKV = "qkv"
     PARTIAL = "partial"
     PAGES = "pages"
@@ -91,6 +92,7 @@ class ProgramOp:
         waits: timeline values that must be reached before it starts.
         joins: lane whose cohort signal it waits for; where that lane is guarded it decides the
             guard.
+        raises: lane whose cohort signal it raises: the cohort leaves the sweep with it.
         reads, writes: buffers, for the validator and for poisoning.
         event: what completing it means to the scheduler, if anything.
     """
@@ -107,6 +109,7 @@ class ProgramOp:
     tier: Tier | None = None
     joins: int | None = None
     event: EventKind | None = None
+    raises: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

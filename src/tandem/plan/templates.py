@@ -1,102 +1,64 @@
 """Build program templates: one sweep over the layers, a sampling program, page transfers."""
 
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from tandem.plan.cpu_layers import CpuLayers
 from tandem.plan.program import (
     BufferRef,
     EventKind,
     LaneShape,
     OpKind,
     Part,
-    ProgramOp,
     ProgramTemplate,
     Queue,
     SignalRef,
 )
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.template_builder import (
+    DEVICE_PARTIAL,
+    HOST_PARTIAL,
+    HOST_QKV,
+    LOGITS,
+    QKV,
+    SAMPLED,
+    SLOTS,
+    STAGED_PARTIAL,
+    STATE,
+    TOKENS,
+    TemplateBuilder,
+    pages,
+    weight_slot,
+)
 from tandem.spec.tier import Tier
-
-STATE, QKV, ATTENTION, LOGITS, SLOTS, SAMPLED, TOKENS = (
-    "state", "qkv", "attention", "logits", "slots", "sampled", "tokens",
-)  # fmt: skip
-DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
-    "device_partial", "host_partial", "staged_partial", "host_qkv",
-)  # fmt: skip
-WEIGHTS = "weights"
-
-
-def pages(tier: Tier, layer: int) -> BufferRef:
-    """The KV pages of one layer in one tier (layer -1: of all layers)."""
-    return BufferRef(f"pages.{tier.label}", -1, layer)
-
-
-def weight_slot(slot: int) -> BufferRef:
-    """Accelerator memory of one streamed layer at a time."""
-    return BufferRef(WEIGHTS, -1, slot)
-
-
-@dataclass(slots=True)
-class _Builder:
-    """Collects operations and numbers them per queue."""
-
-    ops: list[ProgramOp] = field(default_factory=list[ProgramOp])
-    counts: dict[Queue, int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(
-        self,
-        kind: OpKind,
-        queue: Queue,
-        part: Part = Part.NONE,
-        *,
-        lanes: tuple[int, ...] = (),
-        layer: int = -1,
-        waits: tuple[SignalRef, ...] = (),
-        reads: tuple[BufferRef, ...] = (),
-        writes: tuple[BufferRef, ...] = (),
-        tier: Tier | None = None,
-        joins: int | None = None,
-        event: EventKind | None = None,
-    ) -> SignalRef:
-        """Append an operation; returns the signal value that it raises."""
-        self.counts[queue] += 1
-        ordinal = self.counts[queue]
-        op = ProgramOp(
-            kind, queue, part, lanes, layer, ordinal, waits, reads, writes, tier, joins, event
-        )
-        self.ops.append(op)
-        return SignalRef(queue, ordinal)
-
-    def build(self, name: str, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
-        return ProgramTemplate(name, lanes, tuple(self.ops), tuple(self.counts.items()))
 
 
 def sweep_template(
-    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers | None = None
+    num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers | None = None
 ) -> ProgramTemplate:
-    """One pass of the accelerator over all layers.
+    """One pass over all layers.
 
     Lanes that run through are processed together in every layer; a cohort takes part in the POST of
-    its cursor's layer and in the PRE that follows, and leaves its host attention running.
+    its cursor's layer and in the PRE that follows on the accelerator, and leaves its host attention
+    running. Layers on the CPU, which lie between, it passes like the others.
     """
-    return _SweepBuilder(num_layers, lanes, streamed or StreamedLayers()).build()
+    return _SweepBuilder(num_layers, lanes, layers or SweepLayers()).build()
 
 
 class _SweepBuilder:
     """Emits the operations of a sweep layer by layer."""
 
-    def __init__(
-        self, num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
-    ) -> None:
+    def __init__(self, num_layers: int, lanes: tuple[LaneShape, ...], sweep: SweepLayers) -> None:
         self._layers = num_layers
         self._lanes = lanes
-        self._streamed = streamed
-        self._b = _Builder()
+        self._sweep = sweep
+        self._loads = sweep.loaded
+        self._on_cpu = frozenset(sweep.on_cpu)
+        self._b = TemplateBuilder()
+        self._cpu = CpuLayers(self._b, lanes)
         # of the first layers, the sweep before brings the weights
         self._loaded = {
-            layer: SignalRef(Queue.WEIGHTS, i + 1 - streamed.slots)
-            for i, layer in enumerate(streamed.layers[: streamed.slots])
+            layer: SignalRef(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
+            for i, layer in enumerate(self._loads[: sweep.streamed.slots])
         }
         self._merged: dict[int, SignalRef] = {}
 
@@ -104,26 +66,36 @@ class _SweepBuilder:
         entering = self._select(lambda lane: lane.cursor is None)
         if entering:
             self._embed(entering)
+        last = self._layers - 1
+        cursor: int | None = None  # the accelerator's layer before
+        lanes: tuple[int, ...] = ()
         for layer in range(self._layers):
-            before = entering if layer == 0 else self._in_pre(layer)
-            if before:
-                self._pre(layer, before)
-            joined = self._in_post(layer)
-            if joined:
-                self._post(layer, joined)
-            if layer in self._streamed.layers:
+            reached = self._reached(layer, cursor)
+            if layer in self._on_cpu:
+                lanes = reached
+                self._cpu.layer(layer, lanes, first=layer - 1 not in self._on_cpu, last=last)
+                if layer + 1 not in self._on_cpu:
+                    self._cpu.leave(layer, lanes)
+                continue
+            if reached:
+                self._pre(layer, reached)
+            lanes = self._in_post(layer)
+            if lanes:
+                self._post(layer, lanes)
+            if layer in self._loads:
                 self._refill(layer)
-        self._heads()
+            cursor = layer
+        self._heads(lanes)
         return self._b.build("sweep", self._lanes)
 
     def _select(self, test: Callable[[LaneShape], bool]) -> tuple[int, ...]:
         return tuple(i for i, lane in enumerate(self._lanes) if test(lane))
 
-    def _in_pre(self, layer: int) -> tuple[int, ...]:
-        """Lanes in PRE of `layer` > 0: those running through, those that just joined."""
+    def _reached(self, layer: int, cursor: int | None) -> tuple[int, ...]:
+        """Lanes that begin `layer`: those running through, those that just joined at `cursor`."""
         return self._select(
             lambda lane: (
-                lane.cursor == layer - 1
+                lane.cursor == cursor
                 if lane.suspends
                 else (lane.cursor is None or lane.cursor < layer)
             )
@@ -140,18 +112,19 @@ class _SweepBuilder:
 
     def _weights(self, layer: int) -> tuple[tuple[SignalRef, ...], tuple[BufferRef, ...]]:
         """What a stage of `layer` waits for and reads because of its weights."""
-        if layer not in self._streamed.layers:
+        if layer not in self._loads:
             return (), ()
-        return (self._loaded[layer],), (weight_slot(self._streamed.slot_of(layer)),)
+        return (self._loaded[layer],), (weight_slot(self._sweep.streamed.slot_of(layer)),)
 
     def _refill(self, layer: int) -> None:
         """Bring the next layer into the slot of `layer`, which has been used."""
-        used = self._b.counts.get(Queue.ACCEL, 0)
-        following = self._streamed.successor(layer)
+        following = self._sweep.successor(layer)
+        if following == layer:  # no other goes through this slot: it stays
+            return
         self._loaded[following] = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, layer=following,
-            waits=(SignalRef(Queue.ACCEL, used),),
-            writes=(weight_slot(self._streamed.slot_of(layer)),),
+            waits=(self._b.reached(Queue.ACCEL),),
+            writes=(weight_slot(self._sweep.streamed.slot_of(layer)),),
         )  # fmt: skip
 
     def _embed(self, lanes: tuple[int, ...]) -> None:
@@ -188,7 +161,7 @@ class _SweepBuilder:
             attended = self._b.add(
                 OpKind.ATTEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST,
                 reads=(BufferRef(HOST_QKV, i), pages(Tier.HOST, layer)),
-                writes=(BufferRef(HOST_PARTIAL, i),),
+                writes=(BufferRef(HOST_PARTIAL, i),), raises=i if lane.suspends else None,
             )  # fmt: skip
             if not lane.suspends:
                 self._upload(layer, i, (attended,), None)
@@ -232,9 +205,9 @@ class _SweepBuilder:
             reads=states + weights, writes=states, event=EventKind.LANE_DONE if last else None,
         )  # fmt: skip
 
-    def _heads(self) -> None:
+    def _heads(self, lanes: tuple[int, ...]) -> None:
         """Logits of the lanes that finished the last layer, each into its own buffer."""
-        for i in self._in_post(self._layers - 1):
+        for i in lanes:
             if self._lanes[i].head:
                 self._b.add(
                     OpKind.STAGE, Queue.ACCEL, Part.HEAD, lanes=(i,), layer=self._layers - 1,
@@ -244,7 +217,7 @@ class _SweepBuilder:
 
 def sampling_template(num_lanes: int) -> ProgramTemplate:
     """Choose tokens from logits, write them to the slot table, bring them to the host."""
-    b = _Builder()
+    b = TemplateBuilder()
     for i in range(num_lanes):
         chosen = b.add(
             OpKind.SAMPLE, Queue.ACCEL, lanes=(i,),
@@ -262,7 +235,7 @@ def transfer_template(directions: tuple[Tier, ...]) -> ProgramTemplate:
 
     A copy starts after everything submitted earlier to the queue that writes its source's pages.
     """
-    b = _Builder()
+    b = TemplateBuilder()
     for source in directions:
         target = Tier.HOST if source is Tier.DEVICE else Tier.DEVICE
         b.add(

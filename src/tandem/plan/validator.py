@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tandem.plan.program import BufferRef, OpKind, Part, ProgramOp, ProgramTemplate, Queue
-from tandem.plan.templates import (
+from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
+    FETCHED_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
+    HOST_STATE,
     LOGITS,
     QKV,
     SAMPLED,
     SLOTS,
     STAGED_PARTIAL,
+    STAGED_QKV,
     STATE,
     TOKENS,
     WEIGHTS,
@@ -32,10 +35,15 @@ _Key = tuple[object, ...]
 _PROGRAM_LOCAL = {SAMPLED, TOKENS}
 # what the engine fills before the first program
 _ALWAYS_DEFINED = {SLOTS, WEIGHTS}
-_PER_LAYER = {QKV, HOST_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, WEIGHTS}
+_PER_LAYER = {
+    QKV, HOST_QKV, STAGED_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, FETCHED_PARTIAL,
+    WEIGHTS,
+}  # fmt: skip
 # what a cohort brings from an earlier sweep
 _CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}
-_IN_HOST_MEMORY = {HOST_QKV, HOST_PARTIAL, TOKENS, pages(Tier.HOST, -1).name}
+_IN_HOST_MEMORY = {
+    HOST_STATE, HOST_QKV, HOST_PARTIAL, FETCHED_PARTIAL, TOKENS, pages(Tier.HOST, -1).name,
+}  # fmt: skip
 
 
 class ProgramError(AssertionError):
@@ -131,8 +139,8 @@ def _check_op(state: _State, placed: Placed, op: ProgramOp, index: int) -> None:
     done = {**clock, op.queue: position}
     state.tail[op.queue] = done
     state.at[(op.queue, position)] = done
-    if op.kind is OpKind.ATTEND and op.queue is Queue.CPU:
-        state.cohort_attend[placed.lane_keys[op.lanes[0]]] = done
+    if op.raises is not None:
+        state.cohort_attend[placed.lane_keys[op.raises]] = done
 
 
 def _check_reach(op: ProgramOp, ref: BufferRef) -> None:

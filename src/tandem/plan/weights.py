@@ -6,8 +6,12 @@ from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-Home = Literal["resident", "streamed", "disk"]
-HOMES: tuple[Home, ...] = ("resident", "streamed", "disk")
+Home = Literal["resident", "streamed", "cpu", "host", "disk"]
+HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "disk")
+SLOTTED: tuple[Home, ...] = ("streamed", "host")
+"""Homes of layers that may come to the accelerator, and so have a slot there."""
+HOSTED: tuple[Home, ...] = ("streamed", "host", "cpu")
+"""Homes of layers in host memory beside an accelerator."""
 STREAM_SLOTS = 2
 """Layers that the accelerator holds of the streamed ones: one is used while the next one comes."""
 
@@ -19,7 +23,9 @@ class WeightPlacement:
     Attributes:
         first_layer, last_layer: inclusive.
         home: `resident` where the maths is done; `streamed`: in host memory, brought to the
-            accelerator in every sweep; `disk`: in files, read by the host in every sweep.
+            accelerator in every sweep; `cpu`: in host memory, computed there; `host`: in host
+            memory, streamed or computed there as the plan says for a step's size; `disk`: in files,
+            read by the host in every sweep.
     """
 
     first_layer: int
@@ -55,14 +61,10 @@ class StreamedLayers:
         """Where a streamed layer lies while it is used."""
         return self.layers.index(layer) % self.slots
 
-    def successor(self, layer: int) -> int:
-        """The layer that takes the slot of `layer`; of the next sweep after the last ones."""
-        return self.layers[(self.layers.index(layer) + self.slots) % len(self.layers)]
-
 
 def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
-    """The layers with that home."""
-    layers = [layer for layer, home in homes_by_layer(placements).items() if home == "streamed"]
+    """The layers that have a slot."""
+    layers = [layer for layer, home in homes_by_layer(placements).items() if home in SLOTTED]
     return StreamedLayers(tuple(sorted(layers)))
 
 

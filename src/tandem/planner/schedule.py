@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tandem.plan.program import LaneShape, OpKind, ProgramOp, Queue, SignalRef
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 
@@ -64,7 +65,7 @@ def schedule_sweep(
     streamed: StreamedLayers,
 ) -> Schedule:
     """The operations of a sweep, as the engine compiles it, and of sampling its logits."""
-    sweep = sweep_template(num_layers, lanes, streamed)
+    sweep = sweep_template(num_layers, lanes, SweepLayers(streamed))
     counts = dict(sweep.counts)
     finished = tuple(i for i, lane in enumerate(lanes) if lane.head and not lane.suspends)
     ops = list(sweep.ops)

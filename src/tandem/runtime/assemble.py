@@ -84,7 +84,7 @@ def build_machine(
     arena = Arena(sizes.workspace_bytes)
     buffers = BufferSpace(arena)
     slots = torch.zeros(sizes.max_rows, dtype=torch.int64, device=device)
-    pool = None if model.native is None else model.native.pool
+    pool = model.pool
     kernels = choose_kernels(model.spec, page, device, host_only=host_only, pool=pool)
     runner = OpRunner(model, kv, buffers, slots, upload, kernels)
     staging = StagingShape.of(model.spec, model.dtype)

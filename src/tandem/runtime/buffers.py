@@ -94,6 +94,14 @@ class BufferSpace:
             old = value.old if isinstance(value, _Poison) else value
             self._values[key] = _Poison(owner, old)
 
+    def discard(self, key: Key, queue: Queue) -> None:
+        """Free one buffer from an operation that runs on `queue`, if it is there."""
+        with self._lock:
+            if key in self._values:
+                _check_reach(key, self._places[key], queue)
+                self._arenas[self._places[key]].charge(key, 0)
+                del self._values[key], self._places[key]
+
     def drop(self, lane_key: int) -> None:
         """Free all buffers of a lane."""
         with self._lock:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tandem.plan.events import Event, Failed
 from tandem.plan.program import OpKind, Part, Queue, StepProgram
-from tandem.plan.templates import HOST_QKV, QKV, SLOTS, TOKENS
+from tandem.plan.template_builder import HOST_QKV, QKV, SLOTS, TOKENS
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
 from tandem.runtime.poison import poison_blocks, poison_slots
@@ -128,7 +128,7 @@ class ExactExecutor:
         self._machine.begin(running)
         self._poison(running)
         tasks = self._machine.host_tasks
-        if queue is Queue.CPU and tasks is not None:
+        if queue is Queue.CPU and tasks is not None and tasks.takes(running.op):
             from tandem.runtime.host_tasks import GatedTask
 
             self._host_task = GatedTask(tasks.prepare(running))

@@ -10,8 +10,8 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_pool import Signal, SignalPoint
-from tandem.plan.program import OpKind
-from tandem.plan.templates import HOST_PARTIAL
+from tandem.plan.program import OpKind, ProgramOp
+from tandem.plan.template_builder import HOST_PARTIAL
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext
@@ -84,6 +84,11 @@ class HostTasks:
         self._kernels = kernels
         self._kv = kv
         self._buffers = buffers
+
+    @staticmethod
+    def takes(op: ProgramOp) -> bool:
+        """Whether an operation of the CPU queue can be made a task; stages cannot."""
+        return op.kind in (OpKind.APPEND, OpKind.ATTEND)
 
     def prepare(self, running: Running) -> HostTask:
         """The task of an APPEND or ATTEND on the CPU queue, whose guards are decided.

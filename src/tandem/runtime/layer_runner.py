@@ -9,7 +9,7 @@ from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.models.layer_state import LayerState
 from tandem.models.native_stages import NativeStages
-from tandem.plan.templates import STATE
+from tandem.plan.template_builder import STATE
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.kv_store import KVStore

@@ -8,7 +8,7 @@ import torch
 
 from tandem.devices.signal import Signal
 from tandem.plan.events import Event, StepRetired
-from tandem.plan.program import LaneSlot, OpKind, ProgramOp, Queue, StepProgram
+from tandem.plan.program import LaneSlot, ProgramOp, Queue, StepProgram
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.kv_store import KVStore
@@ -77,8 +77,10 @@ class Machine:
 
     def complete(self, running: Running) -> None:
         """After an operation's maths: raise its cohort's signal, for whoever joins."""
-        if running.op.kind is OpKind.ATTEND and running.op.queue is Queue.CPU:
-            self._signal_cohort(running)
+        raises, context = running.op.raises, running.context
+        if raises is not None and raises in context.active(running.op):
+            slot = context.program.lanes[raises]
+            self.cohort_signals[slot.cohort_id].set(slot.cohort_signal + 1)
 
     def report(self, running: Running) -> list[Event]:
         """What a completed operation tells the scheduler; once, in an order that causes allow."""
@@ -94,13 +96,6 @@ class Machine:
         if context.remaining == 0:
             events.append(StepRetired(context.program.step_id))
         return events
-
-    def _signal_cohort(self, running: Running) -> None:
-        shapes = running.context.program.template.lanes
-        for index in running.context.active(running.op):
-            slot = running.context.program.lanes[index]
-            if shapes[index].suspends:
-                self.cohort_signals[slot.cohort_id].set(slot.cohort_signal + 1)
 
     def cohort_ready(self, running: Running) -> bool:
         """True if the lane that this operation joins has its host attention done."""

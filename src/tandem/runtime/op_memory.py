@@ -6,7 +6,7 @@ from tandem.kernels.logits import needs_adjustment
 from tandem.memory.workspace import StepMemory
 from tandem.plan.binding import SamplingRows
 from tandem.plan.program import OpKind, Part, Queue
-from tandem.plan.templates import STATE
+from tandem.plan.template_builder import STATE
 from tandem.runtime.buffers import BufferSpace, size_bytes
 from tandem.runtime.running import Running
 

@@ -4,28 +4,29 @@ from collections.abc import Callable
 
 import torch
 
-from tandem.kernels.state import merge_states
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
 from tandem.plan.events import Event, LaneAdvanced, LaneDone, TransferDone
 from tandem.plan.program import EventKind, OpKind, Part, ProgramOp
-from tandem.plan.templates import (
+from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
     LOGITS,
     STAGED_PARTIAL,
+    STAGED_QKV,
     STATE,
 )
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.cpu_layer_ops import CpuLayerOps
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext, select
+from tandem.runtime.lane_states import LaneStates, Partial, merge_parts, qkv_of
 from tandem.runtime.running import Running
 from tandem.runtime.sampling_ops import SamplingOps
+from tandem.spec.operations import Stage
 from tandem.spec.tier import Tier
-
-Partial = tuple[torch.Tensor, torch.Tensor]
 
 
 class OpRunner:
@@ -54,6 +55,8 @@ class OpRunner:
         self._slots = slots
         self._upload = upload
         self.kernels = kernels
+        self._states = LaneStates(buffers, STATE, Place.DEVICE)
+        self._cpu_layers = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         self.sampling = SamplingOps(buffers, slots, upload)
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,
@@ -73,7 +76,9 @@ class OpRunner:
 
     def run(self, running: Running) -> None:
         """Execute one operation; lanes whose guard failed are left out."""
-        execute = self._table[(running.op.kind, running.op.part)]
+        op = running.op
+        execute = self._cpu_layers.get((op.kind, op.part, op.queue))
+        execute = execute or self._table[(op.kind, op.part)]
         if torch.is_inference_mode_enabled():
             execute(running)
             return
@@ -100,45 +105,28 @@ class OpRunner:
 
     # --- stages ---------------------------------------------------------------------------------
 
-    def _lanes(self, running: Running) -> list[LaneContext]:
-        return [running.context.lanes[i] for i in running.context.active(running.op)]
-
     def _embed(self, running: Running) -> None:
-        for lane in self._lanes(running):
+        for lane in self._states.lanes(running):
             ids = lane.token_ids
             sampled = self._slots.index_select(0, lane.token_rows)
             ids = torch.where(ids < 0, sampled, ids)
             hidden = self._model.embed(ids, lane.positions)
-            self._put(running, STATE, lane, LayerState(positions=lane.positions, residual=hidden))
+            state = LayerState(positions=lane.positions, residual=hidden)
+            self._states.put(running, lane, state)
 
     def _run_pre(self, running: Running) -> None:
-        layer = running.op.layer
-        pre = self._model.stages(layer).pre
-        self._stage(running, lambda state: self._model.run(pre, layer, state))
+        self._run_stage(running, self._model.stages(running.op.layer).pre)
 
     def _run_post(self, running: Running) -> None:
-        layer = running.op.layer
-        post = self._model.stages(layer).post
-        self._stage(running, lambda state: self._model.run(post, layer, state))
+        self._run_stage(running, self._model.stages(running.op.layer).post)
 
-    def _stage(self, running: Running, run: Callable[[LayerState], None]) -> None:
-        lanes = self._lanes(running)
-        if not lanes:
-            return
-        states = [self._state(running, lane) for lane in lanes]
-        joint = states[0] if len(states) == 1 else LayerState.cat(states)
-        run(joint)
-        parts = [joint] if len(states) == 1 else joint.split([lane.num_tokens for lane in lanes])
-        shapes = running.context.program.template.lanes
-        leaving = running.op.part is Part.PRE and len(states) > 1
-        for index, state in zip(running.context.active(running.op), parts, strict=True):
-            # a cohort that leaves the sweep must not keep the other lanes' activations alive
-            kept = state.owned() if leaving and shapes[index].suspends else state
-            self._put(running, STATE, running.context.lanes[index], kept)
+    def _run_stage(self, running: Running, stage: Stage) -> None:
+        layer = running.op.layer
+        self._states.run(running, lambda state: self._model.run(stage, layer, state))
 
     def _head(self, running: Running) -> None:
-        for lane in self._lanes(running):
-            hidden = self._state(running, lane).residual.index_select(0, lane.logits_index)
+        for lane in self._states.lanes(running):
+            hidden = self._states.get(running, lane).residual.index_select(0, lane.logits_index)
             self._put(running, LOGITS, lane, self._model.logits(hidden))
 
     def _load(self, running: Running) -> None:
@@ -155,9 +143,9 @@ class OpRunner:
     # --- attention ------------------------------------------------------------------------------
 
     def _stage_qkv(self, running: Running) -> None:
-        for lane in self._lanes(running):
-            tier, state = lane.tiers[Tier.HOST], self._state(running, lane)
-            query, key, value = _qkv(state)
+        for lane in self._states.lanes(running):
+            tier, state = lane.tiers[Tier.HOST], self._states.get(running, lane)
+            query, key, value = qkv_of(state)
             staging = lane.host_staging
             if tier.plans is not None:
                 staging.query.copy_(select(query, tier.attend))
@@ -170,14 +158,14 @@ class OpRunner:
     def _append(self, running: Running) -> None:
         tier_name = _tier(running.op)
         pages = self._kv.layer(tier_name, running.op.layer, running.op.queue)
-        for lane in self._lanes(running):
+        for lane in self._states.lanes(running):
             tier = lane.tiers[tier_name]
             if tier.planned_append is None:
                 continue
             if tier_name is Tier.HOST:
                 _, key, value = self._get(running, HOST_QKV, lane)
             else:
-                _, key, value = _qkv(self._state(running, lane))
+                _, key, value = self._device_qkv(running, lane)
                 key, value = select(key, tier.append), select(value, tier.append)
             self.kernels[tier_name].append(pages, key, value, tier.planned_append)
 
@@ -185,14 +173,14 @@ class OpRunner:
         tier_name = _tier(running.op)
         pages = self._kv.layer(tier_name, running.op.layer, running.op.queue)
         on_host = tier_name is Tier.HOST
-        for lane in self._lanes(running):
+        for lane in self._states.lanes(running):
             tier = lane.tiers[tier_name]
             if tier.plans is None:
                 continue
             if on_host:
                 query = self._get(running, HOST_QKV, lane)[0]
             else:
-                query = select(_qkv(self._state(running, lane))[0], tier.attend)
+                query = select(self._device_qkv(running, lane)[0], tier.attend)
             result = self.kernels[tier_name].attend(query, pages, tier.plans.of(running.op.layer))
             if on_host:
                 staging = lane.host_staging
@@ -202,9 +190,17 @@ class OpRunner:
                 self._put(running, HOST_PARTIAL, lane, staged, Place.HOST)
             else:
                 self._put(running, DEVICE_PARTIAL, lane, (result.out, result.lse))
+                if _is_staged(running.op):  # the arena counts it for this layer only
+                    self._buffers.discard((STAGED_QKV, lane.key), running.op.queue)
+
+    def _device_qkv(self, running: Running, lane: LaneContext) -> tuple[torch.Tensor, ...]:
+        """Of a layer computed here, or staged by one that the CPU computes."""
+        if _is_staged(running.op):
+            return self._get(running, STAGED_QKV, lane)
+        return qkv_of(self._states.get(running, lane))
 
     def _stage_partial(self, running: Running) -> None:
-        for lane in self._lanes(running):
+        for lane in self._states.lanes(running):
             if lane.tiers[Tier.HOST].plans is None:
                 continue
             self._get(running, HOST_PARTIAL, lane)  # refuses what is still being written
@@ -215,10 +211,8 @@ class OpRunner:
     def _merge(self, running: Running) -> None:
         shape = running.context.program.template.lanes
         for index in running.context.active(running.op):
-            lane, state = (
-                running.context.lanes[index],
-                self._state(running, running.context.lanes[index]),
-            )
+            lane = running.context.lanes[index]
+            state = self._states.get(running, lane)
             parts: list[tuple[torch.Tensor | None, Partial]] = []
             for tier, name, used in (
                 (Tier.DEVICE, DEVICE_PARTIAL, shape[index].device),
@@ -227,9 +221,9 @@ class OpRunner:
                 if used and lane.tiers[tier].plans is not None:
                     out, lse = self._get(running, name, lane)
                     parts.append((lane.tiers[tier].attend, (out, lse)))
-            query = _qkv(state)[0]
-            state.finish_attention(_merge_parts(query, parts).to(query.dtype))
-            self._put(running, STATE, lane, state)
+            query = qkv_of(state)[0]
+            state.finish_attention(merge_parts(query, parts).to(query.dtype))
+            self._states.put(running, lane, state)
 
     # --- page copies ----------------------------------------------------------------------------
 
@@ -242,11 +236,6 @@ class OpRunner:
         self.kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
 
     # --- buffers --------------------------------------------------------------------------------
-
-    def _state(self, running: Running, lane: LaneContext) -> LayerState:
-        state = self._buffers.get((STATE, lane.key), running.op.queue, running)
-        assert isinstance(state, LayerState)
-        return state
 
     def _get(self, running: Running, name: str, lane: LaneContext) -> tuple[torch.Tensor, ...]:
         value = self._buffers.get((name, lane.key), running.op.queue, running)
@@ -269,32 +258,5 @@ def _tier(op: ProgramOp) -> Tier:
     return op.tier
 
 
-def _qkv(state: LayerState) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    assert state.q is not None
-    assert state.k is not None
-    assert state.v is not None
-    return state.q, state.k, state.v
-
-
-def _merge_parts(
-    query: torch.Tensor, parts: list[tuple[torch.Tensor | None, Partial]]
-) -> torch.Tensor:
-    """Attention over disjoint parts of the KV: `[tokens, heads, head_dim]` in fp32.
-
-    Args:
-        query: [tokens, heads, head_dim]; gives shape and device only.
-        parts: each (tokens it covers, or None for all; (out, lse) of those tokens).
-    """
-    if len(parts) == 1 and parts[0][0] is None:
-        return parts[0][1][0]
-    tokens, heads, dim = query.shape
-    out = torch.zeros(tokens, heads, dim, device=query.device)
-    lse = torch.full((tokens, heads), float("-inf"), device=query.device)
-    for index, (part_out, part_lse) in parts:
-        if index is None:
-            out, lse = merge_states(out, lse, part_out, part_lse)
-            continue
-        merged = merge_states(out[index], lse[index], part_out, part_lse)
-        out.index_copy_(0, index, merged[0])
-        lse.index_copy_(0, index, merged[1])
-    return out
+def _is_staged(op: ProgramOp) -> bool:
+    return any(ref.name == STAGED_QKV for ref in op.reads)

@@ -8,7 +8,7 @@ import torch
 
 from tandem.kernels.sampling import SampledTokens, sample
 from tandem.plan.events import TokensSampled
-from tandem.plan.templates import LOGITS, SAMPLED
+from tandem.plan.template_builder import LOGITS, SAMPLED
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.running import Running

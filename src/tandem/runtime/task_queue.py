@@ -13,6 +13,8 @@ from tandem.runtime.host_tasks import HostTask, HostTasks
 from tandem.runtime.running import Running
 from tandem.runtime.timelines import NativeTimeline, Timelines
 
+_LIVENESS_CHECK_S = 1.0
+
 
 class TaskQueue:
     """Runs operations in order; each begins when its waits are reached, without Python.
@@ -60,6 +62,24 @@ class TaskQueue:
             task.submit(after, self._point(Queue.CPU, running.value))
         self._submitted.put(running)
 
+    @staticmethod
+    def takes(running: Running) -> bool:
+        """Whether `submit` can have the operation; otherwise `run` does."""
+        return HostTasks.takes(running.op)
+
+    def run(self, running: Running, execute: Callable[[Running], None]) -> None:
+        """Execute an operation on this thread after all before it; its waits are reached.
+
+        Raises: what `execute` raises.
+        """
+        timeline = self._timelines[Queue.CPU]
+        while not timeline.wait(running.value - 1, _LIVENESS_CHECK_S):
+            if self._abandoned:
+                return
+        execute(running)
+        timeline.set(running.value)
+        self._submitted.put(running)
+
     def abandon(self) -> None:
         """Take back what has not begun, since its inputs may never come; from any thread."""
         with self._lock:
@@ -76,7 +96,7 @@ class TaskQueue:
         while (running := self._submitted.get()) is not None:
             error = self._wait(running)
             with self._lock:
-                del self._under_way[running.value]
+                self._under_way.pop(running.value, None)
                 abandoned = self._abandoned
             if abandoned:
                 continue
@@ -87,8 +107,11 @@ class TaskQueue:
                 self._failed(running, error)
 
     def _wait(self, running: Running) -> Exception | None:
+        task = self._under_way.get(running.value)  # None: it ran on the submitting thread
+        if task is None:
+            return None
         try:
-            self._under_way[running.value].wait()
+            task.wait()
         except Exception as error:  # noqa: BLE001 - reported as Failed
             return error
         return None

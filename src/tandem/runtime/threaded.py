@@ -47,8 +47,9 @@ class QueueDriver(Protocol):
 class ThreadedExecutor:
     """Queues as threads over a driver; programs overlap as far as their signals allow.
 
-    Where the host tier's kernels are compiled, the CPU queue's thread only submits: operations run
-    on native threads as soon as their inputs are there, and a thread of its own reports them.
+    Where the host tier's kernels are compiled, the CPU queue's thread only submits appends and
+    attentions: they run on native threads as soon as their inputs are there, and a thread of its
+    own reports them. Stages of layers on the CPU it runs itself, in their turn.
 
     Attributes:
         timelines: how many operations of each queue have completed; the driver raises them, but
@@ -146,13 +147,19 @@ class ThreadedExecutor:
                 continue
             try:
                 if queue is Queue.CPU and self._tasks is not None:
-                    if self._is_decided(running) or self._await(queue, running, driver):
-                        self._tasks.submit(running)
+                    self._serve_host(self._tasks, running, driver)
                 elif self._await(queue, running, driver):
                     self._machine.runner.run(running)
                     driver.done(queue, running.value, running)
             except Exception as error:  # noqa: BLE001 - reported as Failed
                 self.failed(running, error)
+
+    def _serve_host(self, tasks: "TaskQueue", running: Running, driver: QueueDriver) -> None:
+        if tasks.takes(running):
+            if self._is_decided(running) or self._await(Queue.CPU, running, driver):
+                tasks.submit(running)
+        elif self._await(Queue.CPU, running, driver):
+            tasks.run(running, self._machine.runner.run)
 
     @staticmethod
     def _is_decided(running: Running) -> bool:

@@ -24,6 +24,6 @@ class Cohort:
     epochs: IntArray
     slot: LaneSlot
     has_device: bool
-    cursor: int = 0
+    cursor: int
     attended: int = 1
     joining: int | None = None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tandem.plan.weights import StreamedLayers
+from tandem.plan.sweep_layers import SweepChoice
 from tandem.spec.config import KVPlacement, PreemptionMode
 
 
@@ -11,10 +11,10 @@ class SchedulerConfig:
     """Limits and choices of one scheduler; pool sizes come with the pools.
 
     Attributes:
-        num_layers: layers of the model; cohorts count their cursor in them.
+        num_layers: layers of the model.
         max_cohorts, max_cohort_rows: how many host-attention cohorts may be under way, how large.
         max_join_wait_s: how long the accelerator may wait for a cohort that is due to join.
-        streamed: layers whose weights every sweep brings to the accelerator.
+        layers: what sweeps do with layers in host memory.
         split_share: most of the device pool that one split request may hold.
     """
 
@@ -32,4 +32,12 @@ class SchedulerConfig:
     max_join_wait_s: float = 0.002
     split_share: float = 0.5
     seed: int = 0
-    streamed: StreamedLayers = field(default_factory=StreamedLayers)
+    layers: SweepChoice = field(default_factory=SweepChoice)
+
+    @property
+    def cohort_layers(self) -> tuple[int, ...]:
+        """Layers at which cohorts leave the sweep, ascending: those that the accelerator computes;
+        a cohort's cursor is one of them.
+        """
+        on_cpu = set(self.layers.usual.on_cpu)
+        return tuple(layer for layer in range(self.num_layers) if layer not in on_cpu)

@@ -103,12 +103,14 @@ class Observer:
         step = self._flight.steps[event.step_id]
         cohort = self._cohorts[step.cohorts[event.lane]]
         cohort.joining = None
-        last = cohort.cursor == self._config.num_layers - 1
+        stops = self._config.cohort_layers
+        last = cohort.cursor == stops[-1]
         if event.joined:
-            cohort.cursor += 1
             cohort.attended += 1
             if last:
                 cohort.joining = event.step_id
+            else:
+                cohort.cursor = stops[stops.index(cohort.cursor) + 1]
         elif last:
             self._undo_last_join(event.step_id, event.lane)
         self._flight.settle(event.step_id, "advanced", event.lane)

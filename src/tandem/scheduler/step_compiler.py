@@ -9,9 +9,9 @@ import numpy as np
 
 from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTemplate, StepProgram
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
 from tandem.plan.validator import validate
-from tandem.plan.weights import StreamedLayers
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import (
@@ -34,10 +34,10 @@ _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 @lru_cache(maxsize=4096)
 def cached_sweep(
-    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+    num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers
 ) -> ProgramTemplate:
     """A validated sweep template; shapes recur, so each is built once."""
-    template = sweep_template(num_layers, lanes, streamed)
+    template = sweep_template(num_layers, lanes, layers)
     validate(template)
     return template
 
@@ -103,7 +103,7 @@ class StepCompiler:
             self._add_join(sweep, cohort, guarded=has_main)
         started = [self._add_start(sweep, rows) for rows in starts]
         config = self._config
-        template = cached_sweep(config.num_layers, tuple(sweep.shapes), config.streamed)
+        template = cached_sweep(config.num_layers, tuple(sweep.shapes), self._layers_of(sweep))
         wait_s = config.max_join_wait_s if has_main else None
         forward = StepProgram(
             sweep.record.step_id, template, tuple(sweep.slots), max_join_wait_s=wait_s
@@ -140,7 +140,8 @@ class StepCompiler:
         has_device = Tier.DEVICE in built.binding.attention
         sweep.shapes.append(LaneShape(suspends=True, device=has_device, host=True))
         sweep.slots.append(slot)
-        return Cohort(cohort_id, rows, self._rows.epoch[rows].copy(), slot, has_device)
+        epochs = self._rows.epoch[rows].copy()
+        return Cohort(cohort_id, rows, epochs, slot, has_device, self._config.cohort_layers[0])
 
     def _add_join(self, sweep: _Sweep, cohort: Cohort, *, guarded: bool) -> None:
         lane = len(sweep.shapes)
@@ -159,7 +160,7 @@ class StepCompiler:
         sweep.record.due.add(("advanced", lane))
         alive = cohort.rows[self._rows.epoch[cohort.rows] == cohort.epochs]
         self._rows.last_step[alive] = sweep.record.step_id
-        if cohort.cursor == self._config.num_layers - 1:
+        if cohort.cursor == self._config.cohort_layers[-1]:
             after = self._rows.submitted[cohort.rows].copy()
             sweep.record.lanes[lane] = RowsInFlight(cohort.rows, cohort.epochs, after)
             sweep.record.due.add(("done", lane))
@@ -171,6 +172,13 @@ class StepCompiler:
 
     def _in_flight(self, rows: LongArray) -> RowsInFlight:
         return RowsInFlight(rows, self._rows.epoch[rows], self._rows.submitted[rows])
+
+    def _layers_of(self, sweep: _Sweep) -> SweepLayers:
+        """A cohort comes back to the layer that it left, so its sweeps have layers in one way."""
+        choice = self._config.layers
+        if any(shape.suspends for shape in sweep.shapes):
+            return choice.usual
+        return choice.of(sum(slot.binding.num_tokens for slot in sweep.slots))
 
     # --- sampling ---------------------------------------------------------------------------------
 

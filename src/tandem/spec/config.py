@@ -10,9 +10,11 @@ from tandem.spec.errors import ConfigError
 
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["recompute", "swap"]
+HostLayers = Literal["auto", "stream", "cpu"]
 DiskIO = Literal["direct", "cached"]
 
 _KV_PLACEMENTS = ("auto", "device", "host", "split")
+_HOST_LAYERS = ("auto", "stream", "cpu")
 _PREEMPTION_MODES = ("recompute", "swap")
 _DISK_IO = ("direct", "cached")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
@@ -25,6 +27,7 @@ _FORMS: dict[str, forms.Form] = {
     "cpu_memory": forms.size_text,
     "gpu_margin": forms.size_text,
     "placement": forms.optional(forms.path_text),
+    "host_layers": forms.text,
     "disk_io": forms.text,
     "spool_dir": forms.optional(forms.path_text),
     "dtype": forms.text,
@@ -63,8 +66,10 @@ class EngineConfig:
             `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
             of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
-        placement: file that says which layers are resident, streamed or on disk; None: as many
-            are resident as fit.
+        placement: file that says where layers are; None: as many are resident as fit.
+        host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
+            whichever is predicted to be faster for a step's size; where rates are not known, they
+            are streamed.
         disk_io: how layers on disk are read: `direct` past the page cache, or `cached` through it.
         spool_dir: folder for layers that must be converted before they can be read from disk;
             None: `tandem` in the user's cache folder.
@@ -98,6 +103,7 @@ class EngineConfig:
     cpu_memory: str = "auto"
     gpu_margin: str = "256MiB"
     placement: str | None = None
+    host_layers: HostLayers = "auto"
     disk_io: DiskIO = "direct"
     spool_dir: str | None = None
     dtype: str = "auto"
@@ -124,6 +130,7 @@ class EngineConfig:
         _at_least(self.max_num_batched_tokens, 1, "max_num_batched_tokens")
         _at_least(self.max_num_queued_reqs, 0, "max_num_queued_reqs")
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
+        _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
         _one_of(self.disk_io, _DISK_IO, "disk_io")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")

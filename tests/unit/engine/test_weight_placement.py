@@ -14,6 +14,7 @@ from tandem.engine.weight_placement import (
     read_placement,
 )
 from tandem.memory.budget import MemoryBudget
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.errors import ConfigError
 
@@ -54,7 +55,7 @@ def test_the_most_layers_that_fit_are_resident(
 def test_the_host_must_hold_what_is_streamed() -> None:
     sizes = WeightSizes(layer=100, layers=10, outside=50)
     device = MemoryBudget("device", 500)
-    with pytest.raises(ConfigError, match="streamed from host memory") as error:
+    with pytest.raises(ConfigError, match="would lie in host memory") as error:
         choose_placement(sizes, device, MemoryBudget("host", 799), 10)
     assert error.value.param == "cpu_memory"
     placement = choose_placement(sizes, device, MemoryBudget("host", 800), 10)
@@ -105,5 +106,6 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_slots_are_taken_in_turn() -> None:
     streamed = StreamedLayers((1, 4, 5, 7))
+    sweep = SweepLayers(streamed)
     assert [streamed.slot_of(layer) for layer in streamed.layers] == [0, 1, 0, 1]
-    assert [streamed.successor(layer) for layer in streamed.layers] == [5, 7, 1, 4]
+    assert [sweep.successor(layer) for layer in streamed.layers] == [5, 7, 1, 4]

@@ -237,7 +237,7 @@ def test_every_layer_names_its_plans_and_rotation(
 def test_a_step_without_the_plans_or_rotations_of_a_layer_is_refused() -> None:
     _, model = models(LOCAL)
     assert model.native is not None
-    layers = model.native._layers
+    layers = list(model.native._layers.values())
     stack = _native.LayerStack(layers, [0, 1], [1, 0])
     pages, whole = torch.zeros(2, 8, 2, SPEC.num_kv_heads, 4, SPEC.head_dim), state(14)
     angles = torch.ones(14, SPEC.head_dim)

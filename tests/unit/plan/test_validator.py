@@ -16,6 +16,7 @@ from tandem.plan.program import (
     Queue,
     SignalRef,
 )
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import (
     HOST_PARTIAL,
     LOGITS,
@@ -80,7 +81,7 @@ def test_every_shape_of_sweep_is_valid(
 def test_every_shape_of_sweep_is_valid_with_streamed_layers(
     streamed: tuple[int, ...], lanes: tuple[LaneShape, ...]
 ) -> None:
-    stream = StreamedLayers(streamed)
+    stream = SweepLayers(StreamedLayers(streamed))
     main = Placed(sweep_template(LAYERS, (MAIN[2],), stream), (0,))
     other = Placed(sweep_template(LAYERS, lanes, stream), tuple(range(7, 7 + len(lanes))))
     validate_sequence([main, main, other, main])
@@ -95,7 +96,7 @@ def test_every_shape_of_sweep_is_valid_with_streamed_layers(
     ],
 )
 def test_streaming_without_order_is_found(fault: Mutation, message: str) -> None:
-    sweep = sweep_template(6, (MAIN[0],), StreamedLayers((0, 2, 3, 5)))
+    sweep = sweep_template(6, (MAIN[0],), SweepLayers(StreamedLayers((0, 2, 3, 5))))
     validate_sequence([Placed(sweep, (0,))] * 2)
     with pytest.raises(ProgramError, match=message):
         validate_sequence([Placed(fault(sweep), (0,))] * 2)

@@ -8,6 +8,7 @@ from tests.unit.planner.questions import ask, short
 from tandem.cost.stage import AttentionWork
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import LaneShape, OpKind, Part, Queue
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.demand import Demands
@@ -44,7 +45,9 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
     page = Footprint(question).page
     demands = Demands(question, page)
     truth = PacedTruth(question.model, page, question.hardware)
-    sweep = sweep_template(2, (LaneShape(device=True, host=True),), StreamedLayers((0, 1)))
+    sweep = sweep_template(
+        2, (LaneShape(device=True, host=True),), SweepLayers(StreamedLayers((0, 1)))
+    )
     kinds: set[OpKind] = set()
     for op in (*sweep.ops, *sampling_template(1).ops):
         if op.queue is Queue.CPU:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.demand import Demand
@@ -36,7 +37,10 @@ def end_times(lane: LaneShape, streamed: StreamedLayers, times: dict[Key, float]
     ends: dict[Queue, list[float]] = {queue: [] for queue in Queue}
     sweeps: list[float] = []
     for _ in range(8):
-        for template in (sweep_template(LAYERS, (lane,), streamed), sampling_template(1)):
+        for template in (
+            sweep_template(LAYERS, (lane,), SweepLayers(streamed)),
+            sampling_template(1),
+        ):
             base = {queue: len(ends[queue]) for queue in Queue}
             for op in template.ops:
                 start = max([0.0, *ends[op.queue][-1:]])
@@ -52,7 +56,7 @@ KEYS: list[Key] = sorted(
     {
         key(op)
         for template in (
-            sweep_template(LAYERS, (BOTH,), StreamedLayers((0, 1, 2, 3))),
+            sweep_template(LAYERS, (BOTH,), SweepLayers(StreamedLayers((0, 1, 2, 3)))),
             sampling_template(1),
         )
         for op in template.ops

@@ -15,12 +15,12 @@ from tests.support.mutations import (
     swap_queues,
 )
 from tests.support.script import run_all
-from tests.support.setups import Setup
+from tests.support.setups import Setup, streamed
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, ProgramTemplate, Queue
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.validator import Placed, ProgramError, validate, validate_sequence
-from tandem.plan.weights import StreamedLayers
 from tandem.scheduler import step_compiler
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest
@@ -32,8 +32,11 @@ SPLIT = Setup(
     strategy="ride-along", kv_placement="split", device_blocks=12, host_blocks=12, executor="exact"
 )
 COHORTS = replace(SPLIT, strategy="rendezvous")
-STREAMED = Setup(executor="exact", streamed=(0, 1, 2, 3))
+STREAMED = Setup(executor="exact", homes=streamed(0, 1, 2, 3))
 
+ON_CPU = replace(SPLIT, homes=((0, "cpu"), (2, "cpu"), (3, "cpu")))
+
+APPEND, COPY, STAGE, RESIDUAL = OpKind.APPEND, OpKind.COPY, OpKind.STAGE, Part.RESIDUAL
 QKV_COPY = is_op(OpKind.COPY, Part.QKV)
 UPLOAD = is_op(OpKind.COPY, Part.PARTIAL)
 
@@ -73,6 +76,17 @@ FAULTS = (
     Fault("layer-used-before-it-is-there", drop_waits(is_op(OpKind.STAGE, Part.PRE)), STREAMED),
     Fault("slot-filled-while-it-is-used", drop_waits(is_op(OpKind.LOAD)), STREAMED),
     Fault("layer-never-loaded", drop(is_op(OpKind.LOAD, layer=2)), STREAMED),
+    Fault("residual-fetched-too-early", drop_waits(is_op(COPY, RESIDUAL, Queue.D2H)), ON_CPU),
+    Fault("layer-on-the-cpu-too-early", drop_waits(is_op(STAGE, Part.PRE, Queue.CPU)), ON_CPU),
+    Fault("queries-sent-too-early", drop_waits(is_op(COPY, Part.QKV, Queue.H2D)), ON_CPU),
+    Fault("append-of-what-was-not-sent", drop_waits(is_op(APPEND, queue=Queue.ACCEL)), ON_CPU),
+    Fault("result-fetched-too-early", drop_waits(is_op(COPY, Part.PARTIAL, Queue.D2H)), ON_CPU),
+    Fault("merge-before-the-result", drop_waits(is_op(OpKind.MERGE, queue=Queue.CPU)), ON_CPU),
+    Fault("residual-sent-too-early", drop_waits(is_op(COPY, RESIDUAL, Queue.H2D)), ON_CPU),
+    Fault("residual-used-too-early", drop_waits(is_op(STAGE, RESIDUAL)), ON_CPU),
+    Fault("residual-never-fetched", drop(is_op(COPY, RESIDUAL, Queue.D2H, 2)), ON_CPU),
+    Fault("queries-never-sent", drop(is_op(COPY, Part.QKV, Queue.H2D, 3)), ON_CPU),
+    Fault("result-never-fetched", drop(is_op(COPY, Part.PARTIAL, Queue.D2H, 3)), ON_CPU),
     Fault("merge-on-the-cpu", move(MERGE, Queue.CPU)),
     Fault("device-attention-on-the-cpu", move(DEVICE_ATTEND, Queue.CPU)),
     Fault("host-attention-on-the-device", move(HOST_ATTEND, Queue.ACCEL)),
@@ -89,7 +103,8 @@ TEMPLATES = (
     ),
     sweep_template(NUM_LAYERS, (LaneShape(suspends=True, host=True),)),
     sampling_template(1),
-    sweep_template(4, (LaneShape(),), StreamedLayers(STREAMED.streamed)),
+    sweep_template(4, (LaneShape(),), STREAMED.layers.usual),
+    sweep_template(4, (LaneShape(host=True),), ON_CPU.layers.usual),
 )
 
 
@@ -100,11 +115,11 @@ def requests() -> list[EngineRequest]:
 
 
 def layers_of(setup: Setup) -> int:
-    return len(setup.streamed) or NUM_LAYERS
+    return max((layer + 1 for layer, _ in setup.homes), default=NUM_LAYERS)
 
 
 def tokens(setup: Setup, num_layers: int) -> dict[str, list[int]]:
-    with model_engine(tiny_model(num_layers, streamed=setup.streamed), setup) as engine:
+    with model_engine(tiny_model(num_layers, layers=setup.layers), setup) as engine:
         results = run_all(engine.core, requests())
     return {request_id: result.token_ids for request_id, result in results.items()}
 
@@ -126,9 +141,9 @@ def faulty(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> Fault:
     """The scheduler compiles to mutated templates, unseen by the validator."""
 
     def sweep(
-        num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+        num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers
     ) -> ProgramTemplate:
-        return fault.mutation(sweep_template(num_layers, lanes, streamed))
+        return fault.mutation(sweep_template(num_layers, lanes, layers))
 
     def sampling(num_lanes: int) -> ProgramTemplate:
         return fault.mutation(sampling_template(num_lanes))
@@ -165,7 +180,11 @@ def test_an_adversarial_order_finds_it(faulty: Fault) -> None:
     assert any(goes_wrong(seed) for seed in SEEDS)
 
 
-@pytest.mark.parametrize("setup", [SPLIT, COHORTS, STREAMED], ids=["split", "cohorts", "streamed"])
+@pytest.mark.parametrize(
+    "setup",
+    [SPLIT, COHORTS, STREAMED, ON_CPU],
+    ids=["split", "cohorts", "streamed", "on-cpu"],
+)
 def test_whole_programs_pass(setup: Setup) -> None:
     num_layers = layers_of(setup)
     for seed in SEEDS:

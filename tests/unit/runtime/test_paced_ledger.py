@@ -75,7 +75,7 @@ def test_bases_order_programs_among_each_other() -> None:
 
 def cohort_sweep(ledger: PacedLedger, stamp_s: float) -> None:
     """A sweep in which a cohort leaves; its attention ends at `stamp_s`."""
-    ops = [op(Queue.CPU, 1, kind=OpKind.ATTEND)]
+    ops = [op(Queue.CPU, 1, kind=OpKind.ATTEND, raises=0)]
     ledger.submit(
         program(ops, ledger.base, lambda _: 0.0, shapes=SUSPENDS, cohort=COHORT, signal=0)
     )
@@ -125,7 +125,7 @@ def test_a_guarded_join_is_decided_at_the_bounded_wait(
 
 def test_an_unstamped_cohort_is_refused_once_the_bound_has_passed_and_not_before() -> None:
     ledger = PacedLedger()
-    ops = [op(Queue.CPU, 1, kind=OpKind.ATTEND)]
+    ops = [op(Queue.CPU, 1, kind=OpKind.ATTEND, raises=0)]
     ledger.submit(program(ops, ledger.base, lambda _: 0.0, shapes=SUSPENDS, cohort=COHORT))
     joining_sweep(ledger, bound_s=1.0)
     ledger.advance(0.5)
@@ -138,7 +138,7 @@ def test_an_unstamped_cohort_is_refused_once_the_bound_has_passed_and_not_before
 
 def test_an_unbounded_join_waits_for_its_cohort() -> None:
     ledger = PacedLedger()
-    ops = [op(Queue.CPU, 1, kind=OpKind.ATTEND)]
+    ops = [op(Queue.CPU, 1, kind=OpKind.ATTEND, raises=0)]
     ledger.submit(program(ops, ledger.base, lambda _: 0.0, shapes=SUSPENDS, cohort=COHORT))
     joining_sweep(ledger, bound_s=None)
     ledger.advance(1e9)

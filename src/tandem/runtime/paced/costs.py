@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from tandem.cost.stage import partial_bytes, staged_qkv_bytes, token_bytes
+from tandem.cost.stage import token_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import LaneSlot, OpKind, Part, ProgramOp, StepProgram
 from tandem.runtime.lane_context import TierContext
 from tandem.runtime.paced.host import PacedHost
+from tandem.runtime.paced.host_layers import PacedHostLayers
 from tandem.runtime.paced.ledger import HostTask, Span
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.truth import PacedTruth
@@ -17,11 +18,16 @@ from tandem.spec.tier import Tier
 
 @dataclass(frozen=True, slots=True)
 class PacedLane:
-    """A lane's work; `host` is None if the host has none to do, or is to skip it."""
+    """A lane's work; `host` is None if the host tier has none of it, or is to skip it.
+
+    Attributes:
+        skip: the host's operations are not to be executed.
+    """
 
     slot: LaneSlot
     work: LaneWork
     host: TierContext | None
+    skip: bool
 
 
 class PacedCosts:
@@ -29,13 +35,20 @@ class PacedCosts:
 
     Args:
         truth: durations of device operations.
-        host: executes host operations.
+        host: executes appends and attention on the host.
+        layers: executes layers on the CPU, if any ever are.
     """
 
     def __init__(
-        self, model: ModelSpec, page: KVPageSpec, truth: PacedTruth, host: PacedHost
+        self,
+        model: ModelSpec,
+        page: KVPageSpec,
+        truth: PacedTruth,
+        host: PacedHost,
+        layers: PacedHostLayers | None = None,
     ) -> None:
         self._model, self._page, self._truth, self._host = model, page, truth, host
+        self._layers = layers
         self._cohorts: dict[int, PacedLane] = {}
 
     def prepare(self, program: StepProgram, *, skip: bool) -> tuple[PacedLane, ...]:
@@ -53,7 +66,7 @@ class PacedCosts:
             return known
         work = count_work(slot.binding, self._page.block_size, self._model.layer_windows)
         hosted = shape.host and not skip
-        lane = PacedLane(slot, work, self._host.prepare(slot.binding) if hosted else None)
+        lane = PacedLane(slot, work, self._host.prepare(slot.binding) if hosted else None, skip)
         if slot.cohort_id:
             self._cohorts[slot.cohort_id] = lane
         return lane
@@ -87,12 +100,7 @@ class PacedCosts:
         active = program.active(op)
         if op.part is Part.TOKENS:
             return token_bytes(self._sampled_rows(program, active))
-        works = [lane.work for lane in _lanes(program, active)]
-        queries = sum(work.attention(Tier.HOST, op.layer).tokens for work in works)
-        if op.part is Part.PARTIAL:
-            return partial_bytes(self._model, queries)
-        appended = sum(work.appended[Tier.HOST] for work in works)
-        return staged_qkv_bytes(self._model, queries, appended, self._page.float_type)
+        return self._truth.staged_bytes(op, [lane.work for lane in _lanes(program, active)])
 
     @staticmethod
     def _sampled_rows(program: PacedProgram, active: tuple[int, ...]) -> int:
@@ -102,13 +110,21 @@ class PacedCosts:
 
     def has_work(self, task: HostTask) -> bool:
         """True if any lane that takes part has something for the host to do."""
-        active = task.entry.program.active(task.entry.op)
-        return any(lane.host is not None for lane in _lanes(task.entry.program, active))
+        op, program = task.entry.op, task.entry.program
+        lanes = _lanes(program, program.active(op))
+        if _is_of_layer(op):
+            return any(not lane.skip for lane in lanes)
+        return any(lane.host is not None for lane in lanes)
 
     def run(self, task: HostTask) -> None:
         """Execute a host operation."""
         op, program = task.entry.op, task.entry.program
         lanes = _lanes(program, program.active(op))
+        if _is_of_layer(op):
+            assert self._layers is not None
+            tiers = max(_tiers(program, index) for index in program.active(op))
+            self._layers.run(op, sum(lane.work.tokens for lane in lanes), tiers)
+            return
         self._host.run(op, [lane.host for lane in lanes if lane.host is not None])
 
     def read_bytes(self, task: HostTask) -> int:
@@ -119,6 +135,16 @@ class PacedCosts:
         lanes = _lanes(program, program.active(op))
         keys = sum(lane.work.attention(Tier.HOST, op.layer).keys for lane in lanes)
         return keys * self._page.bytes_per_block_layer // self._page.block_size
+
+
+def _is_of_layer(op: ProgramOp) -> bool:
+    """Of a layer on the CPU, other than its part of attention."""
+    return op.kind in (OpKind.STAGE, OpKind.MERGE)
+
+
+def _tiers(program: PacedProgram, lane: int) -> int:
+    shape = program.program.template.lanes[lane]
+    return int(shape.device) + int(shape.host)
 
 
 def _lanes(program: PacedProgram, active: tuple[int, ...]) -> list[PacedLane]:

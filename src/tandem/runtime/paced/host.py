@@ -73,6 +73,9 @@ class PacedHost:
         cores: that the compiled kernels' threads run on, where there are such kernels; None: one
             thread anywhere.
 
+    Attributes:
+        pool: those threads; None without compiled kernels.
+
     Raises:
         ConfigError: TANDEM_CPU_ISA cannot be followed.
     """
@@ -91,7 +94,8 @@ class PacedHost:
         self._random = np.random.Generator(np.random.SFC64(seed))
         shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim)
         self._windows = model.layer_windows
-        self._kernels = host_kernels(model, shape, open_pool_on(cores))
+        self.pool = open_pool_on(cores)
+        self._kernels = host_kernels(model, shape, self.pool)
         self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
         self._queries = self._random_tensor((0, self._heads, self._dim))
         self._entries = self._random_tensor((0, self._kv_heads, self._dim))

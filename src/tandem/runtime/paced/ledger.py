@@ -9,7 +9,7 @@ clock and no thread: it is told the time where a bounded wait needs it.
 from collections import deque
 from dataclasses import dataclass
 
-from tandem.plan.program import LaneSlot, OpKind, ProgramOp, Queue
+from tandem.plan.program import LaneSlot, ProgramOp, Queue
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.shared_link import SharedLink
@@ -130,12 +130,9 @@ class PacedLedger:
         """The worker has finished an operation; operations after it can be resolved."""
         op, program = task.entry.op, task.entry.program
         self._num_dispatched -= 1
-        if op.kind is OpKind.ATTEND:
-            shapes = program.program.template.lanes
-            for lane in program.active(op):
-                if shapes[lane].suspends:
-                    slot = program.program.lanes[lane]
-                    self._stamps[(slot.cohort_id, slot.cohort_signal + 1)] = end_s
+        if op.raises is not None and op.raises in program.active(op):
+            slot = program.program.lanes[op.raises]
+            self._stamps[(slot.cohort_id, slot.cohort_signal + 1)] = end_s
         self._finish(task.entry, start_s, end_s)
 
     def forget_cohort(self, cohort_id: int) -> None:

@@ -58,7 +58,14 @@ class PacedProgram:
         active = self.active(op)
         if op.lanes and not active:
             return 0.0
-        key = (op.kind, op.part, op.tier, active, op.ordinal if op.part is Part.PAGES else 0)
+        key = (
+            op.queue,
+            op.kind,
+            op.part,
+            op.tier,
+            active,
+            op.ordinal if op.part is Part.PAGES else 0,
+        )
         if key not in self._costs:
             self._costs[key] = self.cost_s(op, active)
         return self._costs[key]

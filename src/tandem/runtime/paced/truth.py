@@ -86,7 +86,7 @@ class PacedTruth:
     def compute_s(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> float:
         """An operation of a forward program, on the lanes that take part."""
         if op.kind is OpKind.COPY:
-            return self._done(copy_cost(self._staged_bytes(op, lanes), self._links[op.queue]))
+            return self._done(copy_cost(self.staged_bytes(op, lanes), self._links[op.queue]))
         return self._done(self._accelerator_cost(op, lanes))
 
     def sample_s(self, op: ProgramOp, rows: int) -> float:
@@ -111,6 +111,8 @@ class PacedTruth:
             return embedding_cost(model, tokens, dtype, rates)
         if op.part is Part.HEAD:
             return head_cost(model, sum(lane.logits for lane in lanes), dtype, rates)
+        if op.part is Part.RESIDUAL:
+            return CostBreakdown()  # a pointer changes hands
         if op.kind is OpKind.STAGE:
             return self._stage(op, tokens)
         if op.kind is OpKind.APPEND:
@@ -135,7 +137,16 @@ class PacedTruth:
         tiled = stage_cost(operations, -(-tokens // tile) * tile, self._dtype, self._rates)
         return CostBreakdown(tiled.compute_s, cost.memory_s, cost.launch_s)
 
-    def _staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
+    def staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
+        """Activations that a copy brings to the other side."""
+        tokens = sum(lane.tokens for lane in lanes)
+        if op.part is Part.RESIDUAL:
+            return tokens * self._model.hidden_size * self._dtype.size_bytes
+        if op.part is Part.QKV and op.queue is Queue.H2D:
+            return staged_qkv_bytes(self._model, tokens, tokens, self._dtype)
+        if op.part is Part.PARTIAL and op.queue is Queue.D2H:
+            found = sum(lane.attention(Tier.DEVICE, op.layer).tokens for lane in lanes)
+            return partial_bytes(self._model, found)
         queries = sum(lane.attention(Tier.HOST, op.layer).tokens for lane in lanes)
         if op.part is Part.QKV:
             appended = sum(lane.appended[Tier.HOST] for lane in lanes)

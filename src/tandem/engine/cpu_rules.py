@@ -1,0 +1,85 @@
+"""Which layers in host memory the CPU computes, by the size of a step: decided by predicted time.
+
+A large step streams: the link's time is the same for any number of tokens. A small one leaves
+layers where they lie if the host's memory is faster than the link, or both share the work.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from tandem.cost.sweep_time import LayerTimes, Way, layer_times, sweep_s
+from tandem.plan.sweep_layers import CpuRule
+from tandem.plan.weights import SLOTTED, WeightPlacement, homes_by_layer, streamed_layers
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+
+_MIN_GAIN = 0.02
+"""Less than this share of a sweep is not worth another way."""
+
+
+def choose_cpu_rules(
+    placements: Sequence[WeightPlacement],
+    spec: ModelSpec,
+    precision: Precision,
+    max_tokens: int,
+    hardware: HardwareSpec,
+) -> tuple[CpuRule, ...]:
+    """Rules for steps of up to 1, 2, 4, ... `max_tokens` tokens; none where streaming is best."""
+    homes = homes_by_layer(placements)
+    if "host" not in homes.values():
+        return ()
+    rules: list[CpuRule] = []
+    for tokens in _sizes(max_tokens):
+        layers = _fastest(placements, layer_times(spec, precision, tokens, hardware))
+        if rules and rules[-1].layers == layers:
+            rules.pop()
+        rules.append(CpuRule(tokens, layers))
+    while rules and not rules[-1].layers:  # beyond the last rule they are streamed anyway
+        rules.pop()
+    return tuple(rules)
+
+
+def _sizes(max_tokens: int) -> Iterator[int]:
+    size = 1
+    while size < max_tokens:
+        yield size
+        size *= 2
+    yield max_tokens
+
+
+def _fastest(placements: Sequence[WeightPlacement], times: LayerTimes) -> tuple[int, ...]:
+    """Layers for the CPU: as few as possible of those that are predicted about as fast."""
+    slots = streamed_layers(placements).slots
+    best: tuple[int, ...] = ()
+    best_s = float("inf")
+    for layers in _candidates(placements):
+        predicted_s = sweep_s(_ways(placements, layers), slots, times)
+        if predicted_s < best_s * (1 - _MIN_GAIN):
+            best, best_s = layers, predicted_s
+    return best
+
+
+def _candidates(placements: Sequence[WeightPlacement]) -> Iterator[tuple[int, ...]]:
+    """None of the layers with home `host`, then ever more of them.
+
+    Those that are left take the slots in turn: the circle's are kept or not by rounds, which are
+    one layer for each slot; the first stays, and so do rounds with a layer that is always streamed.
+    """
+    streamed, homes = streamed_layers(placements), homes_by_layer(placements)
+    slots, circle = streamed.slots, streamed.layers
+    rounds = [circle[at : at + slots] for at in range(0, len(circle), slots)]
+    free = [r for r in rounds[1:] if all(homes[layer] == "host" for layer in r)]
+    for count in range(len(free) + 1):
+        chosen = [free[(2 * i + 1) * len(free) // (2 * count)] for i in range(count)]
+        yield tuple(layer for each in chosen for layer in each)
+
+
+def _ways(placements: Sequence[WeightPlacement], on_cpu: tuple[int, ...]) -> list[Way]:
+    homes = homes_by_layer(placements)
+    ways: list[Way] = []
+    for layer in sorted(homes):
+        if layer in on_cpu or homes[layer] == "cpu":
+            ways.append("cpu")
+        else:
+            ways.append("loaded" if homes[layer] in SLOTTED else "resident")
+    return ways

@@ -1,0 +1,71 @@
+"""The stages of layers by torch, on any device."""
+
+from collections.abc import Mapping
+
+import torch
+
+from tandem.models.expert_hits import ExpertHits
+from tandem.models.layer_state import LayerState, Step
+from tandem.models.layer_steps import LayerSteps
+from tandem.models.rotary import Rotary
+from tandem.models.weight_layout import Modules
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.model import ExpertSpec, ModelSpec
+from tandem.spec.operations import Stage, default_stages
+
+
+class TorchLayers:
+    """Any stage of some layers.
+
+    Args:
+        layers: weights by layer. device: where they are.
+        dtype: of activations.
+
+    Attributes:
+        expert_hits: how often tokens went to each expert.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layers: Mapping[int, Modules],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.dtype: torch.dtype = dtype
+        self.pool: None = None
+        self._spec = spec
+        self._layers = layers
+        self.expert_hits = ExpertHits(spec, device)
+        kinds = {spec.routed_experts(i): layer_operations(spec, i) for i in spec.distinct_layers}
+        self._operations = kinds
+        self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
+        ropes = [Rotary.of(rope, spec.head_dim, device) for rope in spec.ropes]
+        self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
+        self._steps: dict[tuple[Stage, int, ExpertSpec | None], tuple[Step, ...]] = {}
+
+    def pre(self, layer: int, state: LayerState) -> None:
+        """From the residual to q, k and v, normed and rotated."""
+        self.run(self._stages[self._spec.routed_experts(layer)].pre, layer, state)
+
+    def post(self, layer: int, state: LayerState) -> None:
+        """From attention to the end of the layer."""
+        self.run(self._stages[self._spec.routed_experts(layer)].post, layer, state)
+
+    def run(self, stage: Stage, layer: int, state: LayerState) -> None:
+        """Execute operations `[stage.start, stage.end)` of `layer`, updating `state` in place.
+
+        Raises:
+            ValueError: the stage contains attention operations, or the state is at another cut.
+        """
+        key = (stage, self._spec.rope_index(layer), self._spec.routed_experts(layer))
+        steps = self._steps.get(key)
+        if steps is None:
+            steps = self._layer_steps[key[1]].of(self._operations[key[2]], stage)
+            self._steps[key] = steps
+        weights = self._layers[layer]
+        for step in steps:
+            chosen = state.experts
+            step(weights, state)
+            if state.experts is not None and chosen is None:
+                self.expert_hits.add(layer, state.experts)

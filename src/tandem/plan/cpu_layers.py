@@ -1,0 +1,120 @@
+"""A sweep's operations in layers that are computed on the CPU (ADR 0014).
+
+Stages run where the weights lie, attention where the KV lies. So the residual comes to the host
+before such a layer; keys in the host's tier are attended to there and then, and for those in the
+accelerator's, queries go up and the result comes down.
+"""
+
+from tandem.plan.program import BufferRef, EventKind, LaneShape, OpKind, Part, Queue, SignalRef
+from tandem.plan.template_builder import (
+    DEVICE_PARTIAL,
+    FETCHED_PARTIAL,
+    HOST_PARTIAL,
+    HOST_QKV,
+    HOST_STATE,
+    STAGED_QKV,
+    STAGED_STATE,
+    STATE,
+    TemplateBuilder,
+    pages,
+)
+from tandem.spec.tier import Tier
+
+
+class CpuLayers:
+    """Adds the operations of such layers to a template, for whole runs of them."""
+
+    def __init__(self, builder: TemplateBuilder, lanes: tuple[LaneShape, ...]) -> None:
+        self._b = builder
+        self._lanes = lanes
+
+    def layer(self, layer: int, lanes: tuple[int, ...], *, first: bool, last: int) -> None:
+        """One layer of `lanes`.
+
+        Args:
+            first: of its run: the residuals are still on the accelerator.
+            last: number of the model's last layer.
+        """
+        if not lanes:
+            return
+        waits = (self._fetch(layer, lanes),) if first else ()
+        states = tuple(BufferRef(HOST_STATE, i) for i in lanes)
+        for_host = tuple(BufferRef(HOST_QKV, i) for i in lanes if self._lanes[i].host)
+        computed = self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.PRE, lanes=lanes, layer=layer, waits=waits,
+            reads=states, writes=states + for_host,
+        )  # fmt: skip
+        # the accelerator's part first, so that it runs beside the host's
+        fetched = {i: self._on_device(layer, i, computed) for i in lanes if self._lanes[i].device}
+        for i in lanes:
+            if self._lanes[i].host:
+                self._on_host(layer, i)
+        for i in lanes:
+            self._merge(layer, i, (fetched[i],) if i in fetched else ())
+        self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.POST, lanes=lanes, layer=layer, reads=states,
+            writes=states, event=EventKind.LANE_DONE if layer == last else None,
+        )  # fmt: skip
+
+    def leave(self, layer: int, lanes: tuple[int, ...]) -> None:
+        """Bring the residuals back after a run; the accelerator takes them over in its turn, so
+        that the next sweep cannot overtake this one.
+        """
+        if not lanes:
+            return
+        staged = tuple(BufferRef(STAGED_STATE, i) for i in lanes)
+        brought = self._b.add(
+            OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
+            waits=(self._b.reached(Queue.CPU),),
+            reads=tuple(BufferRef(HOST_STATE, i) for i in lanes), writes=staged,
+        )  # fmt: skip
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
+            reads=staged, writes=tuple(BufferRef(STATE, i) for i in lanes),
+        )  # fmt: skip
+
+    def _fetch(self, layer: int, lanes: tuple[int, ...]) -> SignalRef:
+        return self._b.add(
+            OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=lanes, layer=layer,
+            waits=(self._b.reached(Queue.ACCEL),),
+            reads=tuple(BufferRef(STATE, i) for i in lanes),
+            writes=tuple(BufferRef(HOST_STATE, i) for i in lanes),
+        )  # fmt: skip
+
+    def _on_device(self, layer: int, i: int, computed: SignalRef) -> SignalRef:
+        staged = self._b.add(
+            OpKind.COPY, Queue.H2D, Part.QKV, lanes=(i,), layer=layer, waits=(computed,),
+            reads=(BufferRef(HOST_STATE, i),), writes=(BufferRef(STAGED_QKV, i),),
+        )  # fmt: skip
+        self._b.add(
+            OpKind.APPEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE, waits=(staged,),
+            reads=(BufferRef(STAGED_QKV, i),), writes=(pages(Tier.DEVICE, layer),),
+        )  # fmt: skip
+        attended = self._b.add(
+            OpKind.ATTEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE,
+            reads=(BufferRef(STAGED_QKV, i), pages(Tier.DEVICE, layer)),
+            writes=(BufferRef(DEVICE_PARTIAL, i),),
+        )  # fmt: skip
+        return self._b.add(
+            OpKind.COPY, Queue.D2H, Part.PARTIAL, lanes=(i,), layer=layer, waits=(attended,),
+            reads=(BufferRef(DEVICE_PARTIAL, i),), writes=(BufferRef(FETCHED_PARTIAL, i),),
+        )  # fmt: skip
+
+    def _on_host(self, layer: int, i: int) -> None:
+        self._b.add(
+            OpKind.APPEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST,
+            reads=(BufferRef(HOST_QKV, i),), writes=(pages(Tier.HOST, layer),),
+        )  # fmt: skip
+        self._b.add(
+            OpKind.ATTEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST,
+            reads=(BufferRef(HOST_QKV, i), pages(Tier.HOST, layer)),
+            writes=(BufferRef(HOST_PARTIAL, i),),
+        )  # fmt: skip
+
+    def _merge(self, layer: int, i: int, waits: tuple[SignalRef, ...]) -> None:
+        parts = (BufferRef(FETCHED_PARTIAL, i),) if self._lanes[i].device else ()
+        parts += (BufferRef(HOST_PARTIAL, i),) if self._lanes[i].host else ()
+        self._b.add(
+            OpKind.MERGE, Queue.CPU, lanes=(i,), layer=layer, waits=waits,
+            reads=parts, writes=(BufferRef(HOST_STATE, i),),
+        )  # fmt: skip

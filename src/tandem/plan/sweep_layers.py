@@ -1,0 +1,106 @@
+"""What a sweep does with layers in host memory: bring them, or compute them where they lie."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tandem.plan.weights import SLOTTED, StreamedLayers, WeightPlacement, homes_by_layer
+from tandem.spec.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLayers:
+    """How one sweep comes by the weights that lie in host memory.
+
+    The slots are the same for all sweeps, and each sweep leaves in them what the next one needs
+    first, whichever way that goes on. So a sweep may leave out layers of the circle as long as the
+    others still take the slots in turn, the circle's first ones first.
+
+    Attributes:
+        streamed: the circle: layers that have a slot.
+        on_cpu: ascending; layers whose maths outside attention the CPU does. Those of the circle
+            are not brought.
+    """
+
+    streamed: StreamedLayers = field(default_factory=StreamedLayers)
+    on_cpu: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        loaded, slots = self.loaded, self.streamed.slots
+        in_turn = all(self.streamed.slot_of(layer) == i % slots for i, layer in enumerate(loaded))
+        starts = loaded[:slots] == self.streamed.layers[:slots]
+        if loaded and not (in_turn and starts and len(loaded) % slots == 0):
+            raise ConfigError(
+                f"layers {list(loaded)} of {list(self.streamed.layers)} do not go into "
+                f"{slots} slots in turn; compute others of them on the CPU",
+                param="placement",
+            )
+
+    @property
+    def loaded(self) -> tuple[int, ...]:
+        """Layers that go through the slots in this sweep, ascending."""
+        on_cpu = set(self.on_cpu)
+        return tuple(layer for layer in self.streamed.layers if layer not in on_cpu)
+
+    def successor(self, layer: int) -> int:
+        """The layer that takes the slot of `layer`; of the next sweep after the last ones."""
+        loaded = self.loaded
+        return loaded[(loaded.index(layer) + self.streamed.slots) % len(loaded)]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRule:
+    """In steps of at most `max_tokens` tokens, `layers` (ascending) are computed on the CPU."""
+
+    max_tokens: int
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepChoice:
+    """Which layers are computed on the CPU, by the number of tokens of a step.
+
+    Attributes:
+        usual: of steps beyond all rules, and of sweeps with cohorts.
+        rules: ascending; the first that a step fits counts.
+    """
+
+    usual: SweepLayers = field(default_factory=SweepLayers)
+    rules: tuple[tuple[int, SweepLayers], ...] = ()
+
+    @staticmethod
+    def of_plan(
+        placements: Iterable[WeightPlacement], rules: Iterable[CpuRule] = ()
+    ) -> "SweepChoice":
+        """What a placement and rules say.
+
+        Raises:
+            ConfigError: streamed layers that do not go round.
+        """
+        homes = homes_by_layer(placements)
+        circle = tuple(layer for layer, home in sorted(homes.items()) if home in SLOTTED)
+        always = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu")
+        streamed = StreamedLayers(circle)
+        return SweepChoice(
+            SweepLayers(streamed, always),
+            tuple(
+                (rule.max_tokens, SweepLayers(streamed, tuple(sorted({*always, *rule.layers}))))
+                for rule in rules
+            ),
+        )
+
+    def of(self, tokens: int) -> SweepLayers:
+        """For a step of so many tokens without cohorts."""
+        return next((sweep for most, sweep in self.rules if tokens <= most), self.usual)
+
+    @property
+    def ever_on_cpu(self) -> tuple[int, ...]:
+        """Layers that some step computes on the CPU, ascending."""
+        sweeps = (self.usual, *(sweep for _, sweep in self.rules))
+        return tuple(sorted({layer for sweep in sweeps for layer in sweep.on_cpu}))
+
+    @property
+    def cpu_tokens(self) -> int | None:
+        """Most tokens of a step that computes a layer on the CPU; None: there is no bound."""
+        if self.usual.on_cpu:
+            return None
+        return max((most for most, sweep in self.rules if sweep.on_cpu), default=0)

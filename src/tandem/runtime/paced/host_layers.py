@@ -1,0 +1,110 @@
+"""Layers on the CPU in the paced emulator: real maths on weights of random bytes."""
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+
+from tandem.models.host_layers import HostLayers
+from tandem.models.layer_state import LayerState
+from tandem.models.torch_layers import TorchLayers
+from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules
+from tandem.models.weights import torch_dtype
+from tandem.plan.program import OpKind, Part, ProgramOp
+from tandem.runtime.lane_states import merge_parts, qkv_of
+from tandem.spec.dtype import DType
+from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import layer_weights
+
+if TYPE_CHECKING:
+    from tandem.kernels.native_pool import NativePool
+
+_CPU = torch.device("cpu")
+_CACHE_MULTIPLE = 8
+_TILE = 1 << 20
+
+
+class PacedHostLayers:
+    """Executes stages and merges of the CPU queue; results are thrown away, their time is real.
+
+    Weights of a few layers serve all, in turn: so many that no cache keeps them until they are
+    read again.
+
+    Args:
+        count: layers that may ever be computed at once; no more sets of weights are made.
+        pool: of the compiled kernels; None: torch computes.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        dtype: DType,
+        count: int,
+        cache_bytes: int,
+        pool: "NativePool | None",
+        seed: int,
+    ) -> None:
+        self._spec, self._dtype, self._pool, self._seed = spec, dtype, pool, seed
+        self._layout = LayerLayout(
+            LayerShapes(layer_weights(spec, spec.num_layers - 1), torch_dtype(dtype), {})
+        )
+        wanted = math.ceil(_CACHE_MULTIPLE * cache_bytes / self._layout.size_bytes)
+        self._sets = min(max(1, wanted), count)
+        self._visits = 0
+        self._state: LayerState | None = None
+
+    @cached_property
+    def _layers(self) -> HostLayers:
+        """Made when first used: gigabytes, for nothing where work is only scripted."""
+        generator = torch.Generator().manual_seed(self._seed)
+        sets = {
+            number: _random_layer(self._layout, self._dtype, generator)
+            for number in range(self._sets)
+        }
+        return _stages(self._spec, sets, self._pool)
+
+    @torch.inference_mode()
+    def run(self, op: ProgramOp, tokens: int, tiers: int) -> None:
+        """A stage or a merge on `tokens` tokens, whose keys lie in `tiers` tiers."""
+        layer = self._visits % self._sets
+        if op.part is Part.PRE:
+            residual = torch.ones(tokens, self._spec.hidden_size, dtype=self._layers.dtype)
+            self._state = LayerState(torch.zeros(tokens, dtype=torch.int64), residual)
+            self._layers.pre(layer, self._state)
+        elif op.kind is OpKind.MERGE:
+            self._merge(tiers)
+        elif self._state is not None:
+            self._layers.post(layer, self._state)
+            self._visits += 1
+
+    def _merge(self, tiers: int) -> None:
+        state = self._state
+        if state is None or state.q is None:
+            return
+        query = qkv_of(state)[0]
+        out, lse = torch.ones(query.shape), torch.zeros(query.shape[:2])
+        merged = merge_parts(query, [(None, (out, lse))] * max(1, tiers))
+        state.finish_attention(merged.to(query.dtype))
+
+
+def _stages(spec: ModelSpec, sets: dict[int, Modules], pool: "NativePool | None") -> HostLayers:
+    if pool is None:
+        dtype = sets[0]["output"].weight.dtype
+        return TorchLayers(spec, sets, _CPU, dtype)
+    from tandem.models.native_stages import NativeLayers
+
+    return NativeLayers(spec, sets, pool)
+
+
+def _random_layer(layout: LayerLayout, dtype: DType, generator: torch.Generator) -> Modules:
+    """Small values around 0, so that nothing overflows."""
+    memory, vectors = layout.allocate(_CPU), layout.allocate_vectors(_CPU)
+    values = memory.view(torch_dtype(dtype))
+    tile = torch.empty(min(_TILE, len(values)), dtype=values.dtype)
+    tile.uniform_(-0.01, 0.01, generator=generator)
+    for part in values.split(len(tile)):
+        part.copy_(tile[: len(part)])
+    for vector in vectors:
+        vector.fill_(1.0)
+    return layout.modules(memory, vectors)
