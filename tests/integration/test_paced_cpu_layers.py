@@ -18,7 +18,8 @@ from tandem.runtime.paced.ledger import HostTask
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
-from tandem.spec.operations import Stage, default_stages, layer_operations
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.operations import Stage, default_stages
 from tandem.spec.parameters import layer_matrix_parameters
 
 DTYPE = DType.BFLOAT16
