@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.support.script import run_all
 
 from tandem.engine.build import build_engine_core
@@ -21,6 +23,7 @@ from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, EngineDeadError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
+from tandem.spec.units import parse_size
 
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
@@ -58,6 +61,18 @@ def placed(tmp_path: Path, *layers: int) -> str:
     return str(path)
 
 
+def least_memory(config: EngineConfig) -> str:
+    """What a refusal names as enough."""
+    with pytest.raises(ConfigError, match="even with every layer read from disk") as error:
+        build_engine_core(replace(config, cpu_memory="64MiB"))
+    return str(error.value).partition("--host-memory ")[2].split()[0]
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[int]]:
+    return serve(AMPLE)[0]
+
+
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """The demo model in files that a test may spoil."""
@@ -68,10 +83,7 @@ def copied(tmp_path: Path) -> Path:
 def test_tokens_are_the_same_and_memory_is_kept(dtype: str, tmp_path: Path) -> None:
     config = replace(AMPLE, dtype=dtype, spool_dir=str(tmp_path))
     expected, ample = serve(config)
-    with pytest.raises(ConfigError, match="even with every layer read from disk") as error:
-        build_engine_core(replace(config, cpu_memory="64MiB"))
-    least = str(error.value).partition("--host-memory ")[2].split()[0]
-    tokens, stats = serve(replace(config, cpu_memory=least))
+    tokens, stats = serve(replace(config, cpu_memory=least_memory(config)))
     assert tokens == expected
     assert not any("disk" in note for note in ample.notes)
     assert any("stay on disk" in note for note in stats.notes)
@@ -82,6 +94,17 @@ def test_tokens_are_the_same_and_memory_is_kept(dtype: str, tmp_path: Path) -> N
         row.predicted_bytes for row in ample.memory if row.label == "weights"
     )
     assert not list(tmp_path.iterdir())
+
+
+@given(st.integers(0, 10 << 20))
+@settings(max_examples=8, deadline=None)
+def test_tokens_are_the_same_in_any_memory(expected: dict[str, list[int]], more: int) -> None:
+    cap = parse_size(least_memory(AMPLE)) + more
+    tokens, stats = serve(replace(AMPLE, cpu_memory=str(cap)))
+    assert tokens == expected
+    host = next(each for each in stats.memory_totals if each.location == "host")
+    process = next(row for row in stats.memory if row.label == "process").predicted_bytes
+    assert host.predicted_bytes - process <= cap
 
 
 def test_dummy_weights_are_the_same_on_disk(tmp_path: Path) -> None:
@@ -130,7 +153,9 @@ def test_a_deleted_file_is_read_on(copied: Path, tmp_path: Path) -> None:
         core.close()
 
 
-def test_refused_direct_reads_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_refused_direct_reads_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, expected: dict[str, list[int]]
+) -> None:
     real = os.preadv
 
     def refuse(descriptor: int, buffers: list[memoryview], offset: int) -> int:
@@ -145,7 +170,7 @@ def test_refused_direct_reads_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_
     ) as error:
         build_engine_core(config)
     assert error.value.param == "disk_io"
-    assert serve(replace(config, disk_io="cached"))[0] == serve(AMPLE)[0]
+    assert serve(replace(config, disk_io="cached"))[0] == expected
 
 
 def test_a_folder_that_cannot_take_converted_layers_is_refused(

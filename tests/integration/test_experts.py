@@ -79,3 +79,17 @@ def test_tokens_do_not_depend_on_where_layers_lie(config: EngineConfig) -> None:
     assert all(row.actual_bytes == row.predicted_bytes for row in rows)
     device = next(each for each in stats.memory_totals if each.location == "device")
     assert device.grown_bytes == 0
+
+
+def test_experts_may_be_quantized_and_routers_are_not(config: EngineConfig) -> None:
+    expected, alone = serve(replace(config, quantization="int8"))
+    emulated = replace(config, accelerator="emulated:exact,seed=5", quantization="int8")
+    tokens, stats = serve(replace(emulated, gpu_memory="3MiB"))
+    assert tokens == expected
+    check_hits(stats)
+    assert any("approximate weights" in note for note in alone.notes)
+    assert any("streamed" in note for note in stats.notes)
+    rows = [row for row in (*alone.memory, *stats.memory) if row.label == "weights"]
+    assert all(row.actual_bytes == row.predicted_bytes for row in rows)
+    rounded, _ = serve(replace(config, quantization="w8a8"))
+    assert {name: len(ids) for name, ids in rounded.items()} == dict.fromkeys(expected, 12)

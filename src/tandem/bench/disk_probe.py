@@ -3,18 +3,22 @@
 import ctypes
 import mmap
 import os
+import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from tandem.bench.interleave import interleave
 from tandem.devices.disk import open_for_reading
 from tandem.spec.errors import ConfigError
 
 _WAYS = ((1, 8), (2, 4), (4, 1), (4, 4), (8, 1))  # threads, MiB at once
+_TRIALS = 3
 _FILL_BYTES = 64 << 20
 
 
@@ -48,8 +52,9 @@ class DiskProbe:
                     "out; this is no disk whose rate could be measured"
                 )
             self._descriptor = open_for_reading(path, "direct", directory)
-        ways = [_Way(threads, mib << 20) for threads, mib in _WAYS]
-        self._way = max(ways, key=self._rate)
+        ways = {str(way): way for way in (_Way(threads, mib << 20) for threads, mib in _WAYS)}
+        rates = interleave({n: partial(self._rate, way) for n, way in ways.items()}, _TRIALS)
+        self._way = ways[max(ways, key=lambda name: statistics.median(rates[name]))]
 
     def measure(self) -> float:
         """Bytes/s of reading the file once."""

@@ -65,8 +65,8 @@ class TextScorer:
         slots = self._kernels.plan_append(torch.arange(count))
         positions = torch.arange(count)
         state = LayerState(positions=positions, residual=model.embed(ids, positions))
-        pre, _, post = model.stages
         for layer in range(model.spec.num_layers):
+            pre, _, post = model.stages(layer)
             model.run(pre, layer, state)
             pages = self._pages.layer(Tier.DEVICE, layer, Queue.ACCEL)
             query, key, value = (taken(getattr(state, name), name) for name in ("q", "k", "v"))

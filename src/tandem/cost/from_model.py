@@ -8,8 +8,9 @@ from tandem.cost.park_egger.split_memory import OperationSizes
 from tandem.cost.rates import DeviceRates, LinkRates
 from tandem.cost.stage import cost_of
 from tandem.spec.dtype import DType
+from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import Operation, layer_operations
+from tandem.spec.operations import Operation
 from tandem.spec.parameters import kv_bytes_per_token, layer_matrix_parameters
 
 

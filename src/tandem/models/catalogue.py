@@ -50,7 +50,7 @@ def plannable_spec(model: str) -> ModelSpec:
     A directory of that name comes first; upper case and endings such as `-Instruct` do not matter.
 
     Raises:
-        ModelError: neither; names the nearest entries.
+        ModelError: neither; names the nearest entries. Or its layers differ in what they compute.
     """
     entries = known_models()
     if not Path(model).expanduser().exists():
@@ -59,11 +59,20 @@ def plannable_spec(model: str) -> ModelSpec:
             if wanted in (_plain(entry.name), _plain(entry.hub_id)):
                 return entry.spec()
     try:
-        return read_model_spec(resolve_model(model))
+        return _alike(model, read_model_spec(resolve_model(model)))
     except ModelError as error:
         if Path(model).expanduser().exists():
             raise
         raise _unknown(model, entries, error) from None
+
+
+def _alike(model: str, spec: ModelSpec) -> ModelSpec:
+    if len(spec.distinct_layers) > 1:
+        raise ModelError(
+            f"{model} has experts in some layers only, which no plan models; plan for a model "
+            "whose layers are alike"
+        )
+    return spec
 
 
 def _read_family(path: Path) -> list[KnownModel]:

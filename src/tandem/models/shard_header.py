@@ -29,5 +29,5 @@ def tensor_places(file: Path) -> dict[str, FilePlace]:
         start = 8 + header_bytes
         spans = {n: t["data_offsets"] for n, t in header.items() if n != "__metadata__"}
         return {name: FilePlace(start + at, end - at) for name, (at, end) in spans.items()}
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"cannot read the header of {file} ({error}); restore it") from None

@@ -23,7 +23,8 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.load import LaneLoad
 from tandem.planner.question import Question
-from tandem.spec.operations import default_stages, layer_operations
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.operations import default_stages
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.tier import Tier
 

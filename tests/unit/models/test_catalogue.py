@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.unit.models.configs import QWEN3_30B_A3B, write
 
 from tandem.models.architecture import REGISTRY
 from tandem.models.catalogue import CATALOGUE, KnownModel, known_models, plannable_spec
@@ -25,7 +26,8 @@ def test_the_families_that_people_plan_for_are_there() -> None:
     assert len(names) == len(MODELS) > 40
     wanted = "opt-6.7b opt-13b opt-30b opt-66b llama-1-7b llama-1-65b llama-2-7b llama-2-70b "
     wanted += "llama-3-8b llama-3.1-70b llama-3.2-1b llama-3.3-70b mistral-7b-v0.1 "
-    wanted += "qwen2-7b qwen2.5-72b qwen3-0.6b qwen3-32b gemma-2-27b gemma-3-27b"
+    wanted += "qwen2-7b qwen2.5-72b qwen3-0.6b qwen3-32b gemma-2-27b gemma-3-27b "
+    wanted += "mixtral-8x7b qwen3-30b-a3b"
     assert set(wanted.split()) <= names
     families = {str(model.config.get("architectures")[0]) for model in MODELS}
     assert families <= set(REGISTRY)
@@ -50,6 +52,12 @@ def test_windows_and_long_contexts_are_read() -> None:
     assert (gemma.windows.count(0), set(gemma.windows)) == (10, {0, 1024})
     assert plannable_spec("llama-3.1-8b").max_positions == 131072
     assert plannable_spec("opt-6.7b").position_offset == 2
+
+
+def test_a_model_with_experts_in_some_layers_only_is_refused(tmp_path: Path) -> None:
+    directory = write(tmp_path, QWEN3_30B_A3B | {"mlp_only_layers": [0]})
+    with pytest.raises(ModelError, match="experts in some layers only"):
+        plannable_spec(str(directory))
 
 
 def test_a_directory_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,10 +55,10 @@ def test_both_ways_mean_the_same(spec: ModelSpec, format: WeightFormat, tokens: 
     results: list[Tensor] = []
     for stages in (None, NativeStages(spec, weights, POOL)):
         model, found = Model(spec, weights, torch.float32, stages), state(tokens)
-        model.run(model.stages.pre, 1, found)
+        model.run(model.stages(1).pre, 1, found)
         assert found.q is not None
         found.finish_attention(found.q * 0.5)
-        model.run(model.stages.post, 1, found)
+        model.run(model.stages(1).post, 1, found)
         results.append(found.residual)
     torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
 

@@ -24,6 +24,7 @@ MODELS = {
     "llama": short(plannable_spec("llama-3.1-8b"), 2),
     "opt": short(plannable_spec("opt-6.7b"), 2),
     "gemma": short(plannable_spec("gemma-2-9b"), 2),  # a window in one layer of two
+    "experts": short(plannable_spec("qwen3-30b-a3b"), 2),
 }
 LOAD = LaneLoad(TierLoad(12, 5000.0, 256, 64.0), TierLoad(7, 3000.0, 0, 0.0), logits=20)
 

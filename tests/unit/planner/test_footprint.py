@@ -12,17 +12,20 @@ from tandem.spec.config import EngineConfig
 
 
 @pytest.mark.parametrize(
-    "candidate",
+    ("model", "candidate"),
     [
-        Candidate("gpu-only", 0, 30, 0),
-        Candidate("gpu-only", 8, 40, 0),
-        Candidate("ride-along", 0, 30, 20),
-        Candidate("ride-along", 32, 50, 60),
-        Candidate("rendezvous", 4, 20, 100),
+        ("llama-3.1-8b", Candidate("gpu-only", 0, 30, 0)),
+        ("llama-3.1-8b", Candidate("gpu-only", 8, 40, 0)),
+        ("llama-3.1-8b", Candidate("ride-along", 0, 30, 20)),
+        ("llama-3.1-8b", Candidate("ride-along", 32, 50, 60)),
+        ("llama-3.1-8b", Candidate("rendezvous", 4, 20, 100)),
+        ("qwen3-30b-a3b", Candidate("gpu-only", 40, 30, 0)),
     ],
 )
-def test_the_engine_finds_the_same_room_for_a_plan(candidate: Candidate, tmp_path: Path) -> None:
-    question = ask(requests=1000)
+def test_the_engine_finds_the_same_room_for_a_plan(
+    model: str, candidate: Candidate, tmp_path: Path
+) -> None:
+    question = ask(model, host="g5.16xlarge", requests=1000)
     search = Search(question)
     assert search.footprint.fits(candidate)
     plan = online_plan(search, Option(candidate, search.predictor.predict(candidate)))
