@@ -88,12 +88,9 @@ class HeldWeights {
         : weights_(layer.weights), reader_(layer.read < 0 ? nullptr : reader) {
         if (!reader_) return;
         const std::byte* here = reader_->acquire(layer.read);
-        for (LinearWeight* weight :
-             {&weights_.qkv, &weights_.output, &weights_.up, &weights_.down}) {
-            weight->data = moved(weight->data, here);
-            weight->scales = moved(weight->scales, here);
-            weight->zeros = moved(weight->zeros, here);
-        }
+        for (LinearWeight* weight : {&weights_.qkv, &weights_.output, &weights_.up, &weights_.down})
+            move(*weight, here);
+        if (weights_.experts) move_experts(here);
     }
     ~HeldWeights() {
         if (reader_) reader_->release();
@@ -104,6 +101,24 @@ class HeldWeights {
     const LayerWeights& get() const { return weights_; }
 
   private:
+    void move_experts(const std::byte* here) {
+        experts_ = *weights_.experts;
+        each_.assign(experts_.weights.begin(), experts_.weights.end());
+        move(experts_.router, here);
+        for (ExpertWeights& expert : each_) {
+            move(expert.up, here);
+            move(expert.down, here);
+        }
+        experts_.weights = each_;
+        weights_.experts = &experts_;
+    }
+
+    void move(LinearWeight& weight, const std::byte* here) const {
+        weight.data = moved(weight.data, here);
+        weight.scales = moved(weight.scales, here);
+        weight.zeros = moved(weight.zeros, here);
+    }
+
     // From the first slot to where the layer begins; what is resident stays.
     template <class T>
     const T* moved(const T* pointer, const std::byte* here) const {
@@ -113,6 +128,8 @@ class HeldWeights {
     }
 
     LayerWeights weights_;
+    Experts experts_{};
+    std::vector<ExpertWeights> each_;
     WeightReader* reader_;
 };
 

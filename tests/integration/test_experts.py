@@ -1,6 +1,8 @@
 """Engines with a mixture of experts: the same tokens wherever its layers lie, and counted use."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.support.script import run_all
@@ -79,6 +81,23 @@ def test_tokens_do_not_depend_on_where_layers_lie(config: EngineConfig) -> None:
     assert all(row.actual_bytes == row.predicted_bytes for row in rows)
     device = next(each for each in stats.memory_totals if each.location == "device")
     assert device.grown_bytes == 0
+
+
+@pytest.mark.parametrize("quantization", ["auto", "int8"])
+def test_layers_with_experts_may_be_on_disk(
+    quantization: str, config: EngineConfig, tmp_path: Path
+) -> None:
+    config = replace(config, quantization=quantization, spool_dir=str(tmp_path))
+    expected, _ = serve(config)
+    runs = [{"first_layer": first, "last_layer": first + 1, "home": "disk"} for first in (1, 4)]
+    placement = tmp_path / "placement.json"
+    placement.write_text(json.dumps({"layers": runs}))
+    tokens, stats = serve(replace(config, placement=str(placement)))
+    assert tokens == expected
+    check_hits(stats)
+    rows = [row for row in stats.memory if row.label == "weights"]
+    assert {row.location for row in rows} == {"host", "disk"}
+    assert all(row.actual_bytes == row.predicted_bytes for row in rows)
 
 
 def test_experts_may_be_quantized_and_routers_are_not(config: EngineConfig) -> None:

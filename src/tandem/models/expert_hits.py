@@ -14,6 +14,7 @@ class ExpertHits:
     """
 
     def __init__(self, spec: ModelSpec, device: torch.device) -> None:
+        self._others: list[ExpertHits] = []
         experts = 0 if spec.experts is None else spec.experts.count
         self.counts: Tensor = torch.zeros(
             spec.num_layers if experts else 0, experts, dtype=torch.int64, device=device
@@ -23,10 +24,16 @@ class ExpertHits:
         """Tokens of a layer went to these experts: int64, of any shape."""
         self.counts[layer] += chosen.flatten().bincount(minlength=self.counts.shape[1])
 
+    def include(self, other: "ExpertHits") -> None:
+        """Count with these what is counted elsewhere: on the CPU, beside an accelerator."""
+        self._others.append(other)
+
     def clear(self) -> None:
         """Forget what was counted, for instance of a warm-up."""
-        self.counts.zero_()
+        for hits in (self, *self._others):
+            hits.counts.zero_()
 
     def by_layer(self) -> tuple[tuple[int, ...], ...]:
         """The counts as plain numbers; empty without experts."""
-        return tuple(tuple(row) for row in self.counts.tolist())
+        total = sum((other.counts for other in self._others), self.counts.cpu())
+        return tuple(tuple(row) for row in total.tolist())

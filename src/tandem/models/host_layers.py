@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from tandem.models.expert_hits import ExpertHits
 from tandem.models.layer_state import LayerState
 from tandem.models.torch_layers import TorchLayers
 from tandem.models.weight_layout import Modules
@@ -18,7 +19,13 @@ _CPU = torch.device("cpu")
 
 
 class HostLayers(Protocol):
-    """The default stages of some layers on the CPU."""
+    """The default stages of some layers on the CPU.
+
+    Attributes:
+        expert_hits: how often tokens went to each expert.
+    """
+
+    expert_hits: ExpertHits
 
     @property
     def dtype(self) -> torch.dtype:

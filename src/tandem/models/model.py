@@ -62,6 +62,8 @@ class Model:
         compiled = native or host
         self.pool: NativePool | None = None if compiled is None else compiled.pool
         self.expert_hits: ExpertHits = (native or self._torch).expert_hits
+        if host is not None:
+            self.expert_hits.include(host.expert_hits)
 
     def operations(self, layer: int) -> tuple[Operation, ...]:
         """What a layer computes, in order."""

@@ -75,7 +75,11 @@ class PacedTruth:
             Queue.D2H: self._perturb_link(d2h_rates(hardware), draw),
         }
         self._links[Queue.WEIGHTS] = self._links[Queue.H2D]
-        self.load_bytes: int = layer_matrix_parameters(model) * page.float_type.size_bytes
+        streamable = next(
+            i for i in model.distinct_layers if model.routed_experts(i) == model.experts
+        )
+        parameters = layer_matrix_parameters(model, streamable)
+        self.load_bytes: int = parameters * page.float_type.size_bytes
         self._jitter = random.Random(draw.random())
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
 
