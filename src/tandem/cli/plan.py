@@ -151,6 +151,12 @@ def _question(
     from tandem.spec.units import MIB, parse_duration_s
 
     spec = plannable_spec(model)
+    if len(spec.distinct_layers) > 1:
+        raise ConfigError(
+            "models with experts in some layers only are not planned yet; choose one with experts "
+            "in all layers or in none",
+            param="model",
+        )
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
     kv = weights if kv_cache_dtype == "auto" else parse_kv_type(kv_cache_dtype)
     lengths = Lengths.of(workload)

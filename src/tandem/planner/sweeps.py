@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
-from tandem.plan.weights import StreamedLayers, streamed_layers
+from tandem.plan.weights import STREAM_SLOTS, StreamedLayers, streamed_layers
 from tandem.planner.candidate import Candidate
 from tandem.planner.demand import Demands
 from tandem.planner.footprint import Footprint
@@ -131,8 +131,10 @@ class Sweeps:
         if load not in self._floors:
             self._floors[load] = self._floor(load)
         busy_s, dram = self._floors[load]
-        dram += streamed * self._load_dram
-        return max(busy_s, streamed * self._load_s, dram / self._dram)
+        # as many as there are slots stay in them
+        loads = streamed if streamed > STREAM_SLOTS else 0
+        dram += loads * self._load_dram
+        return max(busy_s, loads * self._load_s, dram / self._dram)
 
     def _floor(self, load: SweepLoad) -> tuple[float, float]:
         """What does not depend on streaming: seconds of the longest chain or the CPU, and bytes in

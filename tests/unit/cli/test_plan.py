@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Commands
 
+from tandem.models.catalogue import CATALOGUE
 from tandem.plan.online import OnlinePlan
 from tandem.spec.hardware_file import PAIRS
 
@@ -111,6 +112,16 @@ def test_an_unknown_model_and_an_empty_trace_are_one_line(
     ran = commands.run("plan", "opt-6.7b", "--accelerator", "a10g", "--trace", str(empty))
     assert (ran.status, ran.err) == (2, f"tandem: error: trace {empty}: empty; give one with at "
                                      "least one request\n")  # fmt: skip
+
+
+def test_experts_in_some_layers_only_are_refused(commands: Commands, tmp_path: Path) -> None:
+    family = json.loads((CATALOGUE / "qwen3_moe.json").read_text("utf-8"))
+    config = {**family["shared"], **family["models"]["qwen3-30b-a3b"]["config"]}
+    text = json.dumps({**config, "mlp_only_layers": [0]})
+    (tmp_path / "config.json").write_text(text, "utf-8")
+    ran = commands.run("plan", str(tmp_path), "--accelerator", "a10g")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "experts in some layers only" in ran.err
 
 
 def test_what_cannot_be_written_is_one_line(commands: Commands, tmp_path: Path) -> None:

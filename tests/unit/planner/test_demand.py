@@ -21,10 +21,11 @@ from tandem.spec.kv_type import CodeType
 from tandem.spec.tier import TIERS
 
 MODELS = {
-    "llama": short(plannable_spec("llama-3.1-8b"), 2),
-    "opt": short(plannable_spec("opt-6.7b"), 2),
-    "gemma": short(plannable_spec("gemma-2-9b"), 2),  # a window in one layer of two
-    "experts": short(plannable_spec("qwen3-30b-a3b"), 2),
+    "llama": short(plannable_spec("llama-3.1-8b"), 4),
+    "mixtral": short(plannable_spec("mixtral-8x7b"), 4),
+    "opt": short(plannable_spec("opt-6.7b"), 4),
+    "gemma": short(plannable_spec("gemma-2-9b"), 4),  # a window in one layer of two
+    "experts": short(plannable_spec("qwen3-30b-a3b"), 4),
 }
 LOAD = LaneLoad(TierLoad(12, 5000.0, 256, 64.0), TierLoad(7, 3000.0, 0, 0.0), logits=20)
 
@@ -47,7 +48,7 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
     demands = Demands(question, page)
     truth = PacedTruth(question.model, page, question.hardware)
     sweep = sweep_template(
-        2, (LaneShape(device=True, host=True),), SweepLayers(StreamedLayers((0, 1)))
+        4, (LaneShape(device=True, host=True),), SweepLayers(StreamedLayers((0, 1, 2, 3)))
     )
     kinds: set[OpKind] = set()
     for op in (*sweep.ops, *sampling_template(1).ops):
