@@ -142,8 +142,9 @@ void run_stack(Random& random, Pool& pool, Isa isa) {
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(residual.get()[i] == expected[i]);
 
     run_layers(workers, stack, rotations, attention, step.tokens, residual.get());
-    for (const auto& [layer, plans, rotation] : stack)
-        run_plainly(workers, layer, rotations[rotation], windows[plans], step, expected.data());
+    for (const auto& layer : stack)
+        run_plainly(workers, layer.weights, rotations[layer.rotation], windows[layer.plans], step,
+                    expected.data());
     check_close({residual.get(), expected.size()}, Vector(expected.begin(), expected.end()));
 }
 
