@@ -1,6 +1,6 @@
 """Which layers the host alone keeps in memory, and which it reads from disk. Pure."""
 
-from tandem.engine.weight_placement import WeightSizes, all_resident
+from tandem.engine.weight_placement import WeightSizes, all_resident, at_least
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import WeightPlacement, disk_layers
@@ -26,9 +26,14 @@ def choose_disk_placement(
         return all_resident(sizes.layers)
     slots = slots_bytes(sizes.layer)
     if left < slots:
-        raise ConfigError(_too_small(sizes, host, kv_bytes, slots), param="cpu_memory")
+        raise ConfigError(_too_small(sizes, host, kv_bytes), param="cpu_memory")
     resident = min(sizes.movable, (left - slots) // sizes.layer)
     return sizes.spread(sizes.movable - resident, "disk")
+
+
+def least_host_bytes(sizes: WeightSizes) -> int:
+    """What weights take of the host's memory with as many layers on disk as can be."""
+    return sizes.outside + _least_layer_bytes(sizes)
 
 
 def check_disk_placement(placement: tuple[WeightPlacement, ...], *, host_only: bool) -> None:
@@ -45,19 +50,19 @@ def check_disk_placement(placement: tuple[WeightPlacement, ...], *, host_only: b
         )
 
 
-def _too_small(sizes: WeightSizes, host: MemoryBudget, kv_bytes: int, slots: int) -> str:
-    # of the two ways to fit, a small model's is to keep everything
-    layers = min(slots, sizes.movable * sizes.layer)
+def _too_small(sizes: WeightSizes, host: MemoryBudget, kv_bytes: int) -> str:
+    layers = _least_layer_bytes(sizes)
     used = sum(host.used_bytes.values())
     needed = sizes.outside + layers + kv_bytes + used
     return (
         f"host memory too small even with every layer read from disk: embeddings, head and norms "
         f"{format_size(sizes.outside)} + layers on their way {format_size(layers)} + KV cache "
-        f"{format_size(kv_bytes)} + {host.describe_used()} = {format_size(needed)} needed, "
-        f"{format_size(host.capacity_bytes)} there; use --host-memory {_at_least(needed)} or more, "
+        f"{format_size(kv_bytes)} + {host.describe_used()}; {format_size(needed)} needed, "
+        f"{format_size(host.capacity_bytes)} there; use --host-memory {at_least(needed)} or more, "
         "or lower --max-model-len or --max-num-batched-tokens"
     )
 
 
-def _at_least(size_bytes: int) -> str:
-    return f"{-(-size_bytes // (1 << 20))}MiB"
+def _least_layer_bytes(sizes: WeightSizes) -> int:
+    # of the two ways to fit, a small model's is to keep everything
+    return min(slots_bytes(sizes.layer), sizes.movable * sizes.layer)

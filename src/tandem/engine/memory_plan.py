@@ -4,7 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.engine.cpu_rules import choose_cpu_rules
-from tandem.engine.disk_choice import check_disk_placement, choose_disk_placement
+from tandem.engine.disk_choice import (
+    check_disk_placement,
+    choose_disk_placement,
+    least_host_bytes,
+)
+from tandem.engine.kv_reserve import kv_reserve
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import (
     WeightSizes,
@@ -32,8 +37,6 @@ from tandem.spec.units import format_size
 
 _SLOT_BYTES = 8  # a sampled token id, int64
 _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
-_KV_SHARE = 0.1
-"""Of the accelerator's memory, most that streaming layers makes free for the KV cache."""
 STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous")
 
 
@@ -167,13 +170,20 @@ def _placement(
                 param="placement",
             )
         return placement
-    kv_bytes = _kv_reserve_bytes(config, capacities, page, wanted)
+    on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
+    whole = config.max_model_len is not None and (on_device or not capacities.host_bytes)
+    reserve = kv_reserve(page, wanted, capacities.device_bytes, whole=whole)
     if capacities.device_location == "host":
-        return choose_disk_placement(sizes, room, kv_bytes)
+        left = room.left_bytes - least_host_bytes(sizes)
+        return choose_disk_placement(sizes, room, reserve.of(left))
     if not capacities.host_bytes:
         return all_resident(sizes.layers)
+    left = room.left_bytes - sizes.least_device_bytes(home)
+    if home == "host" and left < reserve.least_bytes:  # no room for layers on their way
+        home = "cpu"
+        left = room.left_bytes - sizes.least_device_bytes(home)
     host = MemoryBudget("host", capacities.host_bytes)
-    return choose_placement(sizes, room, host, kv_bytes, home)
+    return choose_placement(sizes, room, host, reserve.of(left), home)
 
 
 def _home_elsewhere(config: EngineConfig, hardware: HardwareSpec | None) -> Home:
@@ -191,20 +201,6 @@ def _check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...
             "sweep and join another, but all are placed on the CPU; use --strategy ride-along",
             param="strategy",
         )
-
-
-def _kv_reserve_bytes(
-    config: EngineConfig, capacities: Capacities, page: KVPageSpec, wanted: int
-) -> int:
-    """Of the accelerator's memory, what weights leave to the KV cache: one request, or a share if
-    its length was not asked for or the host can hold its KV.
-    """
-    request = page.blocks_for_tokens(wanted) * page.bytes_per_block
-    on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
-    only = on_device or not capacities.host_bytes
-    if only and config.max_model_len is not None:
-        return request
-    return max(page.bytes_per_block, min(request, int(_KV_SHARE * capacities.device_bytes)))
 
 
 def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:

@@ -73,8 +73,8 @@ def choose_quantization(
     rounds = kind == "w8a8"
     if rounds and not compiled:
         raise ConfigError(
-            "w8a8 needs the host's compiled kernels, and layers that the CPU computes; use "
-            "--accelerator none, or int8",
+            "w8a8 needs the compiled kernels, which compute on the host; use --accelerator none "
+            "(or emulated), or int8",
             param=_PARAM,
         )
     formats = _formats(kind, group, spec, stored)

@@ -91,6 +91,12 @@ class WeightSizes:
     def _hosted(placements: tuple[WeightPlacement, ...]) -> int:
         return sum(home in HOSTED for home in homes_by_layer(placements).values())
 
+    def least_device_bytes(self, home: Home) -> int:
+        """What weights take where the maths is done with as few layers resident as can be."""
+        slots = STREAM_SLOTS if home in SLOTTED else 0
+        resident = self.movable % slots if slots else 0
+        return self.outside + min(slots + resident, self.movable) * self.layer
+
     def disk_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement reads from disk in every sweep."""
         return len(disk_layers(placements)) * self.layer
@@ -124,7 +130,7 @@ def choose_placement(
     hosted = sizes.movable - (left // sizes.layer - slots)
     hosted += -hosted % (slots or 1)
     if hosted > sizes.movable:
-        raise ConfigError(_too_small(sizes, device, kv_bytes, slots), param="gpu_memory")
+        raise ConfigError(_too_small(sizes, device, kv_bytes, home), param="gpu_memory")
     if hosted * sizes.layer > host.left_bytes:
         raise ConfigError(
             f"{hosted} of {sizes.layers} layers do not fit on the accelerator and would lie in "
@@ -152,17 +158,27 @@ def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) ->
             )
 
 
-def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, slots: int) -> str:
-    slots += sizes.movable % slots if slots else 0
-    needed = sizes.outside + slots * sizes.layer + kv_bytes + sum(device.used_bytes.values())
+def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Home) -> str:
+    weights = sizes.least_device_bytes(home)
+    needed = weights + kv_bytes + sum(device.used_bytes.values())
+    slots = "" if home not in SLOTTED else (
+        f" + layers on their way {format_size(weights - sizes.outside)}"
+    )  # fmt: skip
+    remedies = "lower --max-model-len or --max-num-batched-tokens"
+    if home in SLOTTED:
+        remedies = f"--host-layers cpu, or {remedies}"
     return (
-        f"{device.location} memory too small even with every layer in host memory: embeddings, "
-        f"head and norms {format_size(sizes.outside)} + {slots} layers "
-        f"{format_size(slots * sizes.layer)} + "
-        f"KV cache {format_size(kv_bytes)} + {device.describe_used()} = {format_size(needed)} "
-        f"needed, {format_size(device.capacity_bytes)} there; raise --gpu-memory, or lower "
-        "--max-model-len or --max-num-batched-tokens"
+        f"{device.location} memory too small even with as many layers as possible in host memory: "
+        f"embeddings, head and norms {format_size(sizes.outside)}{slots} + "
+        f"KV cache {format_size(kv_bytes)} + {device.describe_used()}; {format_size(needed)} "
+        f"needed, {format_size(device.capacity_bytes)} there; use --gpu-memory {at_least(needed)} "
+        f"or more, or {remedies}"
     )
+
+
+def at_least(size_bytes: int) -> str:
+    """A size to write after a flag, not below `size_bytes`."""
+    return f"{-(-size_bytes // (1 << 20))}MiB"
 
 
 def read_placement(path: Path, num_layers: int) -> tuple[WeightPlacement, ...]:
@@ -182,9 +198,12 @@ def read_placement(path: Path, num_layers: int) -> tuple[WeightPlacement, ...]:
                 f"0 to {num_layers - 1}"
             )  # fmt: skip
         runs.append(run)
-    named = homes_by_layer(runs)
-    placement = as_runs(named.get(layer, "resident") for layer in range(num_layers))
-    streamed_layers(placement)  # refuses what does not go round
+    try:
+        named = homes_by_layer(runs)
+        placement = as_runs(named.get(layer, "resident") for layer in range(num_layers))
+        streamed_layers(placement)  # refuses what does not go round
+    except ConfigError as error:
+        raise _refusal(path, error.message) from None
     return placement
 
 
@@ -195,9 +214,13 @@ def _read_entries(path: Path) -> list[Any]:
         values: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise _refusal(path, error.strerror or "unreadable") from None
+    except RecursionError:
+        raise _refusal(path, "it is nested too deeply") from None
     except ValueError as error:
         raise _refusal(path, f"not JSON ({error})") from None
-    entries = values.get("layers") if isinstance(values, dict) else None
+    if not isinstance(values, dict) or values.keys() != {"layers"}:
+        raise _refusal(path, "it needs a list 'layers' and nothing else")
+    entries: Any = values["layers"]
     if not isinstance(entries, list):
         raise _refusal(path, "it needs a list 'layers'")
     return entries

@@ -98,6 +98,11 @@ def stored_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
     architecture = load_architecture(spec.architecture)
     tensors = named_with_prefix(read_checkpoint(directory), architecture.prefix)
     maps = find_maps(tensors, quantization)
+    if not maps:
+        raise ModelError(
+            f"{directory}: config.json says that weights are quantized ({quantization.label}), but "
+            "no tensor is; remove its quantization_config"
+        )
     found: dict[str, WeightFormat | None] = {}
     for layer in range(spec.num_layers):
         for name, format in _layer_formats(spec, architecture, tensors, maps, layer).items():

@@ -1,5 +1,6 @@
 """Sizes and refusals of the memory plan, without a model."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pytest
 from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import streamed_layers
-from tandem.spec.config import EngineConfig
+from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.hardware_file import load_hardware
 from tandem.spec.model import ExpertSpec, ModelSpec, RopeSpec
 from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
 from tandem.spec.precision import Precision
@@ -83,10 +85,36 @@ def test_both_tiers_together_hold_what_neither_could() -> None:
 
 
 def test_weights_larger_than_the_device_are_refused_with_numbers() -> None:
-    with pytest.raises(ConfigError, match=r"memory too small even with every layer .* needed"):
+    with pytest.raises(ConfigError, match=r"memory too small even with as many layers .* needed"):
         plan(capacities=Capacities(WEIGHTS // 2, 64 * MIB, real=False))
     with pytest.raises(ConfigError, match=r"device memory too small: weights .* needed"):
         plan(capacities=Capacities(WEIGHTS // 2, 0, real=False))
+
+
+@pytest.mark.parametrize("way", ["stream", "cpu"])
+def test_the_size_that_a_refusal_names_is_enough(way: HostLayers) -> None:
+    config = replace(CONFIG, host_layers=way, max_num_batched_tokens=16)
+    spec = replace(SPEC, num_layers=8, vocab_size=20_000)
+    with pytest.raises(ConfigError, match="memory too small") as error:
+        plan_memory(config, spec, FLOAT32, Capacities(MIB, 64 * MIB, real=False))
+    named = re.search(r"use --gpu-memory (\d+)MiB or more", error.value.message)
+    assert named is not None
+    least = int(named[1]) * MIB
+    memory = plan_memory(config, spec, FLOAT32, Capacities(least, 64 * MIB, real=False))
+    assert all(run.home != "resident" for run in memory.plan.weights)
+    with pytest.raises(ConfigError, match="memory too small"):
+        plan_memory(config, spec, FLOAT32, Capacities(least - MIB, 64 * MIB, real=False))
+
+
+def test_without_room_for_layers_on_their_way_the_cpu_computes_all() -> None:
+    spec = replace(SPEC, num_layers=8)
+    layer = layer_matrix_parameters(spec) * DType.FLOAT32.size_bytes
+    outside = weight_bytes(spec, DType.FLOAT32) - 8 * layer
+    config = replace(CONFIG, max_num_batched_tokens=16)
+    small = Capacities(outside + layer + MIB // 4, 64 * MIB, real=False)
+    memory = plan_memory(config, spec, FLOAT32, small, hardware=load_hardware("t4"))
+    assert {run.home for run in memory.plan.weights} <= {"cpu", "resident"}
+    assert any("CPU" in note for note in memory.plan.notes)
 
 
 def test_layers_that_do_not_fit_are_streamed_and_charged_where_they_lie() -> None:

@@ -106,5 +106,5 @@ def test_rows_that_no_group_divides() -> None:
 
 
 def test_int8_activations_need_the_compiled_kernels() -> None:
-    with pytest.raises(ConfigError, match="w8a8 needs the host's compiled kernels"):
+    with pytest.raises(ConfigError, match="w8a8 needs the compiled kernels"):
         choose("w8a8", compiled=False)

@@ -82,6 +82,7 @@ def test_a_file_names_what_is_not_resident(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ([], "needs a list 'layers'"),
+        ({"layers": [], "kv": 3}, "and nothing else"),
         ({"layers": 3}, "needs a list 'layers'"),
         ({"layers": [{"first": 1}]}, "needs first_layer"),
         ({"layers": [{"first_layer": 0, "last_layer": 6}]}, "none of the model's 0 to 5"),
@@ -97,6 +98,13 @@ def test_files_that_say_something_else_are_refused(
     with pytest.raises(ConfigError, match=message) as error:
         read_placement(write(tmp_path, value), 6)
     assert error.value.param == "placement"
+
+
+def test_a_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_placement(path, 6)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

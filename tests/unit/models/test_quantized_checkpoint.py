@@ -9,9 +9,12 @@ import torch
 from safetensors.torch import load_file
 from tests.parity.published_checkpoint import FILE, change, set_config, write
 from tests.parity.published_formats import Published, awq, compressed, fp8, gptq
+from tests.parity.quantized_weights import CASE
+from tests.parity.tiny_models import build
 
+from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
-from tandem.models.quantized_checkpoint import read_stored_quantization
+from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ModelError
 from tandem.spec.precision import Precision
@@ -77,6 +80,14 @@ def test_unsupported_groups(changes: dict[str, Any], named: str, tmp_path: Path)
     set_config(tmp_path, **quantization(**weights_of(PACKED, **changes)))
     with pytest.raises(ModelError, match=named):
         load_model(tmp_path, DType.FLOAT32)
+
+
+@pytest.mark.parametrize("published", [GPTQ, AWQ, PACKED, fp8("tensor")], ids=str)
+def test_a_quantization_that_no_tensor_has_is_named(tmp_path: Path, published: Published) -> None:
+    build(CASE, tmp_path)
+    set_config(tmp_path, quantization_config=dict(published.config))
+    with pytest.raises(ModelError, match="no tensor is; remove its quantization_config"):
+        stored_formats(tmp_path, read_model_spec(tmp_path))
 
 
 def shuffled(count: int) -> torch.Tensor:
