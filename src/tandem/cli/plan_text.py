@@ -1,7 +1,7 @@
 """A plan's answer as text: tiers and resources as bars, predictions, what was rejected and why."""
 
-from collections.abc import Iterator
-from pathlib import Path
+import shlex
+from collections.abc import Iterator, Sequence
 
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
@@ -17,9 +17,13 @@ _FLAT = 0.005
 
 
 def answer_text(
-    model: str, workload: Workload, answer: Answer, placement_file: Path | None
+    model: str, workload: Workload, answer: Answer, flags: Sequence[str]
 ) -> Iterator[str]:
-    """The lines to print."""
+    """The lines to print.
+
+    Args:
+        flags: of the engine, that the plan was made for beside what it decides.
+    """
     yield from _question(model, workload, answer)
     yield ""
     yield from _memory(answer)
@@ -37,7 +41,7 @@ def answer_text(
         yield ""
         yield from _policies(answer)
     yield ""
-    yield from _command(model, answer, placement_file)
+    yield from _command(model, answer, flags)
 
 
 def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
@@ -162,16 +166,13 @@ def _policies(answer: Answer) -> Iterator[str]:
     yield f"  not built: {', '.join(NOT_BUILT)}"
 
 
-def _command(model: str, answer: Answer, placement_file: Path | None) -> Iterator[str]:
+def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
     plan = answer.plan
-    words = [
-        f"tandem serve {model} --strategy {plan.strategy} --max-num-seqs {plan.max_num_seqs}",
-        f"--max-num-batched-tokens {plan.max_num_batched_tokens} --max-model-len "
-        f"{plan.max_model_len}",
-    ]
-    if placement_file is not None:
-        words.append(f"--placement {placement_file}")
+    words = ["tandem", "serve", model, "--strategy", plan.strategy]
+    words += ["--max-num-seqs", str(plan.max_num_seqs)]
+    words += ["--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
+    words += ["--max-model-len", str(plan.max_model_len), *flags]
     yield "Run it on that machine (the model by its directory or hub id):"
-    yield "  " + " ".join(words)
-    if answer.chosen.candidate.streamed and placement_file is None:
+    yield "  " + shlex.join(words)
+    if answer.chosen.candidate.streamed and "--placement" not in flags:
         yield "  with --placement FILE, which `tandem plan --placement-file FILE` writes"
