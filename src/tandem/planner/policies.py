@@ -37,6 +37,14 @@ class Policy:
             and not (self.all_streamed and candidate.streamed < num_layers - num_layers % 2)
         )
 
+    def contains(self, other: "Policy") -> bool:
+        """Whether all that `other` allows is allowed."""
+        return (
+            set(other.strategies) <= set(self.strategies)
+            and self.all_on_host <= other.all_on_host
+            and self.all_streamed <= other.all_streamed
+        )
+
 
 _BUILT = (
     Policy("auto", "the best of all that can be executed", "Tandem", _ALL),

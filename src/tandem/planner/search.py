@@ -12,7 +12,7 @@ from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.candidates import Candidates
 from tandem.planner.footprint import Footprint
-from tandem.planner.policies import Policy
+from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.prediction import Prediction, Predictor, Rates
 from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules
@@ -103,16 +103,31 @@ class Search:
         self._candidates = Candidates(question, self.footprint)
         self._options: dict[Candidate, Option] = {}
         self._piles: dict[str, dict[_Kind, _Pile]] = {}
+        self._found: dict[str, Option | None] = {}
 
     def best(self, policy: Policy, known: Iterable[Candidate] = ()) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
 
+        No policy that allows less has a better one: each is searched as if alone.
+
         Args:
-            known: candidates to try first, as those of a smaller machine.
+            known: candidates to try as well, as those of a smaller machine.
         """
-        best: Option | None = None
+        best = self._searched(policy)
+        for narrower in POLICIES.values():
+            if policy.contains(narrower):
+                best = self._better(best, self._searched(narrower))
         for candidate in filter(lambda c: self._possible(c, policy), known):
             best = self._better(best, self._option(candidate))
+        return best
+
+    def _searched(self, policy: Policy) -> Option | None:
+        if policy.name not in self._found:
+            self._found[policy.name] = self._search(policy)
+        return self._found[policy.name]
+
+    def _search(self, policy: Policy) -> Option | None:
+        best: Option | None = None
         piles = list(self._kinds(policy).values())
         for _ in range(self._effort.tries):
             pile = max(piles, key=lambda pile: pile.promise, default=None)
@@ -211,7 +226,7 @@ class Search:
                     continue
                 if self.predictor.bound(candidate).tokens_per_s <= least:
                     continue
-                moves += candidate not in self._options
+                moves += 1
                 option = self._option(candidate)
                 if option.tokens_per_s > least and self._in_time(option.prediction.rates):
                     best, improved = option, True

@@ -56,6 +56,25 @@ def test_host_attention_pays_where_weights_are_streamed() -> None:
     assert best.prediction.bottleneck[0] == "link to the accelerator"
 
 
+@pytest.mark.parametrize(
+    ("model", "accelerator", "host", "requests"),
+    [
+        ("llama-3.1-70b", "rtx4090", "server-genoa", 395),
+        ("llama-3.1-70b", "rtx4090", "server-genoa", 400),
+        ("llama-3.1-8b", "l4", None, 1000),
+    ],
+)
+def test_no_policy_searched_by_itself_beats_the_plan(
+    model: str, accelerator: str, host: str | None, requests: int
+) -> None:
+    question = ask(model, accelerator, host, requests=requests)
+    best = Search(question).best(AUTO)
+    assert best is not None
+    for policy in POLICIES.values():
+        option = Search(question).best(policy)
+        assert option is None or option.tokens_per_s <= best.tokens_per_s * 1.00001, policy.name
+
+
 def test_latency_is_planned_for_one_request() -> None:
     search = Search(ask(objective="latency"))
     best = search.best(AUTO)
