@@ -29,6 +29,8 @@ class Rates:
         slow_tpot_s: of a request in a cohort; None if there are none.
         ttft_s: of a mean prompt once its turn has come, beside the others.
         prefill_share: of the sweeps, those with a part of a prompt.
+        edges_s: what a job takes beside its tokens at that rate: until all rows run, and from the
+            last prompt on, when rows run out.
     """
 
     tokens_per_s: float
@@ -36,6 +38,7 @@ class Rates:
     slow_tpot_s: float | None
     ttft_s: float
     prefill_share: float
+    edges_s: float
 
     @property
     def worst_tpot_s(self) -> float:
@@ -83,41 +86,44 @@ class Predictor:
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request."""
-        return rates.ttft_s + self._steps * rates.worst_tpot_s
+        return rates.ttft_s + self._q.lengths.decode_sweeps * rates.worst_tpot_s
 
     def job_s(self, rates: Rates) -> float:
-        """All requests of the workload, from the first arrival to the last token."""
-        lengths = self._q.lengths
-        work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s
-        return max(work_s, lengths.duration_s + self.request_s(rates))
+        """All requests of the workload, from the first arrival to the last token.
 
-    @property
-    def _steps(self) -> float:
-        """Sweeps that a request takes after its prompt, which gives the first token."""
-        return max(1.0, self._q.lengths.generated_tokens - 1)
+        Rows fill up at the pace of their prompts, then requests follow each other at the steady
+        rate; the last one that begins decodes to its end.
+        """
+        lengths = self._q.lengths
+        work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s + rates.edges_s
+        return max(work_s, lengths.duration_s + self.request_s(rates))
 
     def _rates(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         if self._q.objective == "latency":
             return self._alone(candidate, time_of)
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.strategy == "rendezvous"
-        hosted = candidate.host_rows / layers if cohort else candidate.host_rows
-        served = candidate.device_rows + hosted  # tokens per sweep
-        in_main = candidate.device_rows if cohort else candidate.rows
+        served = candidate.served(layers)
+        on_host = 1 - candidate.device_rows / served
         # prompt tokens that must be read per sweep while the rows decode; whole prompts if possible
-        needed = served / self._steps * lengths.prompt_tokens
-        chunk = self._chunk(in_main, needed)
+        needed = served / self._q.lengths.decode_sweeps * lengths.prompt_tokens
+        chunk = self._chunk(candidate.in_every_sweep(), needed)
         decode_s = self._decode_s(candidate, time_of)
-        mixed_s = self._mixed_s(candidate, chunk, hosted / served, time_of)
+        mixed_s = self._mixed_s(candidate, chunk, on_host, time_of)
         share = min(1.0, needed / chunk)
         sweep_s = share * mixed_s + (1 - share) * decode_s
-        finished = served / self._steps / max(1.0, needed / chunk)  # requests per sweep
+        finished = (
+            served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
+        )  # requests per sweep
+        fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
+        drain_s = lengths.decode_sweeps * (layers if cohort else 1) * decode_s
         return Rates(
             tokens_per_s=finished * lengths.generated_tokens / sweep_s,
             tpot_s=sweep_s,
             slow_tpot_s=layers * sweep_s if cohort else None,
             ttft_s=math.ceil(lengths.prompt_tokens / chunk) * mixed_s,
             prefill_share=share,
+            edges_s=fill_s + drain_s - candidate.rows * sweep_s / finished,
         )
 
     def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
@@ -128,9 +134,9 @@ class Predictor:
         chunks = math.ceil(lengths.prompt_tokens / chunk)
         ttft_s = chunks * self._mixed_s(idle, chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)
-        total_s = ttft_s + self._steps * tpot_s
-        share = chunks / (chunks + self._steps)
-        return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share)
+        total_s = ttft_s + self._q.lengths.decode_sweeps * tpot_s
+        share = chunks / (chunks + self._q.lengths.decode_sweeps)
+        return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share, 0.0)
 
     def _chunk(self, decoding: int, needed: float) -> int:
         """Prompt tokens of one sweep: a prompt or, where that is too little, parts of several."""

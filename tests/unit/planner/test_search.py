@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -153,10 +154,44 @@ def test_a_job_takes_as_long_as_its_tokens_and_its_arrivals() -> None:
     best = search.best(AUTO)
     assert best is not None
     rates = best.prediction.rates
-    assert search.predictor.job_s(rates) == pytest.approx(1000 * 128 / rates.tokens_per_s)
+    # beside the steady rate: the first rows' prompts, and the last rows' tokens
+    steady_s = 1000 * 128 / rates.tokens_per_s
+    assert steady_s < search.predictor.job_s(rates) < steady_s + search.predictor.request_s(rates)
     spread = replace(search.question.lengths, duration_s=10_000.0)
     slow = Search(replace(search.question, lengths=spread)).predictor
     assert slow.job_s(rates) == pytest.approx(10_000 + slow.request_s(rates))
+
+
+def test_a_job_is_not_shorter_than_its_prompts_and_then_its_tokens() -> None:
+    search = Search(ask("llama-3.1-70b", "rtx4090", "server-genoa", requests=394))
+    best = search.best(AUTO)
+    assert best is not None
+    assert best.candidate.rows == 394  # all at once: the first and the last wave are one
+    weights_s = best.candidate.streamed * search.footprint.layer_bytes / 25e9
+    sweeps = 394 * 512 / 2048 + 127
+    assert search.predictor.job_s(best.prediction.rates) >= sweeps * weights_s
+
+
+@pytest.mark.parametrize("tpot_bound_s", [None, 10.0])
+def test_more_memory_is_never_worse_where_prompts_set_the_pace(tpot_bound_s: float | None) -> None:
+    whole = ask("llama-3.1-8b", "a100-80", requests=1000, tpot_bound_s=tpot_bound_s)
+    rates: list[float] = []
+    for gib in (20, 38, 45, 56, 74):
+        search = Search(replace(whole, device_bytes=gib << 30))
+        best = search.best(POLICIES["gpu-only"])
+        assert best is not None
+        rates.append(best.tokens_per_s)
+        # a sweep of 2048 tokens decodes, and reads 512 tokens of a prompt per 127 decoded
+        assert best.candidate.rows <= 408
+    assert all(more >= less * 0.999 for less, more in pairwise(rates)), rates
+
+
+def test_a_bound_never_makes_a_plan_better() -> None:
+    free = Search(ask("llama-3.1-8b", "a100-80", requests=1000)).best(AUTO)
+    bound = Search(ask("llama-3.1-8b", "a100-80", requests=1000, tpot_bound_s=10.0)).best(AUTO)
+    assert free is not None
+    assert bound is not None
+    assert bound.tokens_per_s <= free.tokens_per_s * 1.001
 
 
 @pytest.mark.parametrize("name", NOT_BUILT)
