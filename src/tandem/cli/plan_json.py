@@ -41,7 +41,7 @@ def answer_json(model: str, workload: Workload, answer: Answer) -> dict[str, Any
         },
         "alternatives": [_option(answer, option) for option in answer.alternatives],
         "sensitivities": [
-            {"change": entry.change, **_option(answer, entry.option)}
+            {"change": entry.change, "gain": entry.gain, **_option(answer, entry.option)}
             for entry in answer.sensitivities
         ],
         "policies": [

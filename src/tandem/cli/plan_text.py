@@ -129,11 +129,9 @@ def _limits(answer: Answer) -> Iterator[str]:
     name, share = prediction.bottleneck
     waits = "" if share > 0.9 else "; the rest is waiting for one another"
     yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
-    base = answer.chosen.tokens_per_s
     for entry in answer.sensitivities:
-        gain = entry.option.tokens_per_s / base - 1
-        effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({gain:+.1%})"
-        if abs(gain) < _FLAT:
+        effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({entry.gain:+.1%})"
+        if abs(entry.gain) < _FLAT:
             effect = "no difference"
         yield f"  {entry.change:<24}{effect}"
 
@@ -147,8 +145,8 @@ def _why(answer: Answer, option: Option) -> str:
     name, share = option.prediction.bottleneck
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
     rate = f"{option.tokens_per_s:.3g} tokens/s, {loss:.1%} less"
-    if abs(loss) < _FLAT:
-        rate = f"{option.tokens_per_s:.3g} tokens/s, hardly less"
+    if loss < _FLAT:
+        rate = f"{option.tokens_per_s:.3g} tokens/s, no simpler or with a longer job"
     return f"{rate}: {name} busy {share:.0%}"
 
 

@@ -59,7 +59,7 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
     """
     policy = find_policy(policy_name)
     search = Search(question)
-    chosen = search.best(policy)
+    chosen = search.choice(policy)
     if chosen is None:
         raise _nothing(question, policy, search)
     device, host = search.footprint.uses(chosen.candidate)
@@ -74,14 +74,14 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
         request_s=search.predictor.request_s(chosen.prediction.rates),
         job_s=search.predictor.job_s(chosen.prediction.rates),
         alternatives=tuple(search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]),
-        sensitivities=tuple(sensitivities(search, policy, chosen)),
+        sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
     )
 
 
 def compare_policies(search: Search) -> tuple[PolicyResult, ...]:
     """The best option of every policy that can be executed."""
-    return tuple(PolicyResult(policy, search.best(policy)) for policy in POLICIES.values())
+    return tuple(PolicyResult(policy, search.choice(policy)) for policy in POLICIES.values())
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:

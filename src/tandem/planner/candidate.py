@@ -6,6 +6,8 @@ from typing import Literal
 from tandem.plan.weights import Home, WeightPlacement, as_runs
 
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
+STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
+"""The simplest first."""
 
 
 @dataclass(frozen=True, slots=True)

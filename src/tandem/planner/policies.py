@@ -6,10 +6,8 @@ All run on the same kernels, programs and predictions, so that a comparison comp
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.spec.errors import ConfigError
-
-_ALL: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Policy:
 
 
 _BUILT = (
-    Policy("auto", "the best of all that can be executed", "Tandem", _ALL),
+    Policy("auto", "the best of all that can be executed", "Tandem", STRATEGIES),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.planner.candidates import Candidates
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES, Policy
@@ -22,6 +22,8 @@ _HOPE = 1.01
 """A kind may come so much closer to its bound than it has so far."""
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
 _BETTER = 1 + 1e-6
+_AS_FAST = 0.99
+"""Of the most tokens per second, or the inverse of the shortest job: predictions are no finer."""
 _WORTH_MOVING = 1.0005
 _CLOSE = 0.9
 """Of the best option found, what another kind's must reach for its moves to be tried."""
@@ -120,6 +122,30 @@ class Search:
         for candidate in filter(lambda c: self._possible(c, policy), known):
             best = self._better(best, self._option(candidate))
         return best
+
+    def choice(self, policy: Policy) -> Option | None:
+        """Of the options about as fast as the best one: a short job first, then the simplest."""
+        best = self.best(policy)
+        if best is None:
+            return None
+        near = [
+            option
+            for option in self._options.values()
+            if option.tokens_per_s >= _AS_FAST * best.tokens_per_s
+            and self._in_time(option.prediction.rates)
+            and self._possible(option.candidate, policy)
+        ]
+        shortest_s = min(map(self._job_s, near))
+        short = [option for option in near if self._job_s(option) * _AS_FAST <= shortest_s]
+        return min(short, key=self._complexity)
+
+    def _job_s(self, option: Option) -> float:
+        return self.predictor.job_s(option.prediction.rates)
+
+    def _complexity(self, option: Option) -> tuple[int, float, int]:
+        """By strategy, then what a request sees, then what the link carries."""
+        candidate, rates = option.candidate, option.prediction.rates
+        return STRATEGIES.index(candidate.strategy), rates.worst_tpot_s, candidate.streamed
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:

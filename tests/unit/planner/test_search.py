@@ -11,7 +11,9 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.candidates import row_grid
 from tandem.planner.policies import NOT_BUILT, POLICIES, find_policy
 from tandem.planner.search import Search
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.precision import Precision
 
 AUTO = POLICIES["auto"]
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)
@@ -135,6 +137,7 @@ def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> Non
     changes = {entry.change: entry.option.tokens_per_s for entry in found.sensitivities}
     assert list(changes) == ["+1 GB GPU memory", "+10 GB/s link", "+8 cores"]
     assert min(changes.values()) >= found.chosen.tokens_per_s
+    assert min(entry.gain for entry in found.sensitivities) >= 0
     assert changes["+10 GB/s link"] > 1.2 * found.chosen.tokens_per_s
     by_policy = {result.policy.name: result.option for result in found.policies}
     assert list(by_policy) == list(POLICIES)
@@ -184,6 +187,23 @@ def test_more_memory_is_never_worse_where_prompts_set_the_pace(tpot_bound_s: flo
         # a sweep of 2048 tokens decodes, and reads 512 tokens of a prompt per 127 decoded
         assert best.candidate.rows <= 408
     assert all(more >= less * 0.999 for less, more in pairwise(rates)), rates
+
+
+@pytest.mark.parametrize("accelerator", ["t4", "a100-80", "h200"])
+def test_of_plans_as_fast_the_simpler_one_with_the_shorter_job_is_chosen(accelerator: str) -> None:
+    found = answer(
+        ask(
+            "llama-3.1-8b", accelerator, requests=1000, precision=Precision.uniform(DType.BFLOAT16)
+        ),
+        compare=True,
+    )
+    best = {r.policy.name: r.option for r in found.policies if r.option}
+    assert found.chosen.candidate.strategy != "rendezvous"
+    assert found.chosen == best["auto"]
+    assert all(
+        option.tokens_per_s <= found.chosen.tokens_per_s * 1.0102 for option in best.values()
+    )
+    assert found.job_s < 1.5 * 1000 * 128 / found.chosen.tokens_per_s
 
 
 def test_a_bound_never_makes_a_plan_better() -> None:
