@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from tandem.planner.answer import Answer
+from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.policies import NOT_BUILT
 from tandem.planner.search import Option
@@ -101,23 +102,36 @@ def _stack(capacity: int, parts: tuple[tuple[str, str, int], ...]) -> str:
 
 
 def _prediction(answer: Answer) -> Iterator[str]:
+    yield "Predicted from data sheets and assumed efficiencies, not measured"
     rates, lengths = answer.chosen.prediction.rates, answer.question.lengths
+    arrivals = answer.arrivals
+    if arrivals is not None:
+        yield from _arrivals(arrivals, rates.tokens_per_s / lengths.generated_tokens)
+        rates = arrivals.rates
     slow = rates.slow_tpot_s
     cohorts = f"; {format_duration(slow)} in cohorts" if slow is not None else ""
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
     most = answer.chosen.prediction.bound_tokens_per_s
-    yield "Predicted from data sheets and assumed efficiencies, not measured"
+    given = rates.tokens_per_s if arrivals is None else arrivals.tokens_per_s
     yield f"  time to first token    {format_duration(rates.ttft_s)}, once it is a request's turn"
     yield f"  time per output token  {format_duration(rates.tpot_s)}{cohorts}"
     yield f"  a mean request         {format_duration(answer.request_s)}"
     yield (
-        f"  throughput             {rates.tokens_per_s:.3g} tokens/s{one}, at most {most:.3g} with "
+        f"  throughput             {given:.3g} tokens/s{one}, at most {most:.3g} with "
         "this placement"
     )
     tokens = lengths.requests * lengths.generated_tokens
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
         f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens"
     )
+
+
+def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
+    coming = f"  arriving               {arrivals.requests_per_s:.3g} requests/s in the mean"
+    if arrivals.keeps_up:
+        yield f"{coming}, {arrivals.rows} at once; up to {most_per_s:.3g} requests/s can be served"
+    else:
+        yield f"{coming}, but {most_per_s:.3g} are served: they queue, and a place comes late"
 
 
 def _limits(answer: Answer) -> Iterator[str]:

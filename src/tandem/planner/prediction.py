@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.question import Question
+from tandem.planner.question import Lengths, Question
 from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
 from tandem.planner.virtual_time import SweepTime
 
@@ -73,13 +73,22 @@ class Predictor:
     def __init__(self, question: Question, sweeps: Sweeps) -> None:
         self._q, self._sweeps = question, sweeps
 
+    @property
+    def lengths(self) -> Lengths:
+        """The workload's."""
+        return self._q.lengths
+
     def bound(self, candidate: Candidate) -> Rates:
         """Rates if every sweep took its least possible time."""
         return self._rates(candidate, self._sweeps.bound_s)
 
-    def predict(self, candidate: Candidate) -> Prediction:
+    def rates(self, candidate: Candidate) -> Rates:
         """Rates in virtual time."""
-        rates = self._rates(candidate, lambda s, load: self._sweeps.time(s, load).period_s)
+        return self._rates(candidate, lambda s, load: self._sweeps.time(s, load).period_s)
+
+    def predict(self, candidate: Candidate) -> Prediction:
+        """Rates in virtual time, and what limits them."""
+        rates = self.rates(candidate)
         load = decode_load(candidate, self._q.lengths)
         decode = self._sweeps.time(candidate.streamed, load)
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, self._busy(decode))
@@ -88,15 +97,18 @@ class Predictor:
         """From the first token's turn to the last token of a mean request."""
         return rates.ttft_s + self._q.lengths.decode_sweeps * rates.worst_tpot_s
 
-    def job_s(self, rates: Rates) -> float:
+    def job_s(self, rates: Rates, arriving: Rates | None = None) -> float:
         """All requests of the workload, from the first arrival to the last token.
 
         Rows fill up at the pace of their prompts, then requests follow each other at the steady
         rate; the last one that begins decodes to its end.
+
+        Args:
+            arriving: what the last request sees if requests come over time; None: as the others.
         """
         lengths = self._q.lengths
         work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s + rates.edges_s
-        return max(work_s, lengths.duration_s + self.request_s(rates))
+        return max(work_s, lengths.duration_s + self.request_s(arriving or rates))
 
     def _rates(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         if self._q.objective == "latency":
