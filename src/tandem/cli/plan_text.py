@@ -13,6 +13,7 @@ from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
+_NOT_WEIGHED = "layers computed on the CPU (--host-layers cpu) or read from disk, quantized weights"
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 
@@ -175,7 +176,7 @@ def _policies(answer: Answer) -> Iterator[str]:
                 f"token  {result.option.candidate.rows} at once"
             )
         yield f"  {result.policy.name:<16}{found}"
-    yield f"  not built: {', '.join(NOT_BUILT)}"
+    yield f"  not planned yet: {', '.join(NOT_BUILT)}"
 
 
 def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
@@ -184,6 +185,7 @@ def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
     words += ["--max-num-seqs", str(plan.max_num_seqs)]
     words += ["--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     words += ["--max-model-len", str(plan.max_model_len), *flags]
+    yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
     yield "Run it on that machine (the model by its directory or hub id):"
     yield "  " + shlex.join(words)
     if answer.chosen.candidate.streamed and "--placement" not in flags:

@@ -66,21 +66,21 @@ NOT_BUILT: Mapping[str, str] = {
     "zero-inference-stream": "streamed KV",
     "kvpr": "streamed and recomputed KV",
     "lm-offload": "streamed KV and quantized weights",
-    "park-egger": "operations of a layer computed on the host",
+    "park-egger": "layers, or operations of them, computed on the host",
 }
-"""Policies whose means the engine does not have yet, and which those are."""
+"""Policies whose means cannot be planned yet, and which those are; the engine has some of them."""
 
 
 def find_policy(name: str) -> Policy:
     """The policy of that name.
 
     Raises:
-        ConfigError: unknown, or its means do not exist yet.
+        ConfigError: unknown, or its means cannot be planned yet.
     """
     if name in NOT_BUILT:
         raise ConfigError(
-            f"policy '{name}' cannot be planned: it needs {NOT_BUILT[name]}, which the engine does "
-            f"not have; use one of: {', '.join(POLICIES)}",
+            f"policy '{name}' cannot be planned: it needs {NOT_BUILT[name]}, which the planner "
+            f"does not price yet; use one of: {', '.join(POLICIES)}",
             param="policy",
         )
     if name not in POLICIES:

@@ -31,7 +31,8 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "+10 GB/s link",
         "Rejected",
         "% less: ",
-        "not built: symmetric",
+        "not planned yet: symmetric",
+        "Not weighed, though the engine has them: layers computed on the CPU",
         "tandem serve opt-30b --strategy ride-along",
     ):
         assert part in ran.out, part
