@@ -113,6 +113,12 @@ def test_a_path_is_read(tmp_path: Path) -> None:
     assert load_hardware(str(path)) == load_hardware("small")
 
 
+def test_a_copy_of_a_packaged_accelerator_is_read(tmp_path: Path) -> None:
+    copy = tmp_path / "my.toml"
+    copy.write_text((ACCELERATORS / "rtx4090.toml").read_text("utf-8"), "utf-8")
+    assert load_hardware(str(copy)) == load_hardware("rtx4090")
+
+
 def test_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"no hardware description 'h9'.*a10g.*small"):
         load_hardware("h9")
