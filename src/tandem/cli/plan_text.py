@@ -137,7 +137,10 @@ def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
 
 def _limits(answer: Answer) -> Iterator[str]:
     prediction = answer.chosen.prediction
-    yield f"One decode sweep, {format_duration(prediction.decode.period_s)}"
+    yield (
+        f"A sweep, {format_duration(prediction.decode.period_s)} if it only decodes; "
+        f"{prediction.rates.prefill_share:.0%} read prompts as well"
+    )
     for name, share in prediction.busy:
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from tandem.planner.candidate import Candidate
@@ -53,7 +53,8 @@ class Prediction:
     Attributes:
         decode: one sweep in which all rows decode.
         bound_tokens_per_s: what no schedule of this candidate exceeds.
-        busy: shares of a decode sweep; of host memory, of its bytes per second.
+        busy: shares of the steady state's time, prompts included (with one request at a time, of a
+            decode sweep's); of host memory, of its bytes per second.
     """
 
     rates: Rates
@@ -91,7 +92,8 @@ class Predictor:
         rates = self.rates(candidate)
         load = decode_load(candidate, self._q.lengths)
         decode = self._sweeps.time(candidate.streamed, load)
-        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, self._busy(decode))
+        busy = self._busy(self._steady(candidate, decode, rates.prefill_share))
+        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request."""
@@ -115,13 +117,10 @@ class Predictor:
             return self._alone(candidate, time_of)
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.strategy == "rendezvous"
-        served = candidate.served(layers)
-        on_host = 1 - candidate.device_rows / served
-        # prompt tokens that must be read per sweep while the rows decode; whole prompts if possible
-        needed = served / self._q.lengths.decode_sweeps * lengths.prompt_tokens
+        served, needed = candidate.served(layers), self._needed(candidate)
         chunk = self._chunk(candidate.in_every_sweep(), needed)
         decode_s = self._decode_s(candidate, time_of)
-        mixed_s = self._mixed_s(candidate, chunk, on_host, time_of)
+        mixed_s = self._mixed_s(candidate, chunk, self._on_host(candidate), time_of)
         share = min(1.0, needed / chunk)
         sweep_s = share * mixed_s + (1 - share) * decode_s
         finished = (
@@ -159,16 +158,47 @@ class Predictor:
         load = decode_load(candidate, self._q.lengths)
         return time_of(candidate.streamed, load)
 
+    def _needed(self, candidate: Candidate) -> float:
+        """Prompt tokens that must be read per sweep while the rows decode."""
+        lengths = self._q.lengths
+        served = candidate.served(self._q.model.num_layers)
+        return served / lengths.decode_sweeps * lengths.prompt_tokens
+
+    def _on_host(self, candidate: Candidate) -> float:
+        """Share of the prompts whose KV goes to the host."""
+        return 1 - candidate.device_rows / candidate.served(self._q.model.num_layers)
+
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
-        total_s = 0.0
+        loads = self._mixed_loads(candidate, chunk, hosted)
+        return sum(weight * time_of(candidate.streamed, load) for weight, load in loads)
+
+    def _mixed_loads(
+        self, candidate: Candidate, chunk: int, hosted: float
+    ) -> list[tuple[float, SweepLoad]]:
         if hosted > _NEARLY_ALL:
             hosted = 1.0
-        for host_chunk, weight in ((False, 1 - hosted), (True, hosted)):
-            if weight:
-                load = decode_load(candidate, self._q.lengths, chunk, host_chunk)
-                total_s += weight * time_of(candidate.streamed, load)
-        return total_s
+        return [
+            (weight, decode_load(candidate, self._q.lengths, chunk, host_chunk))
+            for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
+            if weight
+        ]
+
+    def _steady(self, candidate: Candidate, decode: SweepTime, prefill_share: float) -> SweepTime:
+        """The mean of the sweeps that decode only and of those that read prompts as well."""
+        if self._q.objective == "latency":
+            return decode
+        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
+        parts = [(1 - prefill_share, decode)]
+        for weight, load in self._mixed_loads(candidate, chunk, self._on_host(candidate)):
+            sweep = self._sweeps.time(candidate.streamed, load)
+            parts.append((prefill_share * weight, sweep))
+        return SweepTime(
+            *(
+                sum(weight * getattr(sweep, field.name) for weight, sweep in parts)
+                for field in fields(SweepTime)
+            )
+        )
 
     def _busy(self, sweep: SweepTime) -> tuple[tuple[Resource, float], ...]:
         dram = self._q.hardware.host.memory_bandwidth_bytes_per_s

@@ -236,6 +236,19 @@ def test_of_plans_as_fast_the_simpler_one_with_the_shorter_job_is_chosen(acceler
     assert found.job_s < 1.5 * 1000 * 128 / found.chosen.tokens_per_s
 
 
+def test_what_limits_is_read_from_sweeps_with_prompts_as_well() -> None:
+    precision = Precision.uniform(DType.BFLOAT16)  # slow on a T4, where prompts set the pace
+    found = answer(ask("llama-3.1-8b", "t4", requests=1000, precision=precision))
+    gains = {entry.change: entry.gain for entry in found.sensitivities}
+    assert gains["+10 GB/s link"] < 0.005
+    prediction = found.chosen.prediction
+    assert prediction.rates.prefill_share > 0.9
+    assert prediction.bottleneck[0] == "accelerator"
+    assert prediction.bottleneck[1] > 0.9
+    decode = prediction.decode
+    assert decode.h2d_s > decode.accelerator_s  # a sweep that only decodes says otherwise
+
+
 def test_a_bound_never_makes_a_plan_better() -> None:
     free = Search(ask("llama-3.1-8b", "a100-80", requests=1000)).best(AUTO)
     bound = Search(ask("llama-3.1-8b", "a100-80", requests=1000, tpot_bound_s=10.0)).best(AUTO)
