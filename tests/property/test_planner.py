@@ -65,14 +65,15 @@ def test_plans_respect_every_capacity_and_bound(question: Question) -> None:
 
 @settings(max_examples=12)
 @given(questions())
-def test_the_plan_is_at_least_as_good_as_every_policy(question: Question) -> None:
-    search = Search(question)
-    best = search.best(AUTO)
+def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
+    question: Question,
+) -> None:
+    best = Search(question).best(AUTO)
     for policy in POLICIES.values():
-        option = search.best(policy)
+        option = Search(question).best(policy)  # knows nothing of the plan, nor the plan of it
         if option is not None:
             assert best is not None, policy.name
-            assert best.tokens_per_s >= option.tokens_per_s * 0.99, policy.name
+            assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-5), policy.name
 
 
 @settings(max_examples=12)

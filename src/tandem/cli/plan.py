@@ -1,6 +1,7 @@
 """`tandem plan`: what a machine will do with a model, before anything is downloaded or loaded."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,7 +95,23 @@ def plan(
     if as_json:
         print(json.dumps(answer_json(model, workload, found)))
         return
-    print("\n".join(answer_text(model, workload, found, placement_file)))
+    flags = _flags(
+        dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
+        gpu_memory=gpu_memory, cpu_memory=cpu_memory, placement=placement_file,
+    )  # fmt: skip
+    print("\n".join(answer_text(model, workload, found, flags)))
+
+
+def _flags(**given: object) -> tuple[str, ...]:
+    """An engine's flags for what was given and is not its default."""
+    from tandem.spec.config import EngineConfig
+
+    defaults = {field.name: field.default for field in fields(EngineConfig)}
+    words: list[str] = []
+    for name, value in given.items():
+        if value != defaults[name]:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return tuple(words)
 
 
 def _hardware(accelerator: str, host: str | None) -> "HardwareSpec":

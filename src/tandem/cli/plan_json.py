@@ -39,9 +39,10 @@ def answer_json(model: str, workload: Workload, answer: Answer) -> dict[str, Any
             "job_s": answer.job_s,
             "decode_sweep": asdict(answer.chosen.prediction.decode),
         },
+        "arrivals": None if answer.arrivals is None else asdict(answer.arrivals),
         "alternatives": [_option(answer, option) for option in answer.alternatives],
         "sensitivities": [
-            {"change": entry.change, **_option(answer, entry.option)}
+            {"change": entry.change, "gain": entry.gain, **_option(answer, entry.option)}
             for entry in answer.sensitivities
         ],
         "policies": [

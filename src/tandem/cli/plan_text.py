@@ -1,9 +1,10 @@
 """A plan's answer as text: tiers and resources as bars, predictions, what was rejected and why."""
 
-from collections.abc import Iterator
-from pathlib import Path
+import shlex
+from collections.abc import Iterator, Sequence
 
 from tandem.planner.answer import Answer
+from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.policies import NOT_BUILT
 from tandem.planner.search import Option
@@ -12,14 +13,19 @@ from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
+_NOT_WEIGHED = "layers computed on the CPU (--host-layers cpu) or read from disk, quantized weights"
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 
 
 def answer_text(
-    model: str, workload: Workload, answer: Answer, placement_file: Path | None
+    model: str, workload: Workload, answer: Answer, flags: Sequence[str]
 ) -> Iterator[str]:
-    """The lines to print."""
+    """The lines to print.
+
+    Args:
+        flags: of the engine, that the plan was made for beside what it decides.
+    """
     yield from _question(model, workload, answer)
     yield ""
     yield from _memory(answer)
@@ -37,7 +43,7 @@ def answer_text(
         yield ""
         yield from _policies(answer)
     yield ""
-    yield from _command(model, answer, placement_file)
+    yield from _command(model, answer, flags)
 
 
 def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
@@ -97,17 +103,22 @@ def _stack(capacity: int, parts: tuple[tuple[str, str, int], ...]) -> str:
 
 
 def _prediction(answer: Answer) -> Iterator[str]:
+    yield "Predicted from data sheets and assumed efficiencies, not measured"
     rates, lengths = answer.chosen.prediction.rates, answer.question.lengths
+    arrivals = answer.arrivals
+    if arrivals is not None:
+        yield from _arrivals(arrivals, rates.tokens_per_s / lengths.generated_tokens)
+        rates = arrivals.rates
     slow = rates.slow_tpot_s
     cohorts = f"; {format_duration(slow)} in cohorts" if slow is not None else ""
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
     most = answer.chosen.prediction.bound_tokens_per_s
-    yield "Predicted from data sheets and assumed efficiencies, not measured"
+    given = rates.tokens_per_s if arrivals is None else arrivals.tokens_per_s
     yield f"  time to first token    {format_duration(rates.ttft_s)}, once it is a request's turn"
     yield f"  time per output token  {format_duration(rates.tpot_s)}{cohorts}"
     yield f"  a mean request         {format_duration(answer.request_s)}"
     yield (
-        f"  throughput             {rates.tokens_per_s:.3g} tokens/s{one}, at most {most:.3g} with "
+        f"  throughput             {given:.3g} tokens/s{one}, at most {most:.3g} with "
         "this placement"
     )
     tokens = lengths.requests * lengths.generated_tokens
@@ -116,20 +127,29 @@ def _prediction(answer: Answer) -> Iterator[str]:
     )
 
 
+def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
+    coming = f"  arriving               {arrivals.requests_per_s:.3g} requests/s in the mean"
+    if arrivals.keeps_up:
+        yield f"{coming}, {arrivals.rows} at once; up to {most_per_s:.3g} requests/s can be served"
+    else:
+        yield f"{coming}, but {most_per_s:.3g} are served: they queue, and a place comes late"
+
+
 def _limits(answer: Answer) -> Iterator[str]:
     prediction = answer.chosen.prediction
-    yield f"One decode sweep, {format_duration(prediction.decode.period_s)}"
+    yield (
+        f"A sweep, {format_duration(prediction.decode.period_s)} if it only decodes; "
+        f"{prediction.rates.prefill_share:.0%} read prompts as well"
+    )
     for name, share in prediction.busy:
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
     name, share = prediction.bottleneck
     waits = "" if share > 0.9 else "; the rest is waiting for one another"
     yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
-    base = answer.chosen.tokens_per_s
     for entry in answer.sensitivities:
-        gain = entry.option.tokens_per_s / base - 1
-        effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({gain:+.1%})"
-        if abs(gain) < _FLAT:
+        effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({entry.gain:+.1%})"
+        if abs(entry.gain) < _FLAT:
             effect = "no difference"
         yield f"  {entry.change:<24}{effect}"
 
@@ -143,8 +163,8 @@ def _why(answer: Answer, option: Option) -> str:
     name, share = option.prediction.bottleneck
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
     rate = f"{option.tokens_per_s:.3g} tokens/s, {loss:.1%} less"
-    if abs(loss) < _FLAT:
-        rate = f"{option.tokens_per_s:.3g} tokens/s, hardly less"
+    if loss < _FLAT:
+        rate = f"{option.tokens_per_s:.3g} tokens/s, no simpler or with a longer job"
     return f"{rate}: {name} busy {share:.0%}"
 
 
@@ -159,19 +179,17 @@ def _policies(answer: Answer) -> Iterator[str]:
                 f"token  {result.option.candidate.rows} at once"
             )
         yield f"  {result.policy.name:<16}{found}"
-    yield f"  not built: {', '.join(NOT_BUILT)}"
+    yield f"  not planned yet: {', '.join(NOT_BUILT)}"
 
 
-def _command(model: str, answer: Answer, placement_file: Path | None) -> Iterator[str]:
+def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
     plan = answer.plan
-    words = [
-        f"tandem serve {model} --strategy {plan.strategy} --max-num-seqs {plan.max_num_seqs}",
-        f"--max-num-batched-tokens {plan.max_num_batched_tokens} --max-model-len "
-        f"{plan.max_model_len}",
-    ]
-    if placement_file is not None:
-        words.append(f"--placement {placement_file}")
+    words = ["tandem", "serve", model, "--strategy", plan.strategy]
+    words += ["--max-num-seqs", str(plan.max_num_seqs)]
+    words += ["--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
+    words += ["--max-model-len", str(plan.max_model_len), *flags]
+    yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
     yield "Run it on that machine (the model by its directory or hub id):"
-    yield "  " + " ".join(words)
-    if answer.chosen.candidate.streamed and placement_file is None:
+    yield "  " + shlex.join(words)
+    if answer.chosen.candidate.streamed and "--placement" not in flags:
         yield "  with --placement FILE, which `tandem plan --placement-file FILE` writes"

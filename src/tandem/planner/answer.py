@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tandem.plan.online import OnlinePlan
+from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
@@ -30,6 +31,7 @@ class Answer:
         spare_bytes: accelerator memory left if all weights and one request's KV lay there; negative
             if they do not fit.
         device, host: use of each memory by the chosen option.
+        arrivals: what requests see that come over time; None if all are there at once.
         request_s, job_s: of a mean request, and of all of them.
         alternatives: the best of other kinds, best first.
     """
@@ -41,6 +43,7 @@ class Answer:
     spare_bytes: int
     device: TierUse
     host: TierUse
+    arrivals: Arrivals | None
     request_s: float
     job_s: float
     alternatives: tuple[Option, ...]
@@ -59,10 +62,13 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
     """
     policy = find_policy(policy_name)
     search = Search(question)
-    chosen = search.best(policy)
+    chosen = search.choice(policy)
     if chosen is None:
         raise _nothing(question, policy, search)
     device, host = search.footprint.uses(chosen.candidate)
+    rates = chosen.prediction.rates
+    arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
+    seen = rates if arrivals is None else arrivals.rates
     return Answer(
         question=question,
         policy=policy,
@@ -71,17 +77,18 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
         spare_bytes=_spare_bytes(search),
         device=device,
         host=host,
-        request_s=search.predictor.request_s(chosen.prediction.rates),
-        job_s=search.predictor.job_s(chosen.prediction.rates),
+        arrivals=arrivals,
+        request_s=search.predictor.request_s(seen),
+        job_s=search.predictor.job_s(rates, seen),
         alternatives=tuple(search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]),
-        sensitivities=tuple(sensitivities(search, policy, chosen)),
+        sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
     )
 
 
 def compare_policies(search: Search) -> tuple[PolicyResult, ...]:
     """The best option of every policy that can be executed."""
-    return tuple(PolicyResult(policy, search.best(policy)) for policy in POLICIES.values())
+    return tuple(PolicyResult(policy, search.choice(policy)) for policy in POLICIES.values())
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:

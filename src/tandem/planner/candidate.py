@@ -6,6 +6,8 @@ from typing import Literal
 from tandem.plan.weights import Home, WeightPlacement, as_runs
 
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
+STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
+"""The simplest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,15 @@ class Candidate:
     def rows(self) -> int:
         """Requests that run at once."""
         return self.device_rows + self.host_rows
+
+    def in_every_sweep(self) -> int:
+        """Rows of which each sweep decodes a token: all but those of a cohort."""
+        return self.device_rows if self.strategy == "rendezvous" else self.rows
+
+    def served(self, num_layers: int) -> float:
+        """Tokens that a sweep decodes; a cohort's rows advance by one layer of `num_layers`."""
+        hosted = self.host_rows / num_layers if self.strategy == "rendezvous" else self.host_rows
+        return self.device_rows + hosted
 
     def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
         """Homes of all layers: streamed ones spread evenly, so that one comes while resident ones

@@ -43,18 +43,22 @@ class Candidates:
                         yield candidate
 
     def _streamed_counts(self) -> list[int]:
-        """As few as fit, and more in growing steps, until all requests' KV fits the accelerator."""
+        """As few as fit, and more in growing steps, until more memory would hold no more rows."""
         most = self._q.model.num_layers // STREAM_SLOTS * STREAM_SLOTS
         fitting = [count for count in range(0, most + 1, STREAM_SLOTS) if self._has_room(count)]
         counts: list[int] = []
         index = 0
         while index < len(fitting):
             counts.append(fitting[index])
-            if self.most_on_device("gpu-only", fitting[index], 0) == self._q.max_rows:
+            if not self._more_rows_wanted(fitting[index]):
                 break
             last = len(fitting) - 1
             index = min(index + 1 + len(counts) // 2, last) if index < last else last + 1
         return counts
+
+    def _more_rows_wanted(self, streamed: int) -> bool:
+        rows = self.most_on_device("gpu-only", streamed, 0) + 1
+        return rows <= self._q.max_rows and self._q.prompts_keep_up(rows, rows)
 
     def _has_room(self, streamed: int) -> bool:
         left = self._footprint.device_kv_bytes("gpu-only", streamed, 1)
@@ -63,9 +67,7 @@ class Candidates:
     def _with(self, strategy: Strategy, streamed: int, all_on_host: bool) -> Iterator[Candidate]:
         if strategy == "gpu-only":
             most = self.most_on_device(strategy, streamed, 0)
-            # more rows make more tokens per second, and longer sweeps
-            bounded = self._q.tpot_bound_s is not None
-            for rows in row_grid(most) if bounded else range(most, most + bool(most)):
+            for rows in row_grid(most):
                 yield Candidate(strategy, streamed, rows, 0)
             return
         if strategy == "rendezvous":

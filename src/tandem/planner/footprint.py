@@ -96,10 +96,15 @@ class Footprint:
         return max(0, self.host_kv_bytes(candidate.streamed) // self.block_bytes)
 
     def fits(self, candidate: Candidate) -> bool:
-        """Weights, workspace and the rows' pages have room, and so has the longest request."""
+        """Weights, workspace and the rows' pages have room, and so has the longest request; and the
+        rows leave prompts their room in a sweep.
+        """
         strategy, streamed, rows = candidate.strategy, candidate.streamed, candidate.rows
         most_hosted = MAX_COHORT_ROWS if strategy == "rendezvous" else self._q.max_rows
         if rows > self._q.max_rows or candidate.host_rows > most_hosted:
+            return False
+        served = candidate.served(self._q.model.num_layers)
+        if not self._q.prompts_keep_up(candidate.in_every_sweep(), served):
             return False
         if self.device_kv_bytes(strategy, streamed, rows) < 0 or self.host_kv_bytes(streamed) < 0:
             return False

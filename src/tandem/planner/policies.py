@@ -6,10 +6,8 @@ All run on the same kernels, programs and predictions, so that a comparison comp
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.spec.errors import ConfigError
-
-_ALL: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +35,17 @@ class Policy:
             and not (self.all_streamed and candidate.streamed < num_layers - num_layers % 2)
         )
 
+    def contains(self, other: "Policy") -> bool:
+        """Whether all that `other` allows is allowed."""
+        return (
+            set(other.strategies) <= set(self.strategies)
+            and self.all_on_host <= other.all_on_host
+            and self.all_streamed <= other.all_streamed
+        )
+
 
 _BUILT = (
-    Policy("auto", "the best of all that can be executed", "Tandem", _ALL),
+    Policy("auto", "the best of all that can be executed", "Tandem", STRATEGIES),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),
@@ -60,21 +66,21 @@ NOT_BUILT: Mapping[str, str] = {
     "zero-inference-stream": "streamed KV",
     "kvpr": "streamed and recomputed KV",
     "lm-offload": "streamed KV and quantized weights",
-    "park-egger": "operations of a layer computed on the host",
+    "park-egger": "layers, or operations of them, computed on the host",
 }
-"""Policies whose means the engine does not have yet, and which those are."""
+"""Policies whose means cannot be planned yet, and which those are; the engine has some of them."""
 
 
 def find_policy(name: str) -> Policy:
     """The policy of that name.
 
     Raises:
-        ConfigError: unknown, or its means do not exist yet.
+        ConfigError: unknown, or its means cannot be planned yet.
     """
     if name in NOT_BUILT:
         raise ConfigError(
-            f"policy '{name}' cannot be planned: it needs {NOT_BUILT[name]}, which the engine does "
-            f"not have; use one of: {', '.join(POLICIES)}",
+            f"policy '{name}' cannot be planned: it needs {NOT_BUILT[name]}, which the planner "
+            f"does not price yet; use one of: {', '.join(POLICIES)}",
             param="policy",
         )
     if name not in POLICIES:

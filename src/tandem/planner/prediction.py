@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.question import Question
+from tandem.planner.question import Lengths, Question
 from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
 from tandem.planner.virtual_time import SweepTime
 
@@ -29,6 +29,8 @@ class Rates:
         slow_tpot_s: of a request in a cohort; None if there are none.
         ttft_s: of a mean prompt once its turn has come, beside the others.
         prefill_share: of the sweeps, those with a part of a prompt.
+        edges_s: what a job takes beside its tokens at that rate: until all rows run, and from the
+            last prompt on, when rows run out.
     """
 
     tokens_per_s: float
@@ -36,6 +38,7 @@ class Rates:
     slow_tpot_s: float | None
     ttft_s: float
     prefill_share: float
+    edges_s: float
 
     @property
     def worst_tpot_s(self) -> float:
@@ -50,7 +53,8 @@ class Prediction:
     Attributes:
         decode: one sweep in which all rows decode.
         bound_tokens_per_s: what no schedule of this candidate exceeds.
-        busy: shares of a decode sweep; of host memory, of its bytes per second.
+        busy: shares of the steady state's time, prompts included (with one request at a time, of a
+            decode sweep's); of host memory, of its bytes per second.
     """
 
     rates: Rates
@@ -70,54 +74,67 @@ class Predictor:
     def __init__(self, question: Question, sweeps: Sweeps) -> None:
         self._q, self._sweeps = question, sweeps
 
+    @property
+    def lengths(self) -> Lengths:
+        """The workload's."""
+        return self._q.lengths
+
     def bound(self, candidate: Candidate) -> Rates:
         """Rates if every sweep took its least possible time."""
         return self._rates(candidate, self._sweeps.bound_s)
 
-    def predict(self, candidate: Candidate) -> Prediction:
+    def rates(self, candidate: Candidate) -> Rates:
         """Rates in virtual time."""
-        rates = self._rates(candidate, lambda s, load: self._sweeps.time(s, load).period_s)
+        return self._rates(candidate, lambda s, load: self._sweeps.time(s, load).period_s)
+
+    def predict(self, candidate: Candidate) -> Prediction:
+        """Rates in virtual time, and what limits them."""
+        rates = self.rates(candidate)
         load = decode_load(candidate, self._q.lengths)
         decode = self._sweeps.time(candidate.streamed, load)
-        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, self._busy(decode))
+        busy = self._busy(self._steady(candidate, decode, rates.prefill_share))
+        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request."""
-        return rates.ttft_s + self._steps * rates.worst_tpot_s
+        return rates.ttft_s + self._q.lengths.decode_sweeps * rates.worst_tpot_s
 
-    def job_s(self, rates: Rates) -> float:
-        """All requests of the workload, from the first arrival to the last token."""
+    def job_s(self, rates: Rates, arriving: Rates | None = None) -> float:
+        """All requests of the workload, from the first arrival to the last token.
+
+        Rows fill up at the pace of their prompts, then requests follow each other at the steady
+        rate; the last one that begins decodes to its end.
+
+        Args:
+            arriving: what the last request sees if requests come over time; None: as the others.
+        """
         lengths = self._q.lengths
-        work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s
-        return max(work_s, lengths.duration_s + self.request_s(rates))
-
-    @property
-    def _steps(self) -> float:
-        """Sweeps that a request takes after its prompt, which gives the first token."""
-        return max(1.0, self._q.lengths.generated_tokens - 1)
+        work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s + rates.edges_s
+        return max(work_s, lengths.duration_s + self.request_s(arriving or rates))
 
     def _rates(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         if self._q.objective == "latency":
             return self._alone(candidate, time_of)
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.strategy == "rendezvous"
-        hosted = candidate.host_rows / layers if cohort else candidate.host_rows
-        served = candidate.device_rows + hosted  # tokens per sweep
-        in_main = candidate.device_rows if cohort else candidate.rows
-        # prompt tokens that must be read per sweep while the rows decode; whole prompts if possible
-        needed = served / self._steps * lengths.prompt_tokens
-        chunk = self._chunk(in_main, needed)
+        served, needed = candidate.served(layers), self._needed(candidate)
+        chunk = self._chunk(candidate.in_every_sweep(), needed)
         decode_s = self._decode_s(candidate, time_of)
-        mixed_s = self._mixed_s(candidate, chunk, hosted / served, time_of)
+        mixed_s = self._mixed_s(candidate, chunk, self._on_host(candidate), time_of)
         share = min(1.0, needed / chunk)
         sweep_s = share * mixed_s + (1 - share) * decode_s
-        finished = served / self._steps / max(1.0, needed / chunk)  # requests per sweep
+        finished = (
+            served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
+        )  # requests per sweep
+        fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
+        drain_s = lengths.decode_sweeps * (layers if cohort else 1) * decode_s
         return Rates(
             tokens_per_s=finished * lengths.generated_tokens / sweep_s,
             tpot_s=sweep_s,
             slow_tpot_s=layers * sweep_s if cohort else None,
             ttft_s=math.ceil(lengths.prompt_tokens / chunk) * mixed_s,
             prefill_share=share,
+            edges_s=fill_s + drain_s - candidate.rows * sweep_s / finished,
         )
 
     def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
@@ -128,9 +145,9 @@ class Predictor:
         chunks = math.ceil(lengths.prompt_tokens / chunk)
         ttft_s = chunks * self._mixed_s(idle, chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)
-        total_s = ttft_s + self._steps * tpot_s
-        share = chunks / (chunks + self._steps)
-        return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share)
+        total_s = ttft_s + self._q.lengths.decode_sweeps * tpot_s
+        share = chunks / (chunks + self._q.lengths.decode_sweeps)
+        return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share, 0.0)
 
     def _chunk(self, decoding: int, needed: float) -> int:
         """Prompt tokens of one sweep: a prompt or, where that is too little, parts of several."""
@@ -141,16 +158,47 @@ class Predictor:
         load = decode_load(candidate, self._q.lengths)
         return time_of(candidate.streamed, load)
 
+    def _needed(self, candidate: Candidate) -> float:
+        """Prompt tokens that must be read per sweep while the rows decode."""
+        lengths = self._q.lengths
+        served = candidate.served(self._q.model.num_layers)
+        return served / lengths.decode_sweeps * lengths.prompt_tokens
+
+    def _on_host(self, candidate: Candidate) -> float:
+        """Share of the prompts whose KV goes to the host."""
+        return 1 - candidate.device_rows / candidate.served(self._q.model.num_layers)
+
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
-        total_s = 0.0
+        loads = self._mixed_loads(candidate, chunk, hosted)
+        return sum(weight * time_of(candidate.streamed, load) for weight, load in loads)
+
+    def _mixed_loads(
+        self, candidate: Candidate, chunk: int, hosted: float
+    ) -> list[tuple[float, SweepLoad]]:
         if hosted > _NEARLY_ALL:
             hosted = 1.0
-        for host_chunk, weight in ((False, 1 - hosted), (True, hosted)):
-            if weight:
-                load = decode_load(candidate, self._q.lengths, chunk, host_chunk)
-                total_s += weight * time_of(candidate.streamed, load)
-        return total_s
+        return [
+            (weight, decode_load(candidate, self._q.lengths, chunk, host_chunk))
+            for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
+            if weight
+        ]
+
+    def _steady(self, candidate: Candidate, decode: SweepTime, prefill_share: float) -> SweepTime:
+        """The mean of the sweeps that decode only and of those that read prompts as well."""
+        if self._q.objective == "latency":
+            return decode
+        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
+        parts = [(1 - prefill_share, decode)]
+        for weight, load in self._mixed_loads(candidate, chunk, self._on_host(candidate)):
+            sweep = self._sweeps.time(candidate.streamed, load)
+            parts.append((prefill_share * weight, sweep))
+        return SweepTime(
+            *(
+                sum(weight * getattr(sweep, field.name) for weight, sweep in parts)
+                for field in fields(SweepTime)
+            )
+        )
 
     def _busy(self, sweep: SweepTime) -> tuple[tuple[Resource, float], ...]:
         dram = self._q.hardware.host.memory_bandwidth_bytes_per_s

@@ -68,6 +68,11 @@ class Lengths:
         """Of a mean request when it ends."""
         return self.prompt_tokens + self.generated_tokens
 
+    @property
+    def decode_sweeps(self) -> float:
+        """That a request takes after its prompt, which gives the first token."""
+        return max(1.0, self.generated_tokens - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -96,6 +101,20 @@ class Question:
         if self.objective == "latency":
             return 1
         return min(self.lengths.requests, MAX_ROWS, self.max_num_batched_tokens)
+
+    def prompts_keep_up(self, decoding: int, served: float) -> bool:
+        """Whether a sweep that decodes `decoding` rows has room for prompts as fast as rows finish.
+
+        More rows would never all be decoding: some would always wait for their prompts. One may be
+        in excess, so that no room is lost to rounding.
+
+        Args:
+            served: tokens that a sweep gives, of rows that pass through in several sweeps as well.
+        """
+        if self.objective == "latency" or decoding <= 1:
+            return True
+        prompts = (served - 1) / self.lengths.decode_sweeps * self.lengths.prompt_tokens
+        return decoding - 1 + prompts < self.max_num_batched_tokens
 
 
 MAX_ROWS = 1024

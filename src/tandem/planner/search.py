@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.planner.candidates import Candidates
 from tandem.planner.footprint import Footprint
-from tandem.planner.policies import Policy
+from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.prediction import Prediction, Predictor, Rates
 from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules
@@ -22,6 +22,8 @@ _HOPE = 1.01
 """A kind may come so much closer to its bound than it has so far."""
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
 _BETTER = 1 + 1e-6
+_AS_FAST = 0.99
+"""Of the most tokens per second, or the inverse of the shortest job: predictions are no finer."""
 _WORTH_MOVING = 1.0005
 _CLOSE = 0.9
 """Of the best option found, what another kind's must reach for its moves to be tried."""
@@ -103,16 +105,55 @@ class Search:
         self._candidates = Candidates(question, self.footprint)
         self._options: dict[Candidate, Option] = {}
         self._piles: dict[str, dict[_Kind, _Pile]] = {}
+        self._found: dict[str, Option | None] = {}
 
     def best(self, policy: Policy, known: Iterable[Candidate] = ()) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
 
+        No policy that allows less has a better one: each is searched as if alone.
+
         Args:
-            known: candidates to try first, as those of a smaller machine.
+            known: candidates to try as well, as those of a smaller machine.
         """
-        best: Option | None = None
+        best = self._searched(policy)
+        for narrower in POLICIES.values():
+            if policy.contains(narrower):
+                best = self._better(best, self._searched(narrower))
         for candidate in filter(lambda c: self._possible(c, policy), known):
             best = self._better(best, self._option(candidate))
+        return best
+
+    def choice(self, policy: Policy) -> Option | None:
+        """Of the options about as fast as the best one: a short job first, then the simplest."""
+        best = self.best(policy)
+        if best is None:
+            return None
+        near = [
+            option
+            for option in self._options.values()
+            if option.tokens_per_s >= _AS_FAST * best.tokens_per_s
+            and self._in_time(option.prediction.rates)
+            and self._possible(option.candidate, policy)
+        ]
+        shortest_s = min(map(self._job_s, near))
+        short = [option for option in near if self._job_s(option) * _AS_FAST <= shortest_s]
+        return min(short, key=self._complexity)
+
+    def _job_s(self, option: Option) -> float:
+        return self.predictor.job_s(option.prediction.rates)
+
+    def _complexity(self, option: Option) -> tuple[int, float, int]:
+        """By strategy, then what a request sees, then what the link carries."""
+        candidate, rates = option.candidate, option.prediction.rates
+        return STRATEGIES.index(candidate.strategy), rates.worst_tpot_s, candidate.streamed
+
+    def _searched(self, policy: Policy) -> Option | None:
+        if policy.name not in self._found:
+            self._found[policy.name] = self._search(policy)
+        return self._found[policy.name]
+
+    def _search(self, policy: Policy) -> Option | None:
+        best: Option | None = None
         piles = list(self._kinds(policy).values())
         for _ in range(self._effort.tries):
             pile = max(piles, key=lambda pile: pile.promise, default=None)
@@ -211,7 +252,7 @@ class Search:
                     continue
                 if self.predictor.bound(candidate).tokens_per_s <= least:
                     continue
-                moves += candidate not in self._options
+                moves += 1
                 option = self._option(candidate)
                 if option.tokens_per_s > least and self._in_time(option.prediction.rates):
                     best, improved = option, True

@@ -15,19 +15,28 @@ _REACHED_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """A larger machine and its best option."""
+    """A larger machine and its best option.
+
+    Attributes:
+        gain: its tokens per second over those of this machine's best, less 1.
+    """
 
     change: str
     option: Option
+    gain: float
 
 
-def sensitivities(search: Search, policy: Policy, chosen: Option) -> list[Sensitivity]:
-    """One more of each resource. The chosen candidate is always tried on the larger machine."""
+def sensitivities(search: Search, policy: Policy) -> list[Sensitivity]:
+    """One more of each resource. The best candidate is always tried on the larger machine."""
+    best = search.best(policy)
     found: list[Sensitivity] = []
+    if best is None:
+        return found
     for change, larger in larger_machines(search.question):
-        option = Search(larger, like=search).best(policy, known=[chosen.candidate])
+        option = Search(larger, like=search).best(policy, known=[best.candidate])
         if option is not None:
-            found.append(Sensitivity(change, option))
+            gain = option.tokens_per_s / best.tokens_per_s - 1
+            found.append(Sensitivity(change, option, gain))
     return found
 
 

@@ -56,7 +56,8 @@ def known_hardware() -> tuple[str, ...]:
 
 
 def load_hardware(name: str) -> HardwareSpec:
-    """A packaged pair, an accelerator in its usual host, or the file that `name` is the path of.
+    """A packaged pair, an accelerator in its usual host, or the file that `name` is the path of:
+    a pair, or an accelerator that names its usual host.
 
     Raises:
         ConfigError: no such name or file, or a field is missing, unknown or out of range.
@@ -71,6 +72,8 @@ def load_hardware(name: str) -> HardwareSpec:
             f"no hardware description '{name}'; use one of {known}, or the path of a TOML file",
             param="accelerator",
         )
+    if isinstance(table.get("host"), str):
+        return pair_hardware(name)
     return parse_hardware(table, str(path))
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Commands
 
+from tandem.cli.engine_flags import ENGINE_FLAGS
 from tandem.models.catalogue import CATALOGUE
 from tandem.plan.online import OnlinePlan
 from tandem.spec.hardware_file import PAIRS
@@ -29,11 +31,35 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "+10 GB/s link",
         "Rejected",
         "% less: ",
-        "not built: symmetric",
+        "not planned yet: symmetric",
+        "Not weighed, though the engine has them: layers computed on the CPU",
         "tandem serve opt-30b --strategy ride-along",
     ):
         assert part in ran.out, part
     assert max(len(line) for line in ran.out.splitlines()) < 160
+
+
+def test_the_command_has_every_flag_that_the_plan_was_made_for(
+    commands: Commands, tmp_path: Path
+) -> None:
+    given = {
+        "--dtype": "float16",
+        "--kv-cache-dtype": "int8",
+        "--block-size": "32",
+        "--gpu-memory": "14GiB",
+        "--cpu-memory": "60GiB",
+    }
+    placement = tmp_path / "my placement.json"
+    words = [word for pair in given.items() for word in pair]
+    ran = commands.run(*PLAN[:4], "--placement-file", str(placement), *words)
+    assert (ran.status, ran.err) == (0, "")
+    command = shlex.split(ran.out[ran.out.index("tandem serve") :])
+    printed = dict(zip(command[3::2], command[4::2], strict=True))
+    assert {flag: printed.get(flag) for flag in given} == given
+    assert printed["--placement"] == str(placement)
+    known = {f"--{flag.name.replace('_', '-')}" for flag in ENGINE_FLAGS}
+    assert set(printed) <= known
+    assert "--dtype" not in commands.run(*PLAN).out.partition("tandem serve")[2]
 
 
 def test_json_holds_a_plan_that_the_engine_reads(commands: Commands, tmp_path: Path) -> None:

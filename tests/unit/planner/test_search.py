@@ -1,16 +1,19 @@
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from tests.unit.planner.questions import ask, short
 
 from tandem.models.catalogue import plannable_spec
-from tandem.planner.answer import answer
+from tandem.planner.answer import Answer, answer
 from tandem.planner.candidate import Candidate
 from tandem.planner.candidates import row_grid
 from tandem.planner.policies import NOT_BUILT, POLICIES, find_policy
 from tandem.planner.search import Search
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.precision import Precision
 
 AUTO = POLICIES["auto"]
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)
@@ -54,6 +57,25 @@ def test_host_attention_pays_where_weights_are_streamed() -> None:
     assert best.candidate.strategy == "ride-along"
     assert best.candidate.host_rows > best.candidate.device_rows
     assert best.prediction.bottleneck[0] == "link to the accelerator"
+
+
+@pytest.mark.parametrize(
+    ("model", "accelerator", "host", "requests"),
+    [
+        ("llama-3.1-70b", "rtx4090", "server-genoa", 395),
+        ("llama-3.1-70b", "rtx4090", "server-genoa", 400),
+        ("llama-3.1-8b", "l4", None, 1000),
+    ],
+)
+def test_no_policy_searched_by_itself_beats_the_plan(
+    model: str, accelerator: str, host: str | None, requests: int
+) -> None:
+    question = ask(model, accelerator, host, requests=requests)
+    best = Search(question).best(AUTO)
+    assert best is not None
+    for policy in POLICIES.values():
+        option = Search(question).best(policy)
+        assert option is None or option.tokens_per_s <= best.tokens_per_s * 1.00001, policy.name
 
 
 def test_latency_is_planned_for_one_request() -> None:
@@ -115,6 +137,7 @@ def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> Non
     changes = {entry.change: entry.option.tokens_per_s for entry in found.sensitivities}
     assert list(changes) == ["+1 GB GPU memory", "+10 GB/s link", "+8 cores"]
     assert min(changes.values()) >= found.chosen.tokens_per_s
+    assert min(entry.gain for entry in found.sensitivities) >= 0
     assert changes["+10 GB/s link"] > 1.2 * found.chosen.tokens_per_s
     by_policy = {result.policy.name: result.option for result in found.policies}
     assert list(by_policy) == list(POLICIES)
@@ -134,10 +157,104 @@ def test_a_job_takes_as_long_as_its_tokens_and_its_arrivals() -> None:
     best = search.best(AUTO)
     assert best is not None
     rates = best.prediction.rates
-    assert search.predictor.job_s(rates) == pytest.approx(1000 * 128 / rates.tokens_per_s)
+    # beside the steady rate: the first rows' prompts, and the last rows' tokens
+    steady_s = 1000 * 128 / rates.tokens_per_s
+    assert steady_s < search.predictor.job_s(rates) < steady_s + search.predictor.request_s(rates)
     spread = replace(search.question.lengths, duration_s=10_000.0)
     slow = Search(replace(search.question, lengths=spread)).predictor
     assert slow.job_s(rates) == pytest.approx(10_000 + slow.request_s(rates))
+
+
+def arriving(requests_per_s: float) -> Answer:
+    question = ask("llama-3.1-8b", "rtx4090", requests=1000)
+    spread = replace(question.lengths, duration_s=999 / requests_per_s)
+    return answer(replace(question, lengths=spread))
+
+
+def test_requests_that_come_slowly_run_alone_and_see_it() -> None:
+    found = arriving(0.1)
+    assert found.arrivals is not None
+    assert found.arrivals.keeps_up
+    assert found.arrivals.rows == 1
+    assert found.arrivals.tokens_per_s == pytest.approx(0.1 * 128)
+    alone = answer(ask("llama-3.1-8b", "rtx4090", objective="latency")).chosen.prediction.rates
+    assert found.arrivals.rates.tpot_s == pytest.approx(alone.tpot_s, rel=0.15)
+    assert found.arrivals.rates.tpot_s < 0.5 * found.chosen.prediction.rates.tpot_s
+    assert found.job_s == pytest.approx(9990 + found.request_s)
+
+
+def test_rows_grow_with_the_rate_until_requests_queue() -> None:
+    found = [arriving(rate) for rate in (2.0, 8.0, 20.0)]
+    loads = [each.arrivals for each in found]
+    assert [load.keeps_up for load in loads if load] == [True, True, False]
+    rows = [load.rows for load in loads if load]
+    assert 1 < rows[0] < rows[1] < rows[2] == found[2].chosen.candidate.rows
+    # Little's law: as many run as come in the time that each takes
+    assert rows[1] == pytest.approx(8 * found[1].request_s, rel=0.2)
+    assert found[2].job_s > 1.5 * 999 / 20
+    assert answer(ask()).arrivals is None
+
+
+def test_a_job_is_not_shorter_than_its_prompts_and_then_its_tokens() -> None:
+    search = Search(ask("llama-3.1-70b", "rtx4090", "server-genoa", requests=394))
+    best = search.best(AUTO)
+    assert best is not None
+    assert best.candidate.rows == 394  # all at once: the first and the last wave are one
+    weights_s = best.candidate.streamed * search.footprint.layer_bytes / 25e9
+    sweeps = 394 * 512 / 2048 + 127
+    assert search.predictor.job_s(best.prediction.rates) >= sweeps * weights_s
+
+
+@pytest.mark.parametrize("tpot_bound_s", [None, 10.0])
+def test_more_memory_is_never_worse_where_prompts_set_the_pace(tpot_bound_s: float | None) -> None:
+    whole = ask("llama-3.1-8b", "a100-80", requests=1000, tpot_bound_s=tpot_bound_s)
+    rates: list[float] = []
+    for gib in (20, 38, 45, 56, 74):
+        search = Search(replace(whole, device_bytes=gib << 30))
+        best = search.best(POLICIES["gpu-only"])
+        assert best is not None
+        rates.append(best.tokens_per_s)
+        # a sweep of 2048 tokens decodes, and reads 512 tokens of a prompt per 127 decoded
+        assert best.candidate.rows <= 408
+    assert all(more >= less * 0.999 for less, more in pairwise(rates)), rates
+
+
+@pytest.mark.parametrize("accelerator", ["t4", "a100-80", "h200"])
+def test_of_plans_as_fast_the_simpler_one_with_the_shorter_job_is_chosen(accelerator: str) -> None:
+    found = answer(
+        ask(
+            "llama-3.1-8b", accelerator, requests=1000, precision=Precision.uniform(DType.BFLOAT16)
+        ),
+        compare=True,
+    )
+    best = {r.policy.name: r.option for r in found.policies if r.option}
+    assert found.chosen.candidate.strategy != "rendezvous"
+    assert found.chosen == best["auto"]
+    assert all(
+        option.tokens_per_s <= found.chosen.tokens_per_s * 1.0102 for option in best.values()
+    )
+    assert found.job_s < 1.5 * 1000 * 128 / found.chosen.tokens_per_s
+
+
+def test_what_limits_is_read_from_sweeps_with_prompts_as_well() -> None:
+    precision = Precision.uniform(DType.BFLOAT16)  # slow on a T4, where prompts set the pace
+    found = answer(ask("llama-3.1-8b", "t4", requests=1000, precision=precision))
+    gains = {entry.change: entry.gain for entry in found.sensitivities}
+    assert gains["+10 GB/s link"] < 0.005
+    prediction = found.chosen.prediction
+    assert prediction.rates.prefill_share > 0.9
+    assert prediction.bottleneck[0] == "accelerator"
+    assert prediction.bottleneck[1] > 0.9
+    decode = prediction.decode
+    assert decode.h2d_s > decode.accelerator_s  # a sweep that only decodes says otherwise
+
+
+def test_a_bound_never_makes_a_plan_better() -> None:
+    free = Search(ask("llama-3.1-8b", "a100-80", requests=1000)).best(AUTO)
+    bound = Search(ask("llama-3.1-8b", "a100-80", requests=1000, tpot_bound_s=10.0)).best(AUTO)
+    assert free is not None
+    assert bound is not None
+    assert bound.tokens_per_s <= free.tokens_per_s * 1.001
 
 
 @pytest.mark.parametrize("name", NOT_BUILT)

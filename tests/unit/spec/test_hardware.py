@@ -89,6 +89,20 @@ def test_an_unknown_part_gets_the_nearest_names(
         pair_hardware(accelerator, host)
 
 
+@pytest.mark.parametrize(
+    ("name", "least_gib", "most_gib"),
+    [("rtx4090", 23.9, 24.0), ("a4000", 15.9, 16.0), ("h100", 79.5, 79.7), ("h200", 140, 141)],
+)
+def test_memory_is_what_the_driver_reports(name: str, least_gib: float, most_gib: float) -> None:
+    assert least_gib <= load_accelerator(name).accelerator.memory_bytes / 2**30 <= most_gib
+
+
+def test_an_a100_s_usual_host_has_slow_slots_and_is_all_for_one() -> None:
+    found = pair_hardware("a100-40")
+    assert found.link.h2d_bytes_per_s < 15.75e9  # PCIe 3.0 x16
+    assert "for one of its eight GPUs" in found.name
+
+
 def test_small_is_scaled_from_a_known_pair() -> None:
     assert load_hardware("small").scaled_from in known_hardware()
 
@@ -97,6 +111,12 @@ def test_a_path_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text((PAIRS / "small.toml").read_text("utf-8"), "utf-8")
     assert load_hardware(str(path)) == load_hardware("small")
+
+
+def test_a_copy_of_a_packaged_accelerator_is_read(tmp_path: Path) -> None:
+    copy = tmp_path / "my.toml"
+    copy.write_text((ACCELERATORS / "rtx4090.toml").read_text("utf-8"), "utf-8")
+    assert load_hardware(str(copy)) == load_hardware("rtx4090")
 
 
 def test_unknown_name_lists_the_known_ones() -> None:

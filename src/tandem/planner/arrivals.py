@@ -1,0 +1,55 @@
+"""What requests see that come over time, when not all rows of a plan are in use."""
+
+from dataclasses import dataclass, replace
+
+from tandem.planner.candidate import Candidate
+from tandem.planner.prediction import Predictor, Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """A plan under its workload's mean rate of arrival.
+
+    Attributes:
+        requests_per_s: that come. tokens_per_s: output tokens that are given out.
+        rows: requests that run at once.
+        keeps_up: whether requests are served as fast as they come; else they queue, and all rows
+            are in use.
+        rates: with that many rows.
+    """
+
+    requests_per_s: float
+    tokens_per_s: float
+    rows: int
+    keeps_up: bool
+    rates: Rates
+
+
+def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals | None:
+    """The fewest rows that serve requests as fast as they come; None if all are there at once.
+
+    Args:
+        rates: of the plan with all rows in use.
+    """
+    lengths = predictor.lengths
+    if not lengths.duration_s:
+        return None
+    per_s = (lengths.requests - 1) / lengths.duration_s
+    wanted = per_s * lengths.generated_tokens
+    if rates.tokens_per_s < wanted:
+        return Arrivals(per_s, rates.tokens_per_s, plan.rows, False, rates)
+    low, high, found = 1, plan.rows, rates
+    while low < high:
+        middle = (low + high) // 2
+        tried = predictor.rates(_with_rows(plan, middle))
+        if tried.tokens_per_s >= wanted:
+            high, found = middle, tried
+        else:
+            low = middle + 1
+    return Arrivals(per_s, wanted, high, True, found)
+
+
+def _with_rows(plan: Candidate, rows: int) -> Candidate:
+    """Fewer rows of a plan, on the accelerator first."""
+    device = min(plan.device_rows, rows)
+    return replace(plan, device_rows=device, host_rows=rows - device)
