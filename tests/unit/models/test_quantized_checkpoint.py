@@ -82,7 +82,7 @@ def test_unsupported_groups(changes: dict[str, Any], named: str, tmp_path: Path)
         load_model(tmp_path, DType.FLOAT32)
 
 
-@pytest.mark.parametrize("published", [GPTQ, AWQ, PACKED, fp8("tensor")], ids=str)
+@pytest.mark.parametrize("published", [GPTQ, AWQ, PACKED, fp8("tensor")], ids=lambda p: p.id)
 def test_a_quantization_that_no_tensor_has_is_named(tmp_path: Path, published: Published) -> None:
     build(CASE, tmp_path)
     set_config(tmp_path, quantization_config=dict(published.config))
