@@ -69,6 +69,14 @@ def follow(client: EngineClient, request: EngineRequest) -> list[RequestOutput]:
     return list(client.stream(client.submit(request)))
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_heard() -> Iterator[None]:
+    """A run that was started in a shell's background inherits that they are ignored."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
 def interrupt_main_thread() -> None:
     """As Ctrl-C does; unlike `_thread.interrupt_main` it also wakes a thread that waits."""
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
