@@ -3,10 +3,11 @@
 import json
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.bench.beside import beside
 from tandem.bench.disk_probe import DiskProbe
 from tandem.bench.generation import Generated, share_of_equal_tokens
 from tandem.bench.host_case import HostCase
@@ -20,7 +21,7 @@ from tandem.spec.dtype import DType
 from tandem.spec.precision import Precision
 
 SUITE = "disk"
-_TANDEM, _DISK, _READ = "tandem", "disk", "read"
+_TANDEM, _DISK, _READ, _BESIDE = "tandem", "disk", "read", "disk beside reads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,9 @@ def _measure(
         return runs[-1].decode_tokens_per_s
 
     try:
-        samples = interleave(
-            {_TANDEM: decode, _DISK: probe.measure, _READ: read_probe()}, bench.rounds
-        )
+        reads = read_probe()
+        probes = {_DISK: probe.measure, _READ: reads, _BESIDE: beside(probe.measure, reads)}
+        samples = interleave({_TANDEM: decode, **probes}, bench.rounds)
     finally:
         engine.close()
     resident = TandemGenerator(model, 1)
@@ -119,9 +120,7 @@ def _measure(
     share = "weights' rate over the disk's"
     return [
         row_of_samples(label, _TANDEM, case.metric, samples[_TANDEM], "tokens/s", chain),
-        row_of_samples(
-            label, _TANDEM, "weights read", [r / 1e9 for r in rates], "GB/s", disk / 1e9
-        ),
+        row_of_samples(label, _TANDEM, "weights read", _gigabytes(rates), "GB/s", disk / 1e9),
         BenchRow(label, _TANDEM, share, ratio.median, "ratio", 1.0, ratio.spread),
         BenchRow(label, _TANDEM, f"{share}, lower 95%", ratio.lower_95, "ratio", 1.0),
         BenchRow(
@@ -132,9 +131,16 @@ def _measure(
             "share",
             1.0,
         ),
-        row_of_samples(label, "disk", "reading", [s / 1e9 for s in samples[_DISK]], "GB/s"),
-        row_of_samples(label, "host", "reading", [s / 1e9 for s in samples[_READ]], "GB/s"),
+        row_of_samples(label, "disk", "reading", _gigabytes(samples[_DISK]), "GB/s"),
+        row_of_samples(
+            label, "disk", "reading, beside the host's", _gigabytes(samples[_BESIDE]), "GB/s"
+        ),
+        row_of_samples(label, "host", "reading", _gigabytes(samples[_READ]), "GB/s"),
     ]
+
+
+def _gigabytes(samples: Sequence[float]) -> list[float]:
+    return [sample / 1e9 for sample in samples]
 
 
 def _placement(directory: Path, on_disk: list[int]) -> Path:

@@ -53,6 +53,7 @@ def test_figures_stand_beside_what_was_probed(tmp_path: Path) -> None:
         read = by_metric["weights read", "tandem"]
         disk = by_metric["reading", "disk"]
         memory = by_metric["reading", "host"]
+        assert by_metric["reading, beside the host's", "disk"].value > 0
         assert read.bound == pytest.approx(disk.value)
         layer_bytes = 2 * 64 * (64 + 2 * 32 + 64 + 3 * 128)
         on_disk = layer_bytes * (3 if case == cases[0] else 2)
