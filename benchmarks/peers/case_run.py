@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.peers.engines import LLAMA_CPP, OURS, Engine
 from benchmarks.peers.line_protocol import Worker
+from tandem.bench.interleave import interleave, paired_ratio
 
 from tandem.bench.generation import Generated, share_of_equal_tokens
 from tandem.bench.host_bounds import HostLimits
 from tandem.bench.host_case import HostCase
-from tandem.bench.interleave import interleave, paired_ratio
 from tandem.bench.limits import gemm_probe, read_probe
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.spec.model import ModelSpec
