@@ -33,7 +33,7 @@ def measure_disks(
                 skipped.append(f"disk {folder}: {error.message}")
                 continue
             stack.callback(probes[folder].close)
-        found = tuple(_measured(folder, probe, effort) for folder, probe in probes.items())
+        found = tuple(_measured(probe, effort) for probe in probes.values())
         together = _together(tuple(probes.values()), effort)
     disks = tuple(
         DiskMeasurements(str(folder), *rates, probes[folder].describe(), beside)
@@ -42,9 +42,8 @@ def measure_disks(
     return disks, tuple(skipped)
 
 
-def _measured(folder: Path, probe: DiskProbe, effort: Effort) -> tuple[float, float]:
+def _measured(probe: DiskProbe, effort: Effort) -> tuple[float, float]:
     """Bytes/s of one reader, and of the best number of them."""
-    del folder
     ways = {"one": probe.measure_one_reader, "best": probe.measure}
     rates = interleave(ways, effort.rounds)
     return median(rates["one"]), median(rates["best"])
