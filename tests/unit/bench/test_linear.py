@@ -31,7 +31,7 @@ SHAPE = MatrixShape(64, 128)
 @pytest.fixture(autouse=True)
 def _small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two copies of each weight will do where nothing is measured."""
-    from tandem.bench import linear_cases
+    from tandem.probes import linear_cases
 
     monkeypatch.setattr(linear_cases, "_CACHE_MULTIPLE", 0)
 
