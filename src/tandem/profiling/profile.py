@@ -1,6 +1,7 @@
 """A machine's profile: what was measured, on what, with which code."""
 
 from dataclasses import dataclass
+from typing import cast
 
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
@@ -32,7 +33,8 @@ class Machine:
     def difference(self, other: "Machine") -> str | None:
         """The first thing in which `other` is not this one, in words; None: nothing."""
         for name in ("accelerator", "cpu", "cores", "threads", "ranks"):
-            mine, others = getattr(self, name), getattr(other, name)
+            mine: object = getattr(self, name)
+            others: object = getattr(other, name)
             if mine != others:
                 return f"its {name}: {_words(others)}, here {_words(mine)}"
         return None
@@ -62,4 +64,6 @@ class Profile:
 
 
 def _words(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast("tuple[object, ...]", value)))
+    return str(value)

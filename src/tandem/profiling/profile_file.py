@@ -6,7 +6,7 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tandem.profiling.plain_json import from_plain, to_plain
 from tandem.profiling.profile import FORMAT, Machine, Profile
@@ -108,10 +108,11 @@ def _read(path: Path) -> str:
 
 def _parse(path: Path, text: str) -> Profile:
     try:
-        values: Any = json.loads(text)
-        if not isinstance(values, dict):
+        parsed: Any = json.loads(text)
+        if not isinstance(parsed, dict):
             raise ValueError("not an object")
-        number = values.pop("format", None)  # pyright: ignore[reportUnknownMemberType]
+        values = cast("dict[str, Any]", parsed)
+        number: Any = values.pop("format", None)
         if isinstance(number, int) and number != FORMAT:
             raise _refusal(path, f"is old: of format {number}, not {FORMAT}")
         if number is None:

@@ -72,13 +72,13 @@ class Surface:
 
 
 class _Place(NamedTuple):
-    """Where a size lies among those measured: `share` of the way from `index` to the next one.
+    """Where a size lies among those measured: `share` of the way from `place` to the next one.
 
     Attributes:
         factor: the size over the nearest one measured, where it lies outside.
     """
 
-    index: int
+    place: int
     share: float
     factor: float
 
@@ -87,10 +87,10 @@ class _Place(NamedTuple):
         return self.factor != 1.0
 
     def between(self, values: Sequence[float]) -> float:
-        low = values[self.index]
+        low = values[self.place]
         if not self.share:
             return low
-        return low + self.share * (values[self.index + 1] - low)
+        return low + self.share * (values[self.place + 1] - low)
 
 
 def _place(sizes: Sequence[float], size: float) -> _Place:

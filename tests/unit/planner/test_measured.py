@@ -109,9 +109,9 @@ def test_what_does_not_fit_the_host_alone_is_refused() -> None:
 
 
 def test_there_are_no_policies_on_the_host_alone() -> None:
-    for how in ({"policy_name": "ride-along"}, {"compare": True}):
+    for policy, compare in (("ride-along", False), ("auto", True)):
         with pytest.raises(ConfigError, match="leave --policy and --compare-policies out"):
-            answer(alone(), **how)
+            answer(alone(), policy, compare)
 
 
 def test_what_was_not_measured_is_said_or_refused() -> None:
