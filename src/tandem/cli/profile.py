@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from tandem.probes.profiler import Subject
     from tandem.profiling.profile import Machine, Profile
 
+_BUSY_SHARE = 0.5
+"""Of the threads: a load average above it is others' work that what is measured must share with."""
+
 
 def profile(
     disk: Annotated[
@@ -61,6 +64,9 @@ def _measure(
             tell(f"{error.message.rpartition(';')[0]}; measuring anew")
     from tandem.probes.profiler import run_profile
 
+    load = os.getloadavg()[0]
+    if load > _BUSY_SHARE * machine.threads:
+        tell(f"note: others keep the processor busy (load average {load:.1f}); rates will be low")
     amount = effort.thorough() if thorough else effort.coarse()
     with load_progress() as progress:
         found = run_profile(

@@ -1,6 +1,7 @@
 """`tandem profile`: what it prints and stores, and what it refuses."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(profiler, "run_profile", run_profile)
     monkeypatch.setattr(native, "choose_isa", lambda: "generic")
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.0, 0.0))
     return asked
 
 
@@ -49,6 +51,14 @@ def test_a_profile_is_measured_stored_and_printed(
     assert f"stored in {here}" in ran.out
     assert "not measured: accelerator and link: there is none" in ran.err
     assert read_profile(here, MACHINE, KERNELS) == profile()
+
+
+def test_a_busy_machine_is_warned_of(
+    commands: Commands, probes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "busy" not in commands.run("profile").err
+    monkeypatch.setattr(os, "getloadavg", lambda: (7.25, 0.0, 0.0))
+    assert "others keep the processor busy (load average 7.2)" in commands.run("profile").err
 
 
 def test_a_stored_profile_is_shown_without_measuring(commands: Commands, here: Path) -> None:
