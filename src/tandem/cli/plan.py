@@ -10,11 +10,14 @@ import typer
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tandem.cli.plan_hardware import PlanHardware
     from tandem.planner.question import Question
-    from tandem.spec.hardware import HardwareSpec
+    from tandem.spec.dtype import DType
+    from tandem.spec.precision import Precision
     from tandem.spec.workload import Workload
 
 _HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
+_ALONE_SHARE = 0.75  # likewise, of an engine without one
 _REQUESTS = 1000
 
 
@@ -24,11 +27,20 @@ def plan(
         typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
     ],
     accelerator: Annotated[
-        str, typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file.", metavar="NAME")
+        str,
+        typer.Option(
+            help="Accelerator: a10g, rtx4090, ..., a TOML file, measured, or none.", metavar="NAME"
+        ),
     ],
     host: Annotated[
         str | None,
-        typer.Option(help="Host: g5.4xlarge, desktop-ddr5, ... or a TOML file.", metavar="NAME"),
+        typer.Option(
+            help="Host: g5.4xlarge, desktop-ddr5, ..., a TOML file, or measured.", metavar="NAME"
+        ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="What `tandem profile --output` wrote.", metavar="FILE"),
     ] = None,
     prompt: Annotated[
         str, typer.Option(help="Prompt tokens: 512, 400-600, exp:300, lognormal:300,200.")
@@ -80,26 +92,28 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
+    from tandem.cli.plan_hardware import plan_hardware
     from tandem.cli.plan_json import answer_json, placement_json
     from tandem.cli.plan_text import answer_text
     from tandem.planner.answer import answer
 
     workload = _workload(prompt, generate, requests, rate, trace, seed)
+    hardware = plan_hardware(accelerator, host, profile)
     question = _question(
-        model, _hardware(accelerator, host), workload, dtype, kv_cache_dtype,
+        model, hardware, workload, dtype, kv_cache_dtype,
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,
     )  # fmt: skip
     found = answer(question, policy, compare_policies)
     if placement_file is not None:
         _write(placement_file, placement_json(found.plan))
     if as_json:
-        print(json.dumps(answer_json(model, workload, found)))
+        print(json.dumps(answer_json(model, workload, found, hardware.basis)))
         return
     flags = _flags(
         dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
         gpu_memory=gpu_memory, cpu_memory=cpu_memory, placement=placement_file,
     )  # fmt: skip
-    print("\n".join(answer_text(model, workload, found, flags)))
+    print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))
 
 
 def _flags(**given: object) -> tuple[str, ...]:
@@ -112,20 +126,6 @@ def _flags(**given: object) -> tuple[str, ...]:
         if value != defaults[name]:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return tuple(words)
-
-
-def _hardware(accelerator: str, host: str | None) -> "HardwareSpec":
-    from tandem.spec.hardware_file import (
-        known_accelerators,
-        known_hardware,
-        load_hardware,
-        pair_hardware,
-    )
-
-    alone = host is None and accelerator not in known_accelerators()
-    if alone and (accelerator in known_hardware() or Path(accelerator).is_file()):
-        return load_hardware(accelerator)
-    return pair_hardware(accelerator, host)
 
 
 def _workload(
@@ -149,7 +149,7 @@ def _workload(
 
 def _question(
     model: str,
-    hardware: "HardwareSpec",
+    hardware: "PlanHardware",
     workload: "Workload",
     dtype: str,
     kv_cache_dtype: str,
@@ -163,8 +163,6 @@ def _question(
     from tandem.models.catalogue import plannable_spec
     from tandem.planner.question import Lengths, Question, parse_objective
     from tandem.spec.dtype import parse_dtype
-    from tandem.spec.kv_type import parse_kv_type
-    from tandem.spec.precision import Precision
     from tandem.spec.units import MIB, parse_duration_s
 
     spec = plannable_spec(model)
@@ -175,7 +173,7 @@ def _question(
             param="model",
         )
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
-    kv = weights if kv_cache_dtype == "auto" else parse_kv_type(kv_cache_dtype)
+    precision = _precision(weights, dtype, kv_cache_dtype, host_only=hardware.host_only)
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
         raise ConfigError(
@@ -183,26 +181,49 @@ def _question(
             f"{spec.max_positions}; shorten --prompt or --generate, or choose another model",
             param="prompt",
         )
-    card = hardware.accelerator.memory_bytes
+    card = hardware.spec.accelerator.memory_bytes
+    there = hardware.spec.host.memory_bytes
+    device_bytes = _memory(gpu_memory, card - 256 * MIB, card, "gpu_memory")
+    host_bytes = _memory(cpu_memory, int(there * _HOST_SHARE), there, "cpu_memory")
+    if hardware.host_only:
+        if gpu_memory != "auto":
+            raise ConfigError(
+                "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
+                param="gpu_memory",
+            )
+        device_bytes = _memory(cpu_memory, int(there * _ALONE_SHARE), there, "cpu_memory")
+        host_bytes = 0
     return Question(
         model=spec,
-        hardware=hardware,
-        precision=Precision(weights, weights, kv),
+        hardware=hardware.spec,
+        precision=precision,
         lengths=lengths,
-        device_bytes=_memory(gpu_memory, card - 256 * MIB, card, "gpu_memory"),
-        host_bytes=_memory(
-            cpu_memory,
-            int(hardware.host.memory_bytes * _HOST_SHARE),
-            hardware.host.memory_bytes,
-            "cpu_memory",
-        ),
+        device_bytes=device_bytes,
+        host_bytes=host_bytes,
         objective=parse_objective(objective),
         tpot_bound_s=None
         if tpot_bound is None
         else parse_duration_s(tpot_bound, param="tpot_bound"),
         max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size,
+        host_only=hardware.host_only,
+        measured=None if hardware.profile is None else hardware.profile.host,
     )
+
+
+def _precision(
+    weights: "DType", dtype: str, kv_cache_dtype: str, *, host_only: bool
+) -> "Precision":
+    """As an engine chooses: on the host alone activations are in float32, and KV unless asked."""
+    from tandem.spec.dtype import DType
+    from tandem.spec.kv_type import parse_kv_type
+    from tandem.spec.precision import Precision
+
+    activations = DType.FLOAT32 if host_only else weights
+    kv = DType.FLOAT32 if host_only and dtype == "auto" else weights
+    if kv_cache_dtype != "auto":
+        return Precision(weights, activations, parse_kv_type(kv_cache_dtype))
+    return Precision(weights, activations, kv)
 
 
 def _memory(text: str, default: int, there: int, param: str) -> int:
