@@ -12,7 +12,9 @@ from tandem.spec.units import format_size
 def weight_notes(
     sizes: WeightSizes, placement: tuple[WeightPlacement, ...], rules: Sequence[CpuRule]
 ) -> tuple[str, ...]:
-    """One line: how many layers lie elsewhere, and what becomes of them; none if none do."""
+    """How many layers lie elsewhere, and what becomes of them; none if none do. Then of how many
+    only the MLPs do.
+    """
     homes = Counter(homes_by_layer(placement).values())
     if homes["disk"]:
         size = format_size(sizes.disk_bytes(placement))
@@ -20,9 +22,19 @@ def weight_notes(
             f"weights: {homes['disk']} of {sizes.layers} layers ({size}) stay on disk and are read "
             "in every step",
         )
-    hosted = homes.total() - homes["resident"]
+    mlps = homes["cpu-mlp"]
+    hosted = homes.total() - homes["resident"] - mlps
+    size = format_size(mlps * sizes.mlp)
+    note = (
+        (
+            f"weights: the MLPs of {mlps} of {sizes.layers} layers ({size}) lie in host memory and "
+            "are computed on the CPU",
+        )
+        if mlps
+        else ()
+    )
     if not hosted:
-        return ()
+        return note
     by_step = homes["host"] if rules else 0
     streamed = homes["streamed"] + homes["host"] - by_step
     fates: list[str] = []
@@ -32,10 +44,11 @@ def weight_notes(
         fates.append(f"{streamed} are streamed to the accelerator in every step")
     if by_step:
         fates.append(f"of {by_step} {_describe(rules)}")
-    size = format_size(sizes.host_bytes(placement))
+    size = format_size(hosted * sizes.layer)
     return (
         f"weights: {hosted} of {sizes.layers} layers ({size}) lie in host memory; "
         f"{', '.join(fates)}",
+        *note,
     )
 
 
