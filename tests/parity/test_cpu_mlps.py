@@ -86,6 +86,8 @@ def check_parity(
         for prompt, tokens in zip(PROMPTS, made, strict=True):
             assert_greedy_parity(reference, prompt, tokens, ties)
         engine.check_idle()
+        for layer, hits in enumerate(model.expert_hits.by_layer()):
+            assert (sum(hits) > 0) == (model.spec.routed_experts(layer) is not None)
         if name == "exact-cohorts":  # which joins fail is drawn, and drawn anew by other programs
             assert engine.stats.cohort_joins > 0
         else:

@@ -183,23 +183,22 @@ def allocate_weights(
     on_disk = None
     if disk is not None and disk.layers:
         on_disk = DiskWeights(disk, LayerLayout(shapes[_kind_of(spec, disk.layers)]))
-    mlps, attention = None, {}
+    used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
+    mlps = None
     if hosted is not None and hosted.mlp_on_cpu:
         cut = {layer: _cut(spec, layer, shapes) for layer in hosted.mlp_on_cpu}
-        attention = {layer: parts[0] for layer, parts in cut.items()}
-        mlps = HostMlps({layer: LayerLayout(parts[1]) for layer, parts in cut.items()}, device)
-    used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
-
-    def modules(layer: int) -> Modules:
-        if layer in used:
-            return used[layer]
-        if mlps is not None and layer in mlps.stored:
-            return allocate_modules(attention[layer], device) | mlps.stored[layer]
-        return allocate_modules(shapes[spec.routed_experts(layer)], device)
-
+        mlps = HostMlps({layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}, device)
+        for layer, (before, _) in cut.items():
+            used[layer] = allocate_modules(before, device) | mlps.stored[layer]
+    layers = tuple(
+        used[layer]
+        if layer in used
+        else allocate_modules(shapes[spec.routed_experts(layer)], device)
+        for layer in range(spec.num_layers)
+    )
     return Weights(
         outer=outer,
-        layers=tuple(modules(layer) for layer in range(spec.num_layers)),
+        layers=layers,
         tied=spec.tie_embeddings,
         stream=stream,
         disk=on_disk,
@@ -212,7 +211,7 @@ def _cut(
 ) -> tuple[LayerShapes, LayerShapes]:
     """A layer's weights before the norm of its MLP, and from there on."""
     whole, mlp = shapes[spec.routed_experts(layer)], mlp_weights(spec, layer)
-    before = tuple(weight for weight in whole.shapes if weight not in mlp)
+    before = whole.shapes[: -len(mlp)]
     return replace(whole, shapes=before), replace(whole, shapes=mlp)
 
 
