@@ -54,6 +54,16 @@ void post(const HostLayer& layer, const PoolPointer& pool, const std::string& is
     run_post(workers, layer.view(), tokens, from, to);
 }
 
+void mlp(const HostMlp& mlp, const PoolPointer& pool, const std::string& isa,
+         const Array& residual) {
+    const View target("residual", residual);
+    const std::int64_t tokens = tokens_of(target, mlp.view().hidden());
+    float* in_place = target.floats();
+    const Workers workers{*pool, choose_isa(isa)};
+    nb::gil_scoped_release release;
+    run_mlp(workers, mlp.view(), tokens, in_place);
+}
+
 void run_stack(const HostLayerStack& stack, const PoolPointer& pool, const std::string& isa,
                const Array& residual, const AnglePairs& angles, const Array& pages,
                const ReadOnlyArray& slots, const PlanPairs& plans, double scale, double soft_cap) {
@@ -93,6 +103,24 @@ void bind_layer(nb::module_& module) {
         .def(nb::init<LinearPointer, std::vector<LinearPointer>, std::vector<LinearPointer>, int,
                       bool, const Array&>(),
              "router"_a, "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a, "hits"_a.noconvert());
+    nb::class_<HostMlp>(module, "Mlp")
+        .def(
+            "__init__",
+            [](HostMlp* self, NormPointer norm, LinearPointer up, LinearPointer down,
+               NormPointer post_norm, Activation activation, bool gated, bool int8_activations,
+               ExpertsPointer experts) {
+                new (self) HostMlp({.norm = std::move(norm),
+                                    .up = std::move(up),
+                                    .down = std::move(down),
+                                    .experts = std::move(experts),
+                                    .post_norm = std::move(post_norm),
+                                    .activation = activation,
+                                    .gated = gated,
+                                    .int8_activations = int8_activations});
+            },
+            "norm"_a, "up"_a.none(), "down"_a.none(), "post_norm"_a.none(), "activation"_a,
+            "gated"_a, "int8_activations"_a = false, "experts"_a.none() = nb::none())
+        .def("run", &mlp, "pool"_a, "isa"_a, "residual"_a.noconvert());
     nb::class_<HostLayer>(module, "Layer")
         .def(
             "__init__",
@@ -108,14 +136,14 @@ void bind_layer(nb::module_& module) {
                                       .key_norm = std::move(key_norm),
                                       .output = std::move(output),
                                       .post_attention_norm = std::move(post_attention_norm),
-                                      .mlp_norm = std::move(mlp_norm),
-                                      .up = std::move(up),
-                                      .down = std::move(down),
-                                      .experts = std::move(experts),
-                                      .post_mlp_norm = std::move(post_mlp_norm),
-                                      .activation = activation,
-                                      .gated = gated,
-                                      .int8_activations = int8_activations});
+                                      .mlp = {.norm = std::move(mlp_norm),
+                                              .up = std::move(up),
+                                              .down = std::move(down),
+                                              .experts = std::move(experts),
+                                              .post_norm = std::move(post_mlp_norm),
+                                              .activation = activation,
+                                              .gated = gated,
+                                              .int8_activations = int8_activations}});
             },
             "heads"_a, "kv_heads"_a, "head_dim"_a, "attention_norm"_a, "qkv"_a,
             "query_norm"_a.none(), "key_norm"_a.none(), "output"_a, "post_attention_norm"_a.none(),

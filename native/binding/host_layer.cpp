@@ -36,6 +36,44 @@ const float* angles(const char* name, const ReadOnlyArray& array, std::int64_t t
     return view.floats();
 }
 
+MlpWeights mlp_of(const MlpParts& parts) {
+    return {.norm = parts.norm->view(),
+            .up = view_of(parts.up),
+            .down = view_of(parts.down),
+            .experts = parts.experts ? &parts.experts->view() : nullptr,
+            .post_norm = view_of(parts.post_norm),
+            .activation = parts.activation,
+            .gated = parts.gated,
+            .rounds_x = parts.int8_activations};
+}
+
+void check_rounding(bool rounds_x, const LinearWeight& map) {
+    require(!rounds_x || map.type == WeightType::kInt8,
+            "activations are rounded for maps of 8 bits only");
+}
+
+void check_mlp(const MlpParts& parts, const MlpWeights& mlp, int hidden) {
+    require_size("mlp_norm", parts.norm, hidden);
+    require_size("post_mlp_norm", parts.post_norm, hidden);
+    require(parts.up && parts.down ? !parts.experts : parts.experts && !parts.up && !parts.down,
+            "a layer needs either up and down, or experts");
+    if (mlp.experts) {
+        require(mlp.gated && !parts.post_norm, "experts are gated, and have no norm after");
+        require_matrix("router", mlp.experts->router, static_cast<int>(mlp.experts->weights.size()),
+                       hidden);
+        for (const ExpertWeights& expert : mlp.experts->weights) {
+            check_rounding(mlp.rounds_x, expert.up);
+            check_rounding(mlp.rounds_x, expert.down);
+        }
+        return;
+    }
+    const int inner = mlp.intermediate();
+    require_matrix("up", mlp.up, mlp.gated ? 2 * inner : inner, hidden);
+    require_matrix("down", mlp.down, hidden, inner);
+    check_rounding(mlp.rounds_x, mlp.up);
+    check_rounding(mlp.rounds_x, mlp.down);
+}
+
 }  // namespace
 
 HostNorm::HostNorm(const ReadOnlyArray& weight, const std::optional<ReadOnlyArray>& bias,
@@ -77,6 +115,10 @@ HostExperts::HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
     view_ = {router_->view(), weights_, per_token, renormalized, counted};
 }
 
+HostMlp::HostMlp(MlpParts parts) : parts_(std::move(parts)), view_(mlp_of(parts_)) {
+    check_mlp(parts_, view_, view_.hidden());
+}
+
 HostLayer::HostLayer(LayerParts parts)
     : parts_(std::move(parts)),
       view_{.attention_norm = parts_.attention_norm->view(),
@@ -86,14 +128,14 @@ HostLayer::HostLayer(LayerParts parts)
             .key_norm = weight_of(parts_.key_norm),
             .output = parts_.output->view(),
             .post_attention_norm = view_of(parts_.post_attention_norm),
-            .mlp_norm = parts_.mlp_norm->view(),
-            .up = view_of(parts_.up),
-            .down = view_of(parts_.down),
-            .experts = parts_.experts ? &parts_.experts->view() : nullptr,
-            .post_mlp_norm = view_of(parts_.post_mlp_norm),
-            .activation = parts_.activation,
-            .gated = parts_.gated,
-            .rounds_x = parts_.int8_activations} {
+            .mlp_norm = parts_.mlp.norm->view(),
+            .up = view_of(parts_.mlp.up),
+            .down = view_of(parts_.mlp.down),
+            .experts = parts_.mlp.experts ? &parts_.mlp.experts->view() : nullptr,
+            .post_mlp_norm = view_of(parts_.mlp.post_norm),
+            .activation = parts_.mlp.activation,
+            .gated = parts_.mlp.gated,
+            .rounds_x = parts_.mlp.int8_activations} {
     check();
 }
 
@@ -102,38 +144,20 @@ void HostLayer::check() const {
     const int hidden = view_.hidden();
     require(heads.heads > 0 && heads.kv_heads > 0 && heads.head_dim > 0, "a layer needs heads");
     require_size("attention_norm", parts_.attention_norm, hidden);
-    require_size("mlp_norm", parts_.mlp_norm, hidden);
     require_size("post_attention_norm", parts_.post_attention_norm, hidden);
-    require_size("post_mlp_norm", parts_.post_mlp_norm, hidden);
     require_size("query_norm", parts_.query_norm, heads.head_dim);
     require_size("key_norm", parts_.key_norm, heads.head_dim);
     require_matrix("qkv", view_.qkv, static_cast<int>(heads.token_elements()), hidden);
     require_matrix("output", view_.output, hidden, heads.heads * heads.head_dim);
-    require(
-        parts_.up && parts_.down ? !parts_.experts : parts_.experts && !parts_.up && !parts_.down,
-        "a layer needs either up and down, or experts");
-    std::vector<const LinearWeight*> maps{&view_.qkv, &view_.output};
-    if (view_.experts) {
-        require(view_.gated && !parts_.post_mlp_norm, "experts are gated, and have no norm after");
-        require_matrix("router", view_.experts->router,
-                       static_cast<int>(view_.experts->weights.size()), hidden);
-        for (const ExpertWeights& expert : view_.experts->weights)
-            maps.insert(maps.end(), {&expert.up, &expert.down});
-    } else {
-        const int inner = view_.intermediate();
-        require_matrix("up", view_.up, view_.gated ? 2 * inner : inner, hidden);
-        require_matrix("down", view_.down, hidden, inner);
-        maps.insert(maps.end(), {&view_.up, &view_.down});
-    }
-    for (const LinearWeight* map : maps)
-        require(!view_.rounds_x || map->type == WeightType::kInt8,
-                "activations are rounded for maps of 8 bits only");
+    check_rounding(view_.rounds_x, view_.qkv);
+    check_rounding(view_.rounds_x, view_.output);
+    check_mlp(parts_.mlp, view_.mlp(), hidden);
 }
 
-std::int64_t HostLayer::tokens_of(const View& residual) const {
+std::int64_t tokens_of(const View& residual, int hidden) {
     residual.require_dimensions(2, "[tokens, hidden]").require_contiguous();
     const std::int64_t tokens = residual.shape()[0];
-    residual.require_shape({tokens, view_.hidden()});
+    residual.require_shape({tokens, hidden});
     require(tokens > 0, "residual must have tokens");
     return tokens;
 }

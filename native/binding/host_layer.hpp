@@ -52,6 +52,30 @@ class HostExperts {
 
 using ExpertsPointer = std::shared_ptr<HostExperts>;
 
+struct MlpParts {
+    NormPointer norm;
+    LinearPointer up;  // null, as is:
+    LinearPointer down;
+    ExpertsPointer experts;  // if there are these; else null
+    NormPointer post_norm;   // may be null
+    Activation activation;
+    bool gated;
+    bool int8_activations = false;  // only with maps of 8 bits
+};
+
+// A layer's end without its beginning: norm, and MLP or experts.
+class HostMlp {
+  public:
+    // Throws std::invalid_argument for parts that do not fit each other.
+    explicit HostMlp(MlpParts parts);
+
+    const MlpWeights& view() const { return view_; }
+
+  private:
+    MlpParts parts_;
+    MlpWeights view_;
+};
+
 struct LayerParts {
     HeadShape heads;
     NormPointer attention_norm;
@@ -60,15 +84,11 @@ struct LayerParts {
     NormPointer key_norm;
     LinearPointer output;
     NormPointer post_attention_norm;  // may be null
-    NormPointer mlp_norm;
-    LinearPointer up;  // null, as is:
-    LinearPointer down;
-    ExpertsPointer experts;     // if there are these; else null
-    NormPointer post_mlp_norm;  // may be null
-    Activation activation;
-    bool gated;
-    bool int8_activations = false;  // only with maps of 8 bits
+    MlpParts mlp;
 };
+
+// Of a residual [tokens, hidden]. Throws std::invalid_argument for another shape, or no tokens.
+std::int64_t tokens_of(const View& residual, int hidden);
 
 class HostLayer {
   public:
@@ -77,8 +97,9 @@ class HostLayer {
 
     const LayerWeights& view() const { return view_; }
 
-    // Tokens of a residual [tokens, hidden].
-    std::int64_t tokens_of(const View& residual) const;
+    std::int64_t tokens_of(const View& residual) const {
+        return tandem::tokens_of(residual, view_.hidden());
+    }
 
     // Of as many tokens; both or none.
     Rotation rotation(const std::optional<ReadOnlyArray>& cos,

@@ -66,17 +66,20 @@ void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t to
               const float* attention, float* residual) {
     add_branch(workers, layer.output, layer.post_attention_norm, layer.rounds_x, tokens, attention,
                residual);
-    const Scratch normed(workers.pool, tokens, layer.hidden());
-    normalize_rows(workers, layer.mlp_norm, tokens, residual, normed.data());
-    if (layer.experts)
-        return run_experts(workers, *layer.experts, layer.activation, layer.rounds_x, tokens,
+    run_mlp(workers, layer.mlp(), tokens, residual);
+}
+
+void run_mlp(const Workers& workers, const MlpWeights& mlp, std::int64_t tokens, float* residual) {
+    const Scratch normed(workers.pool, tokens, mlp.hidden());
+    normalize_rows(workers, mlp.norm, tokens, residual, normed.data());
+    if (mlp.experts)
+        return run_experts(workers, *mlp.experts, mlp.activation, mlp.rounds_x, tokens,
                            normed.data(), residual);
-    const Scratch inner(workers.pool, tokens, layer.intermediate());
-    const LinearEnd end = layer.gated ? LinearEnd::kGated : LinearEnd::kActivate;
+    const Scratch inner(workers.pool, tokens, mlp.intermediate());
+    const LinearEnd end = mlp.gated ? LinearEnd::kGated : LinearEnd::kActivate;
     multiply(workers, tokens,
-             {layer.up, normed.data(), inner.data(), layer.rounds_x, end, layer.activation});
-    add_branch(workers, layer.down, layer.post_mlp_norm, layer.rounds_x, tokens, inner.data(),
-               residual);
+             {mlp.up, normed.data(), inner.data(), mlp.rounds_x, end, mlp.activation});
+    add_branch(workers, mlp.down, mlp.post_norm, mlp.rounds_x, tokens, inner.data(), residual);
 }
 
 }  // namespace tandem

@@ -19,17 +19,18 @@ from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
-from tandem.spec.operations import Stage, default_stages
+from tandem.spec.operations import Stage, default_stages, split_post
 from tandem.spec.parameters import layer_matrix_parameters
 
 DTYPE = DType.BFLOAT16
 LAYER_BYTES = layer_matrix_parameters(WIDE) * DTYPE.size_bytes
-WAYS: tuple[HostLayers, ...] = ("cpu", "stream", "auto")
+MLP_BYTES = 3 * WIDE.hidden_size * WIDE.intermediate_size * DTYPE.size_bytes
+WAYS: tuple[HostLayers, ...] = ("cpu", "stream", "mlp", "auto")
 FAST_HOST = replace(SMALL, host=replace(SMALL.host, memory_bandwidth_bytes_per_s=40e9))
 OPERATIONS = layer_operations(WIDE)
 STAGES: dict[Part, Stage] = dict(
     zip((Part.PRE, Part.NONE, Part.POST), default_stages(OPERATIONS), strict=True)
-)
+) | {Part.MLP: split_post(OPERATIONS).mlp}
 
 
 def build(
@@ -74,12 +75,13 @@ def chain_s(engine: PacedEngine, hardware: HardwareSpec, tokens: int) -> float:
     plan = engine.memory.plan
     sweep = SweepChoice.of_plan(plan.weights, plan.cpu_rules).of(tokens)
     loads = sweep.loaded if len(sweep.loaded) > sweep.streamed.slots else ()
-    on_cpu, host = len(sweep.on_cpu), hardware.host
-    there = len(homes_by_layer(plan.weights)) - on_cpu - len(loads)
-    return LAYER_BYTES * (
-        there / accelerator_rates(hardware, DTYPE).bytes_per_s
-        + len(loads) / hardware.link.h2d_bytes_per_s
-        + on_cpu / host.memory_bandwidth_bytes_per_s
+    there = len(homes_by_layer(plan.weights)) - len(sweep.on_cpu) - len(loads)
+    mlps = len(sweep.mlp_on_cpu) * MLP_BYTES
+    on_cpu = len(sweep.on_cpu) * LAYER_BYTES + mlps
+    return (
+        (there * LAYER_BYTES - mlps) / accelerator_rates(hardware, DTYPE).bytes_per_s
+        + len(loads) * LAYER_BYTES / hardware.link.h2d_bytes_per_s
+        + on_cpu / hardware.host.memory_bandwidth_bytes_per_s
     )
 
 
@@ -102,3 +104,4 @@ def test_what_is_predicted_to_be_the_fastest_is(requests: int) -> None:
         taken[way] = token_s(engine, clock, requests)[0]
     assert taken["auto"] <= 1.02 * min(taken.values())
     assert (taken["cpu"] < taken["stream"]) == (requests == 1)
+    assert (taken["mlp"] < taken["stream"]) == (requests == 1)

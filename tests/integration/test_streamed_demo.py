@@ -42,7 +42,7 @@ def test_tokens_are_the_same_and_memory_is_kept(dtype: str, strategy: str) -> No
     config = replace(CONFIG, dtype=dtype, strategy=strategy)
     expected, ample = serve(config)
     scarce = "8MiB" if dtype == "auto" else "14MiB"
-    tokens, stats = serve(replace(config, gpu_memory=scarce))
+    tokens, stats = serve(replace(config, gpu_memory=scarce, host_layers="stream"))
     assert tokens == expected
     assert not any("streamed" in note for note in ample.notes)
     assert any("streamed" in note for note in stats.notes)
@@ -65,14 +65,18 @@ def test_a_file_overrides_the_choice(tmp_path: Path) -> None:
     assert any("4 of 6 layers" in note for note in stats.notes)
 
 
-@pytest.mark.parametrize("host_layers", ["stream", "cpu"])
+@pytest.mark.parametrize("host_layers", ["stream", "cpu", "mlp"])
 def test_what_does_not_fit_goes_the_way_that_is_asked_for(host_layers: HostLayers) -> None:
     expected, _ = serve(CONFIG)
     config = replace(CONFIG, gpu_memory="8MiB", host_layers=host_layers)
     tokens, stats = serve(config)
     assert tokens == expected
     check_memory(stats)
-    said = {"stream": "are streamed", "cpu": "are computed on the CPU"}[host_layers]
+    said = {
+        "stream": "are streamed",
+        "cpu": "are computed on the CPU",
+        "mlp": "and are computed on the CPU",
+    }[host_layers]
     assert any(said in note for note in stats.notes)
 
 
@@ -82,8 +86,10 @@ def test_what_does_not_fit_goes_the_way_that_is_asked_for(host_layers: HostLayer
         {0: "cpu", 1: "cpu", 2: "cpu", 3: "cpu", 4: "cpu", 5: "cpu"},
         {0: "streamed", 2: "cpu", 3: "streamed", 5: "cpu"},
         {0: "host", 1: "host", 2: "host", 3: "host", 4: "cpu"},
+        dict.fromkeys(range(6), "cpu-mlp"),
+        {0: "cpu-mlp", 1: "host", 2: "cpu", 4: "host", 5: "cpu-mlp"},
     ],
-    ids=["all-on-the-cpu", "both", "by-step"],
+    ids=["all-on-the-cpu", "both", "by-step", "all-mlps", "some-mlps"],
 )
 @pytest.mark.parametrize("kv_placement", ["auto", "host", "split"])
 def test_any_placement_gives_the_same_tokens_and_keeps_to_memory(
@@ -111,6 +117,17 @@ def check_memory(stats: EngineStats) -> None:
     assert device.peak_bytes is not None
     assert device.peak_bytes <= (device.capacity_bytes or 0)
     assert device.grown_bytes == 0
+
+
+@pytest.mark.parametrize("quantization", ["int4", "w8a8"])
+def test_quantized_mlps_are_charged_to_the_byte(quantization: str) -> None:
+    config = replace(CONFIG, quantization=quantization, strategy="rendezvous")
+    expected, _ = serve(config)
+    tokens, stats = serve(replace(config, gpu_memory="6MiB", host_layers="mlp"))
+    check_memory(stats)
+    assert any("the MLPs of" in note for note in stats.notes)
+    if quantization != "w8a8":  # the accelerator's part does not round activations
+        assert tokens == expected
 
 
 def test_cohorts_need_a_layer_on_the_accelerator(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ ENGINE_FLAGS = (
     _flag(
         "host_layers",
         str,
-        "Layers that do not fit: auto (by predicted time), stream or cpu.",
+        "Layers that do not fit: auto (by predicted time), stream, cpu, or mlp (only that on it).",
         "NAME",
     ),
     _flag("disk_io", str, "How layers on disk are read: direct, or cached by the system.", "NAME"),

@@ -13,7 +13,9 @@ from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
-_NOT_WEIGHED = "layers computed on the CPU (--host-layers cpu) or read from disk, quantized weights"
+_NOT_WEIGHED = (
+    "layers computed on the CPU (--host-layers cpu, mlp) or read from disk, quantized weights"
+)
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 

@@ -87,7 +87,7 @@ def build_engine_core(
     check_backing(target, memory)
     placement = memory.plan.weights
     layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
-    if pool is None and layers.ever_on_cpu:
+    if pool is None and layers.uses_cpu:
         pool = open_pool()
     on_disk = disk_layers(placement)
     if on_disk:

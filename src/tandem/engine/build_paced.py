@@ -186,11 +186,18 @@ def _executor(
     truth = PacedTruth(spec, page, hardware, options.perturbation)
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
-    on_cpu = len(SweepChoice.of_plan(memory.plan.weights, memory.plan.cpu_rules).ever_on_cpu)
+    sweeps = SweepChoice.of_plan(memory.plan.weights, memory.plan.cpu_rules)
+    whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.usual.mlp_on_cpu)
     layers = None
-    if on_cpu:
+    if sweeps.uses_cpu:
         layers = PacedHostLayers(
-            spec, page.float_type, on_cpu, aliasing.cache_bytes, host.pool, options.seed
+            spec,
+            page.float_type,
+            whole + mlps,
+            aliasing.cache_bytes,
+            host.pool,
+            options.seed,
+            mlps_only=not whole,
         )
     return PacedExecutor(
         PacedCosts(spec, page, truth, host, layers),

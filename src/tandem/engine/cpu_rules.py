@@ -7,7 +7,7 @@ layers where they lie if the host's memory is faster than the link, or both shar
 from collections.abc import Iterator, Sequence
 
 from tandem.cost.sweep_time import LayerTimes, Way, layer_times, sweep_s
-from tandem.plan.sweep_layers import CpuRule
+from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import SLOTTED, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
@@ -37,6 +37,14 @@ def choose_cpu_rules(
     while rules and not rules[-1].layers:  # beyond the last rule they are streamed anyway
         rules.pop()
     return tuple(rules)
+
+
+def predicted_sweep_s(
+    placements: Sequence[WeightPlacement], rules: Sequence[CpuRule], tokens: int, times: LayerTimes
+) -> float:
+    """Of a step of `tokens` tokens, of which `times` are."""
+    on_cpu = SweepChoice.of_plan(placements, rules).of(tokens).on_cpu
+    return sweep_s(_ways(placements, on_cpu), streamed_layers(placements).slots, times)
 
 
 def _sizes(max_tokens: int) -> Iterator[int]:
@@ -80,6 +88,8 @@ def _ways(placements: Sequence[WeightPlacement], on_cpu: tuple[int, ...]) -> lis
     for layer in sorted(homes):
         if layer in on_cpu or homes[layer] == "cpu":
             ways.append("cpu")
+        elif homes[layer] == "cpu-mlp":
+            ways.append("cpu-mlp")
         else:
             ways.append("loaded" if homes[layer] in SLOTTED else "resident")
     return ways

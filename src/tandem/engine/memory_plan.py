@@ -10,6 +10,7 @@ from tandem.engine.disk_choice import (
     least_host_bytes,
 )
 from tandem.engine.kv_reserve import kv_reserve
+from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import (
     WeightSizes,
@@ -109,7 +110,10 @@ def plan_memory(
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
     if placement is None:
         home = _home_elsewhere(config, hardware)
-        placement = _placement(config, sizes, room, capacities, page, wanted, home)
+        times = None
+        if home == "host" and hardware is not None:
+            times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens)
+        placement = _placement(config, sizes, room, capacities, page, wanted, home, times)
     _check_placement(config, placement)
     rules = ()
     if hardware is not None:
@@ -140,9 +144,11 @@ def plan_memory(
     )
     beside = {"process": capacities.process_bytes}
     if capacities.host_bytes:
-        on_cpu = SweepChoice.of_plan(placement, rules).cpu_tokens
-        on_cpu = largest.tokens + largest.cohort_tokens if on_cpu is None else on_cpu
-        beside |= _host_overheads(spec, precision.activations, largest, on_cpu)
+        sweeps, every = SweepChoice.of_plan(placement, rules), largest.tokens
+        every += largest.cohort_tokens
+        on_cpu = every if sweeps.cpu_tokens is None else sweeps.cpu_tokens
+        mlps = every if sweeps.usual.mlp_on_cpu else 0
+        beside |= _host_overheads(spec, precision.activations, largest, on_cpu, mlps)
     ledger = _ledger(plan, page, used, host_used, beside, capacities)
     if sizes.disk_bytes(placement):
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
@@ -157,8 +163,13 @@ def _placement(
     page: KVPageSpec,
     wanted: int,
     home: Home,
+    times: PlacementTimes | None,
 ) -> tuple[WeightPlacement, ...]:
-    """Of the weights: the user's, or the simplest that fits, with `home` for what does not."""
+    """Of the weights: the user's, or the simplest that fits, with `home` for what does not.
+
+    Args:
+        times: by which it is weighed against one with home `cpu-mlp`; None: it is not.
+    """
     if config.placement is not None:
         placement = read_placement(Path(config.placement), sizes.layers)
         check_disk_placement(placement, host_only=capacities.device_location == "host")
@@ -182,14 +193,21 @@ def _placement(
     if home == "host" and left < reserve.least_bytes:  # no room for layers on their way
         home = "cpu"
         left = room.left_bytes - sizes.least_device_bytes(home)
-    host = MemoryBudget("host", capacities.host_bytes)
-    return choose_placement(sizes, room, host, reserve.of(left), home)
+    host, kv_bytes = MemoryBudget("host", capacities.host_bytes), reserve.of(left)
+    whole = choose_placement(sizes, room, host, kv_bytes, home)
+    if times is None or whole == all_resident(sizes.layers):
+        return whole
+    try:
+        mlps = choose_placement(sizes, room, host, kv_bytes, "cpu-mlp")
+    except ConfigError:  # no room for the rest of every layer
+        return whole
+    return times.choose(whole, mlps)
 
 
 def _home_elsewhere(config: EngineConfig, hardware: HardwareSpec | None) -> Home:
     """Of layers that are not resident: what the user wants, or what each step is predicted to."""
-    if config.host_layers == "cpu":
-        return "cpu"
+    if config.host_layers in ("cpu", "mlp"):
+        return "cpu" if config.host_layers == "cpu" else "cpu-mlp"
     return "host" if config.host_layers == "auto" and hardware is not None else "streamed"
 
 
@@ -292,23 +310,24 @@ def _max_len(
 
 
 def _host_overheads(
-    spec: ModelSpec, dtype: DType, step: LargestStep, cpu_tokens: int
+    spec: ModelSpec, dtype: DType, step: LargestStep, cpu_tokens: int, mlp_tokens: int
 ) -> dict[str, int]:
     """What the host's part of a step takes beside the KV: activations on their way, scratch.
 
     Args:
-        cpu_tokens: most tokens of a step in which the CPU computes whole layers.
+        cpu_tokens: most tokens of a step in which the CPU computes whole layers. mlp_tokens: of
+            one in which it computes MLPs.
     """
     memory = StepMemory(spec, dtype)
     per_token = memory.qkv_token_bytes + memory.partial_token_bytes
     tokens = step.tokens + step.cohort_tokens
     sizes = {"staging": tokens * per_token, "attention scratch": KERNEL_SCRATCH_BYTES}
-    if cpu_tokens:
+    if cpu_tokens or mlp_tokens:
         layers = StepMemory(spec, DType.FLOAT32)
         held = layers.token_bytes + layers.qkv_token_bytes + layers.partial_token_bytes
-        sizes["staging"] += cpu_tokens * held
+        sizes["staging"] += max(cpu_tokens * held, mlp_tokens * layers.token_bytes)
         scratch = max(layers.pre_token_bytes, layers.post_token_bytes)
-        sizes["cpu layer scratch"] = cpu_tokens * scratch
+        sizes["cpu layer scratch"] = max(cpu_tokens * scratch, mlp_tokens * layers.post_token_bytes)
     return sizes
 
 

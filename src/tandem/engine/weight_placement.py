@@ -20,6 +20,7 @@ from tandem.plan.weights import (
     as_runs,
     disk_layers,
     homes_by_layer,
+    layers_at,
     streamed_layers,
 )
 from tandem.spec.errors import ConfigError
@@ -27,6 +28,7 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import (
     layer_matrix_bytes,
     layer_matrix_parameters,
+    mlp_matrix_bytes,
     num_parameters,
 )
 from tandem.spec.precision import Precision
@@ -40,7 +42,8 @@ class WeightSizes:
     """Bytes of a model's weights.
 
     Attributes:
-        layer: of one layer's linear maps. layers: their number.
+        layer: of one layer's linear maps. layers: their number. mlp: of `layer`, the MLP's or the
+            experts'.
         outside: of embeddings and head, all norms and biases, and fixed layers: resident in any
             case.
         fixed: layers of another size than the others: those without experts in a model with some.
@@ -50,6 +53,7 @@ class WeightSizes:
     layers: int
     outside: int
     fixed: tuple[int, ...] = ()
+    mlp: int = 0
 
     @staticmethod
     def of(spec: ModelSpec, precision: Precision) -> "WeightSizes":
@@ -60,12 +64,17 @@ class WeightSizes:
         outside = (num_parameters(spec) - in_maps) * precision.weights.size_bytes
         outside += sum(layer_matrix_bytes(spec, precision, i) for i in fixed)
         layer = layer_matrix_bytes(spec, precision, movable[0])
-        return WeightSizes(layer, spec.num_layers, outside, fixed)
+        mlp = mlp_matrix_bytes(spec, precision, movable[0])
+        return WeightSizes(layer, spec.num_layers, outside, fixed, mlp)
 
     @property
     def movable(self) -> int:
         """Number of layers that may be streamed."""
         return self.layers - len(self.fixed)
+
+    def moved(self, home: Home) -> int:
+        """Bytes of a layer that such a home takes away from where attention is."""
+        return self.mlp if home == "cpu-mlp" else self.layer
 
     def spread(self, count: int, home: Home) -> tuple[WeightPlacement, ...]:
         """That many layers elsewhere, evenly, so that one comes while resident ones compute."""
@@ -81,11 +90,16 @@ class WeightSizes:
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
         elsewhere = self._hosted(placements) + len(disk_layers(placements))
-        return self.outside + (self.movable - elsewhere + slots) * self.layer
+        there = (self.movable - elsewhere + slots) * self.layer
+        return self.outside + there - self._mlps(placements) * self.mlp
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes of the host's memory beside an accelerator."""
-        return self._hosted(placements) * self.layer
+        return self._hosted(placements) * self.layer + self._mlps(placements) * self.mlp
+
+    @staticmethod
+    def _mlps(placements: tuple[WeightPlacement, ...]) -> int:
+        return len(layers_at(placements, "cpu-mlp"))
 
     @staticmethod
     def _hosted(placements: tuple[WeightPlacement, ...]) -> int:
@@ -93,6 +107,8 @@ class WeightSizes:
 
     def least_device_bytes(self, home: Home) -> int:
         """What weights take where the maths is done with as few layers resident as can be."""
+        if home == "cpu-mlp":
+            return self.outside + self.movable * (self.layer - self.mlp)
         slots = STREAM_SLOTS if home in SLOTTED else 0
         resident = self.movable % slots if slots else 0
         return self.outside + min(slots + resident, self.movable) * self.layer
@@ -116,6 +132,8 @@ def choose_placement(
 ) -> tuple[WeightPlacement, ...]:
     """As many resident layers as fit; the others get `home`, spread evenly among them.
 
+    With home `cpu-mlp` all that is of attention is resident, and as many MLPs as fit.
+
     Args:
         device, host: capacity, and what others than weights and the KV cache take of it.
         kv_bytes: of the accelerator's memory, to be left to the KV cache.
@@ -127,14 +145,17 @@ def choose_placement(
     if left >= sizes.movable * sizes.layer:
         return all_resident(sizes.layers)
     slots = STREAM_SLOTS if home in SLOTTED else 0
-    hosted = sizes.movable - (left // sizes.layer - slots)
+    over = sizes.movable * sizes.layer - left
+    hosted = -(-over // sizes.moved(home)) + slots
     hosted += -hosted % (slots or 1)
     if hosted > sizes.movable:
         raise ConfigError(_too_small(sizes, device, kv_bytes, home), param="gpu_memory")
-    if hosted * sizes.layer > host.left_bytes:
+    needed = hosted * sizes.moved(home)
+    if needed > host.left_bytes:
+        what = "the MLPs of " if home == "cpu-mlp" else ""
         raise ConfigError(
-            f"{hosted} of {sizes.layers} layers do not fit on the accelerator and would lie in "
-            f"host memory, which takes {format_size(hosted * sizes.layer)}, but "
+            f"{what}{hosted} of {sizes.layers} layers do not fit on the accelerator and would lie "
+            f"in host memory, which takes {format_size(needed)}, but "
             f"{format_size(max(0, host.left_bytes))} may be used; raise --cpu-memory or "
             "--gpu-memory",
             param="cpu_memory",
@@ -161,15 +182,15 @@ def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) ->
 def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Home) -> str:
     weights = sizes.least_device_bytes(home)
     needed = weights + kv_bytes + sum(device.used_bytes.values())
-    slots = "" if home not in SLOTTED else (
-        f" + layers on their way {format_size(weights - sizes.outside)}"
-    )  # fmt: skip
     remedies = "lower --max-model-len or --max-num-batched-tokens"
-    if home in SLOTTED:
+    there = ""
+    if home != "cpu":
+        what = "layers without their MLPs" if home == "cpu-mlp" else "layers on their way"
+        there = f" + {what} {format_size(weights - sizes.outside)}"
         remedies = f"--host-layers cpu, or {remedies}"
     return (
         f"{device.location} memory too small even with as many layers as possible in host memory: "
-        f"embeddings, head and norms {format_size(sizes.outside)}{slots} + "
+        f"embeddings, head and norms {format_size(sizes.outside)}{there} + "
         f"KV cache {format_size(kv_bytes)} + {device.describe_used()}; {format_size(needed)} "
         f"needed, {format_size(device.capacity_bytes)} there; use --gpu-memory {at_least(needed)} "
         f"or more, or {remedies}"

@@ -175,6 +175,20 @@ class Experts:
         hits: Tensor,
     ) -> None: ...
 
+class Mlp:
+    def __init__(
+        self,
+        norm: Norm,
+        up: LinearWeight | None,
+        down: LinearWeight | None,
+        post_norm: Norm | None,
+        activation: Activation,
+        gated: bool,
+        int8_activations: bool = False,
+        experts: Experts | None = None,
+    ) -> None: ...
+    def run(self, pool: Pool, isa: str, residual: Tensor) -> None: ...
+
 class Layer:
     def __init__(
         self,

@@ -14,6 +14,7 @@ from tandem.spec.operations import (
     Stage,
     default_stages,
     live_buffers,
+    split_post,
 )
 from tandem.spec.sampling import MAX_LOGPROBS
 
@@ -62,6 +63,7 @@ class StepMemory:
             self._stage_token_bytes(operations, default_stages(operations).post)
             for operations in kinds
         )
+        self.output_token_bytes = self._stage_token_bytes(kinds[0], split_post(kinds[0]).output)
 
     def _stage_token_bytes(self, operations: tuple[Operation, ...], stage: Stage) -> int:
         """Most bytes per token that a stage's operations hold at once, beside what was given.

@@ -1,4 +1,4 @@
-"""Layers that the CPU computes beside an accelerator, over their weights in host memory."""
+"""Layers, and MLPs, that the CPU computes beside an accelerator, over weights in host memory."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -19,7 +19,7 @@ _CPU = torch.device("cpu")
 
 
 class HostLayers(Protocol):
-    """The default stages of some layers on the CPU.
+    """The default stages of some layers on the CPU, and the MLPs of others.
 
     Attributes:
         expert_hits: how often tokens went to each expert.
@@ -45,6 +45,10 @@ class HostLayers(Protocol):
         """From attention to the end of the layer; the residual is updated in place."""
         ...
 
+    def mlp(self, layer: int, state: LayerState) -> None:
+        """From the norm before the MLP to the end of the layer; likewise."""
+        ...
+
 
 def host_layers(
     spec: ModelSpec,
@@ -55,20 +59,23 @@ def host_layers(
     *,
     int8_activations: bool = False,
 ) -> HostLayers | None:
-    """What computes `layers`, whose weights are in host memory and filled; None if there are none.
+    """What computes `layers`, and the MLPs that are in host memory; None if there are none.
 
     Args:
+        weights: filled; those of `layers` are in host memory.
         dtype: of activations, where torch does it: without a pool.
     """
-    if not layers:
+    whole = {} if weights.stream is None else weights.stream.stored
+    stored = {layer: _on_cpu(whole[layer]) for layer in layers}
+    in_host = {} if weights.mlps is None else weights.mlps.stored
+    mlps = {layer: _on_cpu(modules) for layer, modules in in_host.items()}
+    if not stored and not mlps:
         return None
-    assert weights.stream is not None
-    stored = {layer: _on_cpu(weights.stream.stored[layer]) for layer in layers}
     if pool is None:
-        return TorchLayers(spec, stored, _CPU, dtype)
+        return TorchLayers(spec, stored | mlps, _CPU, dtype)
     from tandem.models.native_stages import NativeLayers
 
-    return NativeLayers(spec, stored, pool, int8_activations=int8_activations)
+    return NativeLayers(spec, stored, pool, mlps, int8_activations=int8_activations)
 
 
 def _on_cpu(modules: Modules) -> Modules:

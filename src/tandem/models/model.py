@@ -14,7 +14,7 @@ from tandem.models.torch_layers import TorchLayers
 from tandem.models.weights import Weights
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages
+from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, split_post
 
 if TYPE_CHECKING:
     from tandem.kernels.native_pool import NativePool
@@ -55,6 +55,7 @@ class Model:
         kinds = {spec.routed_experts(i): layer_operations(spec, i) for i in spec.distinct_layers}
         self._operations = kinds
         self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
+        self._outputs = {kind: split_post(operations).output for kind, operations in kinds.items()}
         layers = dict(enumerate(weights.layers))
         self._torch = TorchLayers(spec, layers, self.device, self.dtype)
         self.native: NativeStages | None = native
@@ -72,6 +73,10 @@ class Model:
     def stages(self, layer: int) -> DefaultStages:
         """The default cuts `pre, attend, post` of a layer."""
         return self._stages[self.spec.routed_experts(layer)]
+
+    def output_stage(self, layer: int) -> Stage:
+        """Of a layer's `post`, what comes before the MLP."""
+        return self._outputs[self.spec.routed_experts(layer)]
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.

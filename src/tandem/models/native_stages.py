@@ -33,6 +33,7 @@ class NativeLayers:
     Args:
         layers: matrices in host memory, of any element type, or quantized.
         pool: whose threads do the work.
+        mlps: likewise, of layers of which nothing but `mlp` is executed.
         int8_activations: round what goes into maps of 8 bits to 8 bits too.
 
     Attributes:
@@ -44,6 +45,7 @@ class NativeLayers:
         spec: ModelSpec,
         layers: Mapping[int, Modules],
         pool: NativePool,
+        mlps: Mapping[int, Modules] | None = None,
         *,
         int8_activations: bool = False,
     ) -> None:
@@ -55,6 +57,10 @@ class NativeLayers:
         self._layers = {
             layer: _layer(spec, modules, self._experts(layer, modules), int8_activations)
             for layer, modules in layers.items()
+        }
+        self._mlps = {
+            layer: _mlp(spec, modules, self._experts(layer, modules), int8_activations)
+            for layer, modules in (mlps or {}).items()
         }
 
     def _experts(self, layer: int, modules: Modules) -> _native.Experts | None:
@@ -90,6 +96,13 @@ class NativeLayers:
         attention = taken(state.attention, "attention").flatten(1)
         self._layers[layer].post(self.pool.handle, self.pool.isa, attention, state.residual)
         state.q = state.k = state.v = state.attention = None
+
+    def mlp(self, layer: int, state: LayerState) -> None:
+        """From the norm before the MLP to the end of the layer; the residual is updated in place.
+
+        Only of layers given as `mlps`.
+        """
+        self._mlps[layer].run(self.pool.handle, self.pool.isa, state.residual)
 
     def _check_there(self, layer: int) -> None:
         """For those that read layers only when they run all."""
@@ -204,6 +217,22 @@ def _layer(
         up=None if experts else _linear(modules[gate_up]).handle,
         down=None if experts else _linear(modules[down]).handle,
         post_mlp_norm=post_mlp,
+        activation=_ACTIVATIONS[spec.activation],
+        gated=spec.gated,
+        int8_activations=int8_activations,
+        experts=experts,
+    )
+
+
+def _mlp(
+    spec: ModelSpec, modules: Modules, experts: _native.Experts | None, int8_activations: bool
+) -> _native.Mlp:
+    gate_up, down = ("gate_up", "down") if spec.gated else ("fc0", "fc1")
+    return _native.Mlp(
+        norm=_norm(spec, modules["mlp_norm"]),
+        up=None if experts else _linear(modules[gate_up]).handle,
+        down=None if experts else _linear(modules[down]).handle,
+        post_norm=_norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None,
         activation=_ACTIVATIONS[spec.activation],
         gated=spec.gated,
         int8_activations=int8_activations,

@@ -11,14 +11,15 @@ from tandem.models.rotary import Rotary
 from tandem.models.weight_layout import Modules
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ExpertSpec, ModelSpec
-from tandem.spec.operations import Stage, default_stages
+from tandem.spec.operations import Stage, default_stages, split_post
 
 
 class TorchLayers:
     """Any stage of some layers.
 
     Args:
-        layers: weights by layer. device: where they are.
+        layers: weights by layer, at least those of the stages that are run. device: where they
+            are.
         dtype: of activations.
 
     Attributes:
@@ -40,6 +41,7 @@ class TorchLayers:
         kinds = {spec.routed_experts(i): layer_operations(spec, i) for i in spec.distinct_layers}
         self._operations = kinds
         self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
+        self._mlps = {kind: split_post(operations).mlp for kind, operations in kinds.items()}
         ropes = [Rotary.of(rope, spec.head_dim, device) for rope in spec.ropes]
         self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
         self._steps: dict[tuple[Stage, int, ExpertSpec | None], tuple[Step, ...]] = {}
@@ -51,6 +53,10 @@ class TorchLayers:
     def post(self, layer: int, state: LayerState) -> None:
         """From attention to the end of the layer."""
         self.run(self._stages[self._spec.routed_experts(layer)].post, layer, state)
+
+    def mlp(self, layer: int, state: LayerState) -> None:
+        """From the norm before the MLP to the end of the layer."""
+        self.run(self._mlps[self._spec.routed_experts(layer)], layer, state)
 
     def run(self, stage: Stage, layer: int, state: LayerState) -> None:
         """Execute operations `[stage.start, stage.end)` of `layer`, updating `state` in place.

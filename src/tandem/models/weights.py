@@ -5,12 +5,13 @@ Nothing is filled here: the checkpoint loader and the dummy filler both write th
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tandem.models.disk_weights import DiskPlacement, DiskWeights
+from tandem.models.host_mlps import HostMlps
 from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules, allocate_modules
 from tandem.models.weight_stream import Pin, WeightStream
 from tandem.plan.sweep_layers import SweepLayers
@@ -22,6 +23,7 @@ from tandem.spec.parameters import (
     embedding_weights,
     head_weights,
     layer_weights,
+    mlp_weights,
 )
 from tandem.spec.weight_format import WeightFormat
 
@@ -64,6 +66,7 @@ class Weights:
         layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
         stream: memory of layers in host memory, None if there are none.
         disk: the layers that are read from files, None if there are none.
+        mlps: MLPs in host memory of layers that are resident but for these, None if there are none.
     """
 
     outer: Modules
@@ -71,6 +74,7 @@ class Weights:
     tied: bool
     stream: WeightStream | None = None
     disk: DiskWeights | None = None
+    mlps: HostMlps | None = None
 
     def parameters(self, fused: Collection[str] = ()) -> Iterator[Parameter]:
         """Every stored weight once, in order of use: no tied head. Matrices on disk are tensors
@@ -96,8 +100,9 @@ class Weights:
 
     @property
     def host_bytes(self) -> int:
-        """Memory of layers in the host."""
-        return 0 if self.stream is None else self.stream.host_bytes
+        """Memory of layers, and of MLPs, in the host."""
+        layers = 0 if self.stream is None else self.stream.host_bytes
+        return layers + (0 if self.mlps is None else self.mlps.host_bytes)
 
     @property
     def disk_bytes(self) -> int:
@@ -112,10 +117,8 @@ class Weights:
     @property
     def resident_bytes(self) -> int:
         """Memory where the maths is done: resident weights, and the slots of streamed ones."""
-        resident = self.size_bytes - self.disk_bytes
-        if self.stream is None:
-            return resident
-        return resident - self.stream.host_bytes + self.stream.slots_bytes
+        slots = 0 if self.stream is None else self.stream.slots_bytes
+        return self.size_bytes - self.disk_bytes - self.host_bytes + slots
 
     def prepare(self) -> None:
         """After they have been filled, make them ready for the first sweep."""
@@ -158,8 +161,8 @@ def allocate_weights(
     Args:
         dtype: of what is not quantized.
         device: where the maths is done.
-        hosted: layers that stay in host memory, whatever a sweep does with them; all with experts
-            or all without.
+        hosted: layers that stay in host memory, whatever a sweep does with them, all with experts
+            or all without; and those whose MLPs stay there.
         pin: makes host memory known to the device.
         disk: layers that stay in files, likewise; the maths is done in host memory then.
         quantized: formats of the layers' quantized linear maps, by canonical name.
@@ -181,6 +184,12 @@ def allocate_weights(
     if disk is not None and disk.layers:
         on_disk = DiskWeights(disk, LayerLayout(shapes[_kind_of(spec, disk.layers)]))
     used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
+    mlps = None
+    if hosted is not None and hosted.mlp_on_cpu:
+        cut = {layer: _cut(spec, layer, shapes) for layer in hosted.mlp_on_cpu}
+        mlps = HostMlps({layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}, device)
+        for layer, (before, _) in cut.items():
+            used[layer] = allocate_modules(before, device) | mlps.stored[layer]
     layers = tuple(
         used[layer]
         if layer in used
@@ -188,8 +197,22 @@ def allocate_weights(
         for layer in range(spec.num_layers)
     )
     return Weights(
-        outer=outer, layers=layers, tied=spec.tie_embeddings, stream=stream, disk=on_disk
+        outer=outer,
+        layers=layers,
+        tied=spec.tie_embeddings,
+        stream=stream,
+        disk=on_disk,
+        mlps=mlps,
     )
+
+
+def _cut(
+    spec: ModelSpec, layer: int, shapes: Mapping[ExpertSpec | None, LayerShapes]
+) -> tuple[LayerShapes, LayerShapes]:
+    """A layer's weights before the norm of its MLP, and from there on."""
+    whole, mlp = shapes[spec.routed_experts(layer)], mlp_weights(spec, layer)
+    before = whole.shapes[: -len(mlp)]
+    return replace(whole, shapes=before), replace(whole, shapes=mlp)
 
 
 def _kind_of(spec: ModelSpec, layers: tuple[int, ...]) -> ExpertSpec | None:

@@ -1,4 +1,4 @@
-"""A sweep's operations in layers that are computed on the CPU (ADR 0014).
+"""A sweep's operations in layers, and in MLPs, that are computed on the CPU (ADR 0014, 0016).
 
 Stages run where the weights lie, attention where the KV lies. So the residual comes to the host
 before such a layer; keys in the host's tier are attended to there and then, and for those in the
@@ -32,7 +32,7 @@ class CpuLayers:
         """One layer of `lanes`.
 
         Args:
-            first: of its run: the residuals are still on the accelerator.
+            first: the residuals are still on the accelerator.
             last: number of the model's last layer.
         """
         if not lanes:
@@ -54,6 +54,19 @@ class CpuLayers:
         self._b.add(
             OpKind.STAGE, Queue.CPU, Part.POST, lanes=lanes, layer=layer, reads=states,
             writes=states, event=EventKind.LANE_DONE if layer == last else None,
+        )  # fmt: skip
+
+    def mlp(self, layer: int, lanes: tuple[int, ...], *, last: int) -> None:
+        """The end of a layer of `lanes`, from the norm before its MLP on; the residuals are on the
+        accelerator.
+        """
+        if not lanes:
+            return
+        fetched = self._fetch(layer, lanes)
+        states = tuple(BufferRef(HOST_STATE, i) for i in lanes)
+        self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.MLP, lanes=lanes, layer=layer, waits=(fetched,),
+            reads=states, writes=states, event=EventKind.LANE_DONE if layer == last else None,
         )  # fmt: skip
 
     def leave(self, layer: int, lanes: tuple[int, ...]) -> None:

@@ -37,11 +37,15 @@ class OpKind(StrEnum):
 
 
 class Part(StrEnum):
-    """The variant of an operation: which stage, or what is copied."""
+    """The variant of an operation: which stage, or what is copied. `OUTPUT` and `MLP` are `POST`
+    cut in two.
+    """
 
     EMBED = "embed"
     PRE = "pre"
     POST = "post"
+    OUTPUT = "output"
+    MLP = "mlp"
     HEAD = "head"
     RESIDUAL = "residual"
     QKV = "qkv"

@@ -19,10 +19,12 @@ class SweepLayers:
         streamed: the circle: layers that have a slot.
         on_cpu: ascending; layers whose maths outside attention the CPU does. Those of the circle
             are not brought.
+        mlp_on_cpu: ascending; others whose MLP alone the CPU computes.
     """
 
     streamed: StreamedLayers = field(default_factory=StreamedLayers)
     on_cpu: tuple[int, ...] = ()
+    mlp_on_cpu: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         loaded, slots = self.loaded, self.streamed.slots
@@ -79,13 +81,14 @@ class SweepChoice:
         homes = homes_by_layer(placements)
         circle = tuple(layer for layer, home in sorted(homes.items()) if home in SLOTTED)
         always = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu")
+        mlps = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu-mlp")
         streamed = StreamedLayers(circle)
+
+        def sweep(on_cpu: Iterable[int]) -> SweepLayers:
+            return SweepLayers(streamed, tuple(sorted({*always, *on_cpu})), mlps)
+
         return SweepChoice(
-            SweepLayers(streamed, always),
-            tuple(
-                (rule.max_tokens, SweepLayers(streamed, tuple(sorted({*always, *rule.layers}))))
-                for rule in rules
-            ),
+            sweep(()), tuple((rule.max_tokens, sweep(rule.layers)) for rule in rules)
         )
 
     def of(self, tokens: int) -> SweepLayers:
@@ -94,13 +97,18 @@ class SweepChoice:
 
     @property
     def ever_on_cpu(self) -> tuple[int, ...]:
-        """Layers that some step computes on the CPU, ascending."""
+        """Whole layers that some step computes on the CPU, ascending."""
         sweeps = (self.usual, *(sweep for _, sweep in self.rules))
         return tuple(sorted({layer for sweep in sweeps for layer in sweep.on_cpu}))
 
     @property
+    def uses_cpu(self) -> bool:
+        """Whether the CPU ever computes a layer or an MLP."""
+        return bool(self.ever_on_cpu or self.usual.mlp_on_cpu)
+
+    @property
     def cpu_tokens(self) -> int | None:
-        """Most tokens of a step that computes a layer on the CPU; None: there is no bound."""
+        """Most tokens of a step that computes a whole layer on the CPU; None: no bound."""
         if self.usual.on_cpu:
             return None
         return max((most for most, sweep in self.rules if sweep.on_cpu), default=0)

@@ -53,6 +53,7 @@ class _SweepBuilder:
         self._sweep = sweep
         self._loads = sweep.loaded
         self._on_cpu = frozenset(sweep.on_cpu)
+        self._mlp_on_cpu = frozenset(sweep.mlp_on_cpu)
         self._b = TemplateBuilder()
         self._cpu = CpuLayers(self._b, lanes)
         # of the first layers, the sweep before brings the weights
@@ -73,20 +74,28 @@ class _SweepBuilder:
             reached = self._reached(layer, cursor)
             if layer in self._on_cpu:
                 lanes = reached
-                self._cpu.layer(layer, lanes, first=layer - 1 not in self._on_cpu, last=last)
-                if layer + 1 not in self._on_cpu:
-                    self._cpu.leave(layer, lanes)
+                on_host = layer - 1 in self._on_cpu or layer - 1 in self._mlp_on_cpu
+                self._cpu.layer(layer, lanes, first=not on_host, last=last)
+                self._leave_cpu(layer, lanes)
                 continue
             if reached:
                 self._pre(layer, reached)
             lanes = self._in_post(layer)
             if lanes:
                 self._post(layer, lanes)
+            if layer in self._mlp_on_cpu:
+                self._cpu.mlp(layer, lanes, last=last)
+                self._leave_cpu(layer, lanes)
             if layer in self._loads:
                 self._refill(layer)
             cursor = layer
         self._heads(lanes)
         return self._b.build("sweep", self._lanes)
+
+    def _leave_cpu(self, layer: int, lanes: tuple[int, ...]) -> None:
+        """After a layer that ends on the CPU, unless the next one begins there."""
+        if layer + 1 not in self._on_cpu:
+            self._cpu.leave(layer, lanes)
 
     def _select(self, test: Callable[[LaneShape], bool]) -> tuple[int, ...]:
         return tuple(i for i, lane in enumerate(self._lanes) if test(lane))
@@ -198,11 +207,12 @@ class _SweepBuilder:
                 reads=parts, writes=(BufferRef(STATE, i),),
             )  # fmt: skip
         states = tuple(BufferRef(STATE, i) for i in lanes)
-        last = layer == self._layers - 1
+        part = Part.OUTPUT if layer in self._mlp_on_cpu else Part.POST
+        done = part is Part.POST and layer == self._layers - 1
         loaded, weights = self._weights(layer)
         self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=lanes, layer=layer, waits=loaded,
-            reads=states + weights, writes=states, event=EventKind.LANE_DONE if last else None,
+            OpKind.STAGE, Queue.ACCEL, part, lanes=lanes, layer=layer, waits=loaded,
+            reads=states + weights, writes=states, event=EventKind.LANE_DONE if done else None,
         )  # fmt: skip
 
     def _heads(self, lanes: tuple[int, ...]) -> None:

@@ -6,12 +6,12 @@ from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-Home = Literal["resident", "streamed", "cpu", "host", "disk"]
-HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "disk")
+Home = Literal["resident", "streamed", "cpu", "host", "cpu-mlp", "disk"]
+HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "cpu-mlp", "disk")
 SLOTTED: tuple[Home, ...] = ("streamed", "host")
 """Homes of layers that may come to the accelerator, and so have a slot there."""
 HOSTED: tuple[Home, ...] = ("streamed", "host", "cpu")
-"""Homes of layers in host memory beside an accelerator."""
+"""Homes of whole layers in host memory beside an accelerator."""
 STREAM_SLOTS = 2
 """Layers that the accelerator holds of the streamed ones: one is used while the next one comes."""
 
@@ -24,8 +24,9 @@ class WeightPlacement:
         first_layer, last_layer: inclusive.
         home: `resident` where the maths is done; `streamed`: in host memory, brought to the
             accelerator in every sweep; `cpu`: in host memory, computed there; `host`: in host
-            memory, streamed or computed there as the plan says for a step's size; `disk`: in files,
-            read by the host in every sweep.
+            memory, streamed or computed there as the plan says for a step's size; `cpu-mlp`: the
+            MLP or the experts as `cpu`, the rest as `resident`; `disk`: in files, read by the host
+            in every sweep.
     """
 
     first_layer: int
@@ -70,8 +71,13 @@ def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
 
 def disk_layers(placements: Iterable[WeightPlacement]) -> tuple[int, ...]:
     """The layers with that home, ascending."""
+    return layers_at(placements, "disk")
+
+
+def layers_at(placements: Iterable[WeightPlacement], home: Home) -> tuple[int, ...]:
+    """The layers with a home, ascending."""
     homes = homes_by_layer(placements)
-    return tuple(sorted(layer for layer, home in homes.items() if home == "disk"))
+    return tuple(sorted(layer for layer, found in homes.items() if found == home))
 
 
 def homes_by_layer(placements: Iterable[WeightPlacement]) -> dict[int, Home]:

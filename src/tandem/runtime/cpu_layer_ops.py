@@ -56,6 +56,7 @@ class CpuLayerOps:
             (OpKind.COPY, Part.PARTIAL, Queue.D2H): self._fetch_partial,
             (OpKind.MERGE, Part.NONE, Queue.CPU): self._merge,
             (OpKind.STAGE, Part.POST, Queue.CPU): self._post,
+            (OpKind.STAGE, Part.MLP, Queue.CPU): self._mlp,
             (OpKind.COPY, Part.RESIDUAL, Queue.H2D): self._upload_residual,
             (OpKind.STAGE, Part.RESIDUAL, Queue.ACCEL): self._adopt,
         }
@@ -114,6 +115,10 @@ class CpuLayerOps:
     def _post(self, running: Running) -> None:
         layer = running.op.layer
         self._on_host.run(running, lambda state: self._maths.post(layer, state))
+
+    def _mlp(self, running: Running) -> None:
+        layer = running.op.layer
+        self._on_host.run(running, lambda state: self._maths.mlp(layer, state))
 
     # --- attention --------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class OpRunner:
             (OpKind.STAGE, Part.EMBED): self._embed,
             (OpKind.STAGE, Part.PRE): self._run_pre,
             (OpKind.STAGE, Part.POST): self._run_post,
+            (OpKind.STAGE, Part.OUTPUT): self._run_output,
             (OpKind.STAGE, Part.HEAD): self._head,
             (OpKind.APPEND, Part.NONE): self._append,
             (OpKind.ATTEND, Part.NONE): self._attend,
@@ -119,6 +120,9 @@ class OpRunner:
 
     def _run_post(self, running: Running) -> None:
         self._run_stage(running, self._model.stages(running.op.layer).post)
+
+    def _run_output(self, running: Running) -> None:
+        self._run_stage(running, self._model.output_stage(running.op.layer))
 
     def _run_stage(self, running: Running, stage: Stage) -> None:
         layer = running.op.layer

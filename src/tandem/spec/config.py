@@ -10,11 +10,11 @@ from tandem.spec.errors import ConfigError
 
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["recompute", "swap"]
-HostLayers = Literal["auto", "stream", "cpu"]
+HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
 
 _KV_PLACEMENTS = ("auto", "device", "host", "split")
-_HOST_LAYERS = ("auto", "stream", "cpu")
+_HOST_LAYERS = ("auto", "stream", "cpu", "mlp")
 _PREEMPTION_MODES = ("recompute", "swap")
 _DISK_IO = ("direct", "cached")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")

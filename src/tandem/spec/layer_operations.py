@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tandem.spec.model import ExpertSpec, ModelSpec
-from tandem.spec.operations import Buffer, Operation, WeightShape
+from tandem.spec.operations import MLP_NORM, Buffer, Operation, WeightShape
 
 
 def layer_operations(spec: ModelSpec, layer: int = 0) -> tuple[Operation, ...]:
@@ -64,7 +64,7 @@ def _mlp(spec: ModelSpec) -> Iterator[Operation]:
     residual, x = Buffer("residual", spec.hidden_size), Buffer("x", spec.hidden_size)
     mlp = Buffer("mlp", spec.intermediate_size)
     end = x if spec.post_norms else residual
-    yield _norm(spec, "LN.1", "mlp_norm", residual, x)
+    yield _norm(spec, MLP_NORM, "mlp_norm", residual, x)
     if spec.gated:
         gate, up = Buffer("gate", spec.intermediate_size), Buffer("up", spec.intermediate_size)
         yield _linear("FC.gate", "gate", x, gate, spec.mlp_bias)
@@ -84,7 +84,7 @@ def _routed_mlp(spec: ModelSpec, experts: ExpertSpec) -> Iterator[Operation]:
     per_token, width = experts.per_token, experts.per_token * experts.intermediate_size
     chosen, shares = Buffer("experts", per_token), Buffer("expert_weights", per_token)
     gate, up, mlp = Buffer("gate", width), Buffer("up", width), Buffer("mlp", width)
-    yield _norm(spec, "LN.1", "mlp_norm", residual, x)
+    yield _norm(spec, MLP_NORM, "mlp_norm", residual, x)
     router = WeightShape("router.weight", (experts.count, spec.hidden_size))
     flops = experts.count * (2 * spec.hidden_size + 5)
     yield Operation("Router", "router", (router,), (x,), (chosen, shares), flops)

@@ -23,6 +23,8 @@ OperationKind = Literal[
     "router",
     "expert_linear",
 ]
+MLP_NORM = "LN.1"
+"""Name of the operation with which the MLP, or the mixture of experts in its place, begins."""
 ATTENTION_KINDS: frozenset[OperationKind] = frozenset({"scores", "softmax", "weighted_sum"})
 
 
@@ -156,6 +158,21 @@ def default_stages(operations: tuple[Operation, ...]) -> DefaultStages:
     attention = [index for index, op in enumerate(operations) if op.is_attention]
     first, last = attention[0], attention[-1] + 1
     return DefaultStages(Stage(0, first), Stage(first, last), Stage(last, len(operations)))
+
+
+@dataclass(frozen=True, slots=True)
+class PostStages:
+    """`post` cut before the MLP: the end of attention, and the MLP or experts with their norm."""
+
+    output: Stage
+    mlp: Stage
+
+
+def split_post(operations: tuple[Operation, ...]) -> PostStages:
+    """Cut where only the residual is live: before the norm of the MLP."""
+    post = default_stages(operations).post
+    cut = next(i for i in range(post.start, post.end) if operations[i].name == MLP_NORM)
+    return PostStages(Stage(post.start, cut), Stage(cut, post.end))
 
 
 def live_buffers(operations: tuple[Operation, ...], cut: int) -> tuple[Buffer, ...]:

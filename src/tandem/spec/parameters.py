@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tandem.spec.dtype import DType
 from tandem.spec.layer_operations import layer_operations, norm_weights
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import WeightShape
+from tandem.spec.operations import WeightShape, split_post
 from tandem.spec.precision import Precision
 
 # Modules that share an input lie in one tensor, so that one product computes all of them.
@@ -15,6 +15,13 @@ FUSED_MODULES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "gate_up
 def layer_weights(spec: ModelSpec, layer: int = 0) -> tuple[WeightShape, ...]:
     """Every weight of one decoder layer, in order of use."""
     return tuple(weight for op in layer_operations(spec, layer) for weight in op.weights)
+
+
+def mlp_weights(spec: ModelSpec, layer: int = 0) -> tuple[WeightShape, ...]:
+    """Of one layer's weights, those of the MLP or the experts, and of the norm before."""
+    operations = layer_operations(spec, layer)
+    mlp = split_post(operations).mlp.of(operations)
+    return tuple(weight for op in mlp for weight in op.weights)
 
 
 def embedding_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
@@ -70,8 +77,17 @@ def num_parameters(spec: ModelSpec) -> int:
 
 def layer_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
     """Bytes of one layer's linear maps, of which some may be quantized."""
+    return _matrix_bytes(layer_weights(spec, layer), precision)
+
+
+def mlp_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
+    """Of them, those of the MLP or the experts."""
+    return _matrix_bytes(mlp_weights(spec, layer), precision)
+
+
+def _matrix_bytes(weights: tuple[WeightShape, ...], precision: Precision) -> int:
     size = 0
-    for weight in layer_weights(spec, layer):
+    for weight in weights:
         if weight.is_matrix:
             format = precision.quantized.get(weight.name.removesuffix(".weight"))
             plain = weight.elements * precision.weights.size_bytes

@@ -8,7 +8,7 @@ import pytest
 
 from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import streamed_layers
+from tandem.plan.weights import layers_at, streamed_layers
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -91,7 +91,7 @@ def test_weights_larger_than_the_device_are_refused_with_numbers() -> None:
         plan(capacities=Capacities(WEIGHTS // 2, 0, real=False))
 
 
-@pytest.mark.parametrize("way", ["stream", "cpu"])
+@pytest.mark.parametrize("way", ["stream", "cpu", "mlp"])
 def test_the_size_that_a_refusal_names_is_enough(way: HostLayers) -> None:
     config = replace(CONFIG, host_layers=way, max_num_batched_tokens=16)
     spec = replace(SPEC, num_layers=8, vocab_size=20_000)
@@ -115,6 +115,22 @@ def test_without_room_for_layers_on_their_way_the_cpu_computes_all() -> None:
     memory = plan_memory(config, spec, FLOAT32, small, hardware=load_hardware("t4"))
     assert {run.home for run in memory.plan.weights} <= {"cpu", "resident"}
     assert any("CPU" in note for note in memory.plan.notes)
+
+
+def test_mlps_are_charged_where_they_lie_and_the_rest_on_the_device() -> None:
+    spec = replace(SPEC, num_layers=8)
+    whole = weight_bytes(spec, DType.FLOAT32)
+    config = replace(CONFIG, host_layers="mlp")
+    memory = plan_memory(config, spec, FLOAT32, Capacities(whole, 64 * MIB, real=False))
+    mlps = layers_at(memory.plan.weights, "cpu-mlp")
+    assert 1 <= len(mlps) < 8
+    mlp = 3 * SPEC.hidden_size * SPEC.intermediate_size * DType.FLOAT32.size_bytes
+    rows = {(entry.location, entry.label): entry for entry in memory.ledger.entries}
+    assert rows["host", "weights"].predicted_bytes == len(mlps) * mlp
+    assert rows["device", "weights"].predicted_bytes == whole - len(mlps) * mlp
+    assert memory.ledger.totals("device").predicted_bytes <= whole
+    assert any("the MLPs of" in note for note in memory.plan.notes)
+    assert rows["host", "cpu layer scratch"].predicted_bytes > 0
 
 
 def test_layers_that_do_not_fit_are_streamed_and_charged_where_they_lie() -> None:

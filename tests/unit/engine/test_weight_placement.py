@@ -15,7 +15,13 @@ from tandem.engine.weight_placement import (
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.sweep_layers import SweepLayers
-from tandem.plan.weights import StreamedLayers, WeightPlacement, homes_by_layer, streamed_layers
+from tandem.plan.weights import (
+    StreamedLayers,
+    WeightPlacement,
+    homes_by_layer,
+    layers_at,
+    streamed_layers,
+)
 from tandem.spec.errors import ConfigError
 
 AMPLE = MemoryBudget("host", 1 << 40)
@@ -50,6 +56,30 @@ def test_the_most_layers_that_fit_are_resident(
     assert outside + (layers - fewer) * layer + slots + used + kv > capacity
     gaps = [b - a for a, b in zip(streamed.layers, streamed.layers[1:], strict=False)]
     assert max(gaps) - min(gaps) <= 1
+
+
+@given(
+    layers=st.integers(1, 90),
+    attention=st.integers(1, 500),
+    mlp=st.integers(1, 1000),
+    capacity=st.integers(0, 200_000),
+)
+def test_the_most_mlps_that_fit_are_resident(
+    layers: int, attention: int, mlp: int, capacity: int
+) -> None:
+    sizes = WeightSizes(attention + mlp, layers, outside=50, mlp=mlp)
+    device = MemoryBudget("device", capacity, {"workspace": 7})
+    try:
+        placement = choose_placement(sizes, device, AMPLE, 3, "cpu-mlp")
+    except ConfigError:
+        assert capacity < sizes.least_device_bytes("cpu-mlp") + 10
+        return
+    moved = len(layers_at(placement, "cpu-mlp"))
+    assert {*homes_by_layer(placement).values()} <= {"resident", "cpu-mlp"}
+    assert sizes.device_bytes(placement) == 50 + layers * attention + (layers - moved) * mlp
+    assert sizes.host_bytes(placement) == moved * mlp
+    assert sizes.device_bytes(placement) + 10 <= capacity
+    assert not moved or sizes.device_bytes(placement) + mlp + 10 > capacity
 
 
 def test_the_host_must_hold_what_is_streamed() -> None:

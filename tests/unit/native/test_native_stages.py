@@ -16,6 +16,7 @@ from tandem.models.weights import allocate_weights
 from tandem.plan.binding import TierAttention
 from tandem.spec.dtype import DType
 from tandem.spec.model import ExpertSpec, ModelSpec, RopeSpec
+from tandem.spec.parameters import mlp_weights
 
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
@@ -26,7 +27,7 @@ from tandem.kernels.native_linear import Activation, NativeLinear
 from tandem.kernels.native_pages import append_kv
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
-from tandem.models.native_stages import NativeStages
+from tandem.models.native_stages import NativeLayers, NativeStages
 
 SPEC = ModelSpec("llama", 64, 24, 2, 6, 2, 8, 40, 512, qk_norm=True, rope=RopeSpec())
 SHAPE = PageShape(SPEC.num_kv_heads, 4, SPEC.head_dim)
@@ -74,6 +75,62 @@ def test_stages_equal_torch_s(spec: ModelSpec, tokens: int) -> None:
         assert found.attention is None
         results.append(found)
     torch.testing.assert_close(results[0].residual, results[1].residual, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 70])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SPEC,
+        replace(SPEC, gated=False, activation="relu", norm="layer", mlp_bias=True),
+        replace(SPEC, post_norms=True, norm_offset=1.0, activation="gelu_tanh"),
+        replace(SPEC, experts=ExpertSpec(7, 3, 20)),
+    ],
+)
+def test_an_mlp_alone_is_the_end_of_its_layer(spec: ModelSpec, tokens: int) -> None:
+    in_torch, compiled = models(spec)
+    names = {weight.name.rpartition(".")[0] for weight in mlp_weights(spec, 1)}
+    mlp = {n: a for n, a in compiled.weights.layers[1].items() if n in names or "gate_up" in n}
+    alone = NativeLayers(spec, {}, POOL, {1: mlp})
+    whole, parts = state(tokens), state(tokens)
+    attention = torch.randn(tokens, spec.num_heads, spec.head_dim)
+    for found in (whole, parts):
+        found.attention = attention.clone()
+    compiled.run(compiled.stages(1).post, 1, whole)
+    in_torch.run(in_torch.output_stage(1), 1, parts)
+    alone.mlp(1, parts)
+    torch.testing.assert_close(whole.residual, parts.residual, rtol=1e-5, atol=1e-5)
+    assert torch.equal(alone.expert_hits.counts, compiled.expert_hits.counts)
+
+
+def test_parts_of_an_mlp_that_do_not_fit_are_refused() -> None:
+    norm, square = _native.Norm(torch.ones(8), None, 1e-5), NativeLinear.of(torch.ones(8, 8)).handle
+    parts: dict[str, Any] = {
+        "norm": norm,
+        "up": square,
+        "down": square,
+        "post_norm": None,
+        "activation": Activation.SILU,
+        "gated": False,
+    }
+    mlp = _native.Mlp(**parts)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"norm": _native.Norm(torch.ones(4), None, 0.0)}, "up must be 8 x 4, not 8 x 8"),
+        ({"gated": True}, "up must be 16 x 8, not 8 x 8"),
+        ({"post_norm": _native.Norm(torch.ones(4), None, 0.0)}, "post_mlp_norm must have"),
+        ({"up": None}, "either up and down, or experts"),
+        ({"int8_activations": True}, "maps of 8 bits only"),
+    ]
+    for wrong, message in refused:
+        with pytest.raises(ValueError, match=message):
+            _native.Mlp(**parts | wrong)
+    for residual, message in (
+        (torch.ones(2, 4), "residual must have the shape"),
+        (torch.ones(0, 8), "residual must have tokens"),
+        (torch.ones(2, 8).double(), "residual must be float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mlp.run(POOL.handle, POOL.isa, residual)
 
 
 STEP = TierAttention(  # two rows for the decode kernel, one for the prefill kernel

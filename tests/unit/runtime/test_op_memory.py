@@ -8,13 +8,15 @@ import torch
 from tests.support.allocations import Allocations
 from tests.support.engines import model_engine
 from tests.support.script import run_all
-from tests.support.setups import Setup
+from tests.support.setups import Setup, sweep_choice
 
 from tandem.memory.workspace import StepMemory
 from tandem.models.dummy_weights import fill_dummy_weights
+from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights, torch_dtype
 from tandem.plan.program import OpKind, Part
+from tandem.plan.weights import Home
 from tandem.runtime.op_memory import OpMemory
 from tandem.runtime.running import Running
 from tandem.spec.dtype import DType
@@ -56,9 +58,10 @@ SPECS = {
     ),
 }
 # share of a charge that is seen to be allocated where they come closest
-LEAST = {"pre": 0.7, "post": 0.6, "head": 0.99, "sample": 0.5}
+LEAST = {"pre": 0.7, "post": 0.6, "output": 0.5, "head": 0.99, "sample": 0.5}
 # what a norm takes inside itself is charged but not seen; with a narrow MLP it is the most
 LEAST_NARROW = LEAST | {"post": 0.15}
+MLP_APART: tuple[tuple[int, Home], ...] = ((1, "cpu-mlp"),)
 GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
 SAMPLINGS = (
     GREEDY,
@@ -70,14 +73,15 @@ SAMPLINGS = (
 
 def model(spec: ModelSpec, dtype: DType) -> Model:
     spec = replace(spec, dtype=dtype)
-    weights = allocate_weights(spec, torch_dtype(dtype), torch.device("cpu"))
+    hosted = sweep_choice(MLP_APART).usual
+    weights = allocate_weights(spec, torch_dtype(dtype), torch.device("cpu"), hosted)
     fill_dummy_weights(weights, spec, 0, None)
-    return Model(spec, weights)
+    return Model(spec, weights, host=host_layers(spec, weights, (), torch_dtype(dtype), None))
 
 
 def name_of(running: Running) -> str | None:
     op = running.op
-    if op.part in (Part.PRE, Part.POST, Part.HEAD):
+    if op.part in (Part.PRE, Part.POST, Part.OUTPUT, Part.HEAD):
         return op.part.value
     return "sample" if op.kind is OpKind.SAMPLE else None
 
@@ -90,7 +94,12 @@ def test_stages_and_sampling_stay_within_their_charge(
 ) -> None:
     shares: dict[str, list[float]] = defaultdict(list)
     setup = Setup(
-        strategy=strategy, executor="exact", device_blocks=64, host_blocks=64, kv_placement="auto"
+        strategy=strategy,
+        executor="exact",
+        device_blocks=64,
+        host_blocks=64,
+        kv_placement="auto",
+        homes=MLP_APART,
     )
     if strategy == "rendezvous":
         setup = replace(setup, kv_placement="split")

@@ -1,4 +1,4 @@
-"""Layers on the CPU in the paced emulator: real maths on weights of random bytes."""
+"""Layers and MLPs on the CPU in the paced emulator: real maths on weights of random bytes."""
 
 import math
 from functools import cached_property
@@ -15,7 +15,7 @@ from tandem.plan.program import OpKind, Part, ProgramOp
 from tandem.runtime.lane_states import merge_parts, qkv_of
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import layer_weights
+from tandem.spec.parameters import layer_weights, mlp_weights
 
 if TYPE_CHECKING:
     from tandem.kernels.native_pool import NativePool
@@ -34,6 +34,7 @@ class PacedHostLayers:
     Args:
         count: layers that may ever be computed at once; no more sets of weights are made.
         pool: of the compiled kernels; None: torch computes.
+        mlps_only: whole layers are never computed, and have no weights.
     """
 
     def __init__(
@@ -44,15 +45,18 @@ class PacedHostLayers:
         cache_bytes: int,
         pool: "NativePool | None",
         seed: int,
+        *,
+        mlps_only: bool = False,
     ) -> None:
         self._spec, self._dtype, self._pool, self._seed = spec, dtype, pool, seed
-        self._layout = LayerLayout(
-            LayerShapes(layer_weights(spec, spec.num_layers - 1), torch_dtype(dtype), {})
-        )
+        self._mlps_only = mlps_only
+        weights = (mlp_weights if mlps_only else layer_weights)(spec, spec.num_layers - 1)
+        self._layout = LayerLayout(LayerShapes(weights, torch_dtype(dtype), {}))
         wanted = math.ceil(_CACHE_MULTIPLE * cache_bytes / self._layout.size_bytes)
         self._sets = min(max(1, wanted), count)
         self._visits = 0
         self._state: LayerState | None = None
+        self._residuals = torch.empty(0)
 
     @cached_property
     def _layers(self) -> HostLayers:
@@ -62,13 +66,17 @@ class PacedHostLayers:
             number: _random_layer(self._layout, self._dtype, generator)
             for number in range(self._sets)
         }
-        return _stages(self._spec, sets, self._pool)
+        return _stages(self._spec, sets, self._pool, mlps_only=self._mlps_only)
 
     @torch.inference_mode()
     def run(self, op: ProgramOp, tokens: int, tiers: int) -> None:
         """A stage or a merge on `tokens` tokens, whose keys lie in `tiers` tiers."""
         layer = self._visits % self._sets
-        if op.part is Part.PRE:
+        if op.part is Part.MLP:
+            positions = torch.zeros(tokens, dtype=torch.int64)
+            self._layers.mlp(layer, LayerState(positions, self._residual(tokens)))
+            self._visits += 1
+        elif op.part is Part.PRE:
             residual = torch.ones(tokens, self._spec.hidden_size, dtype=self._layers.dtype)
             self._state = LayerState(torch.zeros(tokens, dtype=torch.int64), residual)
             self._layers.pre(layer, self._state)
@@ -77,6 +85,14 @@ class PacedHostLayers:
         elif self._state is not None:
             self._layers.post(layer, self._state)
             self._visits += 1
+
+    def _residual(self, tokens: int) -> torch.Tensor:
+        """Another one for each token, since like tokens would all go to the same experts."""
+        if len(self._residuals) < tokens:
+            generator = torch.Generator().manual_seed(self._seed)
+            shape = (tokens, self._spec.hidden_size)
+            self._residuals = torch.randn(shape, generator=generator).to(self._layers.dtype)
+        return self._residuals[:tokens].clone()
 
     def _merge(self, tiers: int) -> None:
         state = self._state
@@ -88,13 +104,15 @@ class PacedHostLayers:
         state.finish_attention(merged.to(query.dtype))
 
 
-def _stages(spec: ModelSpec, sets: dict[int, Modules], pool: "NativePool | None") -> HostLayers:
+def _stages(
+    spec: ModelSpec, sets: dict[int, Modules], pool: "NativePool | None", *, mlps_only: bool
+) -> HostLayers:
     if pool is None:
-        dtype = sets[0]["output"].weight.dtype
+        dtype = sets[0]["mlp_norm"].weight.dtype
         return TorchLayers(spec, sets, _CPU, dtype)
     from tandem.models.native_stages import NativeLayers
 
-    return NativeLayers(spec, sets, pool)
+    return NativeLayers(spec, {} if mlps_only else sets, pool, sets)
 
 
 def _random_layer(layout: LayerLayout, dtype: DType, generator: torch.Generator) -> Modules:

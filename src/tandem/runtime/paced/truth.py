@@ -30,7 +30,7 @@ from tandem.runtime.paced.work import LaneWork
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import default_stages
+from tandem.spec.operations import default_stages, split_post
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.tier import Tier
 
@@ -134,7 +134,9 @@ class PacedTruth:
         """Memory by the tokens, compute by whole tiles of them."""
         operations, tile = self._operations[op.layer], self._change.tile_rows
         pre, _, post = default_stages(operations)
-        operations = (pre if op.part is Part.PRE else post).of(operations)
+        output = split_post(operations).output
+        stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: output}
+        operations = stages[op.part].of(operations)
         cost = stage_cost(operations, tokens, self._dtype, self._rates)
         if tile == 1:
             return cost

@@ -1,0 +1,62 @@
+"""Whole layers or MLPs alone in host memory: by what a request, and many, are predicted to take."""
+
+from dataclasses import replace
+
+import pytest
+
+from tandem.engine.memory_plan import Capacities, plan_memory
+from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.weight_placement import WeightSizes
+from tandem.models.catalogue import plannable_spec
+from tandem.plan.weights import homes_by_layer
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.hardware_file import load_hardware
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.units import GIB
+
+BF16 = Precision.uniform(DType.BFLOAT16)
+CARD = load_hardware("rtx4090")
+MOE, DENSE = plannable_spec("qwen3-30b-a3b"), plannable_spec("llama-3.1-8b")
+
+
+def homes(spec: ModelSpec, hardware: HardwareSpec, rows: int, gib: int) -> set[str]:
+    config = EngineConfig("m", max_num_seqs=rows, max_model_len=4096)
+    capacities = Capacities(gib * GIB, 100 * GIB, real=False)
+    memory = plan_memory(config, spec, BF16, capacities, hardware=hardware)
+    return set(homes_by_layer(memory.plan.weights).values())
+
+
+def test_experts_leave_the_accelerator_and_attention_stays() -> None:
+    assert homes(MOE, CARD, rows=1, gib=22) == {"resident", "cpu-mlp"}
+
+
+def test_many_requests_at_once_need_every_expert_and_bring_whole_layers() -> None:
+    assert homes(MOE, CARD, rows=256, gib=22) == {"resident", "host"}
+
+
+def test_a_host_that_hardly_computes_streams() -> None:
+    weak = replace(CARD, host=replace(CARD.host, flops_per_s=1e9))
+    assert homes(MOE, weak, rows=1, gib=22) == {"resident", "host"}
+
+
+def test_what_fits_stays() -> None:
+    assert homes(DENSE, CARD, rows=1, gib=22) == {"resident"}
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("spec", [MOE, DENSE], ids=["moe", "dense"])
+@pytest.mark.parametrize("host_flops", [1e11, 4e12])
+def test_the_choice_is_never_predicted_to_be_slower_for_both(
+    spec: ModelSpec, rows: int, host_flops: float
+) -> None:
+    hardware = replace(CARD, host=replace(CARD.host, flops_per_s=host_flops))
+    times = PlacementTimes(spec, BF16, hardware, rows, 2048)
+    sizes = WeightSizes.of(spec, BF16)
+    whole, mlps = sizes.spread(sizes.layers // 4 * 2, "host"), sizes.spread(20, "cpu-mlp")
+    chosen = times.choose(whole, mlps)
+    other = mlps if chosen == whole else whole
+    faster = [times.requests_s(chosen, n) <= 1.03 * times.requests_s(other, n) for n in (1, rows)]
+    assert any(faster)
