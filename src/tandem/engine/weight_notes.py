@@ -5,22 +5,36 @@ from collections.abc import Sequence
 
 from tandem.engine.weight_placement import WeightSizes
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import WeightPlacement, homes_by_layer
+from tandem.plan.weights import HOSTED, Home, WeightPlacement, homes_by_layer
 from tandem.spec.units import format_size
 
 
 def weight_notes(
     sizes: WeightSizes, placement: tuple[WeightPlacement, ...], rules: Sequence[CpuRule]
 ) -> tuple[str, ...]:
-    """One line: how many layers lie elsewhere, and what becomes of them; none if none do."""
+    """How many layers lie elsewhere, and what becomes of them: a line for those in host memory, and
+    one for those on disk.
+    """
     homes = Counter(homes_by_layer(placement).values())
-    if homes["disk"]:
-        size = format_size(sizes.disk_bytes(placement))
-        return (
-            f"weights: {homes['disk']} of {sizes.layers} layers ({size}) stay on disk and are read "
-            "in every step",
-        )
-    hosted = homes.total() - homes["resident"]
+    on_disk = homes["disk"] + homes["disk_streamed"]
+    if not on_disk:
+        return _host_notes(sizes, placement, homes, rules)
+    size = format_size(sizes.disk_bytes(placement))
+    read = "read" if homes["disk"] else "streamed to the accelerator through host memory"
+    return (
+        *_host_notes(sizes, placement, homes, rules),
+        f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk and are {read} in "
+        "every step",
+    )
+
+
+def _host_notes(
+    sizes: WeightSizes,
+    placement: tuple[WeightPlacement, ...],
+    homes: Counter[Home],
+    rules: Sequence[CpuRule],
+) -> tuple[str, ...]:
+    hosted = sum(homes[home] for home in HOSTED)
     if not hosted:
         return ()
     by_step = homes["host"] if rules else 0

@@ -67,29 +67,38 @@ class WeightSizes:
         """Number of layers that may be streamed."""
         return self.layers - len(self.fixed)
 
-    def spread(self, count: int, home: Home) -> tuple[WeightPlacement, ...]:
-        """That many layers elsewhere, evenly, so that one comes while resident ones compute."""
-        places = range(self.movable)
-        homes = iter((i + 1) * count // self.movable > i * count // self.movable for i in places)
-        return as_runs(
-            home if layer not in self.fixed and next(homes) else "resident"
-            for layer in range(self.layers)
-        )
+    def spread(self, count: int, home: Home, on_disk: int = 0) -> tuple[WeightPlacement, ...]:
+        """That many layers elsewhere, evenly, so that one comes while resident ones compute.
+
+        Args:
+            on_disk: of them, those that are streamed from disk, spread evenly likewise.
+        """
+        elsewhere = iter(_evenly(count, self.movable))
+        read = iter(_evenly(on_disk, count))
+
+        def home_of(layer: int) -> Home:
+            if layer in self.fixed or not next(elsewhere):
+                return "resident"
+            return "disk_streamed" if next(read) else home
+
+        return as_runs(home_of(layer) for layer in range(self.layers))
 
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
-        elsewhere = self._hosted(placements) + len(disk_layers(placements))
-        return self.outside + (self.movable - elsewhere + slots) * self.layer
+        resident = self.movable - self.elsewhere(placements)
+        return self.outside + (resident + slots) * self.layer
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
-        """What a placement takes of the host's memory beside an accelerator."""
-        return self._hosted(placements) * self.layer
+        """What a placement keeps of layers in the host's memory beside an accelerator."""
+        homes = homes_by_layer(placements).values()
+        return sum(home in HOSTED for home in homes) * self.layer
 
     @staticmethod
-    def _hosted(placements: tuple[WeightPlacement, ...]) -> int:
-        return sum(home in HOSTED for home in homes_by_layer(placements).values())
+    def elsewhere(placements: tuple[WeightPlacement, ...]) -> int:
+        """Number of layers that are not resident."""
+        return sum(home != "resident" for home in homes_by_layer(placements).values())
 
     def least_device_bytes(self, home: Home) -> int:
         """What weights take where the maths is done with as few layers resident as can be."""
@@ -102,26 +111,27 @@ class WeightSizes:
         return len(disk_layers(placements)) * self.layer
 
 
+def _evenly(count: int, places: int) -> list[bool]:
+    """Which of the places are taken."""
+    return [(i + 1) * count // places > i * count // places for i in range(places)]
+
+
 def all_resident(num_layers: int) -> tuple[WeightPlacement, ...]:
     """Every layer where the maths is done."""
     return (WeightPlacement(0, num_layers - 1),)
 
 
 def choose_placement(
-    sizes: WeightSizes,
-    device: MemoryBudget,
-    host: MemoryBudget,
-    kv_bytes: int,
-    home: Home = "streamed",
+    sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Home = "streamed"
 ) -> tuple[WeightPlacement, ...]:
     """As many resident layers as fit; the others get `home`, spread evenly among them.
 
     Args:
-        device, host: capacity, and what others than weights and the KV cache take of it.
+        device: capacity, and what others than weights and the KV cache take of it.
         kv_bytes: of the accelerator's memory, to be left to the KV cache.
 
     Raises:
-        ConfigError: not even with no resident layer would it fit, or the host cannot hold them.
+        ConfigError: not even with no resident layer would it fit.
     """
     left = device.left_bytes - kv_bytes - sizes.outside
     if left >= sizes.movable * sizes.layer:
@@ -131,14 +141,6 @@ def choose_placement(
     hosted += -hosted % (slots or 1)
     if hosted > sizes.movable:
         raise ConfigError(_too_small(sizes, device, kv_bytes, home), param="gpu_memory")
-    if hosted * sizes.layer > host.left_bytes:
-        raise ConfigError(
-            f"{hosted} of {sizes.layers} layers do not fit on the accelerator and would lie in "
-            f"host memory, which takes {format_size(hosted * sizes.layer)}, but "
-            f"{format_size(max(0, host.left_bytes))} may be used; raise --cpu-memory or "
-            "--gpu-memory",
-            param="cpu_memory",
-        )
     return sizes.spread(hosted, home)
 
 
@@ -165,7 +167,9 @@ def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Ho
         f" + layers on their way {format_size(weights - sizes.outside)}"
     )  # fmt: skip
     remedies = "lower --max-model-len or --max-num-batched-tokens"
-    if home in SLOTTED:
+    if home == "disk_streamed":
+        remedies = f"raise --cpu-memory, or {remedies}"
+    elif home in SLOTTED:
         remedies = f"--host-layers cpu, or {remedies}"
     return (
         f"{device.location} memory too small even with as many layers as possible in host memory: "
@@ -181,9 +185,14 @@ def at_least(size_bytes: int) -> str:
     return f"{-(-size_bytes // (1 << 20))}MiB"
 
 
-def read_placement(path: Path, num_layers: int) -> tuple[WeightPlacement, ...]:
+def read_placement(
+    path: Path, num_layers: int, *, host_only: bool = False
+) -> tuple[WeightPlacement, ...]:
     """The placement in a file: `{"layers": [{"first_layer": 0, "last_layer": 3, "home":
     "streamed"}, ...]}`, where layers that are not named are resident.
+
+    Args:
+        host_only: there is no accelerator for layers on disk to go to.
 
     Raises:
         ConfigError: no such file, not of that form, or it does not fit the model.
@@ -200,6 +209,8 @@ def read_placement(path: Path, num_layers: int) -> tuple[WeightPlacement, ...]:
         runs.append(run)
     try:
         named = homes_by_layer(runs)
+        if not host_only:
+            named = {n: "disk_streamed" if home == "disk" else home for n, home in named.items()}
         placement = as_runs(named.get(layer, "resident") for layer in range(num_layers))
         streamed_layers(placement)  # refuses what does not go round
     except ConfigError as error:

@@ -6,10 +6,13 @@ from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-Home = Literal["resident", "streamed", "cpu", "host", "disk"]
+Home = Literal["resident", "streamed", "cpu", "host", "disk", "disk_streamed"]
 HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "disk")
-SLOTTED: tuple[Home, ...] = ("streamed", "host")
+"""Homes that a file may name; beside an accelerator `disk` becomes `disk_streamed`."""
+SLOTTED: tuple[Home, ...] = ("streamed", "host", "disk_streamed")
 """Homes of layers that may come to the accelerator, and so have a slot there."""
+ON_DISK: tuple[Home, ...] = ("disk", "disk_streamed")
+"""Homes of layers in files."""
 HOSTED: tuple[Home, ...] = ("streamed", "host", "cpu")
 """Homes of layers in host memory beside an accelerator."""
 STREAM_SLOTS = 2
@@ -25,7 +28,8 @@ class WeightPlacement:
         home: `resident` where the maths is done; `streamed`: in host memory, brought to the
             accelerator in every sweep; `cpu`: in host memory, computed there; `host`: in host
             memory, streamed or computed there as the plan says for a step's size; `disk`: in files,
-            read by the host in every sweep.
+            read by the host in every sweep and computed there; `disk_streamed`: in files, read by
+            the host in every sweep and brought to the accelerator.
     """
 
     first_layer: int
@@ -44,10 +48,12 @@ class StreamedLayers:
     Attributes:
         layers: ascending.
         slots: layers that the accelerator has memory for.
+        on_disk: ascending; those of `layers` that are read from files before they come.
     """
 
     layers: tuple[int, ...] = ()
     slots: int = STREAM_SLOTS
+    on_disk: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.layers) % self.slots:
@@ -64,14 +70,16 @@ class StreamedLayers:
 
 def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
     """The layers that have a slot."""
-    layers = [layer for layer, home in homes_by_layer(placements).items() if home in SLOTTED]
-    return StreamedLayers(tuple(sorted(layers)))
+    homes = sorted(homes_by_layer(placements).items())
+    circle = tuple(layer for layer, home in homes if home in SLOTTED)
+    read = tuple(layer for layer, home in homes if home == "disk_streamed")
+    return StreamedLayers(circle, on_disk=read)
 
 
 def disk_layers(placements: Iterable[WeightPlacement]) -> tuple[int, ...]:
-    """The layers with that home, ascending."""
+    """The layers in files, ascending."""
     homes = homes_by_layer(placements)
-    return tuple(sorted(layer for layer, home in homes.items() if home == "disk"))
+    return tuple(sorted(layer for layer, home in homes.items() if home in ON_DISK))
 
 
 def homes_by_layer(placements: Iterable[WeightPlacement]) -> dict[int, Home]:
