@@ -206,8 +206,9 @@ void check_errors() {
         CHECK(message_of<std::logic_error>([&] { held.reader->release(); }) ==
               "no layer is in use");
         held.reader->acquire(0);  // of one slot
-        CHECK(message_of<std::logic_error>([&] { held.reader->acquire(1); })
-                  .starts_with("every slot is in use"));
+        CHECK(message_of<std::logic_error>([&] {
+                  held.reader->acquire(1);
+              }).starts_with("every slot is in use"));
     }
     {
         TwoLayers beyond;

@@ -38,7 +38,7 @@ AMPLE = EngineConfig(
     max_num_seqs=4,
     max_num_batched_tokens=64,
 )
-SCARCE = replace(AMPLE, gpu_memory="14MiB")
+SCARCE = replace(AMPLE, gpu_memory="13MiB")
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
 
 

@@ -20,8 +20,10 @@ from tandem.spec.precision import Precision
 DTYPE = DType.BFLOAT16
 LAYER_BYTES = layer_matrix_parameters(WIDE) * DTYPE.size_bytes
 SPEC = replace(WIDE, num_layers=12)
-SLOW = replace(SMALL, host=replace(SMALL.host, disk_bytes_per_s=3e9))
-FAST = replace(SMALL, host=replace(SMALL.host, disk_bytes_per_s=7e9))
+# the host's memory takes what disk and link move together
+HOST = replace(SMALL.host, memory_bandwidth_bytes_per_s=40e9)
+SLOW = replace(SMALL, host=replace(HOST, disk_bytes_per_s=3e9))
+FAST = replace(SMALL, host=replace(HOST, disk_bytes_per_s=7e9))
 
 
 def build(

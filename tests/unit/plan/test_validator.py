@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.support.mutations import Mutation, drop, drop_joins, drop_waits, is_op
+from tests.support.mutations import Mutation, drop, drop_joins, drop_waits, is_op, move
 
 from tandem.plan.program import (
     BufferRef,
@@ -111,6 +111,7 @@ def test_reads_without_order_are_found(on_disk: tuple[int, ...]) -> None:
     for fault, message in (
         (drop_waits(is_op(OpKind.LOAD), Queue.DISK), "may read .*host_weights"),
         (drop_waits(is_op(OpKind.READ)), "may overwrite .*host_weights"),
+        (move(is_op(OpKind.READ), Queue.ACCEL), "host_weights, which accel cannot reach"),
     ):
         with pytest.raises(ProgramError, match=message):
             validate_sequence([Placed(fault(sweep), (0,))] * 3)

@@ -83,7 +83,6 @@ FAULTS = (
     Fault("copied-before-it-is-read", drop_waits(is_op(OpKind.LOAD), Queue.DISK), ON_DISK),
     Fault("read-over-what-is-copied", drop_waits(is_op(OpKind.READ)), ON_DISK),
     Fault("layer-never-read", drop(is_op(OpKind.READ, layer=2)), ON_DISK),
-    Fault("read-on-the-device", move(is_op(OpKind.READ), Queue.ACCEL), ON_DISK),
     Fault("residual-fetched-too-early", drop_waits(is_op(COPY, RESIDUAL, Queue.D2H)), ON_CPU),
     Fault("layer-on-the-cpu-too-early", drop_waits(is_op(STAGE, Part.PRE, Queue.CPU)), ON_CPU),
     Fault("queries-sent-too-early", drop_waits(is_op(COPY, Part.QKV, Queue.H2D)), ON_CPU),
