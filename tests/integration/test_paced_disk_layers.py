@@ -87,7 +87,7 @@ def test_a_token_takes_at_most_its_bytes_over_rates(
 def test_the_time_of_a_sweep_is_predicted(cpu_memory: str, hardware: HardwareSpec) -> None:
     engine, clock = build(hardware, cpu_memory)
     names: dict[Home, Way] = {"disk_streamed": "read", "streamed": "loaded"}
-    ways = [names.get(home, "resident") for home in homes_of(engine)]
+    ways: list[Way] = [names.get(home, "resident") for home in homes_of(engine)]
     slots = streamed_layers(engine.memory.plan.weights).slots
     times = layer_times(SPEC, Precision.uniform(DTYPE), 1, hardware)
     assert token_s(engine, clock)[0] == pytest.approx(sweep_s(ways, slots, times), rel=0.05)

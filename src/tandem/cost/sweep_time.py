@@ -85,7 +85,7 @@ def sweep_s(ways: Sequence[Way], slots: int, times: LayerTimes) -> float:
         ways: of each layer. slots: that loaded layers go through in turn; they stay there if they
             are no more.
     """
-    loads = [way for way in ways if way in LOADED]
+    loads: list[Way] = [way for way in ways if way in LOADED]
     reloads = len(loads) > slots
     loader = _Loader(slots, slots_in_use(loads.count("read")), times)
     chain_s = before_s = 0.0

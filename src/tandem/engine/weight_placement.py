@@ -33,6 +33,7 @@ from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
 
 _MAX_FILE_BYTES = 1 << 20
+_BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}  # what a file means beside an accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ def read_placement(
     try:
         named = homes_by_layer(runs)
         if not host_only:
-            named = {n: "disk_streamed" if home == "disk" else home for n, home in named.items()}
+            named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
         placement = as_runs(named.get(layer, "resident") for layer in range(num_layers))
         streamed_layers(placement)  # refuses what does not go round
     except ConfigError as error:
