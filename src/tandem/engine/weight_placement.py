@@ -212,7 +212,8 @@ def read_placement(
         named = homes_by_layer(runs)
         if not host_only:
             named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
-        placement = as_runs(named.get(layer, "resident") for layer in range(num_layers))
+        homes: list[Home] = [named.get(layer, "resident") for layer in range(num_layers)]
+        placement = as_runs(homes)
         streamed_layers(placement)  # refuses what does not go round
     except ConfigError as error:
         raise _refusal(path, error.message) from None
