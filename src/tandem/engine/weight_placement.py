@@ -209,7 +209,7 @@ def read_placement(
             )  # fmt: skip
         runs.append(run)
     try:
-        named = homes_by_layer(runs)
+        named: dict[int, Home] = homes_by_layer(runs)
         if not host_only:
             named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
         homes: list[Home] = [named.get(layer, "resident") for layer in range(num_layers)]
