@@ -55,6 +55,13 @@ void bind_reader(nb::module_& module) {
             "files"_a, "layers"_a, "slots"_a.noconvert(), "num_threads"_a, "piece_bytes"_a,
             "alignment"_a)
         .def(
+            "acquire",
+            [](HostWeightReader& self, int layer) {
+                return self.reader().acquire(layer) - self.reader().first_slot();
+            },
+            "layer"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("release", [](HostWeightReader& self) { self.reader().release(); })
+        .def(
             "stop", [](HostWeightReader& self) { self.reader().stop(); },
             nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("bytes_read",

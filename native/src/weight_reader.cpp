@@ -90,20 +90,25 @@ const std::byte* WeightReader::acquire(int layer) {
         if (stopping_) throw std::runtime_error("the weights' reader was stopped");
     };
     check();
-    if (used_ % num_layers() != layer)
+    const std::int64_t number = acquired_;
+    if (number % num_layers() != layer)
         throw std::logic_error("layer " + std::to_string(layer) +
                                " of the circle is not the next one; an earlier step was not ended");
-    const Turn& turn = turns_[slot_of(used_)];
+    if (number - used_ >= std::ssize(slots_))
+        throw std::logic_error("every slot is in use: release one first");
+    const Turn& turn = turns_[slot_of(number)];
     arrived_.wait(lock, [&] {
-        return stopping_ || error_ || (turn.number == used_ && turn.pieces_left == 0);
+        return stopping_ || error_ || (turn.number == number && turn.pieces_left == 0);
     });
     check();
-    return slots_[slot_of(used_)] + layer_of(used_).base;
+    ++acquired_;
+    return slots_[slot_of(number)] + layer_of(number).base;
 }
 
 void WeightReader::release() {
     {
         const std::lock_guard lock(mutex_);
+        if (used_ == acquired_) throw std::logic_error("no layer is in use");
         ++used_;
     }
     work_.notify_all();

@@ -37,12 +37,14 @@ class WeightReader {
     WeightReader(const WeightReader&) = delete;
     WeightReader& operator=(const WeightReader&) = delete;
 
-    // Waits for a layer, which must be the circle's next; returns where it begins.
+    // Waits for a layer, which must be the circle's next; returns where it begins. As many may be
+    // in use as there are slots.
     // Throws std::runtime_error if it cannot be read or the reader was stopped, std::logic_error
-    // for another layer.
+    // for another layer, or if all slots are in use.
     const std::byte* acquire(int layer);
 
-    // What `acquire` gave is not needed any more: the slot is filled anew.
+    // The layer longest in use is not needed any more: its slot is filled anew.
+    // Throws std::logic_error if none is in use.
     void release();
 
     // Where weights' addresses are for, until `acquire` says which slot they are in.
@@ -93,6 +95,7 @@ class WeightReader {
     std::vector<Turn> turns_;  // by slot, what is in it or being read
     std::int64_t reading_ = 0;
     std::size_t next_piece_ = 0;  // of the turn `reading_`
+    std::int64_t acquired_ = 0;   // turns
     std::int64_t used_ = 0;       // turns released
     std::int64_t bytes_read_ = 0;
     bool stopping_ = false;

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <new>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -122,11 +124,20 @@ void check_random_layers(unsigned seed) {
                                 .piece_bytes = kPiece,
                                 .alignment = draw(random, 0, 1) ? kBlock : 1};
     WeightReader reader(std::move(opened), layers, slots.pointers(), slot_bytes, options);
-    for (int sweep = 0; sweep < 3; ++sweep)
-        for (int layer = 0; layer < reader.num_layers(); ++layer) {
-            check_content(layers[std::size_t(layer)], reader.acquire(layer), files);
+    // at most so many in use at once
+    const std::int64_t held = draw(random, 1, std::ssize(slots.memory));
+    std::deque<std::pair<int, const std::byte*>> in_use;
+    for (int turn = 0; turn < 3 * reader.num_layers(); ++turn) {
+        if (std::ssize(in_use) == held) {
+            const auto [layer, memory] = in_use.front();
+            check_content(layers[std::size_t(layer)], memory, files);  // still what it was
+            in_use.pop_front();
             reader.release();
         }
+        const int layer = turn % reader.num_layers();
+        in_use.emplace_back(layer, reader.acquire(layer));
+        check_content(layers[std::size_t(layer)], in_use.back().second, files);
+    }
 }
 
 template <class Error, class Call>
@@ -189,6 +200,15 @@ void check_errors() {
         skipped.reader->stop();
         skipped.reader->stop();
         CHECK(!failure_of<std::runtime_error>(*skipped.reader).empty());
+    }
+    {
+        TwoLayers held;
+        CHECK(message_of<std::logic_error>([&] { held.reader->release(); }) ==
+              "no layer is in use");
+        held.reader->acquire(0);  // of one slot
+        CHECK(message_of<std::logic_error>([&] {
+                  held.reader->acquire(1);
+              }).starts_with("every slot is in use"));
     }
     {
         TwoLayers beyond;

@@ -32,9 +32,11 @@ def precision(directory: Path, format: WeightFormat) -> Precision:
     return Precision(kind, kind, kind, dict.fromkeys(names, format))
 
 
-def with_rounded_weights(directory: Path, format: WeightFormat) -> PreTrainedModel:
+def with_rounded_weights(
+    directory: Path, format: WeightFormat, case: Case = CASE
+) -> PreTrainedModel:
     """The case, saved to `directory` as it is, and returned with quantized numbers in it."""
-    model = build(CASE, directory)
+    model = build(case, directory)
     rounded = {n: quantize(w, format).dequantize() for n, w in layer_maps(model).items()}
     return with_weights(model, rounded)
 

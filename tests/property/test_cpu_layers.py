@@ -12,11 +12,12 @@ from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.templates import sweep_template
 from tandem.plan.validator import Placed, validate_sequence
-from tandem.plan.weights import HOMES, SLOTTED, Home
+from tandem.plan.weights import SLOTTED, Home
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 LAYERS = 5
+BESIDE: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "disk_streamed")
 TIERS = ((True, False), (False, True), (True, True))
 MAIN = st.sampled_from(
     [LaneShape(device=d, host=h, head=end) for d, h in TIERS for end in (True, False)]
@@ -27,7 +28,7 @@ Homes = tuple[tuple[int, Home], ...]
 @st.composite
 def placements(draw: st.DrawFn) -> tuple[Homes, tuple[CpuRule, ...]]:
     """Homes of all layers, and up to three rules that fit them."""
-    homes: list[Home] = [draw(st.sampled_from(HOMES)) for _ in range(LAYERS)]
+    homes: list[Home] = [draw(st.sampled_from(BESIDE)) for _ in range(LAYERS)]
     circle = [layer for layer, home in enumerate(homes) if home in SLOTTED]
     if len(circle) % 2:
         homes[circle.pop()] = "cpu"

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -16,9 +18,11 @@ from tandem.engine.stats_collector import StatsCollector
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
+from tandem.models.disk_weights import DiskPlacement
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
+from tandem.models.place_on_disk import open_dummy
 from tandem.models.weights import allocate_weights, torch_dtype
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
@@ -129,8 +133,12 @@ def tiny_model(
         "llama", vocab_size, 16, num_layers, 2, 1, 8, 24, 512, rope=RopeSpec(), dtype=DType.FLOAT32
     )
     layers = layers or SweepChoice()
-    weights = allocate_weights(spec, torch.float32, CPU, layers.usual)
-    fill_dummy_weights(weights, spec, 0, None)
+    with TemporaryDirectory() as folder:
+        disk = DiskPlacement(layers.usual.streamed.on_disk, "cached", Path(folder))
+        weights = allocate_weights(spec, torch.float32, CPU, layers.usual, disk=disk)
+        fill_dummy_weights(weights, spec, 0, None)
+        if weights.disk is not None:
+            open_dummy(weights.disk, spec, 0)
     weights.prepare()
     host = host_layers(spec, weights, layers.ever_on_cpu, torch.float32, None)
     return Model(spec, weights, host=host)

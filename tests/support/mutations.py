@@ -30,9 +30,15 @@ def is_op(
     return select
 
 
-def drop_waits(select: Selector) -> Mutation:
-    """The selected operations start without waiting for other queues."""
-    return lambda template: _edit(template, lambda op: replace(op, waits=()) if select(op) else op)
+def drop_waits(select: Selector, on: Queue | None = None) -> Mutation:
+    """The selected operations start without waiting for other queues, or for that one."""
+
+    def edit(op: ProgramOp) -> ProgramOp:
+        if not select(op):
+            return op
+        return replace(op, waits=tuple(w for w in op.waits if on is not None and w.queue is not on))
+
+    return lambda template: _edit(template, edit)
 
 
 def drop_joins(select: Selector) -> Mutation:
@@ -94,9 +100,9 @@ def _renumber(template: ProgramTemplate, kept: Sequence[_Labelled]) -> ProgramTe
         place = SignalRef(entry.op.queue, counts[entry.op.queue])
         places[entry.label] = place
         waits = tuple(
-            wait if wait.ordinal == 0 else places[wait]
+            wait if wait.ordinal <= 0 else places[wait]
             for wait in entry.op.waits
-            if wait.ordinal == 0 or wait in places
+            if wait.ordinal <= 0 or wait in places
         )
         ops.append(replace(entry.op, ordinal=place.ordinal, waits=waits))
     return replace(template, ops=tuple(ops), counts=tuple(counts.items()))

@@ -1,15 +1,18 @@
-"""How long a sweep takes whose layers are resident, streamed, or, they or their MLPs, on the CPU.
+"""How long a sweep takes whose layers are resident, streamed, also from disk, or on the CPU.
 
 The layers of a sweep are one chain, from device to device; loads run beside it, each as soon as its
-slot is free. Attention is left out: it is done where the KV lies, whoever computes the layer.
+slot is free and, if its layer is on disk, that has been read; reads run beside both. Attention is
+left out: it is done where the KV lies, whoever computes the layer.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import copy_cost, partial_bytes, stage_cost, staged_qkv_bytes
+from tandem.plan.disk_slots import slots_in_use
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
@@ -18,7 +21,9 @@ from tandem.spec.operations import Operation, split_post
 from tandem.spec.parameters import layer_matrix_bytes
 from tandem.spec.precision import Precision
 
-Way = Literal["resident", "loaded", "cpu", "cpu-mlp"]
+Way = Literal["resident", "loaded", "read", "cpu", "cpu-mlp"]
+"""`read`: from disk, and then loaded. `cpu-mlp`: the MLP alone on the CPU."""
+LOADED: tuple[Way, ...] = ("loaded", "read")
 HOST_OPERATION_S = 10e-6
 """What an operation costs the CPU beside its work: it is handed to threads, and waited for."""
 _SWEEPS = 3  # until a prediction is that of a steady state
@@ -30,7 +35,7 @@ class LayerTimes:
 
     Attributes:
         accelerator_s, cpu_s: its stages there.
-        load_s: its weights over the link.
+        load_s: its weights over the link. read_s: from disk; 0 if the disk's rate is not known.
         queries_s: q, k and v to the accelerator's part of attention, and the result back.
         turn_s: residuals to the CPU and back, once for adjacent layers there.
         host_read_s: its weights out of the host's memory at full rate, by the link.
@@ -44,6 +49,7 @@ class LayerTimes:
     queries_s: float
     turn_s: float
     host_read_s: float
+    read_s: float = 0.0
     cpu_read_s: float = 0.0
     attention_s: float = 0.0
     mlp_cpu_s: float = 0.0
@@ -70,6 +76,7 @@ def layer_times(
     residual = tokens * spec.hidden_size * dtype.size_bytes
     queries = staged_qkv_bytes(spec, tokens, tokens, dtype)
     accelerator = accelerator_rates(hardware, dtype)
+    disk = hardware.host.disk_bytes_per_s
     return LayerTimes(
         accelerator_s=stage_cost(operations, tokens, dtype, accelerator).total_s,
         cpu_s=stage_cost(operations, tokens, dtype, host).total_s,
@@ -78,6 +85,7 @@ def layer_times(
         + copy_cost(partial_bytes(spec, tokens), down).total_s,
         turn_s=copy_cost(residual, up).total_s + copy_cost(residual, down).total_s,
         host_read_s=weights / host.bytes_per_s,
+        read_s=0.0 if disk is None else weights / disk,
         cpu_read_s=_read_bytes(operations, tokens, dtype) / host.bytes_per_s,
         attention_s=stage_cost(before, tokens, dtype, accelerator).total_s,
         mlp_cpu_s=stage_cost(mlp, tokens, dtype, host).total_s,
@@ -96,15 +104,15 @@ def sweep_s(ways: Sequence[Way], slots: int, times: LayerTimes) -> float:
         ways: of each layer. slots: that loaded layers go through in turn; they stay there if they
             are no more.
     """
-    loads = sum(way == "loaded" for way in ways)
-    reloads = loads > slots
-    ready = [0.0] * slots
-    chain_s = link_s = before_s = 0.0
+    loads: list[Way] = [way for way in ways if way in LOADED]
+    reloads = len(loads) > slots
+    loader = _Loader(slots, slots_in_use(loads.count("read")), times)
+    chain_s = before_s = 0.0
     for _ in range(_SWEEPS):
         before_s, at, last = chain_s, 0, "resident"
         for way in ways:
-            if way == "loaded":
-                chain_s = max(chain_s, ready[at % slots])
+            if way in LOADED:
+                chain_s = max(chain_s, loader.ready[0])
             if way == "cpu":
                 on_host = last in ("cpu", "cpu-mlp")
                 chain_s += times.cpu_s + times.queries_s + (0 if on_host else times.turn_s)
@@ -112,13 +120,37 @@ def sweep_s(ways: Sequence[Way], slots: int, times: LayerTimes) -> float:
                 chain_s += times.attention_s + times.turn_s + times.mlp_cpu_s
             else:
                 chain_s += times.accelerator_s
-            if way == "loaded":
-                if reloads:
-                    link_s = max(link_s, chain_s) + times.load_s
-                    ready[at % slots] = link_s
+            if way in LOADED and reloads:
+                loader.load(chain_s, loads[(at + slots) % len(loads)])
                 at += 1
             last = way
-    # link and cores share the host's memory
+    # link, disk and cores share the host's memory
+    moved = len(loads) + loads.count("read") if reloads else 0
     read_s = ways.count("cpu") * times.cpu_read_s + ways.count("cpu-mlp") * times.mlp_read_s
-    read_s += loads * times.host_read_s if reloads else 0
-    return max(chain_s - before_s, read_s)
+    return max(chain_s - before_s, read_s + moved * times.host_read_s)
+
+
+class _Loader:
+    """When layers are in the accelerator's slots, and those on disk in the host's.
+
+    Attributes:
+        ready: when the layers in the accelerator's slots are there, in turn.
+    """
+
+    def __init__(self, slots: int, host_slots: int, times: LayerTimes) -> None:
+        self.ready = deque([0.0] * slots)
+        self._read = deque([0.0] * host_slots)
+        self._link_s = self._disk_s = 0.0
+        self._times = times
+
+    def load(self, free_s: float, way: Way) -> None:
+        """Into the first slot, which is free at `free_s`."""
+        self.ready.popleft()
+        start_s = max(self._link_s, free_s)
+        if way == "read":
+            start_s = max(start_s, self._read.popleft())
+        self._link_s = start_s + self._times.load_s
+        if way == "read":
+            self._disk_s = max(self._disk_s, self._link_s) + self._times.read_s
+            self._read.append(self._disk_s)
+        self.ready.append(self._link_s)

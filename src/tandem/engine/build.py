@@ -91,7 +91,7 @@ def build_engine_core(
         pool = open_pool()
     on_disk = disk_layers(placement)
     if on_disk:
-        require_compiled(spec)
+        require_compiled(spec, computes=not layers.usual.streamed.on_disk)
     model = _load(directory, config, precision, target.device, pool, layers, on_disk, progress)
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
@@ -119,13 +119,18 @@ def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
     return ()
 
 
-def require_compiled(spec: ModelSpec) -> None:
-    """Refuse layers on disk where the compiled kernels, which wait for them, cannot run.
+def require_compiled(spec: ModelSpec, *, computes: bool) -> None:
+    """Refuse layers on disk where the compiled core, which reads them, cannot run.
+
+    Args:
+        computes: its kernels compute those layers, too.
 
     Raises:
-        ConfigError: says why they cannot.
+        ConfigError: says why it cannot.
     """
-    reason = native.reason_against(spec.head_dim)
+    reason = None if native.available() else native.unavailable_message()
+    if computes:
+        reason = native.reason_against(spec.head_dim)
     if reason is not None:
         raise ConfigError(
             f"layers do not fit in host memory, and reading them from disk needs the compiled "

@@ -13,6 +13,7 @@ from tandem.memory.peaks import read_host_memory
 from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import disk_layers
 from tandem.runtime.paced.costs import PacedCosts
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.gauges import Gauges
@@ -170,6 +171,12 @@ def _plan(
     capacities = Capacities(device, host, real=False)
     precision = Precision.uniform(dtype)
     memory = plan_memory(config, spec, precision, capacities, (note,), hardware=hardware)
+    if disk_layers(memory.plan.weights) and hardware.host.disk_bytes_per_s is None:
+        raise ConfigError(
+            f"layers would be read from disk, whose rate the description of {hardware.name} lacks; "
+            "raise --cpu-memory, or add disk_bytes_per_s to its [host]",
+            param="cpu_memory",
+        )
     return replace(memory, plan=options.plan(memory.plan))
 
 

@@ -8,13 +8,16 @@ from collections.abc import Iterator, Sequence
 
 from tandem.cost.sweep_time import LayerTimes, Way, layer_times, sweep_s
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import SLOTTED, WeightPlacement, homes_by_layer, streamed_layers
+from tandem.plan.weights import Home, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 
 _MIN_GAIN = 0.02
 """Less than this share of a sweep is not worth another way."""
+_WAYS: dict[Home, Way] = {
+    "resident": "resident", "streamed": "loaded", "host": "loaded", "disk_streamed": "read",
+}  # fmt: skip
 
 
 def choose_cpu_rules(
@@ -91,5 +94,5 @@ def _ways(placements: Sequence[WeightPlacement], on_cpu: tuple[int, ...]) -> lis
         elif homes[layer] == "cpu-mlp":
             ways.append("cpu-mlp")
         else:
-            ways.append("loaded" if homes[layer] in SLOTTED else "resident")
+            ways.append(_WAYS[homes[layer]])
     return ways

@@ -1,9 +1,15 @@
-"""Which layers the host alone keeps in memory, and which it reads from disk. Pure."""
+"""Which layers host memory holds, and which are read from disk. Pure."""
 
-from tandem.engine.weight_placement import WeightSizes, all_resident, at_least
+from tandem.engine.kv_reserve import HostKV
+from tandem.engine.weight_placement import (
+    WeightSizes,
+    all_resident,
+    at_least,
+    choose_placement,
+)
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
-from tandem.plan.weights import WeightPlacement, disk_layers
+from tandem.plan.weights import SLOTTED, STREAM_SLOTS, Home, WeightPlacement
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -36,18 +42,63 @@ def least_host_bytes(sizes: WeightSizes) -> int:
     return sizes.outside + _least_layer_bytes(sizes)
 
 
-def check_disk_placement(placement: tuple[WeightPlacement, ...], *, host_only: bool) -> None:
-    """Refuse layers on disk beside an accelerator.
+def choose_beside_accelerator(
+    sizes: WeightSizes,
+    device: MemoryBudget,
+    host: MemoryBudget,
+    kv_bytes: int,
+    kv: HostKV,
+    home: Home = "streamed",
+) -> tuple[WeightPlacement, ...]:
+    """The accelerator first, then host memory, with `home`; what fits in neither is streamed from
+    disk.
+
+    Args:
+        device, host: capacity, and what others than weights and the KV cache take of it.
+        kv_bytes: of the accelerator's memory, to be left to the KV cache.
+        kv: to be left of host memory.
 
     Raises:
-        ConfigError: says what to write instead.
+        ConfigError: not even with as many layers on disk as can be.
     """
-    if disk_layers(placement) and not host_only:
+    held = choose_placement(sizes, device, kv_bytes, home)
+    kept = _kept(sizes, device, held, kv)
+    hosted = sizes.host_bytes(held)
+    if not hosted or hosted + kept <= host.left_bytes:
+        return held
+    # layers on disk need slots on the accelerator, whatever becomes of the others
+    slotted = held if home in SLOTTED else choose_placement(
+        sizes, device, kv_bytes, "disk_streamed"
+    )  # fmt: skip
+    slots, elsewhere = slots_bytes(sizes.layer), sizes.elsewhere(slotted)
+    beside = slots + _kept(sizes, device, slotted, kv)
+    if host.left_bytes < beside:
         raise ConfigError(
-            "layers can be on disk only where the host computes them; use --accelerator none, or "
-            "home 'streamed'",
-            param="placement",
+            _host_too_small(sizes, host, elsewhere, min(beside, hosted + kept)), param="cpu_memory"
         )
+    on_disk = max(0, elsewhere - (host.left_bytes - beside) // sizes.layer)
+    if home not in SLOTTED:  # only those on disk take the slots in turn
+        on_disk += on_disk % STREAM_SLOTS
+    return sizes.spread(elsewhere, home, on_disk)
+
+
+def _kept(
+    sizes: WeightSizes, device: MemoryBudget, placement: tuple[WeightPlacement, ...], kv: HostKV
+) -> int:
+    """KV in host memory: what the accelerator cannot take beside its weights."""
+    return kv.least_bytes(device.left_bytes - sizes.device_bytes(placement))
+
+
+def _host_too_small(
+    sizes: WeightSizes, host: MemoryBudget, elsewhere: int, needed_bytes: int
+) -> str:
+    needed = needed_bytes + sum(host.used_bytes.values())
+    return (
+        f"{elsewhere} of {sizes.layers} layers do not fit on the accelerator, and host memory is "
+        f"too small even to read them from disk: layers on their way and KV cache take "
+        f"{format_size(needed_bytes)}, but {format_size(max(0, host.left_bytes))} may be used; use "
+        f"--cpu-memory {at_least(needed)} or more, or raise --gpu-memory"
+    )
 
 
 def _too_small(sizes: WeightSizes, host: MemoryBudget, kv_bytes: int) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.memory.page import KVPageSpec
+from tandem.spec.config import EngineConfig
 
 _KV_SHARE = 0.1
 """Of the accelerator's memory, most that streaming layers makes free for the KV cache."""
@@ -23,6 +24,40 @@ class KVReserve:
     def of(self, left_bytes: int) -> int:
         """If the fewest weights leave so much."""
         return max(self.least_bytes, min(self.wanted_bytes, left_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class HostKV:
+    """What weights leave to the KV cache in host memory beside an accelerator.
+
+    Attributes:
+        request_bytes: of a request that must fit, 0 where none was asked for.
+        block_bytes: of one KV block.
+        beside_device: whether the accelerator holds a part of it.
+    """
+
+    request_bytes: int = 0
+    block_bytes: int = 1
+    beside_device: bool = True
+
+    def least_bytes(self, device_bytes: int) -> int:
+        """If the accelerator has so much for KV."""
+        if not self.beside_device:
+            return self.request_bytes
+        return max(0, self.request_bytes - device_bytes // self.block_bytes * self.block_bytes)
+
+
+def host_kv(config: EngineConfig, page: KVPageSpec, tokens: int) -> HostKV:
+    """For a request of `tokens`, as far as its length or its place was asked for."""
+    if config.strategy == "gpu-only" or config.kv_placement == "device":
+        return HostKV()
+    block = page.bytes_per_block
+    if config.kv_placement == "host":
+        asked = config.max_model_len is not None
+        return HostKV(page.blocks_for_tokens(tokens) * block if asked else block, block, False)
+    if config.max_model_len is None:
+        return HostKV()
+    return HostKV(page.blocks_for_tokens(tokens) * block, block)
 
 
 def kv_reserve(page: KVPageSpec, tokens: int, device_bytes: int, *, whole: bool) -> KVReserve:

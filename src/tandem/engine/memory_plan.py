@@ -5,17 +5,16 @@ from pathlib import Path
 
 from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.engine.disk_choice import (
-    check_disk_placement,
+    choose_beside_accelerator,
     choose_disk_placement,
     least_host_bytes,
 )
-from tandem.engine.kv_reserve import kv_reserve
+from tandem.engine.kv_reserve import host_kv, kv_reserve
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
-    choose_placement,
     read_placement,
     refuse_fixed,
 )
@@ -118,10 +117,10 @@ def plan_memory(
     rules = ()
     if hardware is not None:
         rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
-    if sizes.disk_bytes(placement):
-        used = {"weight slots": slots_bytes(sizes.layer), **used}
-    used = {"weights": sizes.device_bytes(placement), **used}
-    host_used = {"weights": sizes.host_bytes(placement)}
+    read = {"weight slots": slots_bytes(sizes.layer)} if sizes.disk_bytes(placement) else {}
+    host_only = capacities.device_location == "host"
+    used = {"weights": sizes.device_bytes(placement), **(read if host_only else {}), **used}
+    host_used = {"weights": sizes.host_bytes(placement), **({} if host_only else read)}
     device = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
     host = MemoryBudget("host", capacities.host_bytes, host_used)
     cap = config.max_num_seqs * page.blocks_for_tokens(wanted)
@@ -171,10 +170,11 @@ def _placement(
         times: by which it is weighed against one with home `cpu-mlp`; None: it is not.
     """
     if config.placement is not None:
-        placement = read_placement(Path(config.placement), sizes.layers)
-        check_disk_placement(placement, host_only=capacities.device_location == "host")
+        host_only = capacities.device_location == "host"
+        placement = read_placement(Path(config.placement), sizes.layers, host_only=host_only)
         refuse_fixed(sizes, placement)
-        if sizes.host_bytes(placement) and not capacities.host_bytes:
+        on_disk = 0 if host_only else sizes.disk_bytes(placement)
+        if sizes.host_bytes(placement) + on_disk and not capacities.host_bytes:
             raise ConfigError(
                 "layers can be streamed to an accelerator, or computed on the CPU beside it, only "
                 "from host memory; use --accelerator cuda or emulated, and --cpu-memory above 0",
@@ -194,12 +194,13 @@ def _placement(
         home = "cpu"
         left = room.left_bytes - sizes.least_device_bytes(home)
     host, kv_bytes = MemoryBudget("host", capacities.host_bytes), reserve.of(left)
-    whole = choose_placement(sizes, room, host, kv_bytes, home)
+    kv = host_kv(config, page, wanted)
+    whole = choose_beside_accelerator(sizes, room, host, kv_bytes, kv, home)
     if times is None or whole == all_resident(sizes.layers):
         return whole
     try:
-        mlps = choose_placement(sizes, room, host, kv_bytes, "cpu-mlp")
-    except ConfigError:  # no room for the rest of every layer
+        mlps = choose_beside_accelerator(sizes, room, host, kv_bytes, kv, "cpu-mlp")
+    except ConfigError:  # no room for the rest of every layer, or for the MLPs in host memory
         return whole
     return times.choose(whole, mlps)
 

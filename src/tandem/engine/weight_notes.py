@@ -5,40 +5,38 @@ from collections.abc import Sequence
 
 from tandem.engine.weight_placement import WeightSizes
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import WeightPlacement, homes_by_layer, layers_at
+from tandem.plan.weights import HOSTED, Home, WeightPlacement, homes_by_layer
 from tandem.spec.units import format_size
 
 
 def weight_notes(
     sizes: WeightSizes, placement: tuple[WeightPlacement, ...], rules: Sequence[CpuRule]
 ) -> tuple[str, ...]:
-    """One line: how many layers lie elsewhere, and what becomes of them; one of how many only the
-    MLPs do; none if none do.
+    """How many layers lie elsewhere, and what becomes of them: a line for those in host memory, one
+    for those on disk, and one for those of which only the MLPs are in host memory.
     """
-    return _layer_notes(sizes, placement, rules) + _mlp_notes(sizes, placement)
-
-
-def _mlp_notes(sizes: WeightSizes, placement: tuple[WeightPlacement, ...]) -> tuple[str, ...]:
-    count = len(layers_at(placement, "cpu-mlp"))
-    if not count:
-        return ()
-    return (
-        f"weights: the MLPs of {count} of {sizes.layers} layers ({format_size(count * sizes.mlp)}) "
-        "lie in host memory and are computed on the CPU",
-    )
-
-
-def _layer_notes(
-    sizes: WeightSizes, placement: tuple[WeightPlacement, ...], rules: Sequence[CpuRule]
-) -> tuple[str, ...]:
     homes = Counter(homes_by_layer(placement).values())
-    if homes["disk"]:
+    on_disk, mlps = homes["disk"] + homes["disk_streamed"], homes["cpu-mlp"]
+    notes = list(_host_notes(sizes, homes, rules))
+    if on_disk:
         size = format_size(sizes.disk_bytes(placement))
-        return (
-            f"weights: {homes['disk']} of {sizes.layers} layers ({size}) stay on disk and are read "
-            "in every step",
+        read = "read" if homes["disk"] else "streamed to the accelerator through host memory"
+        notes.append(
+            f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk and are {read} in "
+            "every step"
         )
-    hosted = homes.total() - homes["resident"] - homes["cpu-mlp"]
+    if mlps:
+        notes.append(
+            f"weights: the MLPs of {mlps} of {sizes.layers} layers "
+            f"({format_size(mlps * sizes.mlp)}) lie in host memory and are computed on the CPU"
+        )
+    return tuple(notes)
+
+
+def _host_notes(
+    sizes: WeightSizes, homes: Counter[Home], rules: Sequence[CpuRule]
+) -> tuple[str, ...]:
+    hosted = sum(homes[home] for home in HOSTED)
     if not hosted:
         return ()
     by_step = homes["host"] if rules else 0

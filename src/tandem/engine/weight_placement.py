@@ -35,6 +35,7 @@ from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
 
 _MAX_FILE_BYTES = 1 << 20
+_BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}  # what a file means beside an accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +77,45 @@ class WeightSizes:
         """Bytes of a layer that such a home takes away from where attention is."""
         return self.mlp if home == "cpu-mlp" else self.layer
 
-    def spread(self, count: int, home: Home) -> tuple[WeightPlacement, ...]:
-        """That many layers elsewhere, evenly, so that one comes while resident ones compute."""
-        places = range(self.movable)
-        homes = iter((i + 1) * count // self.movable > i * count // self.movable for i in places)
-        return as_runs(
-            home if layer not in self.fixed and next(homes) else "resident"
-            for layer in range(self.layers)
-        )
+    def spread(self, count: int, home: Home, on_disk: int = 0) -> tuple[WeightPlacement, ...]:
+        """That many layers elsewhere, evenly, so that one comes while resident ones compute.
+
+        Args:
+            on_disk: of them, those that are streamed from disk, spread evenly likewise.
+        """
+        elsewhere = iter(_evenly(count, self.movable))
+        read = iter(_evenly(on_disk, count))
+
+        def home_of(layer: int) -> Home:
+            if layer in self.fixed or not next(elsewhere):
+                return "resident"
+            return "disk_streamed" if next(read) else home
+
+        return as_runs(home_of(layer) for layer in range(self.layers))
 
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
-        elsewhere = self._hosted(placements) + len(disk_layers(placements))
-        there = (self.movable - elsewhere + slots) * self.layer
-        return self.outside + there - self._mlps(placements) * self.mlp
+        there = (self.movable - self.elsewhere(placements) + slots) * self.layer
+        return self.outside + there - self.mlps(placements) * self.mlp
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
-        """What a placement takes of the host's memory beside an accelerator."""
-        return self._hosted(placements) * self.layer + self._mlps(placements) * self.mlp
+        """What a placement keeps of layers in the host's memory beside an accelerator."""
+        homes = homes_by_layer(placements).values()
+        whole = sum(home in HOSTED for home in homes)
+        return whole * self.layer + self.mlps(placements) * self.mlp
 
     @staticmethod
-    def _mlps(placements: tuple[WeightPlacement, ...]) -> int:
+    def mlps(placements: tuple[WeightPlacement, ...]) -> int:
+        """Number of layers whose MLPs alone are elsewhere."""
         return len(layers_at(placements, "cpu-mlp"))
 
     @staticmethod
-    def _hosted(placements: tuple[WeightPlacement, ...]) -> int:
-        return sum(home in HOSTED for home in homes_by_layer(placements).values())
+    def elsewhere(placements: tuple[WeightPlacement, ...]) -> int:
+        """Number of layers none of which is resident."""
+        homes = homes_by_layer(placements).values()
+        return sum(home not in ("resident", "cpu-mlp") for home in homes)
 
     def least_device_bytes(self, home: Home) -> int:
         """What weights take where the maths is done with as few layers resident as can be."""
@@ -118,28 +130,29 @@ class WeightSizes:
         return len(disk_layers(placements)) * self.layer
 
 
+def _evenly(count: int, places: int) -> list[bool]:
+    """Which of the places are taken."""
+    return [(i + 1) * count // places > i * count // places for i in range(places)]
+
+
 def all_resident(num_layers: int) -> tuple[WeightPlacement, ...]:
     """Every layer where the maths is done."""
     return (WeightPlacement(0, num_layers - 1),)
 
 
 def choose_placement(
-    sizes: WeightSizes,
-    device: MemoryBudget,
-    host: MemoryBudget,
-    kv_bytes: int,
-    home: Home = "streamed",
+    sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Home = "streamed"
 ) -> tuple[WeightPlacement, ...]:
     """As many resident layers as fit; the others get `home`, spread evenly among them.
 
     With home `cpu-mlp` all that is of attention is resident, and as many MLPs as fit.
 
     Args:
-        device, host: capacity, and what others than weights and the KV cache take of it.
+        device: capacity, and what others than weights and the KV cache take of it.
         kv_bytes: of the accelerator's memory, to be left to the KV cache.
 
     Raises:
-        ConfigError: not even with no resident layer would it fit, or the host cannot hold them.
+        ConfigError: not even with no resident layer would it fit.
     """
     left = device.left_bytes - kv_bytes - sizes.outside
     if left >= sizes.movable * sizes.layer:
@@ -150,16 +163,6 @@ def choose_placement(
     hosted += -hosted % (slots or 1)
     if hosted > sizes.movable:
         raise ConfigError(_too_small(sizes, device, kv_bytes, home), param="gpu_memory")
-    needed = hosted * sizes.moved(home)
-    if needed > host.left_bytes:
-        what = "the MLPs of " if home == "cpu-mlp" else ""
-        raise ConfigError(
-            f"{what}{hosted} of {sizes.layers} layers do not fit on the accelerator and would lie "
-            f"in host memory, which takes {format_size(needed)}, but "
-            f"{format_size(max(0, host.left_bytes))} may be used; raise --cpu-memory or "
-            "--gpu-memory",
-            param="cpu_memory",
-        )
     return sizes.spread(hosted, home)
 
 
@@ -187,6 +190,9 @@ def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Ho
     if home != "cpu":
         what = "layers without their MLPs" if home == "cpu-mlp" else "layers on their way"
         there = f" + {what} {format_size(weights - sizes.outside)}"
+    if home == "disk_streamed":
+        remedies = f"raise --cpu-memory, or {remedies}"
+    elif home != "cpu":
         remedies = f"--host-layers cpu, or {remedies}"
     return (
         f"{device.location} memory too small even with as many layers as possible in host memory: "
@@ -202,9 +208,14 @@ def at_least(size_bytes: int) -> str:
     return f"{-(-size_bytes // (1 << 20))}MiB"
 
 
-def read_placement(path: Path, num_layers: int) -> tuple[WeightPlacement, ...]:
+def read_placement(
+    path: Path, num_layers: int, *, host_only: bool = False
+) -> tuple[WeightPlacement, ...]:
     """The placement in a file: `{"layers": [{"first_layer": 0, "last_layer": 3, "home":
     "streamed"}, ...]}`, where layers that are not named are resident.
+
+    Args:
+        host_only: there is no accelerator for layers on disk to go to.
 
     Raises:
         ConfigError: no such file, not of that form, or it does not fit the model.
@@ -220,8 +231,11 @@ def read_placement(path: Path, num_layers: int) -> tuple[WeightPlacement, ...]:
             )  # fmt: skip
         runs.append(run)
     try:
-        named = homes_by_layer(runs)
-        placement = as_runs(named.get(layer, "resident") for layer in range(num_layers))
+        named: dict[int, Home] = homes_by_layer(runs)
+        if not host_only:
+            named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
+        homes: list[Home] = [named.get(layer, "resident") for layer in range(num_layers)]
+        placement = as_runs(homes)
         streamed_layers(placement)  # refuses what does not go round
     except ConfigError as error:
         raise _refusal(path, error.message) from None

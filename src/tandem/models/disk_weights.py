@@ -1,7 +1,7 @@
 """Layers whose weights lie in files and are read by the host in every sweep."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ from tandem.spec.config import DiskIO
 if TYPE_CHECKING:
     from tandem.kernels import _native
 
+Pin = Callable[[Tensor], Callable[[], None]]
+
 
 @dataclass(frozen=True, slots=True)
 class DiskPlacement:
@@ -46,28 +48,47 @@ class DiskWeights:
 
     A layer's matrices are one piece of a slot. Its norms and biases are small, and resident.
 
+    Args:
+        device: where the maths is done, and norms and biases lie.
+        pin: makes the slots known to that device.
+
     Attributes:
         placement: which layers these are.
+        vectors: by layer, its norms and biases.
         stored: by layer, its weights as a checkpoint names them; the matrices without memory.
-        used: by layer, its weights as the maths reads them when they have come, at their addresses
-            in the first slot; the compiled layers know which slot it is.
         reader: of the slots, once `open` has said what they are read from.
     """
 
-    def __init__(self, placement: DiskPlacement, layout: LayerLayout) -> None:
+    def __init__(
+        self,
+        placement: DiskPlacement,
+        layout: LayerLayout,
+        device: torch.device,
+        pin: Pin | None = None,
+    ) -> None:
         self.placement = placement
         self.layout = layout
         self._slots = _whole_blocks(SLOTS, slot_bytes(layout.size_bytes))
+        self._unpin = None if pin is None else pin(self._slots)
         nowhere = layout.allocate(torch.device("meta"))
-        here = self._slots[0]
-        vectors = {n: layout.allocate_vectors(torch.device("cpu")) for n in placement.layers}
-        self.stored: dict[int, Modules] = {
-            layer: layout.modules(nowhere, vectors[layer]) for layer in placement.layers
+        self.vectors: dict[int, list[Tensor]] = {
+            layer: layout.allocate_vectors(device) for layer in placement.layers
         }
-        self.used: dict[int, Modules] = {
-            layer: layout.modules(here, vectors[layer]) for layer in placement.layers
+        self.stored: dict[int, Modules] = {
+            layer: layout.modules(nowhere, vectors) for layer, vectors in self.vectors.items()
         }
         self.reader: _native.WeightReader | None = None
+
+    def in_first_slot(self) -> dict[int, Modules]:
+        """By layer, its weights as maths on the host reads them when they have come, at their
+        addresses in the first slot; the compiled layers know which slot it is.
+        """
+        here = self._slots[0]
+        return {layer: self.layout.modules(here, v) for layer, v in self.vectors.items()}
+
+    def at(self, offset: int) -> Tensor:
+        """A layer's matrices where the reader says that they begin: [bytes] uint8."""
+        return self._slots.view(-1)[offset : offset + self.layout.size_bytes]
 
     @property
     def slots_bytes(self) -> int:
@@ -111,9 +132,12 @@ class DiskWeights:
             )
 
     def close(self) -> None:
-        """Read no more."""
+        """Read no more, and let the device forget the slots."""
         if self.reader is not None:
             self.reader.stop()
+        if self._unpin is not None:
+            self._unpin()
+            self._unpin = None
 
 
 def _whole_blocks(count: int, size_bytes: int) -> Tensor:

@@ -10,13 +10,12 @@ from tandem.models.architecture import load_architecture
 from tandem.models.checkpoint import read_checkpoint
 from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
-from tandem.models.disk_weights import DiskPlacement
+from tandem.models.disk_weights import DiskPlacement, Pin
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
 from tandem.models.place_on_disk import open_dummy, open_stored
 from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
-from tandem.models.weight_stream import Pin
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.spec.dtype import DType
@@ -55,7 +54,8 @@ def load_model(
         pool: of the compiled kernels, which then do the CPU's maths, with float32 activations.
         layers: those that stay in host memory, and come to the device or are computed there.
         pin: makes host memory known to the device.
-        disk: layers that are read from files when they are used; needs `pool`.
+        disk: layers that are read from files when they are used; those that `layers` does not
+            bring to the device need `pool`.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.

@@ -134,13 +134,14 @@ class NativeStages(NativeLayers):
     ) -> None:
         layers = dict(enumerate(weights.layers))
         super().__init__(spec, layers, pool, int8_activations=int8_activations)
-        self._read = () if weights.disk is None else weights.disk.placement.layers
+        disk = weights.computed_from_disk
+        self._read = () if disk is None else disk.placement.layers
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
             [self._layers[layer] for layer in range(spec.num_layers)],
             [self._windows.index(window) for window in spec.layer_windows],
             [spec.rope_index(layer) for layer in range(spec.num_layers)],
-            None if weights.disk is None else weights.disk.reader,
+            None if disk is None else disk.reader,
             list(self._read),
         )
         self._final_norm = _norm(spec, weights.outer["final_norm"])

@@ -1,18 +1,20 @@
-"""Layers whose weights lie in host memory, for the CPU or to come to the accelerator."""
+"""Layers whose weights lie beside the accelerator, for the CPU or to come to it."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from tandem.models.disk_stream import DiskStream
+from tandem.models.disk_weights import DiskWeights, Pin
 from tandem.models.weight_layout import LayerLayout, Modules
 from tandem.plan.sweep_layers import SweepLayers
-
-Pin = Callable[[Tensor], Callable[[], None]]
+from tandem.spec.errors import ModelError
 
 
 class WeightStream:
-    """Layers in host memory, and the slots on the accelerator that streamed ones go through.
+    """Layers in host memory, and the slots on the accelerator that streamed ones go through, with
+    those that are read from disk before.
 
     A layer's matrices are one piece of memory, in the host and in a slot, so that they come in one
     copy. Its norms and biases are small, and resident.
@@ -22,6 +24,7 @@ class WeightStream:
         layout: of every layer's weights.
         device: of the slots.
         pin: makes what is copied known to the device.
+        disk: the layers in files; None if there are none.
 
     Attributes:
         stored: by layer, its weights in host memory: what a checkpoint is read into.
@@ -35,20 +38,25 @@ class WeightStream:
         layout: LayerLayout,
         device: torch.device,
         pin: Pin | None = None,
+        disk: DiskWeights | None = None,
     ) -> None:
         streamed = hosted.streamed
         self._streamed = streamed
-        layers = tuple(sorted({*streamed.layers, *hosted.on_cpu}))
+        self._disk = None if disk is None else DiskStream(disk)
+        layers = sorted({*streamed.layers, *hosted.on_cpu} - {*streamed.on_disk})
         self._sources = {layer: layout.allocate(torch.device("cpu")) for layer in layers}
         count = streamed.slots if streamed.layers else 0
         self._slots = [layout.allocate(device) for _ in range(count)]
         self._unpin: list[Callable[[], None]] = []
         if pin is not None:
-            self._unpin = [pin(self._sources[layer]) for layer in streamed.layers]
+            copied = [layer for layer in layers if layer in streamed.layers]
+            self._unpin = [pin(self._sources[layer]) for layer in copied]
         vectors = {layer: layout.allocate_vectors(device) for layer in layers}
         self.stored: dict[int, Modules] = {
             layer: layout.modules(source, vectors[layer]) for layer, source in self._sources.items()
         }
+        if disk is not None:
+            vectors |= disk.vectors
         self.used: dict[int, Modules] = self.stored | {
             layer: layout.modules(self.slot(layer), vectors[layer]) for layer in streamed.layers
         }
@@ -64,17 +72,54 @@ class WeightStream:
         return sum(source.nbytes for source in self._sources.values())
 
     def prime(self) -> None:
-        """Fill the slots for the first sweep."""
-        for layer in self._streamed.layers[: self._streamed.slots]:
-            self.load(layer)
+        """Fill the slots for the first sweep; nothing may be in flight.
+
+        Raises:
+            ModelError: a file cannot be read, or has changed.
+        """
+        first = self._streamed.layers[: self._streamed.slots]
+        if self._disk is None:
+            for layer in first:
+                self.load(layer)
+            return
+        try:
+            self._disk.begin()
+            for layer in first:
+                self.slot(layer).copy_(self._source(layer))  # has ended before its place is let go
+                if layer in self._streamed.on_disk:
+                    self._disk.follow()
+        except RuntimeError as error:
+            raise ModelError(str(error)) from None
 
     def load(self, layer: int) -> None:
         """Bring a layer into its slot, on the current stream if there is one."""
-        self.slot(layer).copy_(self._sources[layer], non_blocking=True)
+        self.slot(layer).copy_(self._source(layer), non_blocking=True)
+
+    def read(self) -> None:
+        """Wait for the next layer on disk, in place of the one that was copied first.
+
+        Raises:
+            RuntimeError: a file cannot be read, or has changed.
+        """
+        self._from_disk.follow()
+
+    def let_go(self) -> Tensor:
+        """Host memory that the next `read` gives up: [bytes] uint8."""
+        return self._from_disk.oldest()
 
     def slot(self, layer: int) -> Tensor:
         """The slot that a layer goes through: [bytes] uint8."""
         return self._slots[self._streamed.slot_of(layer)]
+
+    def _source(self, layer: int) -> Tensor:
+        if layer in self._streamed.on_disk:
+            return self._from_disk.place(layer)
+        return self._sources[layer]
+
+    @property
+    def _from_disk(self) -> DiskStream:
+        assert self._disk is not None
+        return self._disk
 
     def close(self) -> None:
         """Let the device forget the host's memory; nothing may be in flight."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tandem.models.disk_weights import DiskPlacement, DiskWeights
+from tandem.models.disk_weights import DiskPlacement, DiskWeights, Pin
 from tandem.models.host_mlps import HostMlps
 from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules, allocate_modules
-from tandem.models.weight_stream import Pin, WeightStream
+from tandem.models.weight_stream import WeightStream
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
@@ -120,17 +120,28 @@ class Weights:
         slots = 0 if self.stream is None else self.stream.slots_bytes
         return self.size_bytes - self.disk_bytes - self.host_bytes + slots
 
+    @property
+    def computed_from_disk(self) -> DiskWeights | None:
+        """Layers on disk that the maths reads where they have been read to; None if they go on to
+        an accelerator.
+        """
+        return self.disk if self.stream is None else None
+
     def prepare(self) -> None:
-        """After they have been filled, make them ready for the first sweep."""
+        """After they have been filled, make them ready for the first sweep.
+
+        Raises:
+            ModelError: layers on disk cannot be read.
+        """
         if self.stream is not None:
             self.stream.prime()
 
     def close(self) -> None:
         """Let the device forget memory of the host, and files be; nothing may be in flight."""
-        if self.stream is not None:
-            self.stream.close()
         if self.disk is not None:
             self.disk.close()
+        if self.stream is not None:
+            self.stream.close()
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -164,7 +175,8 @@ def allocate_weights(
         hosted: layers that stay in host memory, whatever a sweep does with them, all with experts
             or all without; and those whose MLPs stay there.
         pin: makes host memory known to the device.
-        disk: layers that stay in files, likewise; the maths is done in host memory then.
+        disk: layers that stay in files, likewise; those that are not streamed among `hosted` are
+            computed in host memory.
         quantized: formats of the layers' quantized linear maps, by canonical name.
     """
     around = LayerShapes(embedding_weights(spec) + head_weights(spec), dtype, {})
@@ -175,19 +187,23 @@ def allocate_weights(
         spec.routed_experts(i): LayerShapes(layer_weights(spec, i), dtype, quantized or {})
         for i in spec.distinct_layers
     }
-    stream = None
-    in_host = () if hosted is None else (*hosted.streamed.layers, *hosted.on_cpu)
-    if hosted is not None and in_host:
-        layout = LayerLayout(shapes[_kind_of(spec, in_host)])
-        stream = WeightStream(hosted, layout, device, pin)
     on_disk = None
     if disk is not None and disk.layers:
-        on_disk = DiskWeights(disk, LayerLayout(shapes[_kind_of(spec, disk.layers)]))
-    used = ({} if stream is None else stream.used) | ({} if on_disk is None else on_disk.used)
+        layout = LayerLayout(shapes[_kind_of(spec, disk.layers)])
+        on_disk = DiskWeights(disk, layout, device, pin)
+    stream, used = None, {}
+    elsewhere = () if hosted is None else (*hosted.streamed.layers, *hosted.on_cpu)
+    if hosted is not None and elsewhere:
+        layout = LayerLayout(shapes[_kind_of(spec, elsewhere)])
+        stream = WeightStream(hosted, layout, device, pin, on_disk)
+        used = stream.used
+    elif on_disk is not None:
+        used = on_disk.in_first_slot()
     mlps = None
     if hosted is not None and hosted.mlp_on_cpu:
         cut = {layer: _cut(spec, layer, shapes) for layer in hosted.mlp_on_cpu}
         mlps = HostMlps({layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}, device)
+        used = dict(used)
         for layer, (before, _) in cut.items():
             used[layer] = allocate_modules(before, device) | mlps.stored[layer]
     layers = tuple(

@@ -9,6 +9,11 @@ THREADS = 4
 PIECE_BYTES = 1 << 20
 
 
+def slots_in_use(layers: int) -> int:
+    """Slots whose layers, of so many on disk, have been read and not yet been let go."""
+    return min(SLOTS, layers)
+
+
 def slot_bytes(layer_bytes: int) -> int:
     """One slot, in whole blocks; its layer may begin anywhere in the first one."""
     return -(-(layer_bytes + BLOCK_BYTES) // BLOCK_BYTES) * BLOCK_BYTES

@@ -15,13 +15,16 @@ from tandem.spec.tier import Tier
 
 
 class Queue(StrEnum):
-    """Where an operation runs. `weights` shares the link with `h2d`, in an order of its own."""
+    """Where an operation runs. `weights` shares the link with `h2d`, in an order of its own;
+    `disk` reads files into host memory.
+    """
 
     ACCEL = "accel"
     H2D = "h2d"
     D2H = "d2h"
     CPU = "cpu"
     WEIGHTS = "weights"
+    DISK = "disk"
 
 
 class OpKind(StrEnum):
@@ -34,6 +37,7 @@ class OpKind(StrEnum):
     MERGE = "merge"
     SAMPLE = "sample"
     LOAD = "load"
+    READ = "read"
 
 
 class Part(StrEnum):

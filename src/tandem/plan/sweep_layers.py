@@ -3,7 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tandem.plan.weights import SLOTTED, StreamedLayers, WeightPlacement, homes_by_layer
+from tandem.plan.weights import (
+    StreamedLayers,
+    WeightPlacement,
+    homes_by_layer,
+    streamed_layers,
+)
 from tandem.spec.errors import ConfigError
 
 
@@ -30,6 +35,13 @@ class SweepLayers:
         loaded, slots = self.loaded, self.streamed.slots
         in_turn = all(self.streamed.slot_of(layer) == i % slots for i, layer in enumerate(loaded))
         starts = loaded[:slots] == self.streamed.layers[:slots]
+        missing = [layer for layer in self.streamed.on_disk if layer in self.on_cpu]
+        if missing:
+            raise ConfigError(
+                f"layers {missing} are on disk and cannot be computed on the CPU beside an "
+                "accelerator; bring them to the accelerator",
+                param="placement",
+            )
         if loaded and not (in_turn and starts and len(loaded) % slots == 0):
             raise ConfigError(
                 f"layers {list(loaded)} of {list(self.streamed.layers)} do not go into "
@@ -78,11 +90,11 @@ class SweepChoice:
         Raises:
             ConfigError: streamed layers that do not go round.
         """
+        placements = tuple(placements)
         homes = homes_by_layer(placements)
-        circle = tuple(layer for layer, home in sorted(homes.items()) if home in SLOTTED)
         always = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu")
         mlps = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu-mlp")
-        streamed = StreamedLayers(circle)
+        streamed = streamed_layers(placements)
 
         def sweep(on_cpu: Iterable[int]) -> SweepLayers:
             return SweepLayers(streamed, tuple(sorted({*always, *on_cpu})), mlps)

@@ -23,6 +23,7 @@ DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
     "device_partial", "host_partial", "staged_partial", "host_qkv",
 )  # fmt: skip
 WEIGHTS = "weights"
+HOST_WEIGHTS = "host_weights"
 # of layers on the CPU: the residual there and on its way back, q, k and v on their way to the
 # accelerator's part of attention, and that part's result
 HOST_STATE, STAGED_STATE, STAGED_QKV, FETCHED_PARTIAL = (

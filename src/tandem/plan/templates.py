@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tandem.plan.cpu_layers import CpuLayers
+from tandem.plan.disk_reads import DiskReads
 from tandem.plan.program import (
     BufferRef,
     EventKind,
@@ -56,6 +57,7 @@ class _SweepBuilder:
         self._mlp_on_cpu = frozenset(sweep.mlp_on_cpu)
         self._b = TemplateBuilder()
         self._cpu = CpuLayers(self._b, lanes)
+        self._disk = DiskReads(self._b, sweep.streamed.on_disk)
         # of the first layers, the sweep before brings the weights
         self._loaded = {
             layer: SignalRef(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
@@ -130,11 +132,13 @@ class _SweepBuilder:
         following = self._sweep.successor(layer)
         if following == layer:  # no other goes through this slot: it stays
             return
+        read, source = self._disk.source(following)
         self._loaded[following] = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, layer=following,
-            waits=(self._b.reached(Queue.ACCEL),),
-            writes=(weight_slot(self._sweep.streamed.slot_of(layer)),),
+            waits=(self._b.reached(Queue.ACCEL), *read),
+            reads=source, writes=(weight_slot(self._sweep.streamed.slot_of(layer)),),
         )  # fmt: skip
+        self._disk.loaded(following, self._loaded[following])
 
     def _embed(self, lanes: tuple[int, ...]) -> None:
         self._b.add(

@@ -17,6 +17,7 @@ from tandem.plan.template_builder import (
     HOST_PARTIAL,
     HOST_QKV,
     HOST_STATE,
+    HOST_WEIGHTS,
     LOGITS,
     QKV,
     SAMPLED,
@@ -34,15 +35,16 @@ Clock = dict[Queue, int]
 _Key = tuple[object, ...]
 _PROGRAM_LOCAL = {SAMPLED, TOKENS}
 # what the engine fills before the first program
-_ALWAYS_DEFINED = {SLOTS, WEIGHTS}
+_ALWAYS_DEFINED = {SLOTS, WEIGHTS, HOST_WEIGHTS}
 _PER_LAYER = {
     QKV, HOST_QKV, STAGED_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, FETCHED_PARTIAL,
-    WEIGHTS,
+    WEIGHTS, HOST_WEIGHTS,
 }  # fmt: skip
 # what a cohort brings from an earlier sweep
 _CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}
 _IN_HOST_MEMORY = {
-    HOST_STATE, HOST_QKV, HOST_PARTIAL, FETCHED_PARTIAL, TOKENS, pages(Tier.HOST, -1).name,
+    HOST_STATE, HOST_QKV, HOST_PARTIAL, FETCHED_PARTIAL, TOKENS, HOST_WEIGHTS,
+    pages(Tier.HOST, -1).name,
 }  # fmt: skip
 
 

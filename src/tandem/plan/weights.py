@@ -6,10 +6,13 @@ from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-Home = Literal["resident", "streamed", "cpu", "host", "cpu-mlp", "disk"]
+Home = Literal["resident", "streamed", "cpu", "host", "cpu-mlp", "disk", "disk_streamed"]
 HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "cpu-mlp", "disk")
-SLOTTED: tuple[Home, ...] = ("streamed", "host")
+"""Homes that a file may name; beside an accelerator `disk` becomes `disk_streamed`."""
+SLOTTED: tuple[Home, ...] = ("streamed", "host", "disk_streamed")
 """Homes of layers that may come to the accelerator, and so have a slot there."""
+ON_DISK: tuple[Home, ...] = ("disk", "disk_streamed")
+"""Homes of layers in files."""
 HOSTED: tuple[Home, ...] = ("streamed", "host", "cpu")
 """Homes of whole layers in host memory beside an accelerator."""
 STREAM_SLOTS = 2
@@ -26,7 +29,8 @@ class WeightPlacement:
             accelerator in every sweep; `cpu`: in host memory, computed there; `host`: in host
             memory, streamed or computed there as the plan says for a step's size; `cpu-mlp`: the
             MLP or the experts as `cpu`, the rest as `resident`; `disk`: in files, read by the host
-            in every sweep.
+            in every sweep and computed there; `disk_streamed`: in files, read by the host in every
+            sweep and brought to the accelerator.
     """
 
     first_layer: int
@@ -45,10 +49,12 @@ class StreamedLayers:
     Attributes:
         layers: ascending.
         slots: layers that the accelerator has memory for.
+        on_disk: ascending; those of `layers` that are read from files before they come.
     """
 
     layers: tuple[int, ...] = ()
     slots: int = STREAM_SLOTS
+    on_disk: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.layers) % self.slots:
@@ -65,13 +71,16 @@ class StreamedLayers:
 
 def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
     """The layers that have a slot."""
-    layers = [layer for layer, home in homes_by_layer(placements).items() if home in SLOTTED]
-    return StreamedLayers(tuple(sorted(layers)))
+    homes = sorted(homes_by_layer(placements).items())
+    circle = tuple(layer for layer, home in homes if home in SLOTTED)
+    read = tuple(layer for layer, home in homes if home == "disk_streamed")
+    return StreamedLayers(circle, on_disk=read)
 
 
 def disk_layers(placements: Iterable[WeightPlacement]) -> tuple[int, ...]:
-    """The layers with that home, ascending."""
-    return layers_at(placements, "disk")
+    """The layers in files, ascending."""
+    homes = homes_by_layer(placements)
+    return tuple(sorted(layer for layer, home in homes.items() if home in ON_DISK))
 
 
 def layers_at(placements: Iterable[WeightPlacement], home: Home) -> tuple[int, ...]:

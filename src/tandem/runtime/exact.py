@@ -163,8 +163,8 @@ class ExactExecutor:
                 continue
             if context.lanes:
                 machine.buffers.poison((ref.name, context.lanes[ref.lane].key), running)
-        if op.kind is OpKind.LOAD:
-            machine.runner.poison_weights(op.layer)
+        if op.kind in (OpKind.LOAD, OpKind.READ):
+            machine.runner.poison_weights(op)
         elif op.kind is OpKind.APPEND:
             self._poison_slots(running, active)
         elif op.kind is OpKind.SAMPLE:

@@ -7,6 +7,7 @@ import torch
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
+from tandem.models.weight_stream import WeightStream
 from tandem.plan.events import Event, LaneAdvanced, LaneDone, TransferDone
 from tandem.plan.program import EventKind, OpKind, Part, ProgramOp
 from tandem.plan.template_builder import (
@@ -73,6 +74,7 @@ class OpRunner:
             (OpKind.MERGE, Part.NONE): self._merge,
             (OpKind.SAMPLE, Part.NONE): self.sampling.sample,
             (OpKind.LOAD, Part.NONE): self._load,
+            (OpKind.READ, Part.NONE): self._read,
         }
 
     def run(self, running: Running) -> None:
@@ -133,16 +135,23 @@ class OpRunner:
             hidden = self._states.get(running, lane).residual.index_select(0, lane.logits_index)
             self._put(running, LOGITS, lane, self._model.logits(hidden))
 
-    def _load(self, running: Running) -> None:
-        stream = self.weights.stream
-        assert stream is not None
-        stream.load(running.op.layer)
+    @property
+    def _stream(self) -> WeightStream:
+        assert self.weights.stream is not None
+        return self.weights.stream
 
-    def poison_weights(self, layer: int) -> None:
-        """Make the slot that a streamed layer is coming to unusable until it is there."""
-        stream = self.weights.stream
-        assert stream is not None
-        stream.slot(layer).fill_(0xFF)  # not a number in every floating-point type
+    def _load(self, running: Running) -> None:
+        self._stream.load(running.op.layer)
+
+    def _read(self, running: Running) -> None:
+        del running  # the reader knows the order
+        self._stream.read()
+
+    def poison_weights(self, op: ProgramOp) -> None:
+        """Make memory that weights are coming to unusable until they are there."""
+        stream = self._stream
+        memory = stream.let_go() if op.kind is OpKind.READ else stream.slot(op.layer)
+        memory.fill_(0xFF)  # not a number in every floating-point type
 
     # --- attention ------------------------------------------------------------------------------
 

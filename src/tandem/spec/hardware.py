@@ -50,6 +50,8 @@ class HostFacts:
         cores: physical ones that the other figures are for; None if not known.
         peak_memory_bandwidth_bytes_per_s: of the memory channels, which these cores may share with
             others; None if not known.
+        disk_bytes_per_s: read rate of the disk that weights are on, past the page cache; None if
+            not known.
     """
 
     memory_bytes: int
@@ -57,6 +59,7 @@ class HostFacts:
     flops_per_s: float
     cores: int | None = None
     peak_memory_bandwidth_bytes_per_s: float | None = None
+    disk_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

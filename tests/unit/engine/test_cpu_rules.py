@@ -8,7 +8,7 @@ from tests.integration.test_paced_streaming import SMALL, WIDE
 
 from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import HOMES, SLOTTED, Home, as_runs
+from tandem.plan.weights import HOSTED, SLOTTED, Home, as_runs
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.precision import Precision
@@ -48,7 +48,9 @@ def test_where_nothing_is_left_to_choose_there_are_no_rules() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    homes=st.lists(st.sampled_from(HOMES), min_size=1, max_size=12),
+    homes=st.lists(
+        st.sampled_from(("resident", "disk_streamed", *HOSTED)), min_size=1, max_size=12
+    ),
     link=st.floats(1e9, 60e9),
     memory=st.floats(5e9, 200e9),
     max_tokens=st.integers(1, 3000),

@@ -1,4 +1,4 @@
-"""Which layers the host alone keeps in memory, and what is said when not even the slots fit."""
+"""Which layers host memory holds, and what is said when not even the slots fit."""
 
 import re
 from dataclasses import replace
@@ -8,11 +8,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tandem.engine.disk_choice import check_disk_placement, choose_disk_placement
-from tandem.engine.weight_placement import WeightSizes, all_resident
+from tandem.engine.disk_choice import choose_beside_accelerator, choose_disk_placement
+from tandem.engine.kv_reserve import HostKV
+from tandem.engine.weight_placement import WeightSizes, all_resident, choose_placement
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
-from tandem.plan.weights import WeightPlacement, disk_layers, homes_by_layer
+from tandem.plan.weights import (
+    STREAM_SLOTS,
+    Home,
+    WeightPlacement,
+    disk_layers,
+    homes_by_layer,
+    streamed_layers,
+)
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import MIB, parse_size
 
@@ -64,9 +72,58 @@ def test_the_disk_and_memory_hold_every_layer_once(layers: int, on_disk: int) ->
     assert sizes.disk_bytes(placement) + sizes.device_bytes(placement) == layers * 1000
 
 
-def test_beside_an_accelerator_layers_on_disk_are_refused() -> None:
-    placement = (WeightPlacement(0, 3, "disk"),)
-    check_disk_placement(placement, host_only=True)
-    with pytest.raises(ConfigError, match="--accelerator none") as error:
-        check_disk_placement(placement, host_only=False)
-    assert error.value.param == "placement"
+@given(
+    layers=st.integers(1, 60),
+    layer=st.integers(1, 16 * MIB),
+    resident=st.floats(0, 1.2),
+    hosted=st.floats(0, 1.2),
+    kv=st.integers(1, 4 * MIB),
+    request=st.integers(0, 40 * MIB),
+    home=st.sampled_from(["streamed", "host", "cpu"]),
+)
+def test_beside_an_accelerator_memory_is_full_before_the_disk_is_used(
+    layers: int, layer: int, resident: float, hosted: float, kv: int, request: int, home: Home
+) -> None:
+    sizes, needs = WeightSizes(layer, layers, 1000), HostKV(request, 1 << 16)
+    slots = STREAM_SLOTS + layers % 2
+    device = MemoryBudget("device", 1000 + kv + int((resident * layers + slots) * layer))
+    host = MemoryBudget("host", int(hosted * layers * layer))
+    try:
+        placement = choose_beside_accelerator(sizes, device, host, kv, needs, home)
+    except ConfigError as error:
+        assume(error.param == "cpu_memory")  # else the accelerator has no room for slots
+        named = re.search(r"--cpu-memory (\w+) or more", str(error))
+        assert named is not None
+        enough = parse_size(named[1])
+        assert host.capacity_bytes < enough
+        choose_beside_accelerator(
+            sizes, device, replace(host, capacity_bytes=enough), kv, needs, home
+        )
+        return
+    homes = homes_by_layer(placement)
+    assert sorted(homes) == list(range(layers))
+    left = device.capacity_bytes - sizes.device_bytes(placement)
+    assert left >= kv
+    on_disk = len(disk_layers(placement))
+    assert set(streamed_layers(placement).on_disk) == set(disk_layers(placement))
+    taken = sizes.host_bytes(placement) + (slots_bytes(layer) if on_disk else 0)
+    kept = needs.least_bytes(left)
+    if not on_disk:
+        assert placement == choose_placement(sizes, device, kv, home) or home == "cpu"
+        assert not taken or taken + kept <= host.capacity_bytes
+        return
+    assert taken + kept <= host.capacity_bytes
+    more = 2 * layer if home == "cpu" else layer
+    assert taken + more + kept > host.capacity_bytes
+
+
+def test_kv_in_host_memory_is_what_the_accelerator_has_no_room_for() -> None:
+    needs = HostKV(1000, 100)
+    assert [needs.least_bytes(size) for size in (0, 99, 100, 950, 5000)] == [
+        1000,
+        1000,
+        900,
+        100,
+        0,
+    ]
+    assert replace(needs, beside_device=False).least_bytes(5000) == 1000

@@ -24,8 +24,6 @@ from tandem.plan.weights import (
 )
 from tandem.spec.errors import ConfigError
 
-AMPLE = MemoryBudget("host", 1 << 40)
-
 
 @given(
     layers=st.integers(1, 90),
@@ -41,7 +39,7 @@ def test_the_most_layers_that_fit_are_resident(
     sizes = WeightSizes(layer, layers, outside)
     device = MemoryBudget("device", capacity, {"workspace": used})
     try:
-        placement = choose_placement(sizes, device, AMPLE, kv)
+        placement = choose_placement(sizes, device, kv)
     except ConfigError:
         assert capacity < outside + used + kv + layer * min(layers, 2 + layers % 2)
         return
@@ -70,7 +68,7 @@ def test_the_most_mlps_that_fit_are_resident(
     sizes = WeightSizes(attention + mlp, layers, outside=50, mlp=mlp)
     device = MemoryBudget("device", capacity, {"workspace": 7})
     try:
-        placement = choose_placement(sizes, device, AMPLE, 3, "cpu-mlp")
+        placement = choose_placement(sizes, device, 3, "cpu-mlp")
     except ConfigError:
         assert capacity < sizes.least_device_bytes("cpu-mlp") + 10
         return
@@ -80,16 +78,6 @@ def test_the_most_mlps_that_fit_are_resident(
     assert sizes.host_bytes(placement) == moved * mlp
     assert sizes.device_bytes(placement) + 10 <= capacity
     assert not moved or sizes.device_bytes(placement) + mlp + 10 > capacity
-
-
-def test_the_host_must_hold_what_is_streamed() -> None:
-    sizes = WeightSizes(layer=100, layers=10, outside=50)
-    device = MemoryBudget("device", 500)
-    with pytest.raises(ConfigError, match="would lie in host memory") as error:
-        choose_placement(sizes, device, MemoryBudget("host", 799), 10)
-    assert error.value.param == "cpu_memory"
-    placement = choose_placement(sizes, device, MemoryBudget("host", 800), 10)
-    assert len(streamed_layers(placement).layers) == 8
 
 
 def write(tmp_path: Path, value: object) -> Path:
@@ -105,6 +93,20 @@ def test_a_file_names_what_is_not_resident(tmp_path: Path) -> None:
         WeightPlacement(2, 3, "streamed"),
         WeightPlacement(4, 5),
     )
+
+
+def test_layers_on_disk_go_to_the_accelerator_if_there_is_one(tmp_path: Path) -> None:
+    runs = [
+        {"first_layer": 0, "last_layer": 2, "home": "disk"},
+        {"first_layer": 4, "last_layer": 4, "home": "streamed"},
+    ]
+    path = write(tmp_path, {"layers": runs})
+    beside = read_placement(path, 6)
+    assert streamed_layers(beside) == StreamedLayers((0, 1, 2, 4), on_disk=(0, 1, 2))
+    alone = read_placement(write(tmp_path, {"layers": runs[:1]}), 6, host_only=True)
+    assert alone[0] == WeightPlacement(0, 2, "disk")
+    with pytest.raises(ConfigError, match="multiple of 2"):
+        read_placement(write(tmp_path, {"layers": runs[:1]}), 6)
 
 
 @pytest.mark.parametrize(

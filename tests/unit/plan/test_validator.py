@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.support.mutations import Mutation, drop, drop_joins, drop_waits, is_op
+from tests.support.mutations import Mutation, drop, drop_joins, drop_waits, is_op, move
 
 from tandem.plan.program import (
     BufferRef,
@@ -92,7 +92,7 @@ def test_every_shape_of_sweep_is_valid_with_streamed_layers(
     [
         (drop_waits(is_op(OpKind.STAGE, Part.PRE)), "may read .*weights"),
         (drop_waits(is_op(OpKind.LOAD)), "may overwrite .*weights"),
-        (drop(is_op(OpKind.LOAD, layer=5)), "may read .*weights"),
+        (drop(is_op(OpKind.LOAD, layer=5)), "reads .*weights.* left it"),
     ],
 )
 def test_streaming_without_order_is_found(fault: Mutation, message: str) -> None:
@@ -100,6 +100,21 @@ def test_streaming_without_order_is_found(fault: Mutation, message: str) -> None
     validate_sequence([Placed(sweep, (0,))] * 2)
     with pytest.raises(ProgramError, match=message):
         validate_sequence([Placed(fault(sweep), (0,))] * 2)
+
+
+@pytest.mark.parametrize("on_disk", [(0,), (2, 5), (0, 3, 5), (0, 2, 3, 5)])
+def test_reads_without_order_are_found(on_disk: tuple[int, ...]) -> None:
+    sweep = sweep_template(6, (MAIN[0],), SweepLayers(StreamedLayers((0, 2, 3, 5), 2, on_disk)))
+    validate_sequence([Placed(sweep, (0,))] * 3)
+    read = [op.layer for op in sweep.ops if op.kind is OpKind.READ]
+    assert sorted(read) == list(on_disk)
+    for fault, message in (
+        (drop_waits(is_op(OpKind.LOAD), Queue.DISK), "may read .*host_weights"),
+        (drop_waits(is_op(OpKind.READ)), "may overwrite .*host_weights"),
+        (move(is_op(OpKind.READ), Queue.ACCEL), "host_weights, which accel cannot reach"),
+    ):
+        with pytest.raises(ProgramError, match=message):
+            validate_sequence([Placed(fault(sweep), (0,))] * 3)
 
 
 def test_sampling_and_transfers_are_valid() -> None:

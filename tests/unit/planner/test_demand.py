@@ -62,7 +62,7 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
         else:
             expected = truth.compute_s(op, [work(question)])
         assert demands.of(op, [LOAD]).alone_s == pytest.approx(expected), op
-    assert kinds == set(OpKind)
+    assert kinds == set(OpKind) - {OpKind.READ}  # plans have no layers on disk
 
 
 def test_attention_on_the_host_takes_its_bytes_or_its_flops() -> None:

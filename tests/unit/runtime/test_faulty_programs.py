@@ -34,6 +34,10 @@ SPLIT = Setup(
 COHORTS = replace(SPLIT, strategy="rendezvous")
 STREAMED = Setup(executor="exact", homes=streamed(0, 1, 2, 3))
 
+ON_DISK = Setup(
+    executor="exact",
+    homes=((0, "disk_streamed"), (1, "streamed"), (2, "disk_streamed"), (3, "disk_streamed")),
+)
 ON_CPU = replace(SPLIT, homes=((0, "cpu"), (2, "cpu"), (3, "cpu")))
 
 APPEND, COPY, STAGE, RESIDUAL = OpKind.APPEND, OpKind.COPY, OpKind.STAGE, Part.RESIDUAL
@@ -76,6 +80,9 @@ FAULTS = (
     Fault("layer-used-before-it-is-there", drop_waits(is_op(OpKind.STAGE, Part.PRE)), STREAMED),
     Fault("slot-filled-while-it-is-used", drop_waits(is_op(OpKind.LOAD)), STREAMED),
     Fault("layer-never-loaded", drop(is_op(OpKind.LOAD, layer=2)), STREAMED),
+    Fault("copied-before-it-is-read", drop_waits(is_op(OpKind.LOAD), Queue.DISK), ON_DISK),
+    Fault("read-over-what-is-copied", drop_waits(is_op(OpKind.READ)), ON_DISK),
+    Fault("layer-never-read", drop(is_op(OpKind.READ, layer=2)), ON_DISK),
     Fault("residual-fetched-too-early", drop_waits(is_op(COPY, RESIDUAL, Queue.D2H)), ON_CPU),
     Fault("layer-on-the-cpu-too-early", drop_waits(is_op(STAGE, Part.PRE, Queue.CPU)), ON_CPU),
     Fault("queries-sent-too-early", drop_waits(is_op(COPY, Part.QKV, Queue.H2D)), ON_CPU),
@@ -105,6 +112,7 @@ TEMPLATES = (
     sampling_template(1),
     sweep_template(4, (LaneShape(),), STREAMED.layers.usual),
     sweep_template(4, (LaneShape(host=True),), ON_CPU.layers.usual),
+    sweep_template(4, (LaneShape(),), ON_DISK.layers.usual),
 )
 
 
@@ -182,8 +190,8 @@ def test_an_adversarial_order_finds_it(faulty: Fault) -> None:
 
 @pytest.mark.parametrize(
     "setup",
-    [SPLIT, COHORTS, STREAMED, ON_CPU],
-    ids=["split", "cohorts", "streamed", "on-cpu"],
+    [SPLIT, COHORTS, STREAMED, ON_CPU, ON_DISK],
+    ids=["split", "cohorts", "streamed", "on-cpu", "on-disk"],
 )
 def test_whole_programs_pass(setup: Setup) -> None:
     num_layers = layers_of(setup)

@@ -81,6 +81,8 @@ class PacedCosts:
         """Duration of a device operation."""
         if op.kind is OpKind.LOAD:
             return self._truth.load_s()
+        if op.kind is OpKind.READ:
+            return self._truth.read_s()
         if op.part is Part.PAGES:
             return self._truth.transfer_s(op, program.pages[(op.queue, op.ordinal)])
         if program.program.sampling:
@@ -88,9 +90,9 @@ class PacedCosts:
         return self._truth.compute_s(op, [lane.work for lane in _lanes(program, active)])
 
     def copied_bytes(self, span: Span) -> float:
-        """Bytes that a copy moves; 0 for other operations."""
+        """Bytes that a copy or a read moves; 0 for other operations."""
         op, program = span.entry.op, span.entry.program
-        if op.kind is OpKind.LOAD:
+        if op.kind in (OpKind.LOAD, OpKind.READ):
             return self._truth.load_bytes
         if op.kind is not OpKind.COPY:
             return 0.0

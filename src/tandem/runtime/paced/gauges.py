@@ -8,7 +8,7 @@ from tandem.runtime.paced.ledger import Span
 from tandem.runtime.paced.report import Lateness, PacedReport, judge, percentile_95
 
 _STAGES = (Part.PRE, Part.POST)
-_DMA = (Queue.H2D, Queue.D2H, Queue.WEIGHTS)
+_DMA = (Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.DISK)
 
 
 class Gauges:

@@ -80,6 +80,7 @@ class PacedTruth:
         )
         parameters = layer_matrix_parameters(model, streamable)
         self.load_bytes: int = parameters * page.float_type.size_bytes
+        self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
         self._jitter = random.Random(draw.random())
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
 
@@ -107,6 +108,11 @@ class PacedTruth:
     def load_s(self) -> float:
         """One streamed layer's weights, on a link of its own."""
         return self._done(copy_cost(self.load_bytes, self._links[Queue.WEIGHTS]))
+
+    def read_s(self) -> float:
+        """One layer's weights from disk into host memory."""
+        assert self._disk_bytes_per_s is not None
+        return self._done(CostBreakdown(memory_s=self.load_bytes / self._disk_bytes_per_s))
 
     def _accelerator_cost(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._rates

@@ -1,0 +1,74 @@
+"""Layers on disk on their way to the accelerator: which one is in which slot of host memory."""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from tandem.models.disk_weights import DiskWeights
+from tandem.plan.disk_slots import slots_in_use
+
+if TYPE_CHECKING:
+    from tandem.kernels import _native
+
+
+class DiskStream:
+    """Takes layers from their reader in turn, and says where they lie until they have been copied.
+
+    The order of reads and copies is a program's (`plan/disk_reads.py`); it leaves the reader at the
+    same place of its circle from sweep to sweep.
+    """
+
+    def __init__(self, weights: DiskWeights) -> None:
+        self._weights = weights
+        self._layers = weights.placement.layers
+        self._taken = 0  # since the start
+        self._held: deque[int] = deque()
+        self._places: dict[int, Tensor] = {}
+
+    def begin(self) -> None:
+        """Wait for the circle's first layers; nothing may be in flight.
+
+        Raises:
+            RuntimeError: a file cannot be read, or has changed.
+        """
+        while self._held:
+            self._release()
+        while self._taken % len(self._layers):  # programs before this were not ended
+            self._take()
+            self._release()
+        for _ in range(slots_in_use(len(self._layers))):
+            self._take()
+
+    def follow(self) -> None:
+        """Let go of the layer that was taken first, and wait for the next one.
+
+        Raises:
+            RuntimeError: as `begin`.
+        """
+        self._release()
+        self._take()
+
+    def place(self, layer: int) -> Tensor:
+        """Where a layer lies that was taken and not yet let go: [bytes] uint8."""
+        return self._places[layer]
+
+    def oldest(self) -> Tensor:
+        """Where the layer lies that is let go next."""
+        return self._places[self._held[0]]
+
+    def _take(self) -> None:
+        number = self._taken % len(self._layers)
+        layer = self._layers[number]
+        self._places[layer] = self._weights.at(self._reader.acquire(number))
+        self._held.append(layer)
+        self._taken += 1
+
+    def _release(self) -> None:
+        self._reader.release()
+        self._held.popleft()
+
+    @property
+    def _reader(self) -> "_native.WeightReader":
+        assert self._weights.reader is not None
+        return self._weights.reader

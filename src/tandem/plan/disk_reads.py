@@ -1,0 +1,48 @@
+"""A sweep's reads of layers on disk, on their way to the accelerator (ADR 0015).
+
+A layer is read into a slot in host memory and copied from there. Like the accelerator's slots, the
+host's are filled again as soon as their layer has been used, at the end of a sweep for the next.
+Layers have no fixed slot here: copies look where theirs is, so any number of layers goes round.
+"""
+
+from tandem.plan.disk_slots import slots_in_use
+from tandem.plan.program import BufferRef, OpKind, Queue, SignalRef
+from tandem.plan.template_builder import HOST_WEIGHTS, TemplateBuilder
+
+
+class DiskReads:
+    """Adds reads to a template, and says what copies wait for.
+
+    Args:
+        layers: on disk, ascending; a sweep copies all of them or none, in this circle's order.
+    """
+
+    def __init__(self, builder: TemplateBuilder, layers: tuple[int, ...]) -> None:
+        self._b = builder
+        self._layers = layers
+        self._ahead = slots_in_use(len(layers))
+
+    def source(self, layer: int) -> tuple[tuple[SignalRef, ...], tuple[BufferRef, ...]]:
+        """What the copy of `layer` waits for and reads in host memory; nothing if it is not on
+        disk. Its read is `slots` reads back, which of the first copies is the sweep before's.
+        """
+        if layer not in self._layers:
+            return (), ()
+        read = self._b.counts.get(Queue.DISK, 0) + 1 - self._ahead
+        return (SignalRef(Queue.DISK, read),), (_in_host(layer),)
+
+    def loaded(self, layer: int, copied: SignalRef) -> None:
+        """After the copy of `layer`, if it is on disk: read the next one into its slot."""
+        if layer not in self._layers:
+            return
+        at = self._layers.index(layer) + self._ahead
+        following = self._layers[at % len(self._layers)]
+        self._b.add(
+            OpKind.READ, Queue.DISK, layer=following, waits=(copied,),
+            writes=tuple(dict.fromkeys((_in_host(following), _in_host(layer)))),
+        )  # fmt: skip
+
+
+def _in_host(layer: int) -> BufferRef:
+    """A layer's bytes in whichever slot; a read makes them and takes another's place."""
+    return BufferRef(HOST_WEIGHTS, -1, layer)

@@ -1,0 +1,145 @@
+"""Tokens stay those of transformers when layers come from disk to the accelerator each time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
+from tests.parity.modes import MODES
+from tests.parity.quantized_weights import precision, with_rounded_weights
+from tests.parity.test_engine import PROMPTS, generate
+from tests.parity.tiny_models import Case, build, moe, rotary
+from tests.support.engines import model_engine
+from tests.support.setups import Setup
+from transformers import LlamaConfig, MixtralConfig
+
+from tandem.kernels import native
+from tandem.kernels.open_pool import open_pool
+from tandem.models.disk_weights import DiskPlacement
+from tandem.models.load import load_model
+from tandem.plan.sweep_layers import CpuRule
+from tandem.plan.weights import Home
+from tandem.spec.weight_format import WeightFormat
+
+if not native.available():
+    pytest.skip(native.unavailable_message(), allow_module_level=True)
+
+DISK: Home = "disk_streamed"
+Homes = tuple[tuple[int, Home], ...]
+DENSE = Case("llama-5-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=5))
+CASES = {
+    "dense": DENSE,
+    "qwen3moe": Case(
+        "qwen3moe-5-layers", moe(32, 4, 2, 8, num_hidden_layers=5, mlp_only_layers=[0])
+    ),
+    "mixtral": Case("mixtral-4-layers", rotary(MixtralConfig, 32, 4, 2, 8, num_hidden_layers=4)),
+    "quantized": Case(
+        "llama-quantized-5-layers",
+        rotary(LlamaConfig, 128, 4, 2, 32, intermediate_size=256, num_hidden_layers=5),
+    ),
+}
+PLACEMENTS: dict[str, tuple[Homes, tuple[CpuRule, ...]]] = {
+    "most": (tuple((layer, DISK) for layer in (1, 2, 3, 4)), ()),
+    "odd": (((0, DISK), (1, "streamed"), (2, "cpu"), (3, DISK), (4, DISK)), ()),
+    "one": (((1, "streamed"), (2, "streamed"), (3, DISK), (4, "streamed")), ()),
+    "first-round": (((0, DISK), (3, DISK)), ()),  # stays on the accelerator
+    "by-step": (((0, DISK), (1, DISK), (2, "host"), (3, "host")), (CpuRule(1, (2, 3)),)),
+}
+RUNS = (
+    ("dense", "most", ("in-torch", "batched", "exact-split", "exact-plain-loop", "threaded-split")),
+    ("dense", "odd", ("chunked", "exact-swapped", "exact-cohorts", "threaded-cohorts")),
+    ("dense", "one", ("exact-device", "threaded-split")),
+    ("dense", "first-round", ("batched", "exact-split")),
+    ("dense", "by-step", ("exact-device", "cohorts-split", "threaded-split")),
+    ("qwen3moe", "most", ("in-torch", "exact-split", "threaded-cohorts")),
+    ("mixtral", "by-step", ("batched", "exact-split")),
+)
+BY_ID = {mode.id: mode for mode in MODES}
+
+
+class Library:
+    """Checkpoints and their references, made once."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._made: dict[str, Reference] = {}
+
+    def get(self, name: str) -> tuple[Path, Reference]:
+        path = self.directory / name
+        if name not in self._made:
+            self._made[name] = Reference(build(CASES[name], path))
+        return path, self._made[name]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(tmp_path_factory.mktemp("disk-streamed"))
+
+
+@pytest.fixture(scope="module")
+def ties() -> Iterator[TieCount]:
+    count = TieCount()
+    yield count
+    count.check()
+
+
+@pytest.mark.parametrize(
+    ("case", "placement", "name"),
+    [pytest.param(c, p, m, id=f"{c}-{p}-{m}") for c, p, modes in RUNS for m in modes],
+)
+def test_greedy_tokens_equal_transformers(
+    case: str, placement: str, name: str, library: Library, ties: TieCount
+) -> None:
+    directory, reference = library.get(case)
+    homes, rules = PLACEMENTS[placement]
+    mode = BY_ID[name]
+    setup: Setup = replace(mode.setup, homes=homes, cpu_rules=rules)
+    on_disk = setup.layers.usual.streamed.on_disk
+    model = load_model(
+        directory,
+        pool=open_pool() if mode.compiled else None,
+        layers=setup.layers,
+        disk=DiskPlacement(on_disk, "direct", directory / "spool"),
+    )
+    disk = model.weights.disk
+    assert disk is not None
+    assert disk.reader is not None
+    assert not list(directory.glob("spool"))  # read as they are
+    with model_engine(model, setup) as engine:
+        for _ in range(2):  # slots are left as the next sweep expects them
+            made = generate(engine.core, PROMPTS)
+            for prompt, tokens in zip(PROMPTS, made, strict=True):
+                assert_greedy_parity(reference, prompt, tokens, ties)
+        engine.check_idle()
+        if placement != "first-round":  # nothing is kept but in the slots
+            assert disk.reader.bytes_read >= engine.stats.num_steps * disk.disk_bytes
+        if name == "exact-cohorts":  # which joins fail is drawn, and drawn anew by other programs
+            assert engine.stats.cohort_joins > 0
+        else:
+            assert mode.happened(engine.stats)
+    model.weights.close()
+
+
+@pytest.mark.parametrize("format", [WeightFormat(8, 128), WeightFormat(4, 32)], ids=str)
+@pytest.mark.parametrize("name", ["exact-split", "threaded-split"])
+def test_layers_in_few_bits_come_from_a_spool(
+    format: WeightFormat, name: str, ties: TieCount, tmp_path: Path
+) -> None:
+    reference = Reference(with_rounded_weights(tmp_path, format, CASES["quantized"]))
+    homes, _ = PLACEMENTS["most"]
+    mode = BY_ID[name]
+    setup: Setup = replace(mode.setup, homes=homes)
+    model = load_model(
+        tmp_path,
+        precision(tmp_path, format),
+        pool=open_pool(),
+        layers=setup.layers,
+        disk=DiskPlacement(setup.layers.usual.streamed.on_disk, "direct", tmp_path / "spool"),
+    )
+    with model_engine(model, setup) as engine:
+        for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):
+            assert_greedy_parity(reference, prompt, tokens, ties)
+        engine.check_idle()
+    model.weights.close()
+    assert not list((tmp_path / "spool").iterdir())  # the file has no name
