@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from tandem.devices.cuda import cuda_available, free_bytes, open_cuda
-from tandem.engine.memory_plan import Capacities, MemoryPlan
+from tandem.engine.capacities import Capacities
+from tandem.engine.memory_plan import MemoryPlan
 from tandem.memory.margin import margin_bytes
 from tandem.memory.peaks import HostMemory, read_host_memory
 from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator
