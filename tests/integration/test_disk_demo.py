@@ -64,7 +64,7 @@ def placed(tmp_path: Path, *layers: int) -> str:
 def least_memory(config: EngineConfig) -> str:
     """What a refusal names as enough."""
     with pytest.raises(ConfigError, match="even with every layer read from disk") as error:
-        build_engine_core(replace(config, cpu_memory="64MiB"))
+        build_engine_core(replace(config, cpu_memory="1MiB"))
     return str(error.value).partition("--host-memory ")[2].split()[0]
 
 
@@ -103,8 +103,9 @@ def test_tokens_are_the_same_in_any_memory(expected: dict[str, list[int]], more:
     tokens, stats = serve(replace(AMPLE, cpu_memory=str(cap)))
     assert tokens == expected
     host = next(each for each in stats.memory_totals if each.location == "host")
-    process = next(row for row in stats.memory if row.label == "process").predicted_bytes
-    assert host.predicted_bytes - process <= cap
+    on_top = ("process", "libraries", "kept by malloc")
+    beside = sum(row.predicted_bytes for row in stats.memory if row.label in on_top)
+    assert host.predicted_bytes - beside <= cap
 
 
 def test_dummy_weights_are_the_same_on_disk(tmp_path: Path) -> None:

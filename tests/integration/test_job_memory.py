@@ -50,12 +50,35 @@ asyncio.run(main())
 print(json.dumps({"rss_bytes": rss_bytes, "elapsed_s": time.perf_counter() - begun_s}))
 """
 
+READ_PROGRAM = """
+import json, sys
+from pathlib import Path
+import psutil
+from tests.fakes.answerer import request_line
+from tandem.jobs.input_file import InputFile
+from tandem.jobs.lines import Place
+from tandem.spec.progress import no_progress
 
-@pytest.mark.slow
-def test_memory_is_flat(tmp_path: Path) -> None:
-    """From a fifth of the lines on: what grows with the first ones are caches of a fixed size."""
+path, num_lines = Path(sys.argv[1]) / "in.jsonl", int(sys.argv[2])
+process, rss_bytes = psutil.Process(), []
+block = request_line("a line like any other") * 1000
+with path.open("wb") as file:
+    for _ in range(num_lines // 1000):
+        file.write(block)
+file = InputFile(path, 1 << 20)
+assert file.scan(no_progress).num_lines == num_lines
+for number, line in enumerate(file.lines(Place()), 1):
+    assert line.data
+    if number % (num_lines // 10) == 0:
+        rss_bytes.append(process.memory_info().rss)
+print(json.dumps({"rss_bytes": rss_bytes}))
+"""
+
+
+def resident_sets(program: str, folder: Path, num_lines: int) -> list[int]:
+    """Of a process, after each tenth of the lines."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), str(NUM_LINES)],
+        [sys.executable, "-c", program, str(folder), str(num_lines)],
         env={**environment(), "PYTHONPATH": ":".join(filter(None, sys.path))},
         capture_output=True,
         text=True,
@@ -64,4 +87,18 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rss_bytes = json.loads(done.stdout)["rss_bytes"]
     assert len(rss_bytes) == 10
+    return rss_bytes
+
+
+@pytest.mark.slow
+def test_memory_is_flat(tmp_path: Path) -> None:
+    """From a fifth of the lines on: what grows with the first ones are caches of a fixed size."""
+    rss_bytes = resident_sets(PROGRAM, tmp_path, NUM_LINES)
     assert max(rss_bytes[2:]) - rss_bytes[1] < MAX_GROWTH_BYTES, rss_bytes
+
+
+@pytest.mark.slow
+def test_a_million_lines_are_read_in_the_memory_of_few(tmp_path: Path) -> None:
+    """108 MB of input, with the first tenth's resident set to the end."""
+    rss_bytes = resident_sets(READ_PROGRAM, tmp_path, 1_000_000)
+    assert max(rss_bytes) - rss_bytes[0] < 1 << 20, rss_bytes

@@ -91,7 +91,9 @@ def test_every_user_of_memory_is_entered_with_what_it_really_took() -> None:
         ("host", "kv pool"),
         ("host", "process"),
         ("host", "staging"),
-        ("host", "attention scratch"),
+        ("host", "libraries"),
+        ("host", "kept by malloc"),
+        ("host", "emulation"),
     }
     staging = row(stats, "host", "staging")
     assert staging.actual_bytes is not None

@@ -1,6 +1,7 @@
 """Reads JSON into a request's schema; every fault is one clear error."""
 
 import json
+import sys
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -51,8 +52,13 @@ def parse_object(data: bytes, what: str = "the body") -> dict[str, Any]:
         raise ApiError(400, f"{what} is not UTF-8 (byte {error.start}); encode it so") from None
     except RecursionError:
         raise ApiError(400, f"{what} is nested too deeply; send flat JSON") from None
-    except ValueError as error:
+    except (json.JSONDecodeError, _ConstantError) as error:
         raise ApiError(400, f"{what} is not JSON: {error}; send a JSON object") from None
+    except ValueError:  # Python's bound on the time that reading a number takes
+        most = sys.get_int_max_str_digits()
+        raise ApiError(
+            400, f"{what} holds a whole number of more than {most} digits; send a smaller one"
+        ) from None
     if not isinstance(value, dict):
         raise ApiError(400, f"{what} is not a JSON object; send {{...}}")
     return value
@@ -74,8 +80,12 @@ def refuse_unknown(body: BaseModel, prefix: str = "") -> None:
             )
 
 
+class _ConstantError(ValueError):
+    """NaN or an infinity."""
+
+
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    raise _ConstantError(f"{name} is not a JSON value")
 
 
 def _refuse(error: ValidationError) -> NoReturn:

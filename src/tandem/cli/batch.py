@@ -64,8 +64,8 @@ def batch(
     """Answer a file of requests in the form of OpenAI's Batch API.
 
     The same command resumes a job that was stopped, or killed. Ctrl-C finishes what runs and stops;
-    a second one stops at once. Exit status: 0 if every line was answered, 3 if some failed, 2 if
-    the job cannot run, 130 if it was interrupted.
+    a second one stops at once. Exit status: 0 if every line was answered, 3 if some failed, in
+    whichever run, 2 if the job cannot run, 130 if it was interrupted.
     """
     config = engine(model)
     from tandem.jobs.batch import Batch
@@ -85,14 +85,18 @@ def batch(
     with job:
         if job.is_complete:
             tell(f"nothing to do: {output_file} is complete ({describe_counts(job.counts)})")
-            return
-        if not job.finish_if_done():
-            end = _run(job)
-            if not end.is_done:
-                _tell_stopped(job, end)
-        tell(f"{output_file} is complete: {describe_counts(job.counts)}")
+        else:
+            _complete(job)
+            tell(f"{output_file} is complete: {describe_counts(job.counts)}")
         if job.counts.num_failed:
             raise typer.Exit(LINES_FAILED_STATUS)
+
+
+def _complete(job: "Batch") -> None:
+    if not job.finish_if_done():
+        end = _run(job)
+        if not end.is_done:
+            _tell_stopped(job, end)
 
 
 def _run(job: "Batch") -> "End":

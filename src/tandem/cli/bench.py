@@ -30,6 +30,7 @@ def bench_app() -> typer.Typer:
     app.command()(linear)
     app.command()(pool)
     app.command()(perplexity)
+    app.command()(memory)
     app.command()(paced)
     app.command()(disk)
     app.command()(papers)
@@ -136,6 +137,23 @@ def perplexity(
     from tandem.bench.perplexity import SUITE, run_perplexity
 
     _finish(SUITE, machine, run_perplexity(model, texts, _report), json_path)
+
+
+def memory(
+    json_path: JsonOption = None,
+    only: Annotated[
+        str, typer.Option(help="Measure cells whose names contain this.", metavar="TEXT")
+    ] = "",
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Also tell what each user of memory took.")
+    ] = False,
+) -> None:
+    """Memory as predicted beside the peak of the device and of the process."""
+    machine = _start(json_path)
+    from tandem.bench import memory as suite
+
+    rows = suite.run_memory(suite.chosen_cells(only), _report, labels=labels)
+    _finish(suite.SUITE, machine, rows, json_path)
 
 
 def paced(

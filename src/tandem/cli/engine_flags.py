@@ -26,7 +26,12 @@ ENGINE_FLAGS = (
         "Memory to use on the accelerator, e.g. 12GiB; auto: what is free.",
         "SIZE",
     ),
-    _flag("gpu_margin", str, "Accelerator memory to leave free under auto.", "SIZE"),
+    _flag(
+        "gpu_margin",
+        str,
+        "Accelerator memory to leave free under auto; auto: 5%, at most 1 GiB.",
+        "SIZE",
+    ),
     _flag(
         "cpu_memory",
         str,

@@ -68,7 +68,10 @@ def plan(
         typer.Option(help="Most time per output token of any request, e.g. 100ms.", metavar="TIME"),
     ] = None,
     gpu_memory: Annotated[
-        str, typer.Option(help="Accelerator memory to use; auto: all but 256 MiB.", metavar="SIZE")
+        str,
+        typer.Option(
+            help="Accelerator memory to use; auto: all but 5%, at most 1 GiB.", metavar="SIZE"
+        ),
     ] = "auto",
     cpu_memory: Annotated[
         str, typer.Option(help="Host memory to use; auto: half of it.", metavar="SIZE")
@@ -160,10 +163,11 @@ def _question(
     max_num_batched_tokens: int,
     block_size: int,
 ) -> "Question":
+    from tandem.memory.margin import margin_bytes
     from tandem.models.catalogue import plannable_spec
     from tandem.planner.question import Lengths, Question, parse_objective
     from tandem.spec.dtype import parse_dtype
-    from tandem.spec.units import MIB, parse_duration_s
+    from tandem.spec.units import parse_duration_s
 
     spec = plannable_spec(model)
     if len(spec.distinct_layers) > 1:
@@ -183,7 +187,7 @@ def _question(
         )
     card = hardware.spec.accelerator.memory_bytes
     there = hardware.spec.host.memory_bytes
-    device_bytes = _memory(gpu_memory, card - 256 * MIB, card, "gpu_memory")
+    device_bytes = _memory(gpu_memory, card - margin_bytes(card), card, "gpu_memory")
     host_bytes = _memory(cpu_memory, int(there * _HOST_SHARE), there, "cpu_memory")
     if hardware.host_only:
         if gpu_memory != "auto":

@@ -1,7 +1,7 @@
 """Build an engine core: resolve devices and sizes, load the model, put everything together."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,12 @@ from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
 from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.stats_collector import StatsCollector
-from tandem.engine.target import check_backing, resolve_target
+from tandem.engine.target import Target, check_backing, resolve_target
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.memory.pool import BlockPool
+from tandem.memory.process_peak import ProcessPeak
 from tandem.models.config import read_model_spec
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
@@ -45,6 +46,29 @@ if TYPE_CHECKING:
     from tandem.kernels.native_pool import NativePool
 
 
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """All of an engine that takes memory: the model is loaded, pages are allocated.
+
+    Attributes:
+        precision: of weights, activations and KV.
+    """
+
+    config: EngineConfig
+    spec: ModelSpec
+    target: Target
+    precision: Precision
+    memory: MemoryPlan
+    assembled: Assembled
+
+    def run_largest_steps(self) -> None:
+        """Reach the largest shapes that a step may have; nothing else may be in flight."""
+        limits = scheduler_config(self.memory.plan, self.config, self.spec)
+        blocks = warm_up_blocks(limits, self.memory)
+        executor, vocab_size = self.assembled.executor, self.spec.vocab_size
+        run_largest_steps(executor, vocab_size, limits, self.memory.plan.strategy, blocks)
+
+
 def build_engine_core(
     config: EngineConfig, progress: Progress = no_progress, *, check: bool = False
 ) -> EngineCore:
@@ -57,19 +81,32 @@ def build_engine_core(
     Raises:
         TandemError: the model cannot be loaded, a flag is wrong, or memory does not suffice.
     """
+    parts = build_parts(config, progress)
+    kind = parts.target.choice.kind
+    warm = kind == "cuda" or (check and kind == "emulated")
+    if warm:
+        parts.run_largest_steps()
+    return core_of(parts, check=check, warm=warm)
+
+
+def build_parts(config: EngineConfig, progress: Progress = no_progress) -> EngineParts:
+    """Resolve devices and sizes, load the model, allocate its memory.
+
+    Raises:
+        TandemError: see `build_engine_core`.
+    """
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
     target = resolve_target(config)
     host_maths = target.device.type == "cpu"
-    free = target.host.available_bytes
     pool = open_pool() if host_maths else None
     choice = choose_precision(
         config.dtype,
         spec,
         host_maths=host_maths,
         compiled=pool is not None,
-        available_bytes=free,
+        available_bytes=target.host.available_bytes,
     )
     precision, weight_notes = choose_quantization(
         config.quantization,
@@ -81,9 +118,9 @@ def build_engine_core(
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
     precision_notes += weight_notes
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
-    memory = plan_memory(
-        config, spec, precision, target.capacities, notes, hardware=target.hardware
-    )
+    compiled = native.reason_against(spec.head_dim) is None
+    capacities = replace(target.capacities, compiled=compiled)
+    memory = plan_memory(config, spec, precision, capacities, notes, hardware=target.hardware)
     check_backing(target, memory)
     placement = memory.plan.weights
     layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
@@ -97,13 +134,10 @@ def build_engine_core(
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
         memory = plan_memory(
-            config, spec, precision, target.capacities, notes, measured, placement, target.hardware
+            config, spec, precision, capacities, notes, measured, placement, target.hardware
         )
     assembled = assemble(config, model, memory, target.choice)
-    warm = target.choice.kind == "cuda" or (check and target.choice.kind == "emulated")
-    if warm:
-        _warm_up(config, spec, memory, assembled)
-    return core_of(config, spec, memory, assembled, precision, check=check, warm=warm)
+    return EngineParts(config, spec, target, precision, memory, assembled)
 
 
 def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
@@ -191,15 +225,6 @@ def _load(
     )
 
 
-def _warm_up(
-    config: EngineConfig, spec: ModelSpec, memory: MemoryPlan, assembled: Assembled
-) -> None:
-    limits = scheduler_config(memory.plan, config, spec)
-    blocks = warm_up_blocks(limits, memory)
-    executor, vocab_size = assembled.executor, spec.vocab_size
-    run_largest_steps(executor, vocab_size, limits, memory.plan.strategy, blocks)
-
-
 def assemble(
     config: EngineConfig, model: Model, memory: MemoryPlan, choice: AcceleratorChoice
 ) -> Assembled:
@@ -220,19 +245,11 @@ def assemble(
     return on_host(model, sizes)
 
 
-def core_of(
-    config: EngineConfig,
-    spec: ModelSpec,
-    memory: MemoryPlan,
-    assembled: Assembled,
-    precision: Precision,
-    *,
-    check: bool = False,
-    warm: bool = False,
-) -> EngineCore:
-    """Scheduler, collector and loop over an assembled executor, on which the largest step has run
+def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> EngineCore:
+    """Scheduler, collector and loop over an engine's parts, which have run their largest steps
     already if `warm`.
     """
+    config, spec, memory, assembled = parts.config, parts.spec, parts.memory, parts.assembled
     plan = memory.plan
     pools = {
         Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
@@ -255,8 +272,9 @@ def core_of(
         memory.page,
         memory.ledger,
         assembled.measures,
-        str(precision),
+        str(parts.precision),
         hits.by_layer,
+        ProcessPeak(parts.target.host),
     )
     if warm:
         collector.mark_warm()

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.engine.build import scheduler_config
+from tandem.engine.capacities import Capacities
 from tandem.engine.core import EngineCore
-from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
+from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.stats_collector import StatsCollector
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory

@@ -1,61 +1,32 @@
 """From configuration and capacities to an `OnlinePlan`: how large everything is. Pure."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from tandem.engine.capacities import Capacities
+from tandem.engine.context_length import longest_request, wanted_tokens
 from tandem.engine.cpu_rules import choose_cpu_rules
-from tandem.engine.disk_choice import (
-    choose_beside_accelerator,
-    choose_disk_placement,
-    least_host_bytes,
-)
-from tandem.engine.kv_reserve import host_kv, kv_reserve
+from tandem.engine.host_overheads import process_overheads, staging_overheads
 from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.placement_choice import place_weights
+from tandem.engine.plan_checks import check_config, check_placement
 from tandem.engine.weight_notes import weight_notes
-from tandem.engine.weight_placement import (
-    WeightSizes,
-    all_resident,
-    read_placement,
-    refuse_fixed,
-)
+from tandem.engine.weight_placement import WeightSizes
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.sizing import PoolSizes, size_pools
-from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory, workspace_bytes
+from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace_bytes
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
-from tandem.plan.sweep_layers import SweepChoice
-from tandem.plan.weights import Home, WeightPlacement, homes_by_layer
+from tandem.plan.sweep_layers import CpuRule, SweepChoice
+from tandem.plan.weights import WeightPlacement
 from tandem.spec.config import EngineConfig
-from tandem.spec.dtype import DType
-from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
-from tandem.spec.units import format_size
 
 _SLOT_BYTES = 8  # a sampled token id, int64
 _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
-STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous")
-
-
-@dataclass(frozen=True, slots=True)
-class Capacities:
-    """Memory that Tandem may use.
-
-    Attributes:
-        device_bytes: on the accelerator; with no accelerator, of host DRAM for everything.
-        host_bytes: of host DRAM for the host tier's KV; 0 with no accelerator.
-        real: kernels take scratch memory from the device (not so on the emulated one).
-        process_bytes: what the process took before anything was loaded: Python and its libraries.
-    """
-
-    device_bytes: int
-    host_bytes: int
-    device_location: str = "device"
-    real: bool = True
-    process_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,45 +59,78 @@ def plan_memory(
     Raises:
         ConfigError: the weights do not fit, or no request of the wanted length ever could.
     """
-    _check(config, capacities)
+    check_config(config, capacities)
+    wanted = wanted_tokens(config, spec)
     page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=config.block_size)
     largest = largest_step(config, capacities)
     workspace = workspace_bytes(spec, precision.activations, largest)
-    slots = config.max_num_seqs * _SLOT_BYTES
-    used = {"workspace": workspace, "slot table": slots}
-    if measured_workspace_bytes is not None:
-        used["workspace"] = measured_workspace_bytes
-    elif capacities.real:
-        used["kernel scratch"] = KERNEL_SCRATCH_BYTES
-    wanted = min(config.max_model_len or spec.max_positions, spec.max_positions)
-    if config.max_model_len is not None and config.max_model_len > spec.max_positions:
-        raise ConfigError(
-            f"max_model_len {config.max_model_len} is beyond the model's {spec.max_positions} "
-            "positions; lower it",
-            param="max_model_len",
-        )
+    around = _around(config, capacities, workspace, measured_workspace_bytes)
     sizes = WeightSizes.of(spec, precision)
-    room = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
     if placement is None:
-        home = _home_elsewhere(config, hardware)
+        room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
         times = None
-        if home == "host" and hardware is not None:
+        if config.host_layers == "auto" and hardware is not None:
             times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens)
-        placement = _placement(config, sizes, room, capacities, page, wanted, home, times)
-    _check_placement(config, placement)
+        placement = place_weights(config, sizes, room, capacities, page, wanted, times)
+    check_placement(config, placement)
     rules = ()
     if hardware is not None:
         rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
-    read = {"weight slots": slots_bytes(sizes.layer)} if sizes.disk_bytes(placement) else {}
-    host_only = capacities.device_location == "host"
-    used = {"weights": sizes.device_bytes(placement), **(read if host_only else {}), **used}
-    host_used = {"weights": sizes.host_bytes(placement), **({} if host_only else read)}
-    device = MemoryBudget(capacities.device_location, capacities.device_bytes, used)
-    host = MemoryBudget("host", capacities.host_bytes, host_used)
-    cap = config.max_num_seqs * page.blocks_for_tokens(wanted)
-    pools = size_pools(page, device, host, max_tokens=1, max_blocks=cap)
-    max_len, length_notes = _max_len(config, page, pools, wanted, device, host)
-    plan = OnlinePlan(
+    device, host = _budgets(sizes, placement, around, capacities)
+    most = config.max_num_seqs * page.blocks_for_tokens(wanted)
+    pools = size_pools(page, device, host, max_tokens=1, max_blocks=most)
+    max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
+    notes += weight_notes(sizes, placement, rules) + length_notes
+    plan = _online_plan(config, placement, pools, max_len, rules, notes)
+    beside = process_overheads(capacities, spec, page, largest, max_len, workspace)
+    if capacities.host_bytes:
+        sweeps = SweepChoice.of_plan(placement, rules)
+        beside |= staging_overheads(spec, precision.activations, largest, sweeps)
+    ledger = _ledger(device, host, pools, page, beside)
+    if sizes.disk_bytes(placement):
+        ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
+    return MemoryPlan(plan, page, ledger, workspace)
+
+
+def _around(
+    config: EngineConfig, capacities: Capacities, workspace: int, measured: int | None
+) -> dict[str, int]:
+    """What lies beside weights and pages where the maths is done."""
+    used = {"workspace": workspace, "slot table": config.max_num_seqs * _SLOT_BYTES}
+    if measured is not None:
+        used["workspace"] = measured
+    elif capacities.real and capacities.device_location == "device":
+        used["kernel scratch"] = KERNEL_SCRATCH_BYTES
+    return used
+
+
+def _budgets(
+    sizes: WeightSizes,
+    placement: tuple[WeightPlacement, ...],
+    around: dict[str, int],
+    capacities: Capacities,
+) -> tuple[MemoryBudget, MemoryBudget]:
+    """Of the memory where the maths is done, and of the host's beside it: all but the pages."""
+    used = {"weights": sizes.device_bytes(placement)}
+    in_host = {"weights": sizes.host_bytes(placement)}
+    if sizes.disk_bytes(placement):
+        slots_in = used if capacities.device_location == "host" else in_host
+        slots_in["weight slots"] = slots_bytes(sizes.layer)
+    return (
+        MemoryBudget(capacities.device_location, capacities.device_bytes, used | around),
+        MemoryBudget("host", capacities.host_bytes, in_host),
+    )
+
+
+def _online_plan(
+    config: EngineConfig,
+    placement: tuple[WeightPlacement, ...],
+    pools: PoolSizes,
+    max_len: int,
+    rules: tuple[CpuRule, ...],
+    notes: tuple[str, ...],
+) -> OnlinePlan:
+    return OnlinePlan(
         strategy=_strategy(config, pools),
         weights=placement,
         device_blocks=pools.device_blocks,
@@ -139,87 +143,8 @@ def plan_memory(
         max_cohort_rows=_MAX_COHORT_ROWS,
         launch_ahead_steps=2 if config.overlap else 1,
         cpu_rules=rules,
-        notes=notes + weight_notes(sizes, placement, rules) + length_notes,
+        notes=notes,
     )
-    beside = {"process": capacities.process_bytes}
-    if capacities.host_bytes:
-        sweeps, every = SweepChoice.of_plan(placement, rules), largest.tokens
-        every += largest.cohort_tokens
-        on_cpu = every if sweeps.cpu_tokens is None else sweeps.cpu_tokens
-        mlps = every if sweeps.usual.mlp_on_cpu else 0
-        beside |= _host_overheads(spec, precision.activations, largest, on_cpu, mlps)
-    ledger = _ledger(plan, page, used, host_used, beside, capacities)
-    if sizes.disk_bytes(placement):
-        ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
-    return MemoryPlan(plan, page, ledger, workspace)
-
-
-def _placement(
-    config: EngineConfig,
-    sizes: WeightSizes,
-    room: MemoryBudget,
-    capacities: Capacities,
-    page: KVPageSpec,
-    wanted: int,
-    home: Home,
-    times: PlacementTimes | None,
-) -> tuple[WeightPlacement, ...]:
-    """Of the weights: the user's, or the simplest that fits, with `home` for what does not.
-
-    Args:
-        times: by which it is weighed against one with home `cpu-mlp`; None: it is not.
-    """
-    if config.placement is not None:
-        host_only = capacities.device_location == "host"
-        placement = read_placement(Path(config.placement), sizes.layers, host_only=host_only)
-        refuse_fixed(sizes, placement)
-        on_disk = 0 if host_only else sizes.disk_bytes(placement)
-        if sizes.host_bytes(placement) + on_disk and not capacities.host_bytes:
-            raise ConfigError(
-                "layers can be streamed to an accelerator, or computed on the CPU beside it, only "
-                "from host memory; use --accelerator cuda or emulated, and --cpu-memory above 0",
-                param="placement",
-            )
-        return placement
-    on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
-    whole = config.max_model_len is not None and (on_device or not capacities.host_bytes)
-    reserve = kv_reserve(page, wanted, capacities.device_bytes, whole=whole)
-    if capacities.device_location == "host":
-        left = room.left_bytes - least_host_bytes(sizes)
-        return choose_disk_placement(sizes, room, reserve.of(left))
-    if not capacities.host_bytes:
-        return all_resident(sizes.layers)
-    left = room.left_bytes - sizes.least_device_bytes(home)
-    if home == "host" and left < reserve.least_bytes:  # no room for layers on their way
-        home = "cpu"
-        left = room.left_bytes - sizes.least_device_bytes(home)
-    host, kv_bytes = MemoryBudget("host", capacities.host_bytes), reserve.of(left)
-    kv = host_kv(config, page, wanted)
-    whole = choose_beside_accelerator(sizes, room, host, kv_bytes, kv, home)
-    if times is None or whole == all_resident(sizes.layers):
-        return whole
-    try:
-        mlps = choose_beside_accelerator(sizes, room, host, kv_bytes, kv, "cpu-mlp")
-    except ConfigError:  # no room for the rest of every layer, or for the MLPs in host memory
-        return whole
-    return times.choose(whole, mlps)
-
-
-def _home_elsewhere(config: EngineConfig, hardware: HardwareSpec | None) -> Home:
-    """Of layers that are not resident: what the user wants, or what each step is predicted to."""
-    if config.host_layers in ("cpu", "mlp"):
-        return "cpu" if config.host_layers == "cpu" else "cpu-mlp"
-    return "host" if config.host_layers == "auto" and hardware is not None else "streamed"
-
-
-def _check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...]) -> None:
-    homes = homes_by_layer(placement).values()
-    if config.strategy == "rendezvous" and all(home == "cpu" for home in homes):
-        raise ConfigError(
-            "--strategy rendezvous needs a layer on the accelerator, at which cohorts leave a "
-            "sweep and join another, but all are placed on the CPU; use --strategy ride-along",
-            param="strategy",
-        )
 
 
 def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
@@ -236,35 +161,6 @@ def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
     )
 
 
-def _check(config: EngineConfig, capacities: Capacities) -> None:
-    if config.strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise ConfigError(
-            f"unknown strategy '{config.strategy}'; use one of: {known}", param="strategy"
-        )
-    if config.max_num_batched_tokens < config.max_num_seqs:
-        raise ConfigError(
-            f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least "
-            f"max_num_seqs ({config.max_num_seqs}), so that every running "
-            "sequence can get a token in a step",
-            param="max_num_batched_tokens",
-        )
-    needs_host = config.kv_placement in ("host", "split") or config.strategy == "rendezvous"
-    if needs_host and capacities.host_bytes == 0:
-        raise ConfigError(
-            f"--kv-placement {config.kv_placement} --strategy {config.strategy} needs a host KV "
-            "tier beside an accelerator; use --accelerator cuda or emulated, and "
-            "--cpu-memory above 0",
-            param="kv_placement",
-        )
-    if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):
-        raise ConfigError(
-            f"--strategy gpu-only cannot attend KV on the host, but --kv-placement is "
-            f"{config.kv_placement}; use --strategy ride-along",
-            param="kv_placement",
-        )
-
-
 def _strategy(config: EngineConfig, sizes: PoolSizes) -> str:
     """`auto` is device first; what does not fit rides along on the host, if there is one."""
     if config.strategy != "auto":
@@ -272,90 +168,28 @@ def _strategy(config: EngineConfig, sizes: PoolSizes) -> str:
     return "ride-along" if sizes.host_blocks else "gpu-only"
 
 
-def _usable(config: EngineConfig, sizes: PoolSizes) -> int:
-    """Blocks that one request may use, alone in the engine."""
-    if config.strategy == "gpu-only" or config.kv_placement == "device":
-        return sizes.device_blocks
-    return sizes.host_blocks if config.kv_placement == "host" else sizes.total_blocks
-
-
-def _max_len(
-    config: EngineConfig,
-    page: KVPageSpec,
-    sizes: PoolSizes,
-    wanted: int,
+def _ledger(
     device: MemoryBudget,
     host: MemoryBudget,
-) -> tuple[int, tuple[str, ...]]:
-    """The longest request to accept: what was asked for, or what fits, and then a note."""
-    # the last token of a sequence needs no KV
-    fitting = _usable(config, sizes) * page.block_size + 1
-    if fitting >= wanted:
-        return wanted, ()
-    if config.max_model_len is None and fitting > page.block_size:
-        note = (
-            f"context limited to {fitting} of {wanted} tokens by memory for the KV cache "
-            f"({sizes.device_blocks} device and {sizes.host_blocks} host blocks of "
-            f"{page.block_size})"
-        )
-        return fitting, (note,)
-    left = format_size(max(0, device.left_bytes) + max(0, host.left_bytes))
-    raise ConfigError(
-        f"memory too small: one request of {wanted} tokens needs "
-        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {format_size(page.bytes_per_block)}, "
-        "but "
-        f"only {_usable(config, sizes)} fit in the {left} left beside {device.describe_used()}; "
-        "raise --gpu-memory or --cpu-memory, or lower --max-model-len",
-        param="max_model_len",
-    )
-
-
-def _host_overheads(
-    spec: ModelSpec, dtype: DType, step: LargestStep, cpu_tokens: int, mlp_tokens: int
-) -> dict[str, int]:
-    """What the host's part of a step takes beside the KV: activations on their way, scratch.
-
-    Args:
-        cpu_tokens: most tokens of a step in which the CPU computes whole layers. mlp_tokens: of
-            one in which it computes MLPs.
-    """
-    memory = StepMemory(spec, dtype)
-    per_token = memory.qkv_token_bytes + memory.partial_token_bytes
-    tokens = step.tokens + step.cohort_tokens
-    sizes = {"staging": tokens * per_token, "attention scratch": KERNEL_SCRATCH_BYTES}
-    if cpu_tokens or mlp_tokens:
-        layers = StepMemory(spec, DType.FLOAT32)
-        held = layers.token_bytes + layers.qkv_token_bytes + layers.partial_token_bytes
-        sizes["staging"] += max(cpu_tokens * held, mlp_tokens * layers.token_bytes)
-        scratch = max(layers.pre_token_bytes, layers.post_token_bytes)
-        sizes["cpu layer scratch"] = max(cpu_tokens * scratch, mlp_tokens * layers.post_token_bytes)
-    return sizes
-
-
-def _ledger(
-    plan: OnlinePlan,
+    pools: PoolSizes,
     page: KVPageSpec,
-    used: dict[str, int],
-    host_used: dict[str, int],
     beside: dict[str, int],
-    capacities: Capacities,
 ) -> MemoryLedger:
     """All users of memory. `beside` is the host's and not part of what `--cpu-memory` bounds."""
-    place = capacities.device_location
-    limits = {place: capacities.device_bytes}
-    if capacities.host_bytes:
-        limits["host"] = capacities.host_bytes
+    limits = {device.location: device.capacity_bytes}
+    if host.capacity_bytes:
+        limits["host"] = host.capacity_bytes
     if "host" in limits:
         limits["host"] += sum(beside.values())
     ledger = MemoryLedger(limits)
-    for label, size in used.items():
-        ledger.reserve(place, label, size)
-    ledger.reserve(place, "kv pool", plan.device_blocks * page.bytes_per_block)
-    if capacities.host_bytes:
-        for label, size in host_used.items():
+    for label, size in device.used_bytes.items():
+        ledger.reserve(device.location, label, size)
+    ledger.reserve(device.location, "kv pool", pools.device_blocks * page.bytes_per_block)
+    if host.capacity_bytes:
+        for label, size in host.used_bytes.items():
             if size:
                 ledger.reserve("host", label, size)
-        ledger.reserve("host", "kv pool", plan.host_blocks * page.bytes_per_block)
+        ledger.reserve("host", "kv pool", pools.host_blocks * page.bytes_per_block)
     for label, size in beside.items():
         ledger.reserve("host", label, size)
     return ledger

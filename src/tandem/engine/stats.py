@@ -46,7 +46,8 @@ class EngineStats:
         cohort_joins, cohort_waits: joins that happened, and that found the cohort not ready.
         scheduler_time_s: time spent choosing and compiling steps, and taking in their events.
         memory, memory_totals: the ledger: who takes what; each memory's peak, by the word of the
-            device's driver or the control group, and how much it grew after the warm-up.
+            device's driver or, of this process since it began to load, the kernel, and how much
+            it grew after the warm-up.
         expert_hits: by layer, how often tokens went to each expert; empty for models without, and
             where tokens are synthetic.
         notes: decisions made for the user, one line each.

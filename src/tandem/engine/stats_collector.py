@@ -7,6 +7,7 @@ from tandem.engine.stats import EngineStats, MemoryRow, TierStats
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
+from tandem.memory.process_peak import ProcessPeak
 from tandem.plan.events import Event, LaneAdvanced
 from tandem.plan.online import OnlinePlan
 from tandem.plan.program import StepProgram
@@ -22,6 +23,7 @@ class StatsCollector:
     Args:
         measures: asks the accelerator what it has used at most.
         expert_hits: by layer, how often tokens went to each expert.
+        peak: of this process, from before the engine took anything; None: from here on.
     """
 
     def __init__(
@@ -33,12 +35,13 @@ class StatsCollector:
         measures: DeviceMeasures,
         dtype: str,
         expert_hits: Callable[[], tuple[tuple[int, ...], ...]] = tuple,
+        peak: ProcessPeak | None = None,
     ) -> None:
         self._expert_hits = expert_hits
         self._scheduler = scheduler
         self._plan = plan
         self._page = page
-        self._memory = MemoryRecorder(ledger, measures)
+        self._memory = MemoryRecorder(ledger, measures, peak or ProcessPeak(read_host_memory()))
         self._measures = measures
         self._dtype = dtype
         self.prompt_tokens = 0

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from tandem.devices.cuda import cuda_available, free_bytes, open_cuda
-from tandem.engine.memory_plan import Capacities, MemoryPlan
+from tandem.engine.capacities import Capacities
+from tandem.engine.memory_plan import MemoryPlan
+from tandem.memory.margin import margin_bytes
 from tandem.memory.peaks import HostMemory, read_host_memory
 from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator
 from tandem.spec.config import EngineConfig
@@ -73,13 +75,26 @@ def _on_cuda(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) 
     device = open_cuda(choice.index)
     free = free_bytes(device)
     if config.gpu_memory == "auto":
-        size = free - parse_size(config.gpu_margin, param="gpu_margin")
+        size = free - _margin(config, free)
     else:
         size = parse_size(config.gpu_memory, param="gpu_memory")
         _require("gpu_memory", size, free, f"{format_size(free)} that are free on {device}")
     share, notes = _host_bytes(config, host, host.available_bytes, _PINNED_SHARE)
     capacities = Capacities(size, share, process_bytes=host.rss_bytes)
     return Target(choice, device, capacities, host, notes)
+
+
+def _margin(config: EngineConfig, free: int) -> int:
+    """Of the accelerator's free memory, what stays free.
+
+    Raises:
+        ConfigError: not a size, or more than that.
+    """
+    if config.gpu_margin == "auto":
+        return margin_bytes(free)
+    margin = parse_size(config.gpu_margin, param="gpu_margin")
+    _require("gpu_margin", margin, free, f"{format_size(free)} that are free")
+    return margin
 
 
 def _emulated(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:

@@ -17,7 +17,7 @@ from tandem.jobs.lines import Place
 from tandem.jobs.storage_error import StorageError, storage_error
 from tandem.spec.errors import ConfigError
 
-_FORMAT = 1
+_FORMAT = 2
 _CACHE_KIB = 8192
 _SIDECARS = ("", "-wal", "-shm", "-journal")
 
@@ -30,6 +30,7 @@ CREATE TABLE progress (
 );
 CREATE TABLE finished (line INTEGER PRIMARY KEY);
 CREATE TABLE claims (custom_id BLOB PRIMARY KEY, line INTEGER) WITHOUT ROWID;
+CREATE TABLE deaths (line INTEGER PRIMARY KEY, num_deaths INTEGER);
 """
 
 
@@ -74,6 +75,7 @@ class Journal:
             Place(mark_line, mark_offset), output_bytes, Counts(*counts), bool(is_complete)
         )
         (self._last_finished,) = database.execute("SELECT max(line) FROM finished").fetchone()
+        self._deaths = dict(database.execute("SELECT line, num_deaths FROM deaths"))
         database.execute("BEGIN IMMEDIATE")
 
     @staticmethod
@@ -153,9 +155,19 @@ class Journal:
         self.finish(line)
         self._last_finished = max(line, self._last_finished or 0)
 
+    def num_deaths(self, line: int) -> int:
+        """How often the engine died while a line ran."""
+        return self._deaths.get(line, 0)
+
+    def note_death(self, line: int) -> None:
+        """The engine died while a line ran."""
+        self._deaths[line] = self.num_deaths(line) + 1
+        self._write("INSERT OR REPLACE INTO deaths VALUES (?, ?)", line, self._deaths[line])
+
     def commit(self, progress: Progress) -> None:
         """Keep everything up to here; the output must be on the disk up to `output_bytes`."""
         self._write("DELETE FROM finished WHERE line < ?", progress.mark.number)
+        self._write("DELETE FROM deaths WHERE line < ?", progress.mark.number)
         self._write(
             "UPDATE progress SET mark_line = ?, mark_offset = ?, output_bytes = ?, "
             "is_complete = ?, num_ok = ?, num_failed = ?, num_prompt_tokens = ?, "

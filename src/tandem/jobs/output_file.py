@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tandem.jobs.lines import Line, Place, read_lines
-from tandem.jobs.storage_error import storage_error
+from tandem.jobs.storage_error import write_error
 from tandem.spec.errors import ConfigError
 
 _MAX_RESULT_BYTES = 1 << 30
@@ -62,7 +62,8 @@ class OutputFile:
         """Write a result. It survives the end of this process at once, a power cut after `sync`.
 
         Raises:
-            StorageError: it cannot be written; nothing of it is left in the file.
+            NoRoomError: there is no room for it. StorageError: it cannot be written.
+                Nothing of it is left in the file.
         """
         written = 0
         try:
@@ -70,7 +71,7 @@ class OutputFile:
                 written += os.pwrite(self._fd, data[written:], self._size_bytes + written)
         except OSError as error:
             os.ftruncate(self._fd, self._size_bytes)
-            raise storage_error(self.path, str(error.strerror)) from error
+            raise write_error(self.path, error) from error
         self._size_bytes += written
 
     def sync(self) -> None:
@@ -82,7 +83,7 @@ class OutputFile:
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            raise storage_error(self.path, str(error.strerror)) from error
+            raise write_error(self.path, error) from error
 
     def cut(self, size_bytes: int) -> None:
         """Drop what lies behind `size_bytes`."""

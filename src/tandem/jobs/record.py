@@ -78,6 +78,18 @@ class JobRecord:
         digest = hashlib.blake2b(text, digest_size=_CUSTOM_ID_BYTES).digest()
         return self._journal.claim(digest, number)
 
+    def num_deaths(self, number: int) -> int:
+        """How often the engine died while a line ran, over all runs of the job."""
+        return self._journal.num_deaths(number)
+
+    def note_death(self, number: int) -> None:
+        """The engine died while a line ran.
+
+        Raises:
+            StorageError: the disk is full, or fails.
+        """
+        self._journal.note_death(number)
+
     def skip(self, number: int) -> None:
         """Leave a line that has its result."""
         del self._unfinished[number]
@@ -86,7 +98,8 @@ class JobRecord:
         """Write a line's result.
 
         Raises:
-            StorageError: the disk is full, or fails; the line stays unfinished.
+            NoRoomError: the result does not fit on the disk. StorageError: the disk fails, or is
+                too full for the journal. The line stays unfinished.
         """
         self._output.append(result.data)
         self._journal.finish(result.outcome.number)

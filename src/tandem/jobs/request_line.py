@@ -5,6 +5,7 @@ from typing import Any
 
 from tandem.api.body import parse_object
 from tandem.api.errors import ApiError
+from tandem.spec import forms
 
 URLS = ("/v1/chat/completions", "/v1/completions")
 
@@ -55,11 +56,17 @@ def read_custom_id(fields: dict[str, Any]) -> str:
     """The line's own name.
 
     Raises:
-        LineError: it has none.
+        LineError: it has none, or one that is no text.
     """
     custom_id = fields.get("custom_id")
-    if not isinstance(custom_id, str) or not custom_id:
+    if custom_id is None:
         raise LineError("missing_custom_id", "custom_id is missing; give each line its own text")
+    if not isinstance(custom_id, str) or not custom_id:
+        raise LineError(
+            "invalid_custom_id",
+            f"custom_id must be a text that is not empty, not {forms.shown(custom_id)}; "
+            "write it in quotes",
+        )
     return custom_id
 
 

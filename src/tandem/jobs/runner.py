@@ -17,11 +17,19 @@ from tandem.jobs.request_line import (
     read_request,
 )
 from tandem.jobs.result_line import ResultLine
-from tandem.jobs.storage_error import StorageError
+from tandem.jobs.storage_error import NoRoomError, StorageError
 from tandem.jobs.window import Window
 from tandem.spec.errors import EngineDeadError, TandemError
 
 _LOG = logging.getLogger(__name__)
+_MAX_DEATHS = 3
+_DEADLY = ApiError(
+    500,
+    f"the engine stopped {_MAX_DEATHS} times while it ran this request; send it to another engine, "
+    "or with fewer tokens",
+    kind="server_error",
+    code="engine_dead",
+)
 
 
 class JobRunner:
@@ -50,6 +58,7 @@ class JobRunner:
         self._report = report
         self._commit_interval_s = commit_interval_s
         self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[int, RequestLine] = {}
         self._fault: TandemError | None = None
         self._is_at_end = False
         self._ended = asyncio.Event()
@@ -74,8 +83,7 @@ class JobRunner:
         committing = asyncio.create_task(self._commit_regularly())
         try:
             await self._read()
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+            await self._idle()
         except TandemError as error:
             self._fail(error)
         finally:
@@ -122,10 +130,23 @@ class JobRunner:
         except Exception as error:  # noqa: BLE001 (one line's fault is not the others')
             self._record.finish(self._refusal(request, error))
             return
+        if self._record.num_deaths(number):
+            # Alone, so that another death is no other line's fault.
+            await self._idle()
+            await self._begin(request, prepared)
+            await self._idle()
+        else:
+            await self._begin(request, prepared)
+
+    async def _begin(self, request: RequestLine, prepared: Prepared) -> None:
         if await self._window.enter(prepared.load):
             task = asyncio.create_task(self._answer(request, prepared))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def _idle(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _request(self, number: int, data: bytes | None) -> RequestLine:
         if data is None:
@@ -142,12 +163,22 @@ class JobRunner:
         return read_request(number, custom_id, fields)
 
     async def _answer(self, request: RequestLine, prepared: Prepared) -> None:
+        self._running[request.number] = request
         try:
-            self._record.finish(await self._result(request, prepared))
+            self._finish(request, await self._result(request, prepared))
         except TandemError as error:
             self._fail(error)
         finally:
+            del self._running[request.number]
             self._window.leave(prepared.load)
+
+    def _finish(self, request: RequestLine, result: ResultLine) -> None:
+        """Write a result; an error in its place if there is room for no more."""
+        try:
+            self._record.finish(result)
+        except NoRoomError as error:
+            full = ApiError(507, error.message, kind="server_error", code="storage_full")
+            self._record.finish(self._refusal(request, full))
 
     async def _result(self, request: RequestLine, prepared: Prepared) -> ResultLine:
         try:
@@ -184,5 +215,17 @@ class JobRunner:
             return False
 
     def _fail(self, error: TandemError) -> None:
-        self._fault = self._fault or error
+        is_first, self._fault = self._fault is None, self._fault or error
         self.stop()
+        if is_first and isinstance(error, EngineDeadError):
+            self._blame()
+
+    def _blame(self) -> None:
+        """The engine died: note what ran, and give up what ran each time."""
+        try:
+            for request in self._running.values():
+                self._record.note_death(request.number)
+                if self._record.num_deaths(request.number) >= _MAX_DEATHS:
+                    self._record.finish(self._refusal(request, _DEADLY))
+        except StorageError as error:
+            self._fault = error

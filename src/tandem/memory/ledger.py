@@ -35,7 +35,7 @@ class LocationTotals:
     Attributes:
         actual_bytes: sum over measured entries only, None if none is.
         capacity_bytes: None if no bound is known.
-        peak_bytes: highest use ever seen by the driver or the cgroup, None before the first.
+        peak_bytes: highest use that the driver or the kernel saw, None before the first look.
         grown_bytes: rise of that peak since `mark_warm`, None before it.
     """
 
@@ -102,7 +102,7 @@ class MemoryLedger:
         self._entries[location, label] = replace(entry, actual_bytes=actual_bytes)
 
     def record_peak(self, location: str, peak_bytes: int) -> None:
-        """Note the highest use that the driver or the cgroup reports for a location."""
+        """Note the highest use that the driver or the kernel reports for a location."""
         self._peak_bytes[location] = max(peak_bytes, self._peak_bytes.get(location, 0))
 
     def mark_warm(self) -> None:

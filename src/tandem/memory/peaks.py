@@ -37,12 +37,6 @@ class HostMemory:
         limit = self.cgroup_limit_bytes
         return self.total_bytes if limit is None else min(self.total_bytes, limit)
 
-    @property
-    def peak_bytes(self) -> int:
-        """Highest use ever: the control group's word where there is one, else the resident set."""
-        peak = self.cgroup_peak_bytes
-        return self.peak_rss_bytes if peak is None else peak
-
 
 def read_host_memory(root: Path = Path("/")) -> HostMemory:
     """Ask the kernel.

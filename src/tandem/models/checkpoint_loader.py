@@ -1,13 +1,13 @@
 """Fills a model's weights from a checkpoint, one file at a time.
 
 Names, shapes and types are checked over all files before the first byte is copied. Each tensor is
-then read from its mapped file straight into its place, converted on the way, so memory beyond the
-weights themselves stays within one file's mapping; or two files', where the parts of a quantized
-weight lie in both.
+then read from its mapped file straight into its place, converted on the way, and the file's pages
+are given back, so memory beyond the weights themselves stays within a few megabytes; or a matrix,
+where it is quantized or dequantized.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ from torch import Tensor
 from tandem.models.architecture import Architecture
 from tandem.models.checkpoint import Checkpoint, listed, open_shard
 from tandem.models.checkpoint_sources import Source, find_sources
+from tandem.models.mapped_pages import forget_pages
 from tandem.models.quantized_checkpoint import named_with_prefix
 from tandem.models.weight_filling import RangeError, fill
 from tandem.models.weights import Parameter, Weights
 from tandem.quant.formats.registry import IGNORED_PARTS
 from tandem.quant.formats.stored_weight import StoredQuantization
 from tandem.spec.errors import ModelError
+
+_PIECE_BYTES = 8 << 20
 
 # Called with bytes done, bytes in total, and the name of the tensor just finished.
 Progress = Callable[[int, int, str], None]
@@ -168,14 +171,30 @@ def _copy(copy: _Copy, parts: Mapping[str, Tensor]) -> None:
     try:
         if stored.map is None:
             (value,) = parts.values()
+            _fill_by_pieces(target, value)
         else:
             outputs, inputs = target.shape
-            value = stored.map.weight.read(outputs, inputs, parts)
-        fill(target, value)
+            fill(target, stored.map.weight.read(outputs, inputs, parts))
+            for part in parts.values():
+                forget_pages(part)
     except RangeError as error:
         raise ModelError(f"tensor '{name} {error}; use --dtype bfloat16", param="dtype") from error
     except ValueError as error:
         raise ModelError(f"tensor '{name} cannot be used: {error}") from error
+
+
+def _fill_by_pieces(target: Parameter, value: Tensor) -> None:
+    """Rows of the mapped file are given back as they are copied, so that an embedding is not in
+    memory twice; where weights are quantized as they are read, a matrix at a time.
+    """
+    rows = max(1, len(value) * _PIECE_BYTES // value.nbytes)
+    if target.quantized is not None or rows >= len(value):
+        fill(target, value)
+        forget_pages(value)
+        return
+    for part, piece in zip(target.tensor.split(rows), value.split(rows), strict=True):
+        fill(replace(target, tensor=part), piece)
+        forget_pages(piece)
 
 
 def _check_tied(head: Source, embedding: Tensor) -> None:

@@ -61,11 +61,10 @@ class EngineConfig:
             or `demo` for the packaged model.
         accelerator: `auto`, `cuda[:N]`, `emulated[:SPEC]` or `none`.
         gpu_memory, cpu_memory: memory that Tandem may use on the accelerator and in host DRAM.
-            `auto`: all that is free but `gpu_margin`, and half of the free DRAM, or three quarters
-            without an accelerator.
             `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
             of the host's available memory, or three quarters without an accelerator.
-        gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`.
+        gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`; `auto`: a
+            twentieth of what is free, at most 1 GiB. The emulated accelerator needs none.
         placement: file that says where layers are; None: as many are resident as fit.
         host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
             whichever is predicted to be faster for a step's size; where rates are not known, they
@@ -101,7 +100,7 @@ class EngineConfig:
     accelerator: str = "auto"
     gpu_memory: str = "auto"
     cpu_memory: str = "auto"
-    gpu_margin: str = "256MiB"
+    gpu_margin: str = "auto"
     placement: str | None = None
     host_layers: HostLayers = "auto"
     disk_io: DiskIO = "direct"

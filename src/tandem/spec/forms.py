@@ -44,7 +44,7 @@ def in_form(value: object, form: Callable[[object], T], param: str, error: type[
     try:
         return form(value)
     except FormError as wanted:
-        raise error(f"{param} must be {wanted}, not {_shown(value)}", param=param) from None
+        raise error(f"{param} must be {wanted}, not {shown(value)}", param=param) from None
 
 
 def whole_number(value: object) -> int:
@@ -164,6 +164,7 @@ def _items(value: object, wanted: str) -> tuple[object, ...]:
         raise FormError(wanted) from None
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value in a message: one line, cut off if it is long."""
     line = " ".join(repr(value).split())
     return line if len(line) <= _SHOWN_CHARACTERS else line[: _SHOWN_CHARACTERS - 3] + "..."

@@ -10,6 +10,7 @@ from tandem.spec.errors import RequestError
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 1024
+MAX_BIAS = 100
 MAX_STOP_TOKEN_IDS = 1024
 MAX_COUNT = 2**31 - 1
 """Counts and token ids lie in 32-bit columns on every device."""
@@ -101,11 +102,13 @@ class SamplingParams:
         for name, (most, what) in _LENGTHS.items():
             count = len(getattr(self, name))
             _check(count <= most, name, count, f"at most {most} {what}")
-        _check(all(self.stop), "stop", "''", "non-empty strings")
+        _check(all(self.stop), "stop", "an empty one", "non-empty strings")
         _check_token_ids("stop_token_ids", self.stop_token_ids)
         _check_token_ids("logit_bias", tuple(token_id for token_id, _ in self.logit_bias))
-        within = all(-100.0 <= bias <= 100.0 for _, bias in self.logit_bias)
-        _check(within, "logit_bias", "a value", "between -100 and 100")
+        for token_id, bias in self.logit_bias:
+            within = -MAX_BIAS <= bias <= MAX_BIAS
+            given = f"{bias} for token {token_id}"
+            _check(within, "logit_bias", given, f"between -{MAX_BIAS} and {MAX_BIAS}")
 
     @property
     def greedy(self) -> bool:
@@ -131,4 +134,5 @@ def _check_token_ids(param: str, token_ids: tuple[int, ...]) -> None:
 def _check(ok: bool, param: str, value: object, wanted: str) -> None:
     # NaN fails every comparison, so it lands here too.
     if not ok:
-        raise RequestError(f"{param} must be {wanted}, not {value}", param=param)
+        given = value if isinstance(value, str) else forms.shown(value)
+        raise RequestError(f"{param} must be {wanted}, not {given}", param=param)

@@ -89,9 +89,14 @@ def test_a_complete_job_has_nothing_to_do(batch: Batch, tmp_path: Path, commands
     assert batch().status == 3
     before = (tmp_path / "out.jsonl").read_bytes()
     ran = batch()
-    assert (ran.status, "nothing to do" in ran.err) == (0, True)
+    assert (ran.status, "nothing to do" in ran.err) == (3, True)
     assert (tmp_path / "out.jsonl").read_bytes() == before
     assert len(commands.configs) == 1  # the model was not loaded again
+
+
+def test_a_complete_job_without_failures_is_a_success_again(batch: Batch, tmp_path: Path) -> None:
+    write(tmp_path, request_line("a"))
+    assert [batch().status, batch().status] == [0, 0]
 
 
 def test_an_empty_input_needs_no_model(batch: Batch, tmp_path: Path, commands: Commands) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.engine.memory_plan import Capacities, MemoryPlan, plan_memory
+from tandem.engine.capacities import Capacities
+from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import layers_at, streamed_layers
 from tandem.spec.config import EngineConfig, HostLayers

@@ -50,6 +50,13 @@ def test_by_default_half_of_what_is_free_may_be_pinned_and_it_is_said(gpu: None)
     )
 
 
+def test_by_default_a_twentieth_of_what_is_free_stays_free(gpu: None) -> None:
+    assert resolve("cuda").capacities.device_bytes == 10 * GIB - 10 * GIB // 20
+    with pytest.raises(ConfigError, match=r"--gpu-margin 11.0 GiB is more than the 10.0 GiB") as e:
+        resolve("cuda", gpu_margin="11GiB")
+    assert e.value.param == "gpu_margin"
+
+
 def test_without_an_accelerator_a_quarter_of_what_is_free_stays_free() -> None:
     found = resolve("none")
     assert found.capacities.device_bytes == 15 * GIB

@@ -1,6 +1,7 @@
 import asyncio
 import logging
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,106 @@ async def test_a_dead_engine_ends_the_run_and_fails_no_line(
     assert 10 not in line_numbers(job.results())
     assert await job.run(ScriptedAnswerer())
     assert sorted(line_numbers(job.results())) == list(range(1, 21))
+
+
+class Deadly(ScriptedAnswerer):
+    """An engine that stops whenever it runs `r7`, beside others as alone."""
+
+    def __init__(self) -> None:
+        super().__init__(self._run)
+        self.at_death: list[int] = []
+        self._at_work: set[int] = set()
+
+    async def _run(self, request: RequestLine) -> None:
+        self._at_work.add(request.number)
+        await slowly(request)
+        if request.custom_id == "r7":
+            self.at_death = sorted(self._at_work)
+            raise EngineDeadError("the engine stopped")
+        self._at_work.discard(request.number)
+
+
+@pytest.mark.asyncio
+async def test_a_request_that_always_stops_the_engine_gets_an_error_in_the_end(job: Job) -> None:
+    write_requests(job.input, [f"r{n}" for n in range(1, 31)])
+    alone: list[list[int]] = []
+    for _ in range(3):
+        deadly = Deadly()
+        with pytest.raises(EngineDeadError):
+            await job.run(deadly)
+        alone.append(deadly.at_death)
+    assert len(alone[0]) > 1
+    assert alone[1:] == [[7], [7]]
+    rest = Deadly()
+    assert await job.run(rest)
+    assert 7 not in rest.started
+    results = dict(zip(line_numbers(job.results()), job.results(), strict=True))
+    assert sorted(results) == list(range(1, 31))
+    failed = [n for n, r in results.items() if r["response"]["status_code"] != 200]
+    assert failed == [7]
+    assert results[7]["response"]["body"]["error"]["code"] == "engine_dead"
+    assert "3 times" in results[7]["response"]["body"]["error"]["message"]
+
+
+@pytest.fixture
+def limit_file_size() -> Iterator[Callable[[int], None]]:
+    """Sets how large this process may make a file; a write beyond it fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size_bytes: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class Talkative(ScriptedAnswerer):
+    """Answers of 200 KiB to each line named `long`, with one line at a time."""
+
+    def prepare(self, request: RequestLine) -> Any:
+        prepared = super().prepare(request)
+        run = prepared.run
+
+        async def longer() -> dict[str, Any]:
+            return {**await run(), "more": "x" * (200 << 10)}
+
+        if request.custom_id.startswith("long"):
+            prepared.run = longer
+        return prepared
+
+
+@pytest.mark.asyncio
+async def test_a_result_without_room_becomes_its_line_s_error(
+    job: Job, limit_file_size: Callable[[int], None]
+) -> None:
+    write_requests(job.input, [f"long {n}" if n % 5 == 0 else f"r{n}" for n in range(1, 21)])
+    limit_file_size(300 << 10)
+    assert await job.run(Talkative(), max_sequences=1)
+    results = dict(zip(line_numbers(job.results()), job.results(), strict=True))
+    assert sorted(results) == list(range(1, 21))
+    failed = [n for n, r in results.items() if r["response"]["status_code"] != 200]
+    assert failed == [10, 15, 20]
+    error = results[10]["response"]["body"]["error"]
+    assert (results[10]["response"]["status_code"], error["code"]) == (507, "storage_full")
+    assert "File too large" in error["message"]
+
+
+@pytest.mark.asyncio
+async def test_without_room_for_an_error_the_run_ends_and_loses_nothing(
+    job: Job, limit_file_size: Callable[[int], None]
+) -> None:
+    write_requests(job.input, [f"r{n}" for n in range(1, 2001)])
+    limit_file_size(150 << 10)
+    with pytest.raises(StorageError, match="File too large"):
+        await job.run(ScriptedAnswerer(), commit_interval_s=60.0)
+    done = line_numbers(job.results())
+    assert 100 < len(done) < 2000
+    limit_file_size(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    rest = ScriptedAnswerer()
+    assert await job.run(rest)
+    assert sorted(done + rest.started) == list(range(1, 2001))
+    failed = [r for r in job.results() if r["response"]["status_code"] != 200]
+    assert len(failed) <= 8, "more than ran when the disk was full"
 
 
 @pytest.mark.asyncio

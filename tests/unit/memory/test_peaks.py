@@ -133,13 +133,6 @@ def test_missing_field_is_named(root: Path) -> None:
         read_host_memory(root)
 
 
-def test_the_group_s_peak_counts_where_there_is_one(root: Path) -> None:
-    assert read_host_memory(root).peak_bytes == 900 * KIB
-    write(root, "proc/self/cgroup", "0::/")
-    v2_group(root, "", "max", 10 * KIB, peak=20 * KIB)
-    assert read_host_memory(root).peak_bytes == 20 * KIB
-
-
 def test_this_machine() -> None:
     memory = read_host_memory()
     assert 0 < memory.rss_bytes <= memory.peak_rss_bytes

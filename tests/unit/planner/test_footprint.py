@@ -4,7 +4,8 @@ import pytest
 from tests.unit.planner.questions import ask
 
 from tandem.cli.plan_json import placement_json
-from tandem.engine.memory_plan import Capacities, plan_memory
+from tandem.engine.capacities import Capacities
+from tandem.engine.memory_plan import plan_memory
 from tandem.planner.answer import online_plan
 from tandem.planner.candidate import Candidate
 from tandem.planner.search import Option, Search

@@ -71,6 +71,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({**PROMPT, "echo": True, "logprobs": 1}, "echo"),
     ({**PROMPT, "suffix": "x"}, "suffix"),
     ({**PROMPT, "logit_bias": {"x": 1}}, "logit_bias"),
+    ({**PROMPT, "logit_bias": {"5": 1e308}}, "logit_bias"),
+    ({**PROMPT, "temperature": 10**400}, "temperature"),
     ({**PROMPT, "stream_options": {"include_usage": True}}, "stream_options"),
     ({**PROMPT, "stream": True, "stream_options": {"x": 1}}, "stream_options.x"),
     ({**PROMPT, "guided_json": {}}, "guided_json"),

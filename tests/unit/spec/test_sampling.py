@@ -48,10 +48,12 @@ def test_values_take_one_form(values: dict[str, Any], field: str, formed: object
         ({"seed": 1.5}, "seed must be a whole number or None, not 1.5"),
         ({"stop": 5}, "stop must be a text or a list of texts, not 5"),
         ({"stop": [5]}, "stop must be a text or a list of texts"),
-        ({"stop": ""}, "stop must be non-empty strings"),
+        ({"stop": ""}, "stop must be non-empty strings, not an empty one"),
+        ({"seed": 10**4000}, "seed must be a 64-bit integer, not 1000"),
         ({"stop_token_ids": [True]}, "stop_token_ids must be a list of whole numbers"),
         ({"logit_bias": 5}, "logit_bias must be a mapping of token ids to numbers, not 5"),
         ({"logit_bias": {"a": 1}}, "logit_bias must be a mapping of token ids to numbers"),
+        ({"logit_bias": {5: 1e308}}, "logit_bias must be between -100 and 100, not 1e+308 for tok"),
         ({"logit_bias": [(1, 2, 3)]}, "logit_bias must be a mapping of token ids to numbers"),
         ({"ignore_eos": 1}, "ignore_eos must be True or False, not 1"),
     ],
@@ -62,4 +64,5 @@ def test_other_values_are_refused_by_name(values: dict[str, Any], message: str) 
         params(**values)
     assert caught.value.message.startswith(message)
     assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 200
     assert caught.value.param in values

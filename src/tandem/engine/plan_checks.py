@@ -1,0 +1,57 @@
+"""What no plan could satisfy, told before anything is sized. Pure."""
+
+from tandem.engine.capacities import Capacities
+from tandem.plan.weights import WeightPlacement, homes_by_layer
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+
+STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous")
+
+
+def check_config(config: EngineConfig, capacities: Capacities) -> None:
+    """Flags that contradict each other, or the machine.
+
+    Raises:
+        ConfigError: some do.
+    """
+    if config.strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise ConfigError(
+            f"unknown strategy '{config.strategy}'; use one of: {known}", param="strategy"
+        )
+    if config.max_num_batched_tokens < config.max_num_seqs:
+        raise ConfigError(
+            f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least "
+            f"max_num_seqs ({config.max_num_seqs}), so that every running "
+            "sequence can get a token in a step",
+            param="max_num_batched_tokens",
+        )
+    needs_host = config.kv_placement in ("host", "split") or config.strategy == "rendezvous"
+    if needs_host and capacities.host_bytes == 0:
+        raise ConfigError(
+            f"--kv-placement {config.kv_placement} --strategy {config.strategy} needs a host KV "
+            "tier beside an accelerator; use --accelerator cuda or emulated, and "
+            "--cpu-memory above 0",
+            param="kv_placement",
+        )
+    if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):
+        raise ConfigError(
+            f"--strategy gpu-only cannot attend KV on the host, but --kv-placement is "
+            f"{config.kv_placement}; use --strategy ride-along",
+            param="kv_placement",
+        )
+
+
+def check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...]) -> None:
+    """A strategy that a placement leaves nothing to do.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    homes = homes_by_layer(placement).values()
+    if config.strategy == "rendezvous" and all(home == "cpu" for home in homes):
+        raise ConfigError(
+            "--strategy rendezvous needs a layer on the accelerator, at which cohorts leave a "
+            "sweep and join another, but all are placed on the CPU; use --strategy ride-along",
+            param="strategy",
+        )

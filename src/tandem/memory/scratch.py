@@ -1,0 +1,36 @@
+"""Host memory that kernels and libraries take for themselves, beside activations. Pure."""
+
+from tandem.memory.page import KVPageSpec
+from tandem.memory.workspace import KERNEL_SCRATCH_BYTES
+from tandem.spec.model import ModelSpec
+
+LIBRARY_BYTES = 20 << 20
+"""Code and heap that Python, torch and the compiled kernels touch only once steps run, the compiled
+kernels' scratch included; measured, 17 MiB."""
+
+_KEPT_SHARE = 0.5
+_MOST_KEPT_BYTES = 64 << 20  # beyond twice its largest threshold for own mappings, glibc trims
+_FP32_BYTES = 4
+
+
+def kept_bytes(activation_bytes: int) -> int:
+    """What the C library keeps of activations that were freed, since others have other sizes.
+
+    The share is measured (`tandem bench memory`): up to 0.4 of the most that lay there at once,
+    by chance, since freed memory is kept where something above it is in use.
+    """
+    return min(int(_KEPT_SHARE * activation_bytes), _MOST_KEPT_BYTES)
+
+
+def torch_attention_bytes(spec: ModelSpec, page: KVPageSpec, tokens: int, context: int) -> int:
+    """Most that the torch kernels take in one attention call on the CPU: gathered keys and values,
+    as they come and in float32, and, where scores are capped, all of them.
+
+    Args:
+        tokens: of a step. context: keys of the longest request.
+    """
+    elements = context * 2 * page.local_kv_heads * page.head_dim
+    gathered = elements * 2 * _FP32_BYTES
+    scores = min(tokens, context) * spec.num_heads * context * _FP32_BYTES
+    scored = min(KERNEL_SCRATCH_BYTES, scores) if spec.attention_soft_cap else 0
+    return min(KERNEL_SCRATCH_BYTES, gathered) + scored
