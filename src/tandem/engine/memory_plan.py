@@ -21,7 +21,7 @@ from tandem.engine.weight_placement import (
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
-from tandem.memory.sizing import PoolSizes, size_pools
+from tandem.memory.sizing import PoolSizes, describe_block, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory, workspace_bytes
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
@@ -33,6 +33,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
 
 _SLOT_BYTES = 8  # a sampled token id, int64
@@ -89,7 +90,9 @@ def plan_memory(
         ConfigError: the weights do not fit, or no request of the wanted length ever could.
     """
     _check(config, capacities)
-    page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=config.block_size)
+    page = KVPageSpec.of_model(
+        spec, dtype=precision.kv, block_size=config.block_size, host_dtype=precision.host_kv
+    )
     largest = largest_step(config, capacities)
     workspace = workspace_bytes(spec, precision.activations, largest)
     slots = config.max_num_seqs * _SLOT_BYTES
@@ -283,7 +286,7 @@ def _max_len(
     left = format_size(max(0, device.left_bytes) + max(0, host.left_bytes))
     raise ConfigError(
         f"memory too small: one request of {wanted} tokens needs "
-        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {format_size(page.bytes_per_block)}, "
+        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {describe_block(page)}, "
         "but "
         f"only {_usable(config, sizes)} fit in the {left} left beside {device.describe_used()}; "
         "raise --gpu-memory or --cpu-memory, or lower --max-model-len",
@@ -335,7 +338,8 @@ def _ledger(
         for label, size in host_used.items():
             if size:
                 ledger.reserve("host", label, size)
-        ledger.reserve("host", "kv pool", plan.host_blocks * page.bytes_per_block)
+        host_page = page.on(Tier.HOST)
+        ledger.reserve("host", "kv pool", plan.host_blocks * host_page.bytes_per_block)
     for label, size in beside.items():
         ledger.reserve("host", label, size)
     return ledger

@@ -11,7 +11,7 @@ from tandem.spec.kv_type import CodeType
 
 def page(**changes: int) -> KVPageSpec:
     facts = {"num_layers": 3, "block_size": 16, "num_kv_heads": 4, "head_dim": 20} | changes
-    return KVPageSpec(dtype=DType.BFLOAT16, **facts)
+    return KVPageSpec(dtype=DType.BFLOAT16, host_dtype=None, **facts)
 
 
 def test_bytes_equal_those_of_an_array_of_the_pool_shape() -> None:
