@@ -6,7 +6,7 @@ from torch import Tensor
 from tandem.kernels.pages import PageShape, gather_kv
 from tandem.kernels.tier_kernels import TierKernels
 
-_CHUNK_BYTES = 4 << 20  # of float32 at once, on either side
+_CHUNK_BYTES = 1 << 20  # of float32 at once, on either side
 
 
 def convert_blocks(
@@ -16,6 +16,8 @@ def convert_blocks(
     dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
     dst_ids: Tensor,  # int64 [n], on the device of dst_pages
     writer: TierKernels,
+    *,
+    chunk_bytes: int = _CHUNK_BYTES,
 ) -> None:
     """Copy whole blocks of all layers to a pool of another element type.
 
@@ -23,9 +25,10 @@ def convert_blocks(
 
     Args:
         reader, writer: the kernels of the source's and of the target's tier.
+        chunk_bytes: of float32 keys and values at a time, but one block of a layer at least.
     """
     shape = reader.shape
-    per_chunk = max(1, _CHUNK_BYTES // (shape.numel * 4))
+    per_chunk = max(1, chunk_bytes // (shape.numel * 4))
     for sources, targets in zip(src_ids.split(per_chunk), dst_ids.split(per_chunk), strict=True):
         index = _rows_of(sources, 2 * shape.kv_heads)
         planned = writer.plan_append(_rows_of(targets, shape.block_size))
