@@ -4,8 +4,10 @@ import numpy as np
 import torch
 
 from tandem.kernels.attention import AttentionBatch, paged_attention
+from tandem.kernels.page_conversion import convert_blocks
 from tandem.kernels.pages import PageShape, append_kv
 from tandem.kernels.sampling import sample
+from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.plan.binding import CounterNumbers, SamplingRows, TierAttention
 
 _HEADS, _KV_HEADS, _DIM, _BLOCK = 8, 2, 32, 16
@@ -54,6 +56,28 @@ def test_append_writes_the_named_slots() -> None:
     assert pages[0, 0, :, 3].eq(1).all()
     assert pages[1, 1, :, 1].eq(2).all()
     assert int(pages.count_nonzero()) == 2 * 2 * _KV_HEADS * _DIM
+
+
+def test_blocks_of_another_type_are_converted_as_on_the_host() -> None:
+    made = {device: _through_int8(device) for device in ("cuda", "cpu")}
+    for on_cuda, on_host in zip(made["cuda"], made["cpu"], strict=True):
+        assert torch.equal(on_cuda, on_host)
+
+
+def _through_int8(device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Float16 blocks of a device, what becomes of them in int8 on the host, and back again."""
+    plain, codes = PageShape(_KV_HEADS, _BLOCK, _DIM), PageShape(_KV_HEADS, _BLOCK, _DIM, 8)
+    here = ReferenceKernels(torch.device(device), plain, 1.0)
+    host = ReferenceKernels(torch.device("cpu"), codes, 1.0)
+    generator = torch.Generator().manual_seed(2)
+    pages = torch.randn(2, 5, 2, _KV_HEADS, _BLOCK, _DIM, generator=generator)
+    pages = pages.half().to(device)
+    held = torch.zeros(2, 4, codes.quantized.page_bytes, dtype=torch.uint8)
+    ids, on_host = torch.tensor([4, 0, 1], device=device), torch.tensor([2, 3, 0])
+    convert_blocks(pages, ids, here, held, on_host, host)
+    pages.zero_()
+    convert_blocks(held, on_host, host, pages, ids, here)
+    return held, pages.cpu()
 
 
 def test_sampling_draws_the_host_s_tokens() -> None:

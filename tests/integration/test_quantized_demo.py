@@ -81,8 +81,23 @@ def test_groups_that_do_not_divide_are_refused_before_anything_is_loaded(tmp_pat
         build_engine_core(replace(HOST, quantization="int8:128"))
 
 
+def test_kv_that_lies_on_the_host_is_rounded_as_it_is_without_an_accelerator() -> None:
+    expected, _ = serve(replace(HOST, kv_cache_dtype="int8"))
+    config = replace(CONFIG, cpu_kv_dtype="int8", kv_placement="host")
+    tokens, stats = serve(config)
+    assert tokens == expected
+    assert stats.host_attention_tokens > 0 == stats.device_attention_tokens
+    assert any(note.startswith("KV on the host: int8 in groups of") for note in stats.notes)
+    assert "int8 KV on the host" in stats.dtype
+
+
 def test_paced_engines_refuse_it() -> None:
-    config = EngineConfig("demo", quantization="int4")
     spec = read_model_spec(resolve_model("demo"))
-    with pytest.raises(ConfigError, match="cannot be paced"):
-        build_paced_core(config, spec, load_hardware("small"))
+    for field, flag in (
+        ("quantization", "--quantization"),
+        ("kv_cache_dtype", "--kv-cache-dtype"),
+        ("cpu_kv_dtype", "--cpu-kv-dtype"),
+    ):
+        config = replace(EngineConfig("demo"), **{field: "int4"})
+        with pytest.raises(ConfigError, match=f"^{flag} int4 cannot be paced"):
+            build_paced_core(config, spec, load_hardware("small"))

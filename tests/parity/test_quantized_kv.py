@@ -28,7 +28,7 @@ class Quantized:
 
     def __init__(self, directory: Path) -> None:
         model = build(CASES[0], directory)
-        self.references = {kv: Reference(QuantizedModel(model, kv.bits)) for kv in CodeType}
+        self.references = {kv: Reference(QuantizedModel(model, kv)) for kv in CodeType}
         self.in_torch = load_model(directory)
         self.compiled = load_model(directory, pool=open_pool())
 

@@ -1,6 +1,6 @@
 """Engines for tests: a real model's or the toy's, on any executor, every event checked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
 from tandem.models.place_on_disk import open_dummy
-from tandem.models.weights import allocate_weights, torch_dtype
+from tandem.models.weights import allocate_weights
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import WeightPlacement
@@ -61,6 +61,10 @@ class ToyPages:
     local_kv_heads: int = 1
     head_dim: int = 1
     code_bits: int = 0
+    converts: bool = False
+
+    def on(self, tier: Tier) -> "ToyPages":
+        return self
 
     @property
     def page_shape(self) -> tuple[int, int, int, int]:
@@ -103,9 +107,10 @@ class TestEngine:
 def model_engine(model: Model, setup: Setup) -> Iterator[TestEngine]:
     """An engine over a real model's maths; closed at the end."""
     kv = setup.kv or model.spec.dtype
-    page = KVPageSpec.of_model(model.spec, dtype=kv, block_size=setup.block_size)
-    dtype = torch.uint8 if page.code_bits else torch_dtype(page.float_type)
-    machine = _machine(model, page, setup, dtype)
+    page = KVPageSpec.of_model(
+        model.spec, dtype=kv, block_size=setup.block_size, host_dtype=setup.host_kv
+    )
+    machine = _machine(model, page, setup)
     machine.host_tasks = host_tasks(machine)
     layers = layer_runner(model, machine) if setup.executor == "host" else None
     spec = model.spec
@@ -117,7 +122,7 @@ def model_engine(model: Model, setup: Setup) -> Iterator[TestEngine]:
 def toy_engine(setup: Setup, num_layers: int = 2) -> Iterator[TestEngine]:
     """An engine over the toy model, whose KV slots know their origin; closed at the end."""
     page = cast(KVPageSpec, ToyPages(num_layers, setup.block_size))
-    machine = _machine(tiny_model(), page, setup, torch.int64)
+    machine = _machine(tiny_model(), page, setup, dict.fromkeys(TIERS, torch.int64))
     runner = ProvenanceRunner(machine.runner, machine.kv, machine.buffers, machine.slots, TOY_VOCAB)
     machine.runner = cast(OpRunner, runner)
     with _engine(machine, page, num_layers, TOY_VOCAB, setup) as engine:
@@ -144,9 +149,14 @@ def tiny_model(
     return Model(spec, weights, host=host)
 
 
-def _machine(model: Model, page: KVPageSpec, setup: Setup, dtype: torch.dtype) -> Machine:
+def _machine(
+    model: Model,
+    page: KVPageSpec,
+    setup: Setup,
+    dtypes: Mapping[Tier, torch.dtype] | None = None,
+) -> Machine:
     blocks = {Tier.DEVICE: setup.device_blocks, Tier.HOST: setup.host_blocks}
-    kv = KVStore(page, blocks, dict.fromkeys(TIERS, CPU), dtype)
+    kv = KVStore(page, blocks, dict.fromkeys(TIERS, CPU), dtypes=dtypes)
     model.weights.prepare()  # an engine before may have failed
     arena = Arena(setup.workspace_bytes)
     buffers = BufferSpace(arena)
@@ -178,6 +188,7 @@ def _engine(
         vocab_size=vocab_size,
         eos_ids=setup.eos_ids,
         enable_prefix_caching=setup.prefix_caching,
+        publish_moved=not page.converts,
     )
     executor = _executor(machine, setup, layers)
     collector = StatsCollector(

@@ -36,6 +36,7 @@ class Setup:
             both tiers where there are any; `exact` draws its order from `executor_seed`.
         homes: of layers, by number; others are resident. cpu_rules: as in the plan.
         kv: what the KV cache holds; None for the model's element type.
+        host_kv: what its part on the host holds; None for the same.
         overlap: submit steps ahead of their results.
     """
 
@@ -53,6 +54,7 @@ class Setup:
     executor: ExecutorKind = "inline"
     executor_seed: int = 0
     kv: KVType | None = None
+    host_kv: KVType | None = None
     overlap: bool = True
     launch_ahead_steps: int = 2
     max_cohorts: int = 1

@@ -8,7 +8,6 @@ from tandem.kernels.pages import PageShape
 from tandem.memory.page import KVPageSpec
 from tandem.models.layer_state import LayerState, taken
 from tandem.models.model import Model
-from tandem.models.weights import torch_dtype
 from tandem.plan.binding import TierAttention
 from tandem.plan.program import Queue
 from tandem.runtime.choose_kernels import host_kernels
@@ -31,11 +30,10 @@ class TextScorer:
         spec = model.spec
         page = KVPageSpec.of_model(spec, dtype=kv)
         blocks = page.blocks_for_tokens(max_tokens)
-        dtype = torch.uint8 if page.code_bits else torch_dtype(page.float_type)
         cpu = torch.device("cpu")
         self._model = model
         self._table = np.arange(blocks, dtype=np.int32)[None]
-        self._pages = KVStore(page, {Tier.DEVICE: blocks}, {Tier.DEVICE: cpu}, dtype)
+        self._pages = KVStore(page, {Tier.DEVICE: blocks}, {Tier.DEVICE: cpu})
         shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim, page.code_bits)
         pool = None if model.native is None else model.native.pool
         self._kernels = host_kernels(spec, shape, pool)

@@ -66,6 +66,7 @@ ENGINE_FLAGS = (
         "auto, float32, bfloat16, float16, or approximate: int8, int4.",
         "TYPE",
     ),
+    _flag("cpu_kv_dtype", str, "The same of KV in host memory; auto: as on the GPU.", "TYPE"),
     _flag("max_model_len", int | None, "Most tokens of prompt and output together.", "TOKENS"),
     _flag("seed", int, "From which requests without a seed derive theirs, and dummy weights."),
     _flag("load_format", str, "auto, safetensors, or dummy for random weights.", "NAME"),

@@ -11,7 +11,7 @@ from tandem.devices.cpu import bound_threads
 from tandem.devices.cuda import pin
 from tandem.devices.this_machine import cache_folder
 from tandem.engine.core import EngineCore
-from tandem.engine.kv_choice import choose_kv, kv_notes
+from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
 from tandem.engine.quantization_choice import choose_quantization, stored_weights
@@ -111,7 +111,7 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     precision, weight_notes = choose_quantization(
         config.quantization,
         spec,
-        choose_kv(config.kv_cache_dtype, spec, choice.precision),
+        _with_kv(config, spec, choice.precision, target),
         stored_weights(directory, config, spec),
         compiled=pool is not None,
     )
@@ -138,6 +138,19 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
         )
     assembled = assemble(config, model, memory, target.choice)
     return EngineParts(config, spec, target, precision, memory, assembled)
+
+
+def _with_kv(
+    config: EngineConfig, spec: ModelSpec, precision: Precision, target: Target
+) -> Precision:
+    """With the KV types of both tiers."""
+    return choose_host_kv(
+        config.cpu_kv_dtype,
+        spec,
+        choose_kv(config.kv_cache_dtype, spec, precision),
+        host_only=target.choice.kind == "none",
+        host_bytes=target.capacities.host_bytes,
+    )
 
 
 def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
@@ -262,6 +275,7 @@ def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> E
         vocab_size=spec.vocab_size,
         eos_ids=spec.eos_token_ids,
         enable_prefix_caching=config.enable_prefix_caching,
+        publish_moved=not memory.page.converts,
     )
     _record_actual(memory, assembled)
     hits = assembled.machine.runner.expert_hits

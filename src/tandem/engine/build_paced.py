@@ -116,12 +116,13 @@ def build_paced_core(
         ConfigError: the weights do not fit, or a flag is wrong.
     """
     options = options or PacedOptions()
-    if config.kv_cache_dtype != "auto":
-        raise ConfigError(
-            f"--kv-cache-dtype {config.kv_cache_dtype} cannot be paced, because its costs are not "
-            "modelled; use auto",
-            param="kv_cache_dtype",
-        )
+    for param in ("kv_cache_dtype", "cpu_kv_dtype"):
+        if (kv := getattr(config, param)) != "auto":
+            raise ConfigError(
+                f"--{param.replace('_', '-')} {kv} cannot be paced, because its costs are not "
+                "modelled; use auto",
+                param=param,
+            )
     if config.quantization not in ("auto", "none"):
         raise ConfigError(
             f"--quantization {config.quantization} cannot be paced, because its costs are not "

@@ -2,7 +2,7 @@
 
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.page import KVPageSpec
-from tandem.memory.sizing import PoolSizes
+from tandem.memory.sizing import PoolSizes, describe_block
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -53,7 +53,7 @@ def longest_request(
     left = format_size(max(0, device.left_bytes) + max(0, host.left_bytes))
     raise ConfigError(
         f"memory too small: one request of {wanted} tokens needs "
-        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {format_size(page.bytes_per_block)}, "
+        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {describe_block(page)}, "
         "but "
         f"only {_usable(config, sizes)} fit in the {left} left beside {device.describe_used()}; "
         "raise --gpu-memory or --cpu-memory, or lower --max-model-len",

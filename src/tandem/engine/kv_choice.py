@@ -1,10 +1,11 @@
-"""What `--kv-cache-dtype` means for a model."""
+"""What `--kv-cache-dtype` and `--cpu-kv-dtype` mean for a model."""
 
 from dataclasses import replace
 
 from tandem.memory.quantized_page import MAX_HEAD_DIM, QuantizedPage
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.kv_type import CodeType, parse_kv_type
+from tandem.spec.kv_type import CodeType, KVType, parse_kv_type
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 
@@ -17,24 +18,77 @@ def choose_kv(wanted: str, spec: ModelSpec, precision: Precision) -> Precision:
     """
     if wanted == "auto":
         return precision
-    kv = parse_kv_type(wanted)
+    return replace(precision, kv=_read(wanted, spec, "kv_cache_dtype"))
+
+
+def choose_host_kv(
+    wanted: str, spec: ModelSpec, precision: Precision, *, host_only: bool, host_bytes: int
+) -> Precision:
+    """`precision` with the KV type that the user wants in the host tier; `auto` leaves it.
+
+    Args:
+        precision: with the KV type of the other tier.
+        host_only: there is no accelerator.
+        host_bytes: that the host tier may use; 0: there is none.
+
+    Raises:
+        ConfigError: `wanted` is no element type, the model's heads cannot be quantized, or there is
+            no host tier beside another whose type it differs from.
+    """
+    if wanted == "auto":
+        return precision
+    kv = _read(wanted, spec, "cpu_kv_dtype")
+    if kv == precision.kv:
+        return precision
+    if not host_bytes:
+        raise ConfigError(
+            f"--cpu-kv-dtype {kv} is for KV in host memory beside an accelerator, and "
+            + (
+                f"without one all KV is of one type; use --kv-cache-dtype {kv}"
+                if host_only
+                else "--cpu-memory leaves none there; raise it or leave the flag out"
+            ),
+            param="cpu_kv_dtype",
+        )
+    return replace(precision, host_kv=kv)
+
+
+def _read(wanted: str, spec: ModelSpec, param: str) -> KVType:
+    kv = parse_kv_type(wanted, param)
     if isinstance(kv, CodeType) and spec.head_dim > MAX_HEAD_DIM:
         raise ConfigError(
-            f"--kv-cache-dtype {kv} takes heads of up to {MAX_HEAD_DIM} elements, and the model's "
-            f"have {spec.head_dim}; use float16 or auto",
-            param="kv_cache_dtype",
+            f"--{param.replace('_', '-')} {kv} takes heads of up to {MAX_HEAD_DIM} elements, and "
+            f"the model's have {spec.head_dim}; use float16 or auto",
+            param=param,
         )
-    return replace(precision, kv=kv)
+    return kv
 
 
 def kv_notes(spec: ModelSpec, precision: Precision) -> tuple[str, ...]:
-    """Says so if the KV cache is quantized, because outputs are then not the model's own."""
-    kv = precision.kv
+    """Says so if the KV cache is quantized, because outputs are then not the model's own, and if
+    the host's differs, because they then depend on where a request's KV lies.
+    """
+    kv, host = precision.kv, precision.host_kv
+    notes: list[str] = []
+    if isinstance(kv, CodeType):
+        where = "" if host is None else " on the accelerator"
+        notes.append(
+            f"approximate KV cache{where}: {_describe(kv, spec)}; outputs differ from those of an "
+            "exact one"
+        )
+    if host is not None:
+        keeps = host is DType.FLOAT32 and isinstance(kv, DType)
+        loss = "without loss" if keeps else "with loss"
+        notes.append(
+            f"KV on the host: {_describe(host, spec)}, on the accelerator {kv}; outputs depend on "
+            f"where a request's KV lies, and what moves is converted, {loss} on the way back"
+        )
+    return tuple(notes)
+
+
+def _describe(kv: KVType, spec: ModelSpec) -> str:
     if not isinstance(kv, CodeType):
-        return ()
+        return kv
     page = QuantizedPage(kv.bits, 1, 1, spec.head_dim)
     share = page.page_bytes / (2 * spec.head_dim * 2)
-    return (
-        f"approximate KV cache: {kv} in groups of {page.group_size}, {share:.2f} times the bytes of"
-        " float16; outputs differ from those of an exact one",
-    )
+    return f"{kv} in groups of {page.group_size}, {share:.2f} times the bytes of float16"

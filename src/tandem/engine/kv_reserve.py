@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tandem.memory.page import KVPageSpec
 from tandem.spec.config import EngineConfig
+from tandem.spec.tier import Tier
 
 _KV_SHARE = 0.1
 """Of the accelerator's memory, most that streaming layers makes free for the KV cache."""
@@ -31,33 +32,33 @@ class HostKV:
     """What weights leave to the KV cache in host memory beside an accelerator.
 
     Attributes:
-        request_bytes: of a request that must fit, 0 where none was asked for.
-        block_bytes: of one KV block.
+        request_blocks: of a request that must fit, 0 where none was asked for.
+        block_bytes, device_block_bytes: of one KV block there and on the accelerator.
         beside_device: whether the accelerator holds a part of it.
     """
 
-    request_bytes: int = 0
+    request_blocks: int = 0
     block_bytes: int = 1
+    device_block_bytes: int = 1
     beside_device: bool = True
 
     def least_bytes(self, device_bytes: int) -> int:
         """If the accelerator has so much for KV."""
-        if not self.beside_device:
-            return self.request_bytes
-        return max(0, self.request_bytes - device_bytes // self.block_bytes * self.block_bytes)
+        on_device = device_bytes // self.device_block_bytes if self.beside_device else 0
+        return max(0, self.request_blocks - on_device) * self.block_bytes
 
 
 def host_kv(config: EngineConfig, page: KVPageSpec, tokens: int) -> HostKV:
     """For a request of `tokens`, as far as its length or its place was asked for."""
     if config.strategy == "gpu-only" or config.kv_placement == "device":
         return HostKV()
-    block = page.bytes_per_block
-    if config.kv_placement == "host":
-        asked = config.max_model_len is not None
-        return HostKV(page.blocks_for_tokens(tokens) * block if asked else block, block, False)
-    if config.max_model_len is None:
+    asked = config.max_model_len is not None
+    on_host = config.kv_placement == "host"
+    if not (asked or on_host):
         return HostKV()
-    return HostKV(page.blocks_for_tokens(tokens) * block, block)
+    blocks = page.blocks_for_tokens(tokens) if asked else 1
+    sizes = (page.on(Tier.HOST).bytes_per_block, page.bytes_per_block)
+    return HostKV(blocks, *sizes, beside_device=not on_host)
 
 
 def kv_reserve(page: KVPageSpec, tokens: int, device_bytes: int, *, whole: bool) -> KVReserve:

@@ -24,6 +24,7 @@ from tandem.spec.config import EngineConfig
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.tier import Tier
 
 _SLOT_BYTES = 8  # a sampled token id, int64
 _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
@@ -61,7 +62,9 @@ def plan_memory(
     """
     check_config(config, capacities)
     wanted = wanted_tokens(config, spec)
-    page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=config.block_size)
+    page = KVPageSpec.of_model(
+        spec, dtype=precision.kv, block_size=config.block_size, host_dtype=precision.host_kv
+    )
     largest = largest_step(config, capacities)
     workspace = workspace_bytes(spec, precision.activations, largest)
     around = _around(config, capacities, workspace, measured_workspace_bytes)
@@ -189,7 +192,8 @@ def _ledger(
         for label, size in host.used_bytes.items():
             if size:
                 ledger.reserve("host", label, size)
-        ledger.reserve("host", "kv pool", pools.host_blocks * page.bytes_per_block)
+        host_page = page.on(Tier.HOST)
+        ledger.reserve("host", "kv pool", pools.host_blocks * host_page.bytes_per_block)
     for label, size in beside.items():
         ledger.reserve("host", label, size)
     return ledger

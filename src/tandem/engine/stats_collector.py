@@ -126,6 +126,6 @@ class StatsCollector:
             in_transfer_blocks=counts.in_transfer,
             cached_blocks=counts.cached_free,
             peak_held_blocks=self._peak_held[tier],
-            block_bytes=self._page.bytes_per_block,
+            block_bytes=self._page.on(tier).bytes_per_block,
             block_size=self._page.block_size,
         )

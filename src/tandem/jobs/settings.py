@@ -10,6 +10,7 @@ ANSWER_OPTIONS = (
     "dtype",
     "quantization",
     "kv_cache_dtype",
+    "cpu_kv_dtype",
     "load_format",
     "max_model_len",
     "seed",

@@ -68,6 +68,11 @@ class CompiledKernels:
         self._soft_cap = soft_cap
 
     @property
+    def shape(self) -> PageShape:
+        """As given."""
+        return self._shape
+
+    @property
     def name(self) -> str:
         """Instruction set and threads."""
         threads = self.pool.num_threads

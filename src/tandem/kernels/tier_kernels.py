@@ -32,6 +32,11 @@ class TierKernels(Protocol):
         """For people: what runs."""
         ...
 
+    @property
+    def shape(self) -> PageShape:
+        """Of one layer's pages."""
+        ...
+
     def plan(self, attention: TierAttention, window: int = 0) -> PlannedAttention:
         """Decide how the keys are read; `attention.token_index` is None: queries are selected.
 
@@ -75,6 +80,11 @@ class ReferenceKernels:
         self._shape = shape
         self._scale = scale
         self._soft_cap = soft_cap
+
+    @property
+    def shape(self) -> PageShape:
+        """As given."""
+        return self._shape
 
     @property
     def name(self) -> str:

@@ -1,13 +1,14 @@
 """The canonical KV page: its shape and its bytes (contracts 7 and 14)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.memory.quantized_page import QuantizedPage
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.model import ModelSpec
+from tandem.spec.tier import Tier
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE, BLOCK_SIZE_STEP = 16, 256, 16
 DEFAULT_BLOCK_SIZE = 64
@@ -15,7 +16,7 @@ DEFAULT_BLOCK_SIZE = 64
 
 @dataclass(frozen=True, slots=True)
 class KVPageSpec:
-    """Layout of one rank's KV memory, the same bytes on every tier.
+    """Layout of one rank's KV memory, the same bytes on every tier unless `host_dtype` is given.
 
     A pool is `[layer][block][K|V][kv_head][token][head_dim]`; a *page* is one block of one layer
     and contiguous. Quantized pages are `memory.quantized_page`'s bytes instead. KV heads are split
@@ -25,6 +26,8 @@ class KVPageSpec:
     Attributes:
         block_size: tokens per block; a multiple of 16 from 16 to 256.
         num_kv_heads: of the whole model, not of this rank.
+        host_dtype: what the host tier's pages hold instead of `dtype`; None: the same. All sizes
+            here are of pages of `dtype`; `on` gives each tier's.
 
     Raises:
         ConfigError: a block size outside the range, or heads that cannot be split over the ranks.
@@ -38,6 +41,7 @@ class KVPageSpec:
     dtype: KVType
     rank: int = 0
     world_size: int = 1
+    host_dtype: KVType | None = None
 
     def __post_init__(self) -> None:
         _check_block_size(self.block_size)
@@ -58,6 +62,8 @@ class KVPageSpec:
             )
         if self.code_bits:
             _ = self.quantized
+        if self.converts:
+            _ = self.on(Tier.HOST)
 
     @classmethod
     def of_model(
@@ -68,8 +74,9 @@ class KVPageSpec:
         block_size: int = DEFAULT_BLOCK_SIZE,
         rank: int = 0,
         world_size: int = 1,
+        host_dtype: KVType | None = None,
     ) -> "KVPageSpec":
-        """The page of a model whose KV cache is kept in `dtype`."""
+        """The page of a model whose KV cache is kept in `dtype`, on the host in `host_dtype`."""
         return cls(
             num_layers=model.num_layers,
             block_size=block_size,
@@ -78,6 +85,20 @@ class KVPageSpec:
             dtype=dtype,
             rank=rank,
             world_size=world_size,
+            host_dtype=host_dtype,
+        )
+
+    @property
+    def converts(self) -> bool:
+        """Whether the tiers' pages differ, so that what moves between them is converted."""
+        return self.host_dtype not in (None, self.dtype)
+
+    def on(self, tier: Tier) -> "KVPageSpec":
+        """The pages of one tier."""
+        if self.host_dtype is None:
+            return self
+        return replace(
+            self, dtype=self.host_dtype if tier is Tier.HOST else self.dtype, host_dtype=None
         )
 
     @property

@@ -37,7 +37,7 @@ def size_pools(
     """Fill what weights, workspace and margin leave of each memory with KV blocks.
 
     Args:
-        page: one rank's page.
+        page: one rank's page in each tier.
         device, host: capacity and all other users of it; a host capacity of 0 makes no host pool.
         max_tokens: tokens of the longest request; both pools together must hold one.
         max_blocks: upper bound per tier, None for none.
@@ -46,11 +46,22 @@ def size_pools(
         ConfigError: other users alone exceed a memory, or one request of `max_tokens` does not
             fit in both tiers together.
     """
-    sizes = PoolSizes(_blocks(page, device, max_blocks), _blocks(page, host, max_blocks))
+    sizes = PoolSizes(
+        _blocks(page.on(Tier.DEVICE), device, max_blocks),
+        _blocks(page.on(Tier.HOST), host, max_blocks),
+    )
     needed = page.blocks_for_tokens(max_tokens)
     if sizes.total_blocks < needed:
         raise ConfigError(_too_small(page, device, host, sizes, max_tokens), param="max_model_len")
     return sizes
+
+
+def describe_block(page: KVPageSpec) -> str:
+    """The size of a block, of both tiers where they differ."""
+    size = format_size(page.bytes_per_block)
+    if not page.converts:
+        return size
+    return f"{size}, on the host {format_size(page.on(Tier.HOST).bytes_per_block)}"
 
 
 def _blocks(page: KVPageSpec, budget: MemoryBudget, max_blocks: int | None) -> int:
@@ -70,7 +81,7 @@ def _too_small(
     lower = f", or lower --max-model-len to {fitting} or less" if fitting else ""
     return (
         f"memory too small: one request of {max_tokens} tokens needs {needed} KV blocks of "
-        f"{format_size(page.bytes_per_block)} ({format_size(needed * page.bytes_per_block)}), but "
+        f"{describe_block(page)} ({format_size(needed * page.bytes_per_block)}), but "
         f"{_left(device, sizes.device_blocks)} and {_left(host, sizes.host_blocks)}; "
         f"raise --gpu-memory or --cpu-memory{lower}"
     )

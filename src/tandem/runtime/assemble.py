@@ -12,7 +12,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.workspace import StepMemory
 from tandem.models.model import Model
-from tandem.models.weights import spec_dtype, torch_dtype
+from tandem.models.weights import spec_dtype
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.choose_kernels import choose_kernels
@@ -78,7 +78,6 @@ def build_machine(
         page,
         {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
-        torch.uint8 if page.code_bits else torch_dtype(page.float_type),
         pin=pin,
     )
     arena = Arena(sizes.workspace_bytes)

@@ -28,16 +28,20 @@ def choose_kernels(
 
     Args:
         device: where the device tier's pages are.
-        host_only: the device tier is host memory, too, and nobody's emulation.
+        host_only: the device tier is host memory, too, and nobody's emulation; there is no other.
         pool: threads of the compiled kernels; by default new ones.
 
     Raises:
         ConfigError: TANDEM_CPU_ISA cannot be followed.
     """
-    shape = PageShape(page.local_kv_heads, page.block_size, page.head_dim, page.code_bits)
-    host = host_kernels(model, shape, pool)
-    on_device = reference_kernels(model, shape, device)
+    host = host_kernels(model, page_shape(page.on(Tier.HOST)), pool)
+    on_device = reference_kernels(model, page_shape(page.on(Tier.DEVICE)), device)
     return {Tier.HOST: host, Tier.DEVICE: host if host_only else on_device}
+
+
+def page_shape(page: KVPageSpec) -> PageShape:
+    """Of one tier's pages in one layer."""
+    return PageShape(page.local_kv_heads, page.block_size, page.head_dim, page.code_bits)
 
 
 def host_kernels(

@@ -173,7 +173,8 @@ class ExactExecutor:
         elif op.part is Part.PAGES:
             transfer = context.pages[(op.queue, op.ordinal)]
             target = machine.kv.all_layers(transfer.target, op.queue)
-            poison_blocks(target, transfer.target_blocks.tolist(), machine.kv.page)
+            page = machine.kv.page.on(transfer.target)
+            poison_blocks(target, transfer.target_blocks.tolist(), page)
 
     def _poison_slots(self, running: Running, active: tuple[int, ...]) -> None:
         op = running.op
@@ -183,4 +184,4 @@ class ExactExecutor:
         for index in active:
             slots = running.context.lanes[index].tiers[tier].slots
             if slots is not None:
-                poison_slots(pages, slots, kv.page)
+                poison_slots(pages, slots, kv.page.on(tier))

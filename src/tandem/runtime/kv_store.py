@@ -2,11 +2,12 @@
 
 import math
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
 from tandem.memory.page import KVPageSpec
+from tandem.models.weights import torch_dtype
 from tandem.plan.program import Queue
 from tandem.runtime.buffers import DeviceAccessError
 from tandem.spec.tier import Tier
@@ -18,12 +19,12 @@ _REACH = {
 
 
 class KVStore:
-    """Pages `[layers, blocks, *page.page_shape]` of each tier.
+    """Pages `[layers, blocks, *page.on(tier).page_shape]` of each tier.
 
     Args:
         blocks: pool size per tier; zero-size pools get an empty tensor.
         devices: where each tier's tensor lives.
-        dtype: element type of the pages; uint8 for quantized ones.
+        dtypes: element types of the tiers' pages; by default what they hold.
         pin: makes host pages known to the accelerator; returns what undoes it. None: not needed.
     """
 
@@ -32,15 +33,17 @@ class KVStore:
         page: KVPageSpec,
         blocks: dict[Tier, int],
         devices: dict[Tier, torch.device],
-        dtype: torch.dtype,
         *,
+        dtypes: Mapping[Tier, torch.dtype] | None = None,
         pin: Callable[[torch.Tensor], Callable[[], None]] | None = None,
     ) -> None:
         self.page = page
         self._pages: dict[Tier, torch.Tensor] = {}
         self._unpin: Callable[[], None] | None = None
         for tier, count in blocks.items():
-            shape = (page.num_layers, count, *page.page_shape)
+            own = page.on(tier)
+            dtype = _held_type(own) if dtypes is None else dtypes[tier]
+            shape = (page.num_layers, count, *own.page_shape)
             self._pages[tier] = _zero_pages(shape, dtype, devices[tier])
         if pin is not None and blocks.get(Tier.HOST):
             self._unpin = pin(self._pages[Tier.HOST])
@@ -58,7 +61,7 @@ class KVStore:
         return pages.numel() * pages.element_size()
 
     def layer(self, tier: Tier, layer: int, queue: Queue) -> torch.Tensor:
-        """Pages of one layer: `[blocks, *page.page_shape]`.
+        """Pages of one layer: `[blocks, *page.on(tier).page_shape]`.
 
         Raises:
             DeviceAccessError: `queue` cannot reach the tier's memory.
@@ -74,6 +77,11 @@ class KVStore:
         """
         _check_reach(tier, queue)
         return self._pages[tier]
+
+
+def _held_type(page: KVPageSpec) -> torch.dtype:
+    """Of a tier's tensor: the element type, or bytes if pages are quantized."""
+    return torch.uint8 if page.code_bits else torch_dtype(page.float_type)
 
 
 def _check_reach(tier: Tier, queue: Queue) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from tandem.kernels.page_conversion import convert_blocks
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
@@ -246,7 +247,11 @@ class OpRunner:
         target = self._kv.all_layers(transfer.target, running.op.queue)
         source_ids = torch.from_numpy(transfer.source_blocks).long().to(source.device)
         target_ids = torch.from_numpy(transfer.target_blocks).long().to(target.device)
-        self.kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
+        if self._kv.page.converts:
+            reader, writer = self.kernels[transfer.source], self.kernels[transfer.target]
+            convert_blocks(source, source_ids, reader, target, target_ids, writer)
+        else:
+            self.kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
 
     # --- buffers --------------------------------------------------------------------------------
 

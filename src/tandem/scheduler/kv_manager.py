@@ -34,15 +34,26 @@ class BlockNeed:
 
 
 class KVManager:
-    """Applies block decisions to the pools and the row table, and keeps both in step."""
+    """Applies block decisions to the pools and the row table, and keeps both in step.
+
+    Args:
+        publish_moved: False: a move changes what blocks hold, so that no other row may use them.
+    """
 
     def __init__(
-        self, rows: RowTable, pools: dict[Tier, BlockPool], prefix: PrefixCache, block_size: int
+        self,
+        rows: RowTable,
+        pools: dict[Tier, BlockPool],
+        prefix: PrefixCache,
+        block_size: int,
+        *,
+        publish_moved: bool = True,
     ) -> None:
         self._rows = rows
         self.pools = pools
         self.prefix = prefix
         self.block_size = block_size
+        self._publish_moved = publish_moved
 
     # --- questions (pure) -------------------------------------------------------------------------
 
@@ -183,6 +194,8 @@ class KVManager:
         origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
         self.pools[target].complete_transfer(blocks)
         self._rows.gather_blocks(row, target, blocks)
+        if not self._publish_moved:  # counted as offered; the row's next blocks can be
+            self._rows.published[row] = self._rows.num_blocks[row]
         self.pools[origin].release(source, None)
 
     def cancel_move(self, target: Tier, blocks: IntArray, step: int | None) -> None:

@@ -38,6 +38,7 @@ class Scheduler:
     Args:
         pools: block pools per tier; both tiers must be present, either may be of size zero.
         eos_ids: tokens that end a sequence unless it ignores them.
+        publish_moved: see `KVManager`.
 
     Attributes:
         cached_prompt_tokens: prompt tokens taken from the prefix cache so far.
@@ -52,6 +53,7 @@ class Scheduler:
         vocab_size: int,
         eos_ids: tuple[int, ...] = (),
         enable_prefix_caching: bool = True,
+        publish_moved: bool = True,
     ) -> None:
         self.config = config
         self.strategy = strategy
@@ -60,7 +62,9 @@ class Scheduler:
         self.rows = RowTable(config.max_num_seqs, max_blocks)
         self._facts = self.rows.read_only()
         prefix = PrefixCache(pools, config.block_size, enabled=enable_prefix_caching)
-        self.kv = KVManager(self.rows, pools, prefix, config.block_size)
+        self.kv = KVManager(
+            self.rows, pools, prefix, config.block_size, publish_moved=publish_moved
+        )
         self.waiting = WaitingQueue()
         self.flight = Flight()
         self.cohorts: dict[int, Cohort] = {}

@@ -33,6 +33,7 @@ _FORMS: dict[str, forms.Form] = {
     "dtype": forms.text,
     "quantization": forms.text,
     "kv_cache_dtype": forms.text,
+    "cpu_kv_dtype": forms.text,
     "max_model_len": forms.optional(forms.whole_number),
     "seed": forms.whole_number,
     "load_format": forms.text,
@@ -79,6 +80,8 @@ class EngineConfig:
             host, activations too; a group's size may follow, as in `int4:64`.
         kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `int8`
             and `int4`, which are approximate. `auto` is what `dtype` says.
+        cpu_kv_dtype: the same of KV in host memory beside an accelerator; `auto` is what the
+            accelerator's pages hold.
         max_model_len: most tokens of prompt and output together; None for the model's own limit.
         seed: from which requests without a seed of their own derive theirs, and dummy weights.
         load_format: `auto`, `safetensors`, or `dummy` for reproducible random weights.
@@ -108,6 +111,7 @@ class EngineConfig:
     dtype: str = "auto"
     quantization: str = "auto"
     kv_cache_dtype: str = "auto"
+    cpu_kv_dtype: str = "auto"
     max_model_len: int | None = None
     seed: int = 0
     load_format: str = "auto"

@@ -22,8 +22,11 @@ KVType = DType | CodeType
 """What a KV page holds."""
 
 
-def parse_kv_type(text: str) -> KVType:
+def parse_kv_type(text: str, param: str = "kv_cache_dtype") -> KVType:
     """Read a KV element type such as `float16` or `int8`.
+
+    Args:
+        param: whose value it is.
 
     Raises:
         ConfigError: the name is not one of the supported types.
@@ -32,6 +35,4 @@ def parse_kv_type(text: str) -> KVType:
         if text in list(kind):
             return kind(text)
     known = ", ".join([*DType, *CodeType])
-    raise ConfigError(
-        f"unknown kv_cache_dtype '{text}'; use one of: auto, {known}", param="kv_cache_dtype"
-    )
+    raise ConfigError(f"unknown {param} '{text}'; use one of: auto, {known}", param=param)

@@ -15,7 +15,8 @@ class Precision:
     Attributes:
         weights: as they are kept in memory, but for the quantized ones.
         activations: between operations.
-        kv: of the KV pages, in every tier.
+        kv: of the KV pages, in every tier but where `host_kv` says otherwise.
+        host_kv: of KV pages in the host tier; None: as `kv`.
         quantized: the layers' linear maps that are kept in few bits, by canonical name (`q`).
         int8_activations: what goes into quantized maps is rounded to 8 bits, group by group.
     """
@@ -25,6 +26,7 @@ class Precision:
     kv: KVType
     quantized: Mapping[str, WeightFormat] = field(default_factory=dict[str, WeightFormat])
     int8_activations: bool = False
+    host_kv: KVType | None = None
 
     @staticmethod
     def uniform(dtype: DType) -> "Precision":
@@ -32,6 +34,10 @@ class Precision:
         return Precision(dtype, dtype, dtype)
 
     def __str__(self) -> str:
+        host = "" if self.host_kv is None else f", {self.host_kv} KV on the host"
+        return self._without_host() + host
+
+    def _without_host(self) -> str:
         formats = sorted({str(format) for format in self.quantized.values()})
         weights = " and ".join([*formats, str(self.weights)])
         rounded = ", rounded to int8 in the layers' maps" if self.int8_activations else ""

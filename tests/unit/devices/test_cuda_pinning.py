@@ -56,7 +56,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 def store(host_blocks: int) -> KVStore:
     page = KVPageSpec.of_model(tiny_model().spec, dtype=DType.FLOAT32, block_size=16)
     blocks = {Tier.DEVICE: 3, Tier.HOST: host_blocks}
-    return KVStore(page, blocks, dict.fromkeys(Tier, CPU), torch.float32, pin=cuda.pin)
+    return KVStore(page, blocks, dict.fromkeys(Tier, CPU), pin=cuda.pin)
 
 
 def test_the_host_pool_is_pinned_as_it_is_and_not_rounded_up(runtime: FakeRuntime) -> None:

@@ -8,6 +8,7 @@ from tests.support.script import run_all
 
 from tandem.engine.build import build_engine_core
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
 from tandem.spec.request import EngineRequest, FinishReason
 from tandem.spec.sampling import SamplingParams
 
@@ -62,3 +63,42 @@ def test_the_kv_cache_has_the_type_that_is_asked_for(
     assert {tier.block_bytes for tier in core.stats().tiers} == {2 * 2 * 2 * 64 * head}
     assert any("approximate KV cache" in n for n in core.stats().notes) == kv.startswith("int")
     core.close()
+
+
+def test_the_host_s_pages_have_a_type_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    config = EngineConfig(
+        str(tmp_path),
+        accelerator="emulated:exact,seed=3",
+        load_format="dummy",
+        gpu_memory="8MiB",
+        cpu_memory="128MiB",
+        cpu_kv_dtype="int8",
+        kv_placement="split",
+        max_num_seqs=2,
+    )
+    core = build_engine_core(config, check=True)
+    params = SamplingParams(max_tokens=5, temperature=0.0, ignore_eos=True)
+    result = run_all(core, [EngineRequest("r", tuple(i % 30 for i in range(100)), params)])["r"]
+    assert len(result.token_ids) == 5
+    stats = core.stats()
+    assert stats.host_attention_tokens > 0 < stats.device_attention_tokens
+    # float32 heads of 4; codes fill up rows of 32, with 4 bytes of a scale and a minimum
+    assert {t.tier: t.block_bytes // (2 * 2 * 2 * 64) for t in stats.tiers} == {
+        "device": 16, "host": 36
+    }  # fmt: skip
+    pools = [row for row in stats.memory if row.label == "kv pool"]
+    assert len(pools) == 2
+    assert all(row.actual_bytes == row.predicted_bytes > 0 for row in pools)
+    assert stats.dtype == "float32, int8 KV on the host"
+    assert any(note.startswith("KV on the host: int8") for note in stats.notes)
+    core.close()
+
+
+def test_a_host_type_of_its_own_needs_an_accelerator(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    config = EngineConfig(
+        str(tmp_path), accelerator="none", load_format="dummy", cpu_kv_dtype="int8"
+    )
+    with pytest.raises(ConfigError, match="without one all KV is of one type; use --kv-cache-dty"):
+        build_engine_core(config)

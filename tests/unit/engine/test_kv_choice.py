@@ -1,13 +1,13 @@
-"""What `--kv-cache-dtype` means."""
+"""What `--kv-cache-dtype` and `--cpu-kv-dtype` mean."""
 
 from dataclasses import replace
 
 import pytest
 
-from tandem.engine.kv_choice import choose_kv, kv_notes
+from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.kv_type import CodeType
+from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 
@@ -46,3 +46,48 @@ def test_heads_that_are_too_large_are_refused_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match="up to 512 elements, and the model's have 576; use flo"):
         choose_kv("int8", large, PRECISION)
     assert choose_kv("float16", large, PRECISION).kv is DType.FLOAT16
+
+
+def host(wanted: str, precision: Precision = PRECISION, **changes: int) -> Precision:
+    tiers = {"host_only": False, "host_bytes": 1} | changes
+    return choose_host_kv(
+        wanted, SPEC, precision, host_only=bool(tiers["host_only"]), host_bytes=tiers["host_bytes"]
+    )
+
+
+def test_the_host_has_the_accelerator_s_type_unless_another_is_named() -> None:
+    assert host("auto") == host("float32") == PRECISION
+    assert host("float32", host_bytes=0, host_only=True) == PRECISION
+    assert host("int8") == replace(PRECISION, host_kv=CodeType.INT8)
+    assert str(host("int8")) == "bfloat16 weights, float32 activations and KV, int8 KV on the host"
+
+
+@pytest.mark.parametrize(
+    ("kv", "host_kv", "loss"),
+    [
+        (DType.FLOAT16, CodeType.INT8, "with loss"),
+        (DType.BFLOAT16, DType.FLOAT16, "with loss"),
+        (CodeType.INT8, DType.FLOAT32, "with loss"),
+        (DType.BFLOAT16, DType.FLOAT32, "without loss"),
+    ],
+)
+def test_another_type_on_the_host_is_announced(kv: KVType, host_kv: KVType, loss: str) -> None:
+    *device, note = kv_notes(SPEC, replace(PRECISION, kv=kv, host_kv=host_kv))
+    assert note.startswith(f"KV on the host: {host_kv}")
+    assert f"on the accelerator {kv}; outputs depend on where a request's KV lies" in note
+    assert note.endswith(f"converted, {loss} on the way back")
+    assert len(device) == isinstance(kv, CodeType)
+    assert all(n.startswith("approximate KV cache on the accelerator: int8 in") for n in device)
+
+
+def test_a_host_type_without_a_host_tier_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--cpu-kv-dtype int8 .* use --kv-cache-dtype int8$"):
+        host("int8", host_only=True, host_bytes=0)
+    with pytest.raises(ConfigError, match=r"--cpu-memory leaves none there; raise it") as error:
+        host("int8", host_bytes=0)
+    assert error.value.param == "cpu_kv_dtype"
+    with pytest.raises(ConfigError, match=r"unknown cpu_kv_dtype 'fp8'; use one of: auto, .*int4$"):
+        host("fp8")
+    large = replace(SPEC, head_dim=576)
+    with pytest.raises(ConfigError, match="--cpu-kv-dtype int4 takes heads of up to 512"):
+        choose_host_kv("int4", large, PRECISION, host_only=False, host_bytes=1)

@@ -14,6 +14,7 @@ from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware_file import load_hardware
+from tandem.spec.kv_type import CodeType
 from tandem.spec.model import ExpertSpec, ModelSpec, RopeSpec
 from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
 from tandem.spec.precision import Precision
@@ -54,6 +55,21 @@ def test_pools_are_no_larger_than_all_sequences_at_full_length() -> None:
     memory = plan(capacities=Capacities(8 * GIB, 8 * GIB, real=False))
     most = CONFIG.max_num_seqs * memory.page.blocks_for_tokens(SPEC.max_positions)
     assert memory.plan.device_blocks == memory.plan.host_blocks == most
+
+
+def test_each_tier_has_pages_of_its_own_type() -> None:
+    mixed = replace(FLOAT32, host_kv=CodeType.INT8)
+    plain = plan()
+    memory = plan_memory(CONFIG, SPEC, mixed, HYBRID)
+    assert memory.plan.device_blocks == plain.plan.device_blocks
+    # 16 elements of 4 bytes, or 32 codes and 4 bytes of a scale and a minimum
+    block_bytes = memory.page.bytes_per_block * 36 // 64
+    pools = {e.location: e.predicted_bytes for e in memory.ledger.entries if e.label == "kv pool"}
+    assert pools["host"] == memory.plan.host_blocks * block_bytes
+    assert pools["device"] == memory.plan.device_blocks * memory.page.bytes_per_block
+    small = replace(HYBRID, host_bytes=100 * block_bytes + 1)
+    assert plan_memory(CONFIG, SPEC, mixed, small).plan.host_blocks == 100
+    assert plan(capacities=small).plan.host_blocks == 56
 
 
 def test_context_is_limited_to_what_fits_and_says_so() -> None:

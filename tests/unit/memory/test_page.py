@@ -7,11 +7,12 @@ from tandem.memory.page import KVPageSpec
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
+from tandem.spec.tier import Tier
 
 
 def page(**changes: int) -> KVPageSpec:
     facts = {"num_layers": 3, "block_size": 16, "num_kv_heads": 4, "head_dim": 20} | changes
-    return KVPageSpec(dtype=DType.BFLOAT16, **facts)
+    return KVPageSpec(dtype=DType.BFLOAT16, host_dtype=None, **facts)
 
 
 def test_bytes_equal_those_of_an_array_of_the_pool_shape() -> None:
@@ -87,6 +88,17 @@ def test_quantized_pages_hold_codes_scales_and_minima(kv: CodeType, head_bytes: 
     assert spec.page_shape == (2 * 2 * 16 * head_bytes,)
     assert spec.bytes_per_block == 3 * spec.bytes_per_block_layer == 3 * 2 * 2 * 16 * head_bytes
     assert spec.pool_shape(5) == (3, 5, 2 * 2 * 16 * head_bytes)
+
+
+def test_the_host_may_hold_another_type() -> None:
+    spec = KVPageSpec(3, 16, 4, 128, DType.FLOAT16, host_dtype=CodeType.INT8)
+    assert spec.converts
+    assert spec.on(Tier.DEVICE) == KVPageSpec(3, 16, 4, 128, DType.FLOAT16)
+    assert spec.on(Tier.HOST) == KVPageSpec(3, 16, 4, 128, CodeType.INT8)
+    assert not spec.on(Tier.HOST).converts
+    assert not KVPageSpec(3, 16, 4, 128, CodeType.INT8, host_dtype=CodeType.INT8).converts
+    with pytest.raises(ValueError, match="head_dim of quantized pages"):
+        KVPageSpec(3, 16, 4, 576, DType.FLOAT16, host_dtype=CodeType.INT8)
 
 
 def test_float_pages_are_not_quantized() -> None:

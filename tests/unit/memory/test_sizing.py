@@ -1,5 +1,7 @@
 """Blocks per tier from capacities."""
 
+from dataclasses import replace
+
 import pytest
 
 from tandem.memory.budget import MemoryBudget
@@ -54,6 +56,14 @@ def test_too_small_names_all_numbers_and_the_remedy() -> None:
         "raise --gpu-memory or --cpu-memory, or lower --max-model-len to 48 or less"
     )
     assert size_pools(PAGE, device(2, weights=4096), host(1), max_tokens=48).total_blocks == 3
+
+
+def test_each_tier_is_filled_with_blocks_of_its_own_type() -> None:
+    page = replace(PAGE, host_dtype=DType.FLOAT16)
+    sizes = size_pools(page, device(3.99), host(2.5), max_tokens=1)
+    assert sizes == PoolSizes(device_blocks=3, host_blocks=5)
+    with pytest.raises(ConfigError, match=r"needs 9 KV blocks of 8.0 KiB, on the host 4.0 KiB \("):
+        size_pools(page, device(3), host(2.5), max_tokens=16 * 9)
 
 
 def test_no_block_at_all_suggests_memory_only() -> None:

@@ -45,7 +45,7 @@ def test_host_memory_is_out_of_the_accelerator_s_reach(buffers: BufferSpace) -> 
 def test_pages_are_reached_like_buffers() -> None:
     page = KVPageSpec.of_model(tiny_model().spec, dtype=DType.FLOAT32, block_size=16)
     cpu = torch.device("cpu")
-    store = KVStore(page, dict.fromkeys(Tier, 2), dict.fromkeys(Tier, cpu), torch.float32)
+    store = KVStore(page, dict.fromkeys(Tier, 2), dict.fromkeys(Tier, cpu))
     assert store.layer(Tier.HOST, 1, Queue.CPU).shape == (2, 2, 1, 16, 8)
     with pytest.raises(DeviceAccessError):
         store.layer(Tier.DEVICE, 0, Queue.CPU)
