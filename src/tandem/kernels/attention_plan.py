@@ -17,7 +17,8 @@ import numpy as np
 
 from tandem.kernels.attention_windows import WindowSpan, window_spans
 from tandem.kernels.pages import PageShape
-from tandem.kernels.seen_keys import SeenKeys, count_seen_keys, gather_index
+from tandem.kernels.gather_index import gather_index
+from tandem.plan.seen_keys import SeenKeys, count_seen_keys
 from tandem.plan.binding import IntArray, LongArray, TierAttention
 
 # Below the largest threshold from which glibc serves each allocation with fresh pages (32 MiB):

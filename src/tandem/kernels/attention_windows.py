@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.kernels.pages import PageShape
-from tandem.kernels.seen_keys import SeenKeys, gather_index
+from tandem.kernels.gather_index import gather_index
+from tandem.plan.seen_keys import SeenKeys
 from tandem.plan.binding import IntArray, LongArray
 
 TOKENS_PER_SPAN = 256

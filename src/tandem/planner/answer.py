@@ -62,9 +62,7 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
     """
     policy = find_policy(policy_name)
     search = Search(question)
-    chosen = search.choice(policy)
-    if chosen is None:
-        raise _nothing(question, policy, search)
+    chosen = choose(search, policy)
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
@@ -84,6 +82,18 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
     )
+
+
+def choose(search: Search, policy: Policy) -> Option:
+    """What is best under a policy.
+
+    Raises:
+        ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
+    """
+    chosen = search.choice(policy)
+    if chosen is None:
+        raise _nothing(search.question, policy, search)
+    return chosen
 
 
 def compare_policies(search: Search) -> tuple[PolicyResult, ...]:

@@ -22,7 +22,7 @@ from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.ledger import PacedLedger
 from tandem.runtime.paced.report import Lateness, judge
 from tandem.runtime.paced.tokens import SyntheticTokens
-from tandem.runtime.paced.work import count_work
+from tandem.cost.lane_work import count_work
 from tandem.spec.dtype import DType
 from tandem.spec.tier import Tier
 

@@ -26,7 +26,7 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
-from tandem.runtime.paced.work import LaneWork
+from tandem.cost.lane_work import LaneWork
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec

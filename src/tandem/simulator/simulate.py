@@ -1,0 +1,39 @@
+"""Simulate a plan under a workload."""
+
+from collections.abc import Callable
+
+from tandem.planner.fluid_queues import Span
+from tandem.simulator.build import Planned, build
+from tandem.simulator.loop import Loop
+from tandem.simulator.outcome import Outcome, outcome_of
+from tandem.simulator.record import Record
+from tandem.spec.workload import Workload
+
+
+def simulate(
+    planned: Planned,
+    workload: Workload,
+    seed: int = 0,
+    *,
+    skip: bool = True,
+    on_span: Callable[[Span], None] | None = None,
+) -> Outcome:
+    """Serve the workload's requests in virtual time.
+
+    Args:
+        skip: take runs of steps in which all rows only decode without the scheduler; what happens,
+            and when, is the same.
+        on_span: told when a group of operations ran.
+    """
+    machine = build(planned.question, planned.plan, seed, on_span)
+    record = Record(workload.requests)
+    loop = Loop(machine.scheduler, machine.executor, record, machine.token_id, skip=skip)
+    loop.run()
+    return outcome_of(
+        record,
+        machine.executor.queues,
+        planned.question.hardware.host.memory_bandwidth_bytes_per_s,
+        machine.scheduler.running.num_preemptions,
+        machine.executor.sweeps,
+        loop.skipped_steps,
+    )
