@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from tandem.cost.lane_work import LaneWork
 from tandem.plan.events import (
     Event,
     LaneAdvanced,
@@ -83,9 +84,17 @@ class SimulatedExecutor:
         """Queue a program now."""
         load = self._costs.load(program)
         flying = Flying(program.step_id, program.template, load, program.sampling_lanes)
-        self.enter(flying, program.lanes, program.max_join_wait_s)
+        self._enter(flying, program.lanes, program.max_join_wait_s)
 
-    def enter(
+    def repeat(self, work: LaneWork) -> None:
+        """Queue the last sweep once more, with other work, and its sampling."""
+        forward, sampling = self.latest
+        again = Flying(sampling.step_id + 1, forward.template, ProgramLoad((work,)))
+        self._enter(again)
+        lanes = sampling.sampling_lanes
+        self._enter(Flying(again.step_id + 1, sampling.template, sampling.load, lanes))
+
+    def _enter(
         self, flying: Flying, slots: tuple[LaneSlot, ...] = (), max_wait_s: float | None = None
     ) -> None:
         """Queue what is known of a program.

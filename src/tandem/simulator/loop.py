@@ -5,6 +5,7 @@ from tandem.planner.fluid_queues import NEVER
 from tandem.scheduler.scheduler import Scheduler
 from tandem.simulator.executor import SimulatedExecutor
 from tandem.simulator.record import Record
+from tandem.simulator.skip import Skipper
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -14,6 +15,7 @@ class Loop:
 
     Args:
         prompt_token: what all prompts consist of.
+        skipper: takes runs of steps that only decode; None: the scheduler takes every step.
     """
 
     def __init__(
@@ -22,12 +24,11 @@ class Loop:
         executor: SimulatedExecutor,
         record: Record,
         prompt_token: int,
-        *,
-        skip: bool,
+        skipper: Skipper | None,
     ) -> None:
         self._scheduler, self._executor, self._record = scheduler, executor, record
         self._prompt_token = prompt_token
-        self._skip = skip
+        self._skipper = skipper
         self.skipped_steps = 0
         self._arrived = 0
 
@@ -46,6 +47,11 @@ class Loop:
         """Submit what can be, else go on to the next event or arrival; False when all is done."""
         scheduler, executor = self._scheduler, self._executor
         self._take_arrivals()
+        if self._skipper is not None:
+            skipped = self._skipper.skip(self.next_arrival_s)
+            if skipped:
+                self.skipped_steps += skipped
+                return True
         programs = scheduler.schedule()
         if programs:
             self._submit(programs)

@@ -7,6 +7,7 @@ from tandem.simulator.build import Planned, build
 from tandem.simulator.loop import Loop
 from tandem.simulator.outcome import Outcome, outcome_of
 from tandem.simulator.record import Record
+from tandem.simulator.skip import Skipper
 from tandem.spec.workload import Workload
 
 
@@ -27,13 +28,16 @@ def simulate(
     """
     machine = build(planned.question, planned.plan, seed, on_span)
     record = Record(workload.requests)
-    loop = Loop(machine.scheduler, machine.executor, record, machine.token_id, skip=skip)
+    scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
+    windows = planned.question.model.layer_windows
+    skipper = Skipper(scheduler, executor, record, token, windows) if skip else None
+    loop = Loop(scheduler, executor, record, token, skipper)
     loop.run()
     return outcome_of(
         record,
-        machine.executor.queues,
+        executor.queues,
         planned.question.hardware.host.memory_bandwidth_bytes_per_s,
-        machine.scheduler.running.num_preemptions,
-        machine.executor.sweeps,
+        scheduler.running.num_preemptions,
+        executor.sweeps,
         loop.skipped_steps,
     )
