@@ -17,6 +17,7 @@ from tandem.cli.demo import demo
 from tandem.cli.generate import generate
 from tandem.cli.plan import plan
 from tandem.cli.serve import serve
+from tandem.cli.simulate import simulate
 from tandem.devices.host_threads import wait_calmly
 from tandem.spec.errors import TandemError
 
@@ -70,6 +71,7 @@ def build_app() -> typer.Typer:
     app.command()(serve)
     app.command()(batch)
     app.command()(plan)
+    app.command()(simulate)
     app.command()(demo)
     app.add_typer(bench_app(), name="bench")
     app.command()(collect_env)

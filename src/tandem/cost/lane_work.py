@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.cost.stage import AttentionWork
-from tandem.plan.seen_keys import count_seen_keys
 from tandem.plan.binding import LaneBinding, TierAttention
+from tandem.plan.seen_keys import count_seen_keys
 from tandem.spec.tier import TIERS, Tier
 
 _NO_ATTENTION = AttentionWork(0, 0, 0)

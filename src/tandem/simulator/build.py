@@ -18,6 +18,7 @@ from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.simulator.costs import ProgramCosts
 from tandem.simulator.executor import SimulatedExecutor
+from tandem.spec.config import KVPlacement
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
@@ -29,6 +30,15 @@ class Planned:
     question: Question
     option: Option
     plan: OnlinePlan
+
+    @property
+    def kv_placement(self) -> KVPlacement:
+        """What the engine is told of where requests' KV goes: to the host if the plan puts none
+        elsewhere, else to the accelerator while it has room.
+        """
+        candidate = self.option.candidate
+        elsewhere = candidate.device_rows or candidate.device_share
+        return "host" if candidate.host_rows and not elsewhere else "auto"
 
 
 def plan_for(question: Question, strategy: str = "auto") -> Planned:
@@ -52,12 +62,13 @@ class Machine:
 
 
 def build(
-    question: Question, plan: OnlinePlan, seed: int, on_span: Callable[[Span], None] | None = None
+    planned: Planned, seed: int = 0, on_span: Callable[[Span], None] | None = None
 ) -> Machine:
     """An engine of the plan's sizes on the question's hardware.
 
     Prefixes are not cached: all prompts are alike, which real ones are not.
     """
+    question, plan = planned.question, planned.plan
     model, hardware = question.model, question.hardware
     config = SchedulerConfig(
         num_layers=model.num_layers,
@@ -65,6 +76,7 @@ def build(
         block_size=plan.block_size,
         max_num_seqs=plan.max_num_seqs,
         max_num_batched_tokens=plan.max_num_batched_tokens,
+        kv_placement=planned.kv_placement,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,
@@ -85,7 +97,9 @@ def build(
     )
     token = _ordinary_token(model)
     executor = SimulatedExecutor(
-        ProgramCosts(Demands(question, Footprint(question).page), plan.block_size, model.layer_windows),
+        ProgramCosts(
+            Demands(question, Footprint(question).page), plan.block_size, model.layer_windows
+        ),
         hardware.host.memory_bandwidth_bytes_per_s,
         hardware.accelerator.launch_latency_s,
         token,

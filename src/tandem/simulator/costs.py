@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tandem.cost.lane_work import LaneWork, count_work
 from tandem.cost.stage import AttentionWork
-from tandem.plan.program import PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
+from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.fluid_queues import Work
 from tandem.planner.load import Load
@@ -15,6 +15,7 @@ from tandem.planner.virtual_time import group_works
 from tandem.spec.tier import Tier
 
 _NOTHING = Demand(0.0)
+_MAX_KNOWN = 50_000
 
 
 class SampledLane(NamedTuple):
@@ -67,6 +68,7 @@ class ProgramCosts:
         self._demands, self._block_size, self._windows = demands, block_size, windows
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
         self._cohorts: dict[int, LaneWork] = {}
+        self._known: dict[tuple[object, ...], Demand] = {}
 
     def schedule(self, template: ProgramTemplate) -> Schedule:
         """The template's groups; templates recur, so each is grouped once."""
@@ -118,4 +120,21 @@ class ProgramCosts:
         lanes = [load.lanes[lane] for lane in op.lanes if lane not in left_out]
         if op.lanes and not lanes:
             return _NOTHING
-        return self._demands.of(op, lanes)
+        if op.kind is OpKind.ATTEND:
+            return self._demands.of(op, lanes)
+        key = (id(op), *map(_counts, lanes))
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > _MAX_KNOWN:
+                self._known.clear()
+            found = self._known[key] = self._demands.of(op, lanes)
+        return found
+
+
+def _counts(lane: Load) -> tuple[int, ...]:
+    """All that prices depend on, but for attention."""
+    device, host = Tier.DEVICE, Tier.HOST
+    return (
+        lane.tokens, lane.logits, lane.num_queries(host),
+        lane.num_appended(device), lane.num_appended(host),
+    )  # fmt: skip

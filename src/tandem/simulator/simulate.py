@@ -26,7 +26,7 @@ def simulate(
             and when, is the same.
         on_span: told when a group of operations ran.
     """
-    machine = build(planned.question, planned.plan, seed, on_span)
+    machine = build(planned, seed, on_span)
     record = Record(workload.requests)
     scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
     windows = planned.question.model.layer_windows

@@ -8,7 +8,7 @@ import numpy as np
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
 from tandem.plan.binding import LongArray
-from tandem.plan.events import Event, LaneDone, StepRetired, TokensSampled
+from tandem.plan.events import LaneDone, StepRetired, TokensSampled
 from tandem.planner.fluid_queues import NEVER
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.steady import SteadyDecode, SteadyRun
@@ -48,28 +48,31 @@ class Skipper:
         if works is None or self._executor.latest[0].load.lanes[0].tokens != len(run.rows):
             return 0
         request_ids = self._steady.request_ids(run)
-        events: list[Event] = []
+        kept: list[LaneDone | StepRetired] = []
         steps = 0
         for work in works:
             self._executor.repeat(work)
             steps += 1
-            while not any(isinstance(event, TokensSampled) for event in events[-3:]):
-                events += self._executor.run_until(NEVER)
-            events = [event for event in events if not isinstance(event, TokensSampled)]
+            kept += self._until_tokens()
             self._record.decoded(self._executor.now_s, request_ids)
             if next_arrival_s <= self._executor.now_s:
                 break
         self._steady.take(run, steps, self._token_id)
         last = self._executor.latest[0].step_id
         self._scheduler.observe(
-            [
-                event
-                for event in events
-                if isinstance(event, StepRetired)
-                or (isinstance(event, LaneDone) and event.step_id == last)
-            ]
+            [e for e in kept if isinstance(e, StepRetired) or e.step_id == last]
         )
         return steps
+
+    def _until_tokens(self) -> list[LaneDone | StepRetired]:
+        """Go on until a step's tokens are known; what else has been reported."""
+        found: list[LaneDone | StepRetired] = []
+        while True:
+            events = self._executor.run_until(NEVER)
+            assert events, "nothing in flight can end"
+            found += (event for event in events if isinstance(event, LaneDone | StepRetired))
+            if any(isinstance(event, TokensSampled) for event in events):
+                return found
 
     def _works(self, run: SteadyRun) -> Iterator[LaneWork] | None:
         """What each step computes; None where rows in both tiers see windows."""
