@@ -68,14 +68,17 @@ def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:
 def with_cores(host: HostFacts, known: int, cores: int) -> HostFacts:
     """The same host with `cores` of its `known` cores, or more.
 
-    In proportion; the read rate up to what the memory channels give.
+    In proportion; the read rate up to what the memory channels give. Copies over the link need no
+    cores: fewer leave them what there was.
     """
     factor = cores / known
     reached = host.memory_bandwidth_bytes_per_s
     ceiling = (host.peak_memory_bandwidth_bytes_per_s or reached) * _REACHED_SHARE
+    rate = min(reached * factor, max(reached, ceiling))
     return replace(
         host,
         cores=cores,
         flops_per_s=host.flops_per_s * factor,
-        memory_bandwidth_bytes_per_s=min(reached * factor, max(reached, ceiling)),
+        memory_bandwidth_bytes_per_s=rate,
+        shared_memory_bandwidth_bytes_per_s=max(host.pool_bytes_per_s, rate),
     )

@@ -100,7 +100,7 @@ def build(
         ProgramCosts(
             Demands(question, Footprint(question).page), plan.block_size, model.layer_windows
         ),
-        hardware.host.memory_bandwidth_bytes_per_s,
+        hardware.host.pool_bytes_per_s,
         hardware.accelerator.launch_latency_s,
         token,
         on_span,

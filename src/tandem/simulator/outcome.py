@@ -37,7 +37,8 @@ class Outcome:
         duration_s: to the last token of all.
         tokens_per_s: output tokens over all of it. steady_tokens_per_s: over its middle half.
         mean_running: requests that had arrived and not ended, a mean over time.
-        busy: shares of the duration; of host memory, of its bytes per second.
+        busy: shares of the time until nothing is in flight; of host memory, of its bytes per
+            second.
         hidden_share: of the time in which the CPU attended, that in which the accelerator worked
             as well; None if it never attended.
         steps: sweeps. skipped_steps: those of them that did not go through the scheduler.
@@ -79,6 +80,8 @@ def outcome_of(
         if record.tokens[name] > 1
     ]
     cpu_s = queues.busy_s[CPU]
+    # loads for a sweep that does not come may end after the last token
+    whole_s = max(duration_s, queues.now_s)
     return Outcome(
         requests=len(ids),
         output_tokens=tokens,
@@ -90,11 +93,11 @@ def outcome_of(
         steady_tokens_per_s=_steady(record.progress, duration_s),
         mean_running=sum(latencies) / duration_s,
         busy={
-            "accelerator": queues.busy_s[ACCEL] / duration_s,
-            "CPU": cpu_s / duration_s,
-            "link to the accelerator": queues.busy_s[H2D] / duration_s,
-            "link to the host": queues.busy_s[D2H] / duration_s,
-            "host memory": queues.dram_bytes / duration_s / dram_bytes_per_s,
+            "accelerator": queues.busy_s[ACCEL] / whole_s,
+            "CPU": cpu_s / whole_s,
+            "link to the accelerator": queues.busy_s[H2D] / whole_s,
+            "link to the host": queues.busy_s[D2H] / whole_s,
+            "host memory": queues.dram_bytes / whole_s / dram_bytes_per_s,
         },
         hidden_share=queues.hidden_s / cpu_s if cpu_s else None,
         preemptions=preemptions,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tandem.planner.fluid_queues import Span
-from tandem.simulator.build import Planned, build
+from tandem.simulator.build import Machine, Planned, build
 from tandem.simulator.loop import Loop
 from tandem.simulator.outcome import Outcome, outcome_of
 from tandem.simulator.record import Record
@@ -33,11 +33,18 @@ def simulate(
     skipper = Skipper(scheduler, executor, record, token, windows) if skip else None
     loop = Loop(scheduler, executor, record, token, skipper)
     loop.run()
+    return outcome_of_run(planned, machine, record, loop.skipped_steps)
+
+
+def outcome_of_run(
+    planned: Planned, machine: Machine, record: Record, skipped_steps: int
+) -> Outcome:
+    """Sum up a run of the machine that has ended."""
     return outcome_of(
         record,
-        executor.queues,
-        planned.question.hardware.host.memory_bandwidth_bytes_per_s,
-        scheduler.running.num_preemptions,
-        executor.sweeps,
-        loop.skipped_steps,
+        machine.executor.queues,
+        planned.question.hardware.host.pool_bytes_per_s,
+        machine.scheduler.running.num_preemptions,
+        machine.executor.sweeps,
+        skipped_steps,
     )

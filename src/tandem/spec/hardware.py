@@ -50,6 +50,8 @@ class HostFacts:
         cores: physical ones that the other figures are for; None if not known.
         peak_memory_bandwidth_bytes_per_s: of the memory channels, which these cores may share with
             others; None if not known.
+        shared_memory_bandwidth_bytes_per_s: of the memory, for cores and copies together, where
+            that is more than these cores read; None: as much.
     """
 
     memory_bytes: int
@@ -57,6 +59,13 @@ class HostFacts:
     flops_per_s: float
     cores: int | None = None
     peak_memory_bandwidth_bytes_per_s: float | None = None
+    shared_memory_bandwidth_bytes_per_s: float | None = None
+
+    @property
+    def pool_bytes_per_s(self) -> float:
+        """What cores and copies over the link share."""
+        shared = self.shared_memory_bandwidth_bytes_per_s
+        return self.memory_bandwidth_bytes_per_s if shared is None else shared
 
 
 @dataclass(frozen=True, slots=True)

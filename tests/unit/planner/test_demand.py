@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import ask, short
 
+from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import LaneShape, OpKind, Part, Queue
@@ -16,7 +17,6 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
 from tandem.runtime.paced.truth import PacedTruth
-from tandem.cost.lane_work import LaneWork
 from tandem.spec.kv_type import CodeType
 from tandem.spec.tier import TIERS
 
