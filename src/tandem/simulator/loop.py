@@ -58,8 +58,10 @@ class Loop:
             return True
         events = executor.run_until(self.next_arrival_s)
         if not events:
-            assert self.next_arrival_s < NEVER or not scheduler.has_work, "nothing can run"
-            return self.next_arrival_s < NEVER
+            more = self.next_arrival_s < NEVER
+            assert more or not scheduler.has_work, "nothing can run"
+            self._take_arrivals()
+            return more
         self._record.observe(executor.now_s, scheduler.observe(events))
         for cohort_id in scheduler.finished_cohorts():
             executor.release_cohort(cohort_id)

@@ -23,7 +23,7 @@ from tandem.spec.tier import TIERS
 def test_every_request_ends_with_all_its_tokens_and_nothing_is_left(
     name: str, rate: float | None
 ) -> None:
-    requests = workload(rate=rate)
+    requests = workload(generate="5-60", requests=20, rate=rate)
     served = serve(planned(CASES[name]), requests, watch=lambda _, scheduler: scheduler.check())
     wanted = {str(i): shape.generated_tokens for i, shape in enumerate(requests.requests)}
     assert dict(served.record.tokens) == wanted
@@ -42,9 +42,9 @@ def test_every_request_ends_with_all_its_tokens_and_nothing_is_left(
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_is_a_function_of_its_seed(name: str) -> None:
     plan = planned(CASES[name])
-    first, second = (simulate(plan, workload(rate=30.0, seed=1)) for _ in range(2))
+    first, second = (simulate(plan, workload(requests=8, rate=30.0, seed=1)) for _ in range(2))
     assert first == second
-    assert simulate(plan, workload(rate=30.0, seed=2)) != first
+    assert simulate(plan, workload(requests=8, rate=30.0, seed=2)) != first
 
 
 @pytest.mark.parametrize("name", ["gpu-only", "ride-along", "rendezvous", "preempting"])
@@ -55,7 +55,7 @@ def test_littles_law(name: str) -> None:
     def watch(now_s: float, scheduler: Scheduler) -> None:
         seen.append((now_s, scheduler.running.count))
 
-    requests = workload(rate=30.0, requests=60)
+    requests = workload(generate="5-40", rate=30.0, requests=30)
     outcome = serve(planned(CASES[name]), requests, watch=watch).outcome
     area = sum(count * (end - begin) for (begin, count), (end, _) in pairwise(seen))
     per_s = outcome.requests / outcome.duration_s
