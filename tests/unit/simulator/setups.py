@@ -64,7 +64,9 @@ def planned(
     search = Search(question)
     candidate = Candidate(case.strategy, case.streamed, case.device_rows, case.host_rows)
     option = Option(candidate, search.predictor.predict(candidate))
+    # other seeds draw other lengths
     plan = online_plan(search, option)
+    plan = replace(plan, max_model_len=max(512, plan.max_model_len))
     if case.device_blocks is not None:
         plan = replace(plan, device_blocks=case.device_blocks)
     if case.host_blocks is not None:
