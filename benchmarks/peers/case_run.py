@@ -10,9 +10,9 @@ from benchmarks.peers.line_protocol import Worker
 from tandem.bench.generation import Generated, share_of_equal_tokens
 from tandem.bench.host_bounds import HostLimits
 from tandem.bench.host_case import HostCase
-from tandem.bench.interleave import interleave, paired_ratio
 from tandem.bench.limits import gemm_probe, read_probe
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.probes.interleave import interleave, paired_ratio
 from tandem.spec.model import ModelSpec
 
 _READ, _GEMM = "read", "gemm"

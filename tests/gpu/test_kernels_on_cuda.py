@@ -6,7 +6,7 @@ import torch
 from tandem.kernels.attention import AttentionBatch, paged_attention
 from tandem.kernels.pages import PageShape, append_kv
 from tandem.kernels.sampling import sample
-from tandem.plan.binding import SamplingRows, TierAttention
+from tandem.plan.binding import CounterNumbers, SamplingRows, TierAttention
 
 _HEADS, _KV_HEADS, _DIM, _BLOCK = 8, 2, 32, 16
 _CONTEXTS = (5, 16, 40, 100)
@@ -67,7 +67,7 @@ def test_sampling_draws_the_host_s_tokens() -> None:
         top_p=np.full(n, 0.9, dtype=np.float32),
         min_p=np.zeros(n, dtype=np.float32),
         top_k=np.full(n, 50, dtype=np.int32),
-        uniform=np.linspace(0.05, 0.95, n),
+        numbers=CounterNumbers(np.arange(n, dtype=np.uint64), np.arange(n, dtype=np.int64)),
         banned=np.zeros((0, 2), dtype=np.int64),
         bias=np.zeros((0, 2), dtype=np.int64),
         bias_values=np.zeros(0, dtype=np.float32),

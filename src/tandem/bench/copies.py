@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
-from tandem.bench.interleave import interleave
-from tandem.bench.kernel_cases import BLOCK_SIZE, HeadShape
-from tandem.bench.kernel_variants import timed
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.kernels import native
 from tandem.kernels.native_pages import copy_now
 from tandem.kernels.native_pool import NativePool, usable_threads
 from tandem.kernels.pages import copy_blocks
+from tandem.probes.interleave import interleave
+from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape
+from tandem.probes.timing import timed
 
 SUITE = "copies"
 _SHAPE = HeadShape(32, 8, 128)

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.bench.beside import beside
-from tandem.bench.disk_probe import DiskProbe
 from tandem.bench.generation import Generated, share_of_equal_tokens
 from tandem.bench.host_case import HostCase
 from tandem.bench.host_model import LLAMA_30M, LLAMA_246M, LlamaShape
-from tandem.bench.interleave import interleave, paired_ratio
 from tandem.bench.limits import read_probe
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.engine.weight_placement import WeightSizes
+from tandem.probes.beside import beside
+from tandem.probes.disk_probe import DiskProbe
+from tandem.probes.interleave import interleave, paired_ratio
 from tandem.spec.dtype import DType
 from tandem.spec.precision import Precision
 

@@ -10,11 +10,11 @@ from tandem.bench.generation import Generated, Generator, share_of_equal_tokens
 from tandem.bench.host_bounds import HostLimits
 from tandem.bench.host_case import HostCase
 from tandem.bench.host_model import LlamaShape
-from tandem.bench.interleave import interleave, paired_ratio
 from tandem.bench.limits import gemm_probe, read_probe
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.bench.transformers_generation import TransformersGenerator
+from tandem.probes.interleave import interleave, paired_ratio
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 

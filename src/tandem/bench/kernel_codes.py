@@ -5,11 +5,12 @@ from statistics import median
 
 import torch
 
-from tandem.bench.kernel_cases import HeadShape, Workload, count_pages, loop_case, make_layers
-from tandem.bench.kernel_pages import code_pages, code_shape, float_pages
-from tandem.bench.kernel_variants import inner_loop, reading, tandem
+from tandem.bench.kernel_variants import inner_loop
 from tandem.bench.records import BenchRow
 from tandem.kernels.native_pool import NativePool
+from tandem.probes.kernel_cases import HeadShape, Workload, count_pages, loop_case, make_layers
+from tandem.probes.kernel_pages import code_pages, code_shape, float_pages
+from tandem.probes.native_samples import attending, reading
 from tandem.spec.kv_type import CodeType
 
 _GIGA = 1e9
@@ -54,8 +55,8 @@ def measure_codes(cell: CodeCell, rounds: int) -> list[BenchRow]:
     loop = inner_loop(pool, few, attention, loop_pages, code_shape(few, cell.kv))
     few_bytes = cell.key_bytes * few.kv_heads / shape.kv_heads
     read = reading(pool, pages, size)
-    ours = tandem(pool, shape, pages, make_layers(shape, cell.load, len(pages)), own)
-    base = tandem(pool, shape, halves, make_layers(shape, cell.load, len(halves)), shape.pages)
+    ours = attending(pool, shape, pages, make_layers(shape, cell.load, len(pages)), own)
+    base = attending(pool, shape, halves, make_layers(shape, cell.load, len(halves)), shape.pages)
     roof: list[float] = []
     rates: list[float] = []
     speedups: list[float] = []

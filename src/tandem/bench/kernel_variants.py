@@ -1,6 +1,5 @@
 """Who attends in the kernel benchmark: this library, and torch in its best and its naive form."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -8,41 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tandem.bench.kernel_cases import HeadShape, LayerCase, Workload, dense_rows
 from tandem.kernels.native_attention import NativeBatch, paged_attention
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
 from tandem.plan.binding import TierAttention
-
-# Seconds that the variant's n-th call takes; n rotates over layers.
-Sample = Callable[[int], float]
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
-    begin = time.perf_counter()
-    function()
-    return time.perf_counter() - begin
-
-
-def tandem(
-    pool: NativePool,
-    shape: HeadShape,
-    pages: Tensor,
-    layers: Sequence[LayerCase],
-    own: PageShape,
-) -> Sample:
-    """The compiled kernels on the pages as they lie; `own` is their shape."""
-    batches = [
-        NativeBatch.from_binding(layer.attention, own, shape.heads, pool.num_threads)
-        for layer in layers
-    ]
-
-    def sample(i: int) -> float:
-        layer, batch = layers[i % len(layers)], batches[i % len(layers)]
-        return timed(lambda: paged_attention(pool, layer.query, pages, batch, shape.scale))
-
-    return sample
+from tandem.probes.kernel_cases import HeadShape, LayerCase, Workload, dense_rows
+from tandem.probes.timing import Sample, timed
 
 
 def inner_loop(
@@ -53,14 +23,6 @@ def inner_loop(
     query = torch.randn(len(pages), few.heads, few.head_dim)
     keys = batch.plan.total_keys
     return lambda: keys / timed(lambda: paged_attention(pool, query, pages, batch, few.scale))
-
-
-def reading(pool: NativePool, pages: Tensor, size_bytes: int) -> Sample:
-    """The pool's threads read as many bytes, and do nothing else."""
-    flat = pages.view(-1)
-    step = min(size_bytes // pages.element_size(), len(flat))
-    chunks = [flat[i : i + step] for i in range(0, len(flat) - step + 1, step)]
-    return lambda i: pool.read_seconds(chunks[i % len(chunks)])
 
 
 @dataclass(frozen=True, slots=True)

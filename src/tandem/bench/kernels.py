@@ -11,7 +11,12 @@ from statistics import median
 
 import torch
 
-from tandem.bench.kernel_cases import (
+from tandem.bench.kernel_codes import CodeCell, measure_codes
+from tandem.bench.kernel_variants import dense_layers, inner_loop, torch_forms, torch_naive
+from tandem.bench.records import BenchRow
+from tandem.kernels import native
+from tandem.kernels.native_pool import NativePool, usable_threads
+from tandem.probes.kernel_cases import (
     HeadShape,
     Workload,
     count_pages,
@@ -19,20 +24,9 @@ from tandem.bench.kernel_cases import (
     make_layers,
     workloads,
 )
-from tandem.bench.kernel_codes import CodeCell, measure_codes
-from tandem.bench.kernel_pages import float_pages
-from tandem.bench.kernel_variants import (
-    Sample,
-    dense_layers,
-    inner_loop,
-    reading,
-    tandem,
-    torch_forms,
-    torch_naive,
-)
-from tandem.bench.records import BenchRow
-from tandem.kernels import native
-from tandem.kernels.native_pool import NativePool, usable_threads
+from tandem.probes.kernel_pages import float_pages
+from tandem.probes.native_samples import attending, reading
+from tandem.probes.timing import Sample
 from tandem.spec.kv_type import CodeType
 
 SUITE = "kernels"
@@ -158,7 +152,7 @@ def _cell_rows(cell: Cell, rounds: int) -> list[BenchRow]:
     forms = torch_forms(shape, cell.load, dense)
     variants: dict[str, Sample] = {
         _READ: reading(pool, pages, size),
-        ours: tandem(pool, shape, pages, layers, own),
+        ours: attending(pool, shape, pages, layers, own),
         **forms,
         _NAIVE: torch_naive(shape, dense),
     }

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from tandem.bench.linear_cases import (
+from tandem.bench.linear_cell import Cell, CellWeights, cell_rows
+from tandem.bench.records import BenchRow
+from tandem.kernels import native
+from tandem.kernels.native_pool import usable_threads
+from tandem.probes.linear_cases import (
     BFLOAT16,
     FLOAT16,
     FLOAT32,
@@ -13,10 +17,6 @@ from tandem.bench.linear_cases import (
     WeightKind,
     quantized_kind,
 )
-from tandem.bench.linear_cell import Cell, CellWeights, cell_rows
-from tandem.bench.records import BenchRow
-from tandem.kernels import native
-from tandem.kernels.native_pool import usable_threads
 from tandem.spec.errors import ConfigError
 
 SUITE = "linear"

@@ -10,12 +10,13 @@ from statistics import median
 
 import torch
 
-from tandem.bench.kernel_variants import timed
-from tandem.bench.linear_cases import Copies, MatrixShape, WeightKind, make_copies, uncached_bytes
 from tandem.bench.linear_peers import Multiply, torch_forms
 from tandem.bench.records import BenchRow, row_of_samples
-from tandem.kernels.native_linear import Activation, LinearEnd, NativeLinear, linear, linear_into
+from tandem.kernels.native_linear import NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
+from tandem.probes.linear_cases import Copies, MatrixShape, WeightKind, make_copies, uncached_bytes
+from tandem.probes.native_samples import multiplying
+from tandem.probes.timing import Sample, timed
 
 _READ, _PRODUCT = "read probe", "torch float32 product"
 _PROBE_SIZE = 1024
@@ -25,8 +26,6 @@ _HOPELESS = 50.0  # times the fastest: left out of cells with more rows
 _LEAST_S = 2e-3  # of a sample
 _GIGA = 1e9
 _ERROR_ROWS = 8
-
-Sample = Callable[[int], float]  # seconds of the n-th call; n rotates over copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +91,9 @@ def cell_rows(cell: Cell, weights: CellWeights, rounds: int) -> list[BenchRow]:
     size = cell.kind.size_bytes(cell.shape)
     flops = 2 * cell.rows * cell.shape.outputs * cell.shape.inputs
     peers = {name: _calls(forms, x) for name, forms in weights.peers(cell.threads).items()}
-    variants = {ours: _tandem(pool, weights.native, cell.shape, x)}
+    variants = {ours: multiplying(pool, weights.native, cell.shape, x)}
     if cell.kind.rounds_activations:
-        variants[_rounded(ours)] = _tandem(
+        variants[_rounded(ours)] = multiplying(
             pool, weights.native, cell.shape, x, int8_activations=True
         )
     own = list(variants)
@@ -128,25 +127,6 @@ def _error_rows(
 
 def _rounded(name: str) -> str:
     return f"{name}, int8 activations"
-
-
-def _tandem(
-    pool: NativePool,
-    weights: Sequence[NativeLinear],
-    shape: MatrixShape,
-    x: torch.Tensor,
-    *,
-    int8_activations: bool = False,
-) -> Sample:
-    end, activation, outputs = LinearEnd.STORE, Activation.NONE, shape.outputs
-    if shape.gated:
-        end, activation, outputs = LinearEnd.GATED, Activation.SILU, shape.outputs // 2
-    y = torch.empty(len(x), outputs)
-
-    def multiply(weight: NativeLinear) -> None:
-        linear_into(y, pool, weight, x, end, activation, int8_activations=int8_activations)
-
-    return lambda i: timed(lambda: multiply(weights[i % len(weights)]))
 
 
 def _calls(forms: Sequence[Multiply], x: torch.Tensor) -> Sample:

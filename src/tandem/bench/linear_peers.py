@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tandem.bench.linear_cases import Copies
+from tandem.probes.linear_cases import Copies
 from tandem.quant.quantized_weight import QuantizedWeight
 
 Multiply = Callable[[Tensor], Tensor]  # float32 [rows, inputs] to [rows, outputs], its own type

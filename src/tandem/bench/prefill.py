@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tandem.bench.interleave import interleave
-from tandem.bench.kernel_cases import HeadShape
-from tandem.bench.kernel_variants import timed
 from tandem.bench.prefill_cases import Prompt, best_form, make_case, tandem, torch_forms
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.kernels import native
 from tandem.kernels.native_pool import NativePool, usable_threads
+from tandem.probes.interleave import interleave
+from tandem.probes.kernel_cases import HeadShape
+from tandem.probes.timing import timed
 
 SUITE = "prefill"
 MAIN_SHAPE = HeadShape(32, 8, 128)

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tandem.bench.kernel_cases import BLOCK_SIZE, HeadShape
-from tandem.bench.kernel_variants import timed
 from tandem.kernels.dense import ScoreRule, dense_attention
 from tandem.kernels.native_attention import NativeBatch, paged_attention
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.state import merge_states
 from tandem.plan.binding import TierAttention
+from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape
+from tandem.probes.timing import timed
 
 Attend = Callable[[], Tensor]  # out [tokens, heads, head_dim]
 

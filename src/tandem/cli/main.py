@@ -16,6 +16,7 @@ from tandem.cli.collect_env import collect_env
 from tandem.cli.demo import demo
 from tandem.cli.generate import generate
 from tandem.cli.plan import plan
+from tandem.cli.profile import profile
 from tandem.cli.serve import serve
 from tandem.cli.simulate import simulate
 from tandem.devices.host_threads import wait_calmly
@@ -71,6 +72,7 @@ def build_app() -> typer.Typer:
     app.command()(serve)
     app.command()(batch)
     app.command()(plan)
+    app.command()(profile)
     app.command()(simulate)
     app.command()(demo)
     app.add_typer(bench_app(), name="bench")

@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 
 from tandem.cli.planning import (
-    AcceleratorName,
     BlockSize,
     CpuMemory,
     DtypeName,
     GpuMemory,
-    HostName,
     KVTypeName,
     MaxBatchedTokens,
     ModelName,
@@ -21,7 +19,6 @@ from tandem.cli.planning import (
     Rate,
     RequestTrace,
     Seed,
-    read_hardware,
     read_question,
     read_workload,
 )
@@ -32,8 +29,22 @@ _REQUESTS = 1000
 
 def plan(
     model: ModelName,
-    accelerator: AcceleratorName,
-    host: HostName = None,
+    accelerator: Annotated[
+        str,
+        typer.Option(
+            help="Accelerator: a10g, rtx4090, ..., a TOML file, measured, or none.", metavar="NAME"
+        ),
+    ],
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Host: g5.4xlarge, desktop-ddr5, ..., a TOML file, or measured.", metavar="NAME"
+        ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="What `tandem profile --output` wrote.", metavar="FILE"),
+    ] = None,
     prompt: PromptLengths = "512",
     generate: Annotated[str, typer.Option(help="Output tokens, in the same forms.")] = "128",
     requests: Annotated[
@@ -66,26 +77,28 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
+    from tandem.cli.plan_hardware import plan_hardware
     from tandem.cli.plan_json import answer_json, placement_json
     from tandem.cli.plan_text import answer_text
     from tandem.planner.answer import answer
 
     workload = read_workload(prompt, generate, requests, rate, trace, seed)
+    hardware = plan_hardware(accelerator, host, profile)
     question = read_question(
-        model, read_hardware(accelerator, host), workload, dtype, kv_cache_dtype,
+        model, hardware, workload, dtype, kv_cache_dtype,
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,
     )  # fmt: skip
     found = answer(question, policy, compare_policies)
     if placement_file is not None:
         _write(placement_file, placement_json(found.plan))
     if as_json:
-        print(json.dumps(answer_json(model, workload, found)))
+        print(json.dumps(answer_json(model, workload, found, hardware.basis)))
         return
     flags = _flags(
         dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
         gpu_memory=gpu_memory, cpu_memory=cpu_memory, placement=placement_file,
     )  # fmt: skip
-    print("\n".join(answer_text(model, workload, found, flags)))
+    print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))
 
 
 def _flags(**given: object) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A plan's answer as JSON."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,13 +20,22 @@ def placement_json(plan: OnlinePlan) -> str:
     return json.dumps({"layers": [asdict(run) for run in plan.weights]})
 
 
-def answer_json(model: str, workload: Workload, answer: Answer) -> dict[str, Any]:
-    """All of an answer; `plan` is an `OnlinePlan` of its own format."""
+def answer_json(
+    model: str, workload: Workload, answer: Answer, basis: Sequence[str]
+) -> dict[str, Any]:
+    """All of an answer; `plan` is an `OnlinePlan` of its own format.
+
+    Args:
+        basis: which numbers are measured and which assumed.
+    """
     question = answer.question
     return {
         "format": FORMAT,
         "model": {"name": model, "parameters": num_parameters(question.model)},
         "hardware": question.hardware.name,
+        "host_only": question.host_only,
+        "basis": list(basis),
+        "extrapolated": list(answer.extrapolated),
         "workload": {"name": workload.name, **asdict(question.lengths)},
         "objective": question.objective,
         "tpot_bound_s": question.tpot_bound_s,

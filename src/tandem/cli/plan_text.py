@@ -19,17 +19,20 @@ _FLAT = 0.005
 
 
 def answer_text(
-    model: str, workload: Workload, answer: Answer, flags: Sequence[str]
+    model: str, workload: Workload, answer: Answer, basis: Sequence[str], flags: Sequence[str]
 ) -> Iterator[str]:
     """The lines to print.
 
     Args:
+        basis: which numbers are measured and which assumed.
         flags: of the engine, that the plan was made for beside what it decides.
     """
     yield from _question(model, workload, answer)
     yield ""
     yield from _memory(answer)
     yield ""
+    yield from basis
+    yield from answer.extrapolated
     yield from _prediction(answer)
     yield ""
     yield from _limits(answer)
@@ -67,15 +70,19 @@ def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
 
 
 def _memory(answer: Answer) -> Iterator[str]:
+    device = "the host's memory" if answer.question.host_only else "the accelerator"
     if answer.spare_bytes >= 0:
-        yield f"Fits the accelerator, with {format_size(answer.spare_bytes)} to spare for more KV."
+        yield f"Fits {device}, with {format_size(answer.spare_bytes)} to spare for more KV."
     else:
         yield (
-            f"Does not fit the accelerator: {format_size(-answer.spare_bytes)} too large with one "
+            f"Does not fit {device}: {format_size(-answer.spare_bytes)} too large with one "
             "request's KV."
         )
     yield f"Best: {_described(answer, answer.chosen)}"
     yield ""
+    if answer.question.host_only:
+        yield from _tier("host", answer.device)
+        return
     yield from _tier("accelerator", answer.device)
     yield from _tier("host", answer.host)
 
@@ -103,7 +110,6 @@ def _stack(capacity: int, parts: tuple[tuple[str, str, int], ...]) -> str:
 
 
 def _prediction(answer: Answer) -> Iterator[str]:
-    yield "Predicted from data sheets and assumed efficiencies, not measured"
     rates, lengths = answer.chosen.prediction.rates, answer.question.lengths
     arrivals = answer.arrivals
     if arrivals is not None:
@@ -141,12 +147,15 @@ def _limits(answer: Answer) -> Iterator[str]:
         f"A sweep, {format_duration(prediction.decode.period_s)} if it only decodes; "
         f"{prediction.rates.prefill_share:.0%} read prompts as well"
     )
-    for name, share in prediction.busy:
+    if answer.question.host_only:
+        yield "The processor and its memory are all there is, and busy all the time"
+    for name, share in () if answer.question.host_only else prediction.busy:
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
     name, share = prediction.bottleneck
     waits = "" if share > 0.9 else "; the rest is waiting for one another"
-    yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
+    if not answer.question.host_only:
+        yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
     for entry in answer.sensitivities:
         effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({entry.gain:+.1%})"
         if abs(entry.gain) < _FLAT:
@@ -155,7 +164,11 @@ def _limits(answer: Answer) -> Iterator[str]:
 
 
 def _described(answer: Answer, option: Option) -> str:
-    return option.candidate.describe(answer.question.model.num_layers)
+    candidate = option.candidate
+    if answer.question.host_only:
+        rows = "1 request" if candidate.rows == 1 else f"{candidate.rows} requests"
+        return f"the host alone: weights resident, {rows}"
+    return candidate.describe(answer.question.model.num_layers)
 
 
 def _why(answer: Answer, option: Option) -> str:
@@ -184,7 +197,9 @@ def _policies(answer: Answer) -> Iterator[str]:
 
 def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
     plan = answer.plan
-    words = ["tandem", "serve", model, "--strategy", plan.strategy]
+    words = ["tandem", "serve", model]
+    words += ["--accelerator", "none"] if answer.question.host_only else []
+    words += ["--strategy", plan.strategy]
     words += ["--max-num-seqs", str(plan.max_num_seqs)]
     words += ["--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     words += ["--max-model-len", str(plan.max_model_len), *flags]

@@ -8,11 +8,14 @@ import typer
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tandem.cli.plan_hardware import PlanHardware
     from tandem.planner.question import Question
-    from tandem.spec.hardware import HardwareSpec
+    from tandem.spec.dtype import DType
+    from tandem.spec.precision import Precision
     from tandem.spec.workload import Workload
 
 _HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
+_ALONE_SHARE = 0.75  # likewise, of an engine without one
 
 ModelName = Annotated[
     str,
@@ -51,25 +54,6 @@ MaxBatchedTokens = Annotated[int, typer.Option(help="Most tokens computed in one
 BlockSize = Annotated[int, typer.Option(help="Tokens per KV block.", min=16, max=256)]
 
 
-def read_hardware(accelerator: str, host: str | None) -> "HardwareSpec":
-    """The pair that is meant.
-
-    Raises:
-        ConfigError: unknown, or a file that cannot be read.
-    """
-    from tandem.spec.hardware_file import (
-        known_accelerators,
-        known_hardware,
-        load_hardware,
-        pair_hardware,
-    )
-
-    alone = host is None and accelerator not in known_accelerators()
-    if alone and (accelerator in known_hardware() or Path(accelerator).is_file()):
-        return load_hardware(accelerator)
-    return pair_hardware(accelerator, host)
-
-
 def read_workload(
     prompt: str,
     generate: str,
@@ -96,7 +80,7 @@ def read_workload(
 
 def read_question(
     model: str,
-    hardware: "HardwareSpec",
+    hardware: "PlanHardware",
     workload: "Workload",
     dtype: str,
     kv_cache_dtype: str,
@@ -115,8 +99,6 @@ def read_question(
     from tandem.models.catalogue import plannable_spec
     from tandem.planner.question import Lengths, Question, parse_objective
     from tandem.spec.dtype import parse_dtype
-    from tandem.spec.kv_type import parse_kv_type
-    from tandem.spec.precision import Precision
     from tandem.spec.units import MIB, parse_duration_s
 
     spec = plannable_spec(model)
@@ -127,7 +109,7 @@ def read_question(
             param="model",
         )
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
-    kv = weights if kv_cache_dtype == "auto" else parse_kv_type(kv_cache_dtype)
+    precision = _precision(weights, dtype, kv_cache_dtype, host_only=hardware.host_only)
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
         raise ConfigError(
@@ -135,26 +117,49 @@ def read_question(
             f"{spec.max_positions}; shorten --prompt or --generate, or choose another model",
             param="prompt",
         )
-    card = hardware.accelerator.memory_bytes
+    card = hardware.spec.accelerator.memory_bytes
+    there = hardware.spec.host.memory_bytes
+    device_bytes = _memory(gpu_memory, card - 256 * MIB, card, "gpu_memory")
+    host_bytes = _memory(cpu_memory, int(there * _HOST_SHARE), there, "cpu_memory")
+    if hardware.host_only:
+        if gpu_memory != "auto":
+            raise ConfigError(
+                "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
+                param="gpu_memory",
+            )
+        device_bytes = _memory(cpu_memory, int(there * _ALONE_SHARE), there, "cpu_memory")
+        host_bytes = 0
     return Question(
         model=spec,
-        hardware=hardware,
-        precision=Precision(weights, weights, kv),
+        hardware=hardware.spec,
+        precision=precision,
         lengths=lengths,
-        device_bytes=_memory(gpu_memory, card - 256 * MIB, card, "gpu_memory"),
-        host_bytes=_memory(
-            cpu_memory,
-            int(hardware.host.memory_bytes * _HOST_SHARE),
-            hardware.host.memory_bytes,
-            "cpu_memory",
-        ),
+        device_bytes=device_bytes,
+        host_bytes=host_bytes,
         objective=parse_objective(objective),
         tpot_bound_s=None
         if tpot_bound is None
         else parse_duration_s(tpot_bound, param="tpot_bound"),
         max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size,
+        host_only=hardware.host_only,
+        measured=None if hardware.profile is None else hardware.profile.host,
     )
+
+
+def _precision(
+    weights: "DType", dtype: str, kv_cache_dtype: str, *, host_only: bool
+) -> "Precision":
+    """As an engine chooses: on the host alone activations are in float32, and KV unless asked."""
+    from tandem.spec.dtype import DType
+    from tandem.spec.kv_type import parse_kv_type
+    from tandem.spec.precision import Precision
+
+    activations = DType.FLOAT32 if host_only else weights
+    kv = DType.FLOAT32 if host_only and dtype == "auto" else weights
+    if kv_cache_dtype != "auto":
+        return Precision(weights, activations, parse_kv_type(kv_cache_dtype))
+    return Precision(weights, activations, kv)
 
 
 def _memory(text: str, default: int, there: int, param: str) -> int:

@@ -1,6 +1,7 @@
 """`tandem simulate`: what requests would see, from the scheduler itself in virtual time."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,15 +21,14 @@ from tandem.cli.planning import (
     Rate,
     RequestTrace,
     Seed,
-    read_hardware,
     read_question,
     read_workload,
 )
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tandem.cli.plan_hardware import PlanHardware
     from tandem.simulator.build import Planned
-    from tandem.spec.hardware import HardwareSpec
     from tandem.spec.workload import Workload
 
 _REQUESTS = 200
@@ -72,6 +72,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Serve requests in virtual time, on a machine that need not be there."""
+    from tandem.cli.plan_hardware import MEASURED, NONE, plan_hardware
     from tandem.cli.simulate_sweep import HOST_CORES, RATES, hardware_with_cores, read_sweep
     from tandem.cli.simulate_text import Run, runs_json, runs_text
     from tandem.simulator.build import plan_for
@@ -81,7 +82,7 @@ def simulate(
     def workload(rate: float | None, generate: str) -> "Workload":
         return read_workload(prompt, generate, requests, rate, trace, seed)
 
-    def planned(hardware: "HardwareSpec", workload: "Workload") -> "Planned":
+    def planned(hardware: "PlanHardware", workload: "Workload") -> "Planned":
         question = read_question(
             model, hardware, workload, dtype, kv_cache_dtype, gpu_memory, cpu_memory,
             "throughput", None, max_num_batched_tokens, block_size,
@@ -91,7 +92,13 @@ def simulate(
     sweep = read_sweep(rate, rates, generate, host_cores, trace)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")
-    hardware = read_hardware(accelerator, host)
+    if MEASURED in (accelerator, host) or accelerator == NONE:
+        raise ConfigError(
+            "a simulation is of an accelerator and a host that are described; name both, not "
+            f"'{MEASURED}' or '{NONE}'",
+            param="accelerator",
+        )
+    hardware = plan_hardware(accelerator, host, None)
     spans = Timeline()
     runs: list[Run] = []
     if sweep is None:
@@ -108,7 +115,9 @@ def simulate(
         for value in sweep.values:
             cores = sweep.flag == HOST_CORES
             requested = workload(rate, generate if cores else str(value))
-            machine = hardware_with_cores(hardware, int(value)) if cores else hardware
+            machine = hardware
+            if cores:
+                machine = replace(hardware, spec=hardware_with_cores(hardware.spec, int(value)))
             plan = planned(machine, requested)
             runs.append(Run(value, plan, requested, run(plan, requested, seed)))
     if timeline is not None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -115,6 +116,28 @@ class CudaMemory:
     def grown_bytes(self) -> int:
         """Most bytes allocated at once beside the fixed ones."""
         return max(0, torch.cuda.max_memory_allocated(self._device) - self._fixed_bytes)
+
+
+class CudaProbe:
+    """What probes need of a device: tensors on it, pinned memory, a second queue, an end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        properties = torch.cuda.get_device_properties(device)
+        self.name, self.memory_bytes = properties.name, properties.total_memory
+        self._side = torch.cuda.Stream(device)
+
+    def pinned(self, size_bytes: int) -> torch.Tensor:
+        """uint8 [size_bytes] in host memory, locked in place."""
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+
+    def synchronize(self) -> None:
+        """Wait until all that was submitted has ended."""
+        torch.cuda.synchronize(self.device)
+
+    def aside(self) -> AbstractContextManager[object]:
+        """What is submitted within goes to the second queue."""
+        return torch.cuda.stream(self._side)
 
 
 class CudaDriver(Generic[RunningT]):

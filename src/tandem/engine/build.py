@@ -9,6 +9,7 @@ import torch
 
 from tandem.devices.cpu import bound_threads
 from tandem.devices.cuda import pin
+from tandem.devices.this_machine import cache_folder
 from tandem.engine.core import EngineCore
 from tandem.engine.kv_choice import choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
@@ -137,8 +138,7 @@ def spool_folder(config: EngineConfig) -> Path:
     """Where converted layers go."""
     if config.spool_dir is not None:
         return Path(config.spool_dir)
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "tandem"
+    return cache_folder(os.environ)
 
 
 def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:

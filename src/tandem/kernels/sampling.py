@@ -104,7 +104,7 @@ def _draw_rows(adjusted: Tensor, peak: Tensor, rows: SamplingRows, chunk: LongAr
         filter_top_p(weights, upload(top_p, logits.device))
     if (min_p > 0).any():
         filter_min_p(weights, upload(min_p, logits.device))
-    return draw_tokens(weights, upload(rows.uniform[chunk], logits.device))
+    return draw_tokens(weights, upload(rows.numbers.of(chunk), logits.device))
 
 
 def _logprobs(logits: Tensor, token_ids: Tensor, count: int) -> RowLogprobs:

@@ -1,5 +1,7 @@
 """Chained hashes of full blocks of tokens."""
 
+import sys
+from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 
 DIGEST_BYTES = 16
 TokenIds = Sequence[int] | NDArray[np.int32] | NDArray[np.int64]
+_IS_NATIVE_INT32 = array("i").itemsize == 4 and sys.byteorder == "little"
 
 
 class BlockHasher:
@@ -43,7 +46,7 @@ class BlockHasher:
         if count <= 0:
             return
         parent = digests[-1] if digests else self._root
-        new = np.asarray(tokens[first * size : (first + count) * size], dtype="<i4").tobytes()
+        new = _int32_bytes(tokens[first * size : (first + count) * size])
         for start in range(0, len(new), 4 * size):
             block = new[start : start + 4 * size]
             parent = blake2b(parent + block, digest_size=DIGEST_BYTES).digest()
@@ -54,3 +57,10 @@ class BlockHasher:
         digests: list[bytes] = []
         self.extend(digests, tokens)
         return digests
+
+
+def _int32_bytes(tokens: TokenIds) -> bytes:
+    """Token ids as little-endian int32; a sequence's own array, which most are, as it lies."""
+    if _IS_NATIVE_INT32 and isinstance(tokens, array) and tokens.typecode == "i":
+        return tokens.tobytes()
+    return np.asarray(tokens, dtype="<i4").tobytes()

@@ -5,10 +5,12 @@ Tokens of a lane are ordered by row: first all rows with one query token (decode
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.spec.random import uniform
 from tandem.spec.tier import Tier
 
 IntArray = NDArray[np.int32]
@@ -82,6 +84,30 @@ class LaneBinding:
         return len(self.token_ids)
 
 
+class RandomNumbers(Protocol):
+    """A random number for each of some rows."""
+
+    def of(self, rows: LongArray) -> NDArray[np.float64]:
+        """Those of `rows`, places in the columns: float64 [len(rows)] in [0, 1)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CounterNumbers:
+    """Random numbers as functions of (seed, position), contract 6.
+
+    Attributes:
+        seeds: uint64 [n]; positions: int64 [n], of the tokens to be drawn.
+    """
+
+    seeds: NDArray[np.uint64]
+    positions: LongArray
+
+    def of(self, rows: LongArray) -> NDArray[np.float64]:
+        """See `RandomNumbers`."""
+        return uniform(self.seeds[rows], self.positions[rows])
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingRows:
     """Parameters of the n rows to sample, as columns; row i reads logits row `logits_index[i]`.
@@ -93,10 +119,10 @@ class SamplingRows:
         logits_index: int64 [n]; row of the step's logits.
         rows: int32 [n]; place in the slot table to write.
         greedy: True if every row is greedy (a temperature of 0); other fields still hold.
-        temperature: float32 [n]; 0 is greedy: top_k, top_p, min_p and uniform do not matter then.
+        temperature: float32 [n]; 0 is greedy: top_k, top_p, min_p and numbers do not matter then.
         top_p, min_p: float32 [n]; 1 and 0 switch them off.
         top_k: int32 [n]; 0 or less switches it off.
-        uniform: float64 [n] in [0, 1): the counter-based random number of (seed, position).
+        numbers: what rows are drawn by; made where they are used, not by the scheduler.
         banned: int64 [k, 2]; tokens that must not be sampled (ends before min_tokens).
         bias: int64 [k, 2] with `bias_values` float32 [k], added to the logits.
         penalties: counts of earlier tokens, or None if no row is penalised.
@@ -111,7 +137,7 @@ class SamplingRows:
     top_p: NDArray[np.float32]
     min_p: NDArray[np.float32]
     top_k: IntArray
-    uniform: NDArray[np.float64]
+    numbers: RandomNumbers
     banned: LongArray
     bias: LongArray
     bias_values: NDArray[np.float32]

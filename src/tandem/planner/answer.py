@@ -34,6 +34,7 @@ class Answer:
         arrivals: what requests see that come over time; None if all are there at once.
         request_s, job_s: of a mean request, and of all of them.
         alternatives: the best of other kinds, best first.
+        extrapolated: predictions outside what was measured, one line each.
     """
 
     question: Question
@@ -49,6 +50,7 @@ class Answer:
     alternatives: tuple[Option, ...]
     sensitivities: tuple[Sensitivity, ...]
     policies: tuple[PolicyResult, ...] = ()
+    extrapolated: tuple[str, ...] = ()
 
 
 def answer(question: Question, policy_name: str = "auto", compare: bool = False) -> Answer:
@@ -60,7 +62,7 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
-    policy = find_policy(policy_name)
+    policy = _policy(question, policy_name, compare)
     search = Search(question)
     chosen = choose(search, policy)
     device, host = search.footprint.uses(chosen.candidate)
@@ -81,7 +83,22 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
         alternatives=tuple(search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]),
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
+        extrapolated=search.predictor.extrapolated(chosen.candidate),
     )
+
+
+def _policy(question: Question, name: str, compare: bool) -> Policy:
+    """On the host alone, there is one."""
+    policy = find_policy(name)
+    if not question.host_only:
+        return policy
+    if compare or name not in ("auto", "gpu-only"):
+        raise ConfigError(
+            "policies say what an accelerator and its host do; without one there is nothing to "
+            "choose: leave --policy and --compare-policies out",
+            param="policy",
+        )
+    return POLICIES["gpu-only"]
 
 
 def choose(search: Search, policy: Policy) -> Option:

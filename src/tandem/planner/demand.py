@@ -21,7 +21,8 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.planner.load import Load
+from tandem.planner.load import LaneLoad, Load
+from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import default_stages
@@ -70,12 +71,20 @@ class Demands:
         self._stages = {Part.PRE: pre.of(operations), Part.POST: post.of(operations)}
         self._stage_costs: dict[tuple[Part, int], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
+        self.measured: MeasuredHost | None = None
+        if question.measured is not None:
+            self.measured = MeasuredHost(
+                question.measured, model, question.precision, page, self._pair_flops
+            )
+        self._host_only = question.host_only
 
     def of(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
         """An operation on the lanes that take part."""
         if op.queue is Queue.CPU:
             return self._on_cpu(op, lanes)
         if op.queue is Queue.ACCEL:
+            if self._host_only and self.measured is not None:
+                return Demand(self._on_measured_host(op, lanes, self.measured))
             return Demand(self._on_accelerator(op, lanes).total_s)
         return self._copy(op.queue, self._copied_bytes(op, lanes))
 
@@ -87,6 +96,18 @@ class Demands:
         link = self._links[queue]
         alone_s = copy_cost(size, link).total_s
         return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)
+
+    def _on_measured_host(self, op: ProgramOp, lanes: Sequence[Load], host: MeasuredHost) -> float:
+        """The host is the device; what was not measured is priced by its read rate."""
+        if op.part is Part.HEAD:
+            return host.head_s(sum(lane.logits for lane in lanes))
+        if op.kind is OpKind.STAGE and op.part in self._stages:
+            tokens = sum(lane.tokens for lane in lanes)
+            return host.stage_s(self._stages[op.part], tokens)
+        if op.kind is OpKind.ATTEND:
+            window = self._model.layer_windows[op.layer]
+            return sum(host.attend_s(lane.device, window) for lane in _means(lanes))
+        return self._on_accelerator(op, lanes).memory_s
 
     def _on_accelerator(self, op: ProgramOp, lanes: Sequence[Load]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._device
@@ -139,6 +160,11 @@ class Demands:
         else:
             assert op.kind is OpKind.ATTEND, op
             cost = self._attention(lanes, Tier.HOST, op.layer, self._host)
+            if self.measured is not None:
+                window = self._model.layer_windows[op.layer]
+                alone_s = sum(self.measured.attend_s(lane.host, window) for lane in _means(lanes))
+                size = cost.memory_s * self._host.bytes_per_s
+                return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
         if not cost.total_s:
             return Demand(0.0)
         size = cost.memory_s * self._host.bytes_per_s
@@ -155,3 +181,10 @@ class Demands:
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)
         assert op.part is Part.PARTIAL, op
         return partial_bytes(self._model, queries)
+
+
+def _means(lanes: Sequence[Load]) -> list[LaneLoad]:
+    """Measured attention is looked up by rows and mean lengths, which only these have."""
+    found = [lane for lane in lanes if isinstance(lane, LaneLoad)]
+    assert len(found) == len(lanes), "counted work is not priced by measurements"
+    return found

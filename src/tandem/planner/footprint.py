@@ -69,7 +69,7 @@ class Footprint:
                 rows=rows,
                 cohort_tokens=rows if strategy == "rendezvous" else 0,
                 tiers=1 if strategy == "gpu-only" else 2,
-                device_type="cuda",
+                device_type="cpu" if self._q.host_only else "cuda",
             )
             size = self._step_memory.largest_bytes(step)
             self._workspaces[key] = size + KERNEL_SCRATCH_BYTES + rows * _SLOT_BYTES

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from tandem.planner.candidate import Candidate
+from tandem.planner.extrapolation import extrapolations
 from tandem.planner.question import Lengths, Question
 from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
 from tandem.planner.virtual_time import SweepTime
@@ -94,6 +95,14 @@ class Predictor:
         decode = self._sweeps.time(candidate.streamed, load)
         busy = self._busy(self._steady(candidate, decode, rates.prefill_share))
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
+
+    def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
+        """What of it lies outside the measurements, one line each."""
+        measured = self._sweeps.measured
+        if measured is None:
+            return ()
+        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
+        return tuple(extrapolations(self._q, candidate, chunk, measured))
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tandem.profiling.measurements import HostMeasurements
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
@@ -82,6 +83,8 @@ class Question:
         device_bytes, host_bytes: memory that may be used, out of what the hardware has.
         tpot_bound_s: most time per output token that a request may see; None: any.
         max_num_batched_tokens, block_size: as the engine's.
+        host_only: there is no accelerator; `hardware` is `host_alone`.
+        measured: times on the CPU, which take the place of the host's rates.
     """
 
     model: ModelSpec
@@ -94,6 +97,8 @@ class Question:
     tpot_bound_s: float | None = None
     max_num_batched_tokens: int = 2048
     block_size: int = 64
+    host_only: bool = False
+    measured: HostMeasurements | None = None
 
     @property
     def max_rows(self) -> int:

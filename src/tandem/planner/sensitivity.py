@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tandem.planner.host_alone import with_more_memory
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
 from tandem.planner.search import Option, Search
@@ -42,6 +43,9 @@ def sensitivities(search: Search, policy: Policy) -> list[Sensitivity]:
 
 def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:
     """The question for machines with more of one thing each."""
+    if question.host_only:
+        yield "+1 GB memory", with_more_memory(question, _MORE_BYTES)
+        return
     hardware = question.hardware
     accelerator, link = hardware.accelerator, hardware.link
     accelerator = replace(accelerator, memory_bytes=accelerator.memory_bytes + _MORE_BYTES)

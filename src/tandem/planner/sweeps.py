@@ -10,6 +10,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.demand import Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Lengths, Question
 from tandem.planner.schedule import Schedule, Schedules
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
@@ -80,6 +81,11 @@ class Sweeps:
         windows = question.model.layer_windows
         self._layers_of = {window: windows.count(window) for window in set(windows)}
         self._layer_with = {window: windows.index(window) for window in self._layers_of}
+
+    @property
+    def measured(self) -> MeasuredHost | None:
+        """Times on the CPU that were measured; None: they are priced by rates."""
+        return self._demands.measured
 
     def time(self, streamed: int, load: SweepLoad) -> SweepTime:
         """In virtual time, with everything shared."""

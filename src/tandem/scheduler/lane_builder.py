@@ -90,7 +90,7 @@ class LaneBuilder:
         ids = np.full(tokens.starts[-1], -1, dtype=np.int64)
         from_host = ~r.on_device[at]
         from_host[tokens.num_decode :] = True
-        for i in np.flatnonzero(from_host).tolist():
+        for i in from_host.nonzero()[0].tolist():
             row, count, start = int(at[i]), int(tokens.counts[i]), int(tokens.starts[i])
             begin = int(r.submitted[row])
             known = min(count, int(r.known[row]) - begin)

@@ -81,7 +81,7 @@ class Observer:
     def _lane_done(self, event: LaneDone) -> None:
         step = self._flight.steps[event.step_id]
         lane = step.lanes[event.lane]
-        alive = np.flatnonzero(lane.alive(self._rows))
+        alive = lane.alive(self._rows).nonzero()[0]
         rows = lane.rows[alive]
         self._rows.computed[rows] = lane.after[alive]
         self._publish(rows)
@@ -89,11 +89,11 @@ class Observer:
 
     def _publish(self, rows: LongArray) -> None:
         """Offer blocks that have become full to the prefix cache."""
-        if not self._kv.prefix.enabled:
+        if not (self._kv.prefix.enabled and len(rows)):
             return
         r = self._rows
         full = np.minimum(r.computed[rows], r.known[rows]) // self._config.block_size
-        due = np.flatnonzero(full > r.published[rows])
+        due = (full > r.published[rows]).nonzero()[0]
         for row, count in zip(rows[due].tolist(), full[due].tolist(), strict=True):
             self._kv.publish(row, self._running.sequence_of(row), count)
 
@@ -136,21 +136,23 @@ class Observer:
     def _tokens(self, event: TokensSampled, outputs: StepOutputs) -> None:
         record = self._flight.sampling.pop((event.step_id, event.lane))
         step = self._flight.steps[record.forward_step]
-        alive = np.flatnonzero(record.rows.alive(self._rows))
+        alive = record.rows.alive(self._rows).nonzero()[0]
         rows, tokens = record.rows.rows[alive], event.token_ids[alive]
         self._running.add_tokens(rows, tokens)
         self._rows.pending[rows] -= 1
         if record.lane in step.cohorts:
             self._dissolve(step.cohorts[record.lane])
-        self._publish(rows)
-        full = self._rows.known[rows] >= self._rows.limit[rows]
+        known = self._rows.known[rows]
+        # a token that ends no block cannot have completed one
+        self._publish(rows[(known % self._config.block_size == 0).nonzero()[0]])
+        full = known >= self._rows.limit[rows]
         stops = self._stops(rows, tokens)
         singular = full | stops | ~event.valid[alive] | self._needs_care(rows)
         if singular.any():
             self._add_plain(rows[~singular], tokens[~singular], outputs)
         else:
             self._add_plain(rows, tokens, outputs)
-        for i in np.flatnonzero(singular).tolist():
+        for i in singular.nonzero()[0].tolist():
             place, row, token = int(alive[i]), int(rows[i]), int(tokens[i])
             self._singular(event, place, row, token, bool(stops[i]), bool(full[i]), outputs)
         self._flight.settle(record.forward_step, f"tokens{event.lane}", event.step_id)

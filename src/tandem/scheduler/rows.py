@@ -127,7 +127,7 @@ class RowTable:
 
     def owned(self) -> LongArray:
         """All rows with an owner."""
-        return np.flatnonzero(self.state)
+        return self.state.nonzero()[0]
 
     def runnable(self) -> LongArray:
         """Rows with a token to compute now, outside cohorts.
@@ -138,7 +138,7 @@ class RowTable:
         target = self.known + self.pending
         ready = (self.state == int(RowState.RUNNING)) & (self.cohort == 0)
         ready &= (self.submitted < target) & (target < self.limit)
-        return np.flatnonzero(ready)
+        return ready.nonzero()[0]
 
     def remaining(self, rows: LongArray) -> IntArray:
         """Tokens known or pending whose KV is not submitted: int32 [len(rows)]."""

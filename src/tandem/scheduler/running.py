@@ -134,7 +134,7 @@ class Running:
 
     def settle_drained(self) -> None:
         """Complete what waited for operations in flight: deaths in cohorts, preemptions."""
-        for row in np.flatnonzero(self._rows.state == int(RowState.DRAINING)).tolist():
+        for row in (self._rows.state == int(RowState.DRAINING)).nonzero()[0].tolist():
             if not self._rows.drained(row):
                 continue
             if row in self._dead:

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.plan.binding import LongArray, Penalties, SamplingRows
+from tandem.plan.binding import CounterNumbers, LongArray, Penalties, SamplingRows
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sequence import Sequence
-from tandem.spec.random import uniform
 
 
 class SamplingBuilder:
@@ -42,23 +41,13 @@ class SamplingBuilder:
             top_p=r.top_p[at],
             min_p=r.min_p[at],
             top_k=r.top_k[at],
-            uniform=self._uniform(at, temperature),
+            numbers=CounterNumbers(r.seed[at], (r.known[at] + r.pending[at]).astype(np.int64)),
             banned=self._banned(rows, special),
             bias=bias,
             bias_values=values,
             penalties=self._penalties(rows, special),
             logprobs=None if wanted < 0 else wanted,
         )
-
-    def _uniform(self, at: LongArray, temperature: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Random numbers of the rows that are not greedy."""
-        numbers = np.zeros(len(at))
-        drawn = np.flatnonzero(temperature)
-        if len(drawn):
-            chosen = at[drawn]
-            position = (self._rows.known[chosen] + self._rows.pending[chosen]).astype(np.int64)
-            numbers[drawn] = uniform(self._rows.seed[chosen], position)
-        return numbers
 
     def _places(self, rows: LongArray, special: LongArray) -> list[tuple[int, int]]:
         """(index in `rows`, row) of the rows with rare parameters."""

@@ -78,7 +78,7 @@ class SchedulerView:
 
     def in_state(self, state: RowState) -> LongArray:
         """Rows in one state, in order of rank."""
-        return self.by_rank(np.flatnonzero(self.rows.state == int(state)))
+        return self.by_rank((self.rows.state == int(state)).nonzero()[0])
 
     def by_rank(self, rows: LongArray) -> LongArray:
         """Rows sorted so that who goes first comes first."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tandem.bench.disk import DiskBench, run_disk
-from tandem.bench.disk_probe import DiskProbe, resident_share
 from tandem.bench.host_model import LlamaShape
 from tandem.kernels import native
+from tandem.probes.disk_probe import DiskProbe, resident_share
 from tandem.spec.errors import ConfigError
 
 TINY = LlamaShape("tiny", 64, 3, 4, 2, 128, 256)
@@ -30,7 +30,7 @@ def test_pages_in_memory_are_counted(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="another folder with --dir"):
+    with pytest.raises(ConfigError, match="name another folder"):
         DiskProbe(tmp_path / "file", 64 * MIB)
 
 

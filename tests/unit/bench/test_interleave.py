@@ -1,4 +1,4 @@
-from tandem.bench.interleave import interleave, paired_ratio
+from tandem.probes.interleave import interleave, paired_ratio
 
 
 def test_variants_take_turns_after_a_warm_up() -> None:

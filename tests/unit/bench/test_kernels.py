@@ -9,7 +9,12 @@ from tandem.kernels import native
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
-from tandem.bench.kernel_cases import (
+from tandem.bench.kernel_codes import CodeCell
+from tandem.bench.kernels import KernelBench, full, quick, run_kernels
+from tandem.kernels.native_attention import NativeBatch, attend_once
+from tandem.kernels.native_pool import NativePool
+from tandem.kernels.pages import gather_kv
+from tandem.probes.kernel_cases import (
     HeadShape,
     Workload,
     count_pages,
@@ -18,12 +23,7 @@ from tandem.bench.kernel_cases import (
     make_layers,
     workloads,
 )
-from tandem.bench.kernel_codes import CodeCell
-from tandem.bench.kernel_pages import code_pages, code_shape, float_pages
-from tandem.bench.kernels import KernelBench, full, quick, run_kernels
-from tandem.kernels.native_attention import NativeBatch, attend_once
-from tandem.kernels.native_pool import NativePool
-from tandem.kernels.pages import gather_kv
+from tandem.probes.kernel_pages import code_pages, code_shape, float_pages
 from tandem.spec.kv_type import CodeType
 
 SMALL = HeadShape(8, 2, 64)

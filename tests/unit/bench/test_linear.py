@@ -9,7 +9,12 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.bench import linear
-from tandem.bench.linear_cases import (
+from tandem.bench.linear_cell import Cell, CellWeights
+from tandem.bench.linear_peers import torch_forms
+from tandem.bench.records import row_of_samples
+from tandem.kernels.native_linear import Activation, LinearEnd, linear_into
+from tandem.kernels.native_pool import NativePool
+from tandem.probes.linear_cases import (
     BFLOAT16,
     FLOAT16,
     Copies,
@@ -18,11 +23,6 @@ from tandem.bench.linear_cases import (
     make_copies,
     quantized_kind,
 )
-from tandem.bench.linear_cell import Cell, CellWeights
-from tandem.bench.linear_peers import torch_forms
-from tandem.bench.records import row_of_samples
-from tandem.kernels.native_linear import Activation, LinearEnd, linear_into
-from tandem.kernels.native_pool import NativePool
 from tandem.spec.errors import ConfigError
 
 SHAPE = MatrixShape(64, 128)
@@ -31,7 +31,7 @@ SHAPE = MatrixShape(64, 128)
 @pytest.fixture(autouse=True)
 def _small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two copies of each weight will do where nothing is measured."""
-    from tandem.bench import linear_cases
+    from tandem.probes import linear_cases
 
     monkeypatch.setattr(linear_cases, "_CACHE_MULTIPLE", 0)
 

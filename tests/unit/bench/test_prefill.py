@@ -9,9 +9,9 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.bench import copies, prefill
-from tandem.bench.kernel_cases import HeadShape
 from tandem.bench.prefill_cases import Prompt, make_case, tandem, torch_forms
 from tandem.kernels.native_pool import NativePool
+from tandem.probes.kernel_cases import HeadShape
 
 SHAPE = HeadShape(4, 2, 16)
 

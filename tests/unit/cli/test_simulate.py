@@ -88,6 +88,7 @@ def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: 
         (["--requests", "2", "--timeline", "/none/t.json"], "cannot write /none/t.json"),
         (["--gpu-memory", "1GiB"], "the model does not fit"),
         (["--prompt", "200000"], "the model takes 131072"),
+        (["--host", "measured"], "an accelerator and a host that are described"),
         (["--requests", "0"], "Invalid value"),
     ],
 )

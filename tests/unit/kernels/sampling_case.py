@@ -1,16 +1,32 @@
 """Columns of sampling parameters for tests, and a naive reference of the filters."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tandem.plan.binding import Penalties, SamplingRows
+from tandem.plan.binding import LongArray, Penalties, SamplingRows
 
 NO_PAIRS = np.empty((0, 2), np.int64)
 
 
-def make_rows(n: int, **columns: object) -> SamplingRows:
-    """Rows 0..n-1 without filters at temperature 1; `columns` replace fields (scalars repeat)."""
+@dataclass(frozen=True, slots=True)
+class FixedNumbers:
+    """Random numbers that a test has chosen: float64 [n]."""
+
+    values: NDArray[np.float64]
+
+    def of(self, rows: LongArray) -> NDArray[np.float64]:
+        """See `RandomNumbers`."""
+        return self.values[rows]
+
+
+def make_rows(n: int, uniform: object = 0.5, **columns: object) -> SamplingRows:
+    """Rows 0..n-1 without filters at temperature 1; `columns` replace fields (scalars repeat).
+
+    Args:
+        uniform: the random numbers.
+    """
     plain = SamplingRows(
         logits_index=np.arange(n),
         rows=np.arange(n, dtype=np.int32),
@@ -19,7 +35,7 @@ def make_rows(n: int, **columns: object) -> SamplingRows:
         top_p=np.ones(n, np.float32),
         min_p=np.zeros(n, np.float32),
         top_k=np.zeros(n, np.int32),
-        uniform=np.full(n, 0.5),
+        numbers=FixedNumbers(np.broadcast_to(np.asarray(uniform, np.float64), n)),
         banned=NO_PAIRS,
         bias=NO_PAIRS,
         bias_values=np.empty(0, np.float32),
@@ -64,7 +80,7 @@ def take_rows(rows: SamplingRows, chosen: list[int]) -> SamplingRows:
         if isinstance(getattr(rows, f.name), np.ndarray)
         and f.name not in ("banned", "bias", "bias_values")
     }
-    return replace(rows, **columns)
+    return replace(rows, **columns, numbers=FixedNumbers(rows.numbers.of(np.array(chosen))))
 
 
 def naive_probabilities(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.bench.interleave import interleave
 from tandem.devices.disk import open_for_reading
+from tandem.probes.interleave import interleave
 from tandem.spec.errors import ConfigError
 
-_WAYS = ((1, 8), (2, 4), (4, 1), (4, 4), (8, 1))  # threads, MiB at once
+_WAYS = ((1, 8), (2, 4), (4, 1), (4, 4), (8, 1))  # threads, MiB at once; the first: one reader
 _TRIALS = 3
 _FILL_BYTES = 64 << 20
 
@@ -35,12 +35,15 @@ class DiskProbe:
     Args:
         directory: on the disk in question.
         size_bytes: of the file; a multiple of 64 MiB.
+        trials: of each way to read, before one is chosen.
 
     Raises:
         ConfigError: the file cannot be written there, read directly, or kept out of memory.
     """
 
-    def __init__(self, directory: Path, size_bytes: int, seed: int = 0) -> None:
+    def __init__(
+        self, directory: Path, size_bytes: int, seed: int = 0, trials: int = _TRIALS
+    ) -> None:
         self._size = size_bytes
         file = _random_file(directory, size_bytes, seed)
         with file:
@@ -53,12 +56,17 @@ class DiskProbe:
                 )
             self._descriptor = open_for_reading(path, "direct", directory)
         ways = {str(way): way for way in (_Way(threads, mib << 20) for threads, mib in _WAYS)}
-        rates = interleave({n: partial(self._rate, way) for n, way in ways.items()}, _TRIALS)
+        rates = interleave({n: partial(self._rate, way) for n, way in ways.items()}, trials)
         self._way = ways[max(ways, key=lambda name: statistics.median(rates[name]))]
 
     def measure(self) -> float:
         """Bytes/s of reading the file once."""
         return self._rate(self._way)
+
+    def measure_one_reader(self) -> float:
+        """Bytes/s of one thread that reads the file once."""
+        threads, mib = _WAYS[0]
+        return self._rate(_Way(threads, mib << 20))
 
     def describe(self) -> str:
         """How it is read."""
@@ -96,7 +104,7 @@ def _random_file(directory: Path, size_bytes: int, seed: int):
     except OSError as error:
         raise ConfigError(
             f"cannot write {size_bytes >> 20} MiB to {directory} ({error.strerror}); name another "
-            "folder with --dir"
+            "folder"
         ) from None
     return file
 

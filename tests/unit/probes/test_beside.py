@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tandem.bench.beside import beside
+from tandem.probes.beside import beside
 
 
 def test_the_load_is_under_way_while_the_probe_runs_and_ended_after() -> None:
@@ -29,3 +29,11 @@ def test_a_failing_probe_ends_the_load() -> None:
     with pytest.raises(OSError, match="no disk"):
         beside(probe, lambda: None)()
     assert threading.active_count() == before
+
+
+def test_a_failing_load_is_an_error_and_no_wait_without_end() -> None:
+    def load() -> None:
+        raise OSError("no link")
+
+    with pytest.raises(OSError, match="no link"):
+        beside(lambda: 1.0, load)()

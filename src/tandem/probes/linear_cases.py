@@ -93,9 +93,14 @@ def uncached_bytes() -> int:
     return _CACHE_MULTIPLE * last_level_cache_bytes()
 
 
-def make_copies(shape: MatrixShape, kind: WeightKind) -> Copies:
-    """Random weights of the size that trained ones have."""
-    count = max(2, -(-uncached_bytes() // kind.size_bytes(shape)))
+def make_copies(shape: MatrixShape, kind: WeightKind, least_bytes: int | None = None) -> Copies:
+    """Random weights of the size that trained ones have.
+
+    Args:
+        least_bytes: of all copies together; None: what exceeds the caches.
+    """
+    least_bytes = uncached_bytes() if least_bytes is None else least_bytes
+    count = max(2, -(-least_bytes // kind.size_bytes(shape)))
     if kind.format is not None:
         return Copies(shape, kind, (), tuple(_quantized(shape, kind.format) for _ in range(count)))
     assert kind.dtype is not None

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from tandem.bench.kernel_cases import BLOCK_SIZE, HeadShape
 from tandem.kernels.pages import PageShape
 from tandem.kernels.quantized_pages import append_quantized
+from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape
 from tandem.spec.kv_type import CodeType
 
 _CHUNK_ELEMENTS = 1 << 20

@@ -1,0 +1,174 @@
+"""The machine that a plan is for: described, measured, or partly each."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tandem.spec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tandem.profiling.profile import Profile
+    from tandem.spec.hardware import HardwareSpec, HostFacts, LinkFacts
+    from tandem.spec.hardware_file import AcceleratorDescription
+
+MEASURED, NONE = "measured", "none"
+_ASSUMED = "Predicted from data sheets and assumed efficiencies, not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHardware:
+    """What to plan for.
+
+    Attributes:
+        profile: whose measurements are used; None: nothing is measured.
+        basis: which numbers are measured and which assumed, one line each.
+    """
+
+    spec: "HardwareSpec"
+    host_only: bool
+    profile: "Profile | None"
+    basis: tuple[str, ...]
+
+
+def plan_hardware(accelerator: str, host: str | None, profile_file: Path | None) -> PlanHardware:
+    """Resolve `--accelerator` and `--host`, either of which may be `measured`.
+
+    Raises:
+        ConfigError: an unknown name, or a profile that is needed is not there or refused.
+    """
+    if accelerator == MEASURED and host is None:
+        host = MEASURED
+    if MEASURED not in (accelerator, host):
+        if profile_file is not None:
+            raise ConfigError(
+                "--profile says where measurements are, but nothing is to be measured; use --host "
+                "measured",
+                param="profile",
+            )
+        return _described(accelerator, host)
+    profile = _profile(profile_file)
+    if accelerator == NONE:
+        return _alone(profile)
+    if accelerator == MEASURED:
+        return _measured_card(profile, host or MEASURED)
+    return _measured_host(profile, accelerator)
+
+
+def _described(accelerator: str, host: str | None) -> PlanHardware:
+    from tandem.planner.host_alone import host_alone
+    from tandem.spec.hardware_file import (
+        known_accelerators,
+        known_hardware,
+        load_hardware,
+        load_host,
+        pair_hardware,
+    )
+
+    if accelerator == NONE:
+        if host is None:
+            raise ConfigError(
+                "a plan without an accelerator needs its host: use --host measured, after `tandem "
+                "profile`, or a name",
+                param="host",
+            )
+        found = load_host(host)
+        return PlanHardware(host_alone(found.name, found.host), True, None, (_ASSUMED,))
+    alone = host is None and accelerator not in known_accelerators()
+    if alone and (accelerator in known_hardware() or Path(accelerator).is_file()):
+        spec = load_hardware(accelerator)
+    else:
+        spec = pair_hardware(accelerator, host)
+    return PlanHardware(spec, False, None, (_ASSUMED,))
+
+
+def _profile(path: Path | None) -> "Profile":
+    from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
+    from tandem.profiling.profile_file import profile_path, read_profile
+
+    machine = this_machine(os.environ)
+    path = path or profile_path(cache_folder(os.environ), machine)
+    return read_profile(path, machine, kernels_digest())
+
+
+def _facts(profile: "Profile") -> "HostFacts":
+    """The host, with the memory that it has now."""
+    from tandem.memory.peaks import read_host_memory
+    from tandem.profiling.hardware import host_facts
+
+    return host_facts(profile.host, read_host_memory().capacity_bytes)
+
+
+def _alone(profile: "Profile") -> PlanHardware:
+    from tandem.planner.host_alone import host_alone
+
+    basis = (
+        f"Predicted from what was measured here on {profile.measured_at}: the host's memory, "
+        "products, attention",
+        "assumed: prompts' attention runs at the rate of products, all else at that of memory",
+    )
+    return PlanHardware(host_alone(_name(profile), _facts(profile)), True, profile, basis)
+
+
+def _measured_host(profile: "Profile", accelerator: str) -> PlanHardware:
+    from tandem.spec.hardware import HardwareSpec
+    from tandem.spec.hardware_file import load_accelerator
+
+    card = load_accelerator(accelerator)
+    spec = HardwareSpec(
+        f"{card.name}, {_name(profile)}", card.accelerator, _link(card, profile), _facts(profile)
+    )
+    link = "the card's own" if profile.accelerator is None else "no faster than measured here"
+    basis = (
+        f"Predicted from what was measured here on {profile.measured_at}: the host's memory and "
+        "attention",
+        f"assumed, from data sheets and efficiencies: the accelerator and its link ({link})",
+    )
+    return PlanHardware(spec, False, profile, basis)
+
+
+def _link(card: "AcceleratorDescription", profile: "Profile") -> "LinkFacts":
+    from tandem.profiling.hardware import link_facts
+
+    if profile.accelerator is None:
+        return card.link
+    measured = link_facts(profile.accelerator)
+    return replace(
+        card.link,
+        h2d_bytes_per_s=min(card.link.h2d_bytes_per_s, measured.h2d_bytes_per_s),
+        d2h_bytes_per_s=min(card.link.d2h_bytes_per_s, measured.d2h_bytes_per_s),
+    )
+
+
+def _measured_card(profile: "Profile", host: str) -> PlanHardware:
+    from tandem.profiling.hardware import accelerator_facts, link_facts
+    from tandem.spec.hardware import HardwareSpec
+    from tandem.spec.hardware_file import load_host
+
+    measured = profile.accelerator
+    if measured is None:
+        reason = next(line for line in profile.skipped if line.startswith("accelerator"))
+        raise ConfigError(
+            f"the profile has no accelerator ({reason}); use --accelerator none for the host "
+            "alone, or name a card",
+            param="accelerator",
+        )
+    facts, link = accelerator_facts(measured), link_facts(measured)
+    also = "assumed: attention on the accelerator runs at the rate of its memory"
+    if host == MEASURED:
+        spec = HardwareSpec(f"{measured.name}, {_name(profile)}", facts, link, _facts(profile))
+        what = "the accelerator, its link and the host"
+        basis = (f"Predicted from what was measured here on {profile.measured_at}: {what}", also)
+        return PlanHardware(spec, False, profile, basis)
+    other = load_host(host)
+    spec = HardwareSpec(f"{measured.name}, {other.name}", facts, link, other.host)
+    basis = (
+        f"Predicted from what was measured here on {profile.measured_at}: the accelerator and its "
+        "link",
+        f"{also}; the host, from data sheets",
+    )
+    return PlanHardware(spec, False, None, basis)
+
+
+def _name(profile: "Profile") -> str:
+    return f"{profile.machine.cpu} with {profile.host.threads} threads, measured"

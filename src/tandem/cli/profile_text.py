@@ -1,0 +1,145 @@
+"""A profile as text: what each thing reaches."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tandem.profiling.measurements import (
+    AcceleratorMeasurements,
+    AttentionTimes,
+    DiskMeasurements,
+    HostMeasurements,
+    LinearTimes,
+    LinkDirection,
+)
+from tandem.profiling.profile import Profile
+from tandem.spec.units import format_duration
+
+_GIGA, _MICRO = 1e9, 1e-6
+
+
+def profile_text(profile: Profile, path: Path) -> Iterator[str]:
+    """The lines to print."""
+    machine = profile.machine
+    how = "thorough" if profile.thorough else "coarse"
+    yield f"{machine.cpu}, {machine.threads} threads on cores {_list(machine.cores)}"
+    yield f"measured {profile.measured_at}, {how}, in {format_duration(profile.duration_s)}"
+    yield ""
+    yield from _host(profile.host)
+    if profile.accelerator is not None:
+        yield ""
+        yield from _accelerator(profile.accelerator)
+    if profile.disks:
+        yield ""
+        yield from _disks(profile.disks)
+    yield ""
+    yield from (f"not measured: {line}" for line in profile.skipped)
+    yield f"stored in {path}"
+
+
+def _host(host: HostMeasurements) -> Iterator[str]:
+    memory = host.memory
+    yield _line(
+        "memory, GB/s",
+        f"read {_giga(memory.read_bytes_per_s)}  write {_giga(memory.write_bytes_per_s)}  copy "
+        f"{_giga(memory.copy_bytes_per_s)}",
+    )
+    for point in host.sweep:
+        yield _line(
+            f"{point.threads} threads, GB/s",
+            f"read {_giga(point.read_bytes_per_s)}  attention "
+            f"{_giga(point.attention_bytes_per_s)}  one row {_giga(point.linear_bytes_per_s)}",
+        )
+    yield from _linear(host.linear)
+    yield from _attention(host)
+    for codes in host.codes:
+        yield _line(
+            f"weights {codes.kind}, GB/s",
+            f"quantize {_giga(codes.quantize_bytes_per_s)}  dequantize "
+            f"{_giga(codes.dequantize_bytes_per_s)} (of float32)",
+        )
+    yield _line(
+        "start of the threads, us",
+        f"spinning {host.start.spinning_s / _MICRO:.3g}  asleep {host.start.asleep_s / _MICRO:.3g}",
+    )
+    for each in host.contention:
+        yield _line("attention beside", each.copy)
+        yield _line(
+            "  alone, together, GB/s",
+            f"attention {_giga(each.attention_alone_bytes_per_s)}, "
+            f"{_giga(each.attention_beside_bytes_per_s)}  copy "
+            f"{_giga(each.copy_alone_bytes_per_s)}, {_giga(each.copy_beside_bytes_per_s)}",
+        )
+
+
+def _linear(linear: Sequence[LinearTimes]) -> Iterator[str]:
+    """GFLOP/s over the largest weight, whose fixed costs count least."""
+    for times in linear:
+        surface, elements = times.surface, times.surface.first[-1]
+        rates = (
+            f"{rows:.0f}: {2 * elements * rows / seconds / _GIGA:.3g}"
+            for rows, seconds in zip(surface.second, surface.seconds[-1], strict=True)
+        )
+        yield _line(f"linear {times.kind}, GFLOP/s", f"rows {'  '.join(rates)}")
+
+
+def _attention(host: HostMeasurements) -> Iterator[str]:
+    for times in host.attention:
+        surface = times.surface
+        contexts = _list(tuple(round(n) for n in surface.second))
+        yield _line(f"attention {times.kind}", f"million keys/s, context {contexts}")
+        yield from _keys(times)
+
+
+def _keys(times: AttentionTimes) -> Iterator[str]:
+    surface = times.surface
+    for rows, row in zip(surface.first, surface.seconds, strict=True):
+        rates = (
+            f"{rows * context / seconds / 1e6:.3g}"
+            for context, seconds in zip(surface.second, row, strict=True)
+        )
+        yield _line(f"  rows {rows:.0f}", "  ".join(rates))
+
+
+def _accelerator(measured: AcceleratorMeasurements) -> Iterator[str]:
+    yield measured.name
+    yield _line("memory, GB/s", f"copy, read and written {_giga(measured.copy_bytes_per_s)}")
+    yield _line(
+        "launches, us",
+        f"to a known end {measured.launch_s / _MICRO:.3g}  one after another "
+        f"{measured.kernel_s / _MICRO:.3g}",
+    )
+    yield from _linear(measured.linear)
+    yield from _direction("host to accelerator", measured.h2d)
+    yield from _direction("accelerator to host", measured.d2h)
+
+
+def _direction(name: str, direction: LinkDirection) -> Iterator[str]:
+    for kind, curve in (("pinned", direction.pinned), ("pageable", direction.pageable)):
+        rates = (
+            f"{size / 1024:.0f} KiB: {_giga(size / seconds)}"
+            for size, seconds in zip(curve.sizes, curve.seconds, strict=True)
+        )
+        yield _line(f"{name}, GB/s", f"{kind}  {'  '.join(rates)}")
+    yield _line("  both ways at once", _giga(direction.both_bytes_per_s))
+
+
+def _disks(disks: Sequence[DiskMeasurements]) -> Iterator[str]:
+    for disk in disks:
+        together = f"  all disks at once {_giga(disk.together_bytes_per_s)}"
+        yield _line(
+            f"disk {disk.folder}, GB/s",
+            f"one reader {_giga(disk.one_reader_bytes_per_s)}  {disk.way} "
+            f"{_giga(disk.bytes_per_s)}{together if len(disks) > 1 else ''}",
+        )
+
+
+def _line(name: str, what: str) -> str:
+    return f"{name:<28}{what}"
+
+
+def _giga(rate: float) -> str:
+    return f"{rate / _GIGA:.3g}"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))

@@ -1,0 +1,41 @@
+"""What identifies this machine and the compiled kernels, found out without torch."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import tandem.kernels
+from tandem.devices.host_facts import nvidia_gpus, processor_name
+from tandem.devices.host_threads import usable_cores
+from tandem.profiling.profile import Machine
+
+_DIGEST_LENGTH = 16
+
+
+def this_machine(environment: Mapping[str, str]) -> Machine:
+    """As many threads as an engine takes: the granted cores, or OMP_NUM_THREADS if that is less."""
+    gpus = nvidia_gpus()
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    wanted = environment.get("OMP_NUM_THREADS", "").partition(",")[0]
+    threads = min(usable_cores(), int(wanted) if wanted.isdigit() and int(wanted) else len(cores))
+    return Machine(gpus[0] if gpus else "none", processor_name(), cores, threads)
+
+
+def kernels_digest(folder: Path | None = None) -> str:
+    """Of the compiled module's bytes; `none` where it was not built.
+
+    Args:
+        folder: where it lies; None: where the package has it.
+    """
+    folder = Path(tandem.kernels.__file__).parent if folder is None else folder
+    files = sorted(folder.glob("_native*.so"))
+    if not files:
+        return "none"
+    return hashlib.sha256(files[0].read_bytes()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where Tandem keeps files of the user's that can be made again."""
+    cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "tandem"

@@ -1,0 +1,96 @@
+"""Times on the CPU from a profile's measurements, for one model."""
+
+from collections.abc import Iterable
+
+from tandem.memory.page import KVPageSpec
+from tandem.planner.load import TierLoad
+from tandem.profiling.hardware import peak_flops_per_s
+from tandem.profiling.measurements import AttentionTimes, HostMeasurements, LinearTimes
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.operations import Operation
+from tandem.spec.precision import Precision
+
+_FP32_BYTES = 4
+
+
+class MeasuredHost:
+    """Linear maps and decode attention as measured; the rest by the measured read rate.
+
+    Attention was measured in one shape: another model's takes in proportion to a token's keys and
+    values. That of prompts is taken at the rate of the largest products.
+
+    Raises:
+        ConfigError: the profile has no measurements of the wanted types.
+    """
+
+    def __init__(
+        self,
+        measured: HostMeasurements,
+        model: ModelSpec,
+        precision: Precision,
+        page: KVPageSpec,
+        pair_flops: float,
+    ) -> None:
+        self.linear = _linear(measured, str(precision.weights))
+        self.attention = _attention(measured, str(precision.kv))
+        self._read_s = 1 / measured.memory.read_bytes_per_s
+        self._flop_s = 1 / max(map(peak_flops_per_s, measured.linear))
+        self._model, self._pair_flops = model, pair_flops
+        self._scale = 2 * model.kv_size / self.attention.kv_elements
+        self._key_bytes = page.bytes_per_block_layer / page.block_size
+
+    def stage_s(self, operations: Iterable[Operation], tokens: int) -> float:
+        """Operations outside attention on `tokens` tokens."""
+        return sum(self._operation_s(op, tokens) for op in operations)
+
+    def head_s(self, rows: int) -> float:
+        """Final norm and logits of `rows` rows."""
+        elements = self._model.hidden_size * self._model.vocab_size
+        return self.linear.surface.at(elements, rows).seconds if rows else 0.0
+
+    def attend_s(self, load: TierLoad, window: int) -> float:
+        """Decode and prompts of one layer."""
+        decode, prompts = load._replace(chunk=0), load._replace(rows=0)
+        seconds = 0.0
+        if decode.rows:
+            keys = max(1.0, decode.attention(window).keys / decode.rows)
+            seconds += self.attention.surface.at(decode.rows, keys).seconds * self._scale
+        if prompts.chunk:
+            work = prompts.attention(window)
+            read_s = work.keys * self._key_bytes * self._read_s
+            seconds += max(work.pairs * self._pair_flops * self._flop_s, read_s)
+        return seconds
+
+    def _operation_s(self, op: Operation, tokens: int) -> float:
+        if op.kind == "linear":
+            return self.linear.surface.at(op.weight_elements, tokens).seconds
+        if op.experts is not None:
+            per_expert = op.weights[0].elements
+            touched = op.experts.touched_share(tokens) * op.experts.count
+            rows = tokens * op.experts.per_token / touched
+            return touched * self.linear.surface.at(per_expert, rows).seconds
+        elements = op.weight_elements + op.activation_elements(tokens)
+        return elements * _FP32_BYTES * self._read_s
+
+
+def _linear(measured: HostMeasurements, kind: str) -> LinearTimes:
+    for times in measured.linear:
+        if times.kind == kind:
+            return times
+    raise ConfigError(
+        f"the profile has no products with weights of {kind}; choose --dtype "
+        f"{' or '.join(times.kind for times in measured.linear)}, or run `tandem profile`",
+        param="dtype",
+    )
+
+
+def _attention(measured: HostMeasurements, kind: str) -> AttentionTimes:
+    for times in measured.attention:
+        if times.kind == kind:
+            return times
+    raise ConfigError(
+        f"the profile has no attention over a KV cache of {kind}; choose --kv-cache-dtype "
+        f"{' or '.join(times.kind for times in measured.attention)}, or run `tandem profile`",
+        param="kv_cache_dtype",
+    )

@@ -1,0 +1,1 @@
+"""Measurements of single things, shared by benchmarks and profiles: memory, disks, kernels."""

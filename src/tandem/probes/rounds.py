@@ -1,0 +1,25 @@
+"""Medians over rounds, in turns, of calls that may be too short to be timed alone."""
+
+from collections.abc import Hashable, Mapping
+from statistics import median
+from typing import TypeVar
+
+from tandem.probes.timing import Sample
+
+_LEAST_S = 2e-3  # of a sample: torch's threads may still spin for a while after a call
+_MOST_CALLS = 16
+_Name = TypeVar("_Name", bound=Hashable)
+
+
+def median_seconds(samples: Mapping[_Name, Sample], rounds: int) -> dict[_Name, float]:
+    """Of each sample, A B A B, after a round that is thrown away and finds how often to call."""
+    first = {name: min(sample(0), sample(1)) for name, sample in samples.items()}
+    calls = {name: max(1, min(_MOST_CALLS, round(_LEAST_S / s))) for name, s in first.items()}
+    found: dict[_Name, list[float]] = {name: [] for name in samples}
+    next_call = dict.fromkeys(samples, 2)
+    for _ in range(rounds):
+        for name, sample in samples.items():
+            begin, count = next_call[name], calls[name]
+            found[name].append(median(sample(begin + i) for i in range(count)))
+            next_call[name] = begin + count
+    return {name: median(times) for name, times in found.items()}

@@ -1,0 +1,55 @@
+"""A profile's numbers as a hardware description has them: what is reached, so at efficiency 1."""
+
+from tandem.profiling.measurements import (
+    AcceleratorMeasurements,
+    HostMeasurements,
+    LinearTimes,
+    LinkDirection,
+)
+from tandem.spec.dtype import DType
+from tandem.spec.hardware import AcceleratorFacts, HostFacts, LinkFacts
+
+
+def host_facts(measured: HostMeasurements, memory_bytes: int) -> HostFacts:
+    """The host. Its cores are left out: what more of them would bring was not measured."""
+    return HostFacts(
+        memory_bytes=memory_bytes,
+        memory_bandwidth_bytes_per_s=measured.memory.read_bytes_per_s,
+        flops_per_s=max(map(peak_flops_per_s, measured.linear)),
+    )
+
+
+def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
+    """The accelerator."""
+    return AcceleratorFacts(
+        memory_bytes=measured.memory_bytes,
+        memory_bandwidth_bytes_per_s=measured.copy_bytes_per_s,
+        memory_efficiency=1.0,
+        compute_efficiency=1.0,
+        launch_latency_s=measured.launch_s,
+        kernel_overhead_s=measured.kernel_s,
+        flops_per_s={DType(times.kind): peak_flops_per_s(times) for times in measured.linear},
+    )
+
+
+def link_facts(measured: AcceleratorMeasurements) -> LinkFacts:
+    """The link, from pinned memory: the rate of the largest copy, the time of the smallest."""
+    return LinkFacts(
+        h2d_bytes_per_s=_largest_rate(measured.h2d),
+        d2h_bytes_per_s=_largest_rate(measured.d2h),
+        latency_s=max(measured.h2d.pinned.seconds[0], measured.d2h.pinned.seconds[0]),
+    )
+
+
+def peak_flops_per_s(times: LinearTimes) -> float:
+    """The highest rate at any size."""
+    surface = times.surface
+    return max(
+        2 * elements * rows / seconds
+        for elements, row in zip(surface.first, surface.seconds, strict=True)
+        for rows, seconds in zip(surface.second, row, strict=True)
+    )
+
+
+def _largest_rate(direction: LinkDirection) -> float:
+    return direction.pinned.sizes[-1] / direction.pinned.seconds[-1]

@@ -1,0 +1,161 @@
+"""What was measured of a host, an accelerator, their link and disks. Rates are medians."""
+
+import math
+from dataclasses import dataclass, fields
+
+from tandem.profiling.surface import Curve, Surface
+
+
+class _Rates:
+    """Numbers that must all be finite and above 0."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # pyright: ignore[reportArgumentType]
+            value: object = getattr(self, field.name)
+            if isinstance(value, int | float) and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{field.name} must be finite and above 0, not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRates(_Rates):
+    """Of the host's memory, beyond the caches, by all threads.
+
+    Attributes:
+        copy_bytes_per_s: bytes copied, each read once and written once.
+    """
+
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    copy_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPoint(_Rates):
+    """What so many threads reach: plain reading, decode attention, and products of one row."""
+
+    threads: int
+    read_bytes_per_s: float
+    attention_bytes_per_s: float
+    linear_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinearTimes:
+    """Linear maps with weights of one kind (`float16`, `int8/64`): seconds by elements of the
+    weight, and rows.
+    """
+
+    kind: str
+    surface: Surface
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTimes(_Rates):
+    """Decode attention of one layer over KV pages of one type: seconds by rows, and context.
+
+    Attributes:
+        kv_elements: of a token's keys and values in the measured shape.
+    """
+
+    kind: str
+    kv_elements: int
+    surface: Surface
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRates(_Rates):
+    """To few bits and back: bytes of the floating-point side per second (weights: float32)."""
+
+    kind: str
+    quantize_bytes_per_s: float
+    dequantize_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimes(_Rates):
+    """From handing work to the threads to its known end, where the work is nothing."""
+
+    spinning_s: float
+    asleep_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contention(_Rates):
+    """Decode attention on the CPU while something is copied: both rates, alone and together.
+
+    Attributes:
+        copy: what is copied, in words.
+    """
+
+    copy: str
+    attention_alone_bytes_per_s: float
+    attention_beside_bytes_per_s: float
+    copy_alone_bytes_per_s: float
+    copy_beside_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostMeasurements:
+    """The host. `heads` is the attention's shape, as query heads/KV heads/head size."""
+
+    threads: int
+    memory: MemoryRates
+    sweep: tuple[ThreadPoint, ...]
+    linear: tuple[LinearTimes, ...]
+    heads: str
+    attention: tuple[AttentionTimes, ...]
+    codes: tuple[CodeRates, ...]
+    start: StartTimes
+    contention: tuple[Contention, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDirection(_Rates):
+    """Copies one way: seconds by bytes, from pinned and pageable host memory.
+
+    Attributes:
+        both_bytes_per_s: pinned, while the other direction copies too.
+    """
+
+    pinned: Curve
+    pageable: Curve
+    both_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorMeasurements(_Rates):
+    """The accelerator and its link.
+
+    Attributes:
+        copy_bytes_per_s: within its memory, bytes read plus bytes written.
+        launch_s: from the host's call to the known end of a kernel without work.
+        kernel_s: per kernel, when many without work follow each other.
+    """
+
+    name: str
+    memory_bytes: int
+    copy_bytes_per_s: float
+    launch_s: float
+    kernel_s: float
+    linear: tuple[LinearTimes, ...]
+    h2d: LinkDirection
+    d2h: LinkDirection
+
+
+@dataclass(frozen=True, slots=True)
+class DiskMeasurements(_Rates):
+    """A disk, read past the page cache.
+
+    Attributes:
+        folder: as it was given.
+        way: how the highest rate was reached.
+        together_bytes_per_s: while all other disks given are read as well.
+    """
+
+    folder: str
+    one_reader_bytes_per_s: float
+    bytes_per_s: float
+    way: str
+    together_bytes_per_s: float

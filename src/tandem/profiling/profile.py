@@ -1,0 +1,69 @@
+"""A machine's profile: what was measured, on what, with which code."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from tandem.profiling.measurements import (
+    AcceleratorMeasurements,
+    DiskMeasurements,
+    HostMeasurements,
+)
+
+FORMAT = 1
+"""Of the file and of the probes: raised whenever either changes what a number means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a profile is of; another machine's is of no use here.
+
+    Attributes:
+        accelerator: as its driver names it; `none` without one.
+        cores: processors that the process may run on.
+        threads: of them, as many as it may really use.
+        ranks: processes that share the machine.
+    """
+
+    accelerator: str
+    cpu: str
+    cores: tuple[int, ...]
+    threads: int
+    ranks: int = 1
+
+    def difference(self, other: "Machine") -> str | None:
+        """The first thing in which `other` is not this one, in words; None: nothing."""
+        for name in ("accelerator", "cpu", "cores", "threads", "ranks"):
+            mine: object = getattr(self, name)
+            others: object = getattr(other, name)
+            if mine != others:
+                return f"its {name}: {_words(others)}, here {_words(mine)}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One run of `tandem profile`.
+
+    Attributes:
+        kernels: digest of the compiled kernels that were measured.
+        shapes: kinds and shapes measured, in words.
+        measured_at: UTC, ISO 8601.
+        skipped: what was not measured and why, one line each.
+    """
+
+    machine: Machine
+    kernels: str
+    shapes: tuple[str, ...]
+    measured_at: str
+    duration_s: float
+    thorough: bool
+    host: HostMeasurements
+    accelerator: AcceleratorMeasurements | None
+    disks: tuple[DiskMeasurements, ...]
+    skipped: tuple[str, ...]
+
+
+def _words(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast("tuple[object, ...]", value)))
+    return str(value)

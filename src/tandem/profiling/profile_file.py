@@ -1,0 +1,126 @@
+"""A profile's file: written at once or not at all, read only if it is whole and of this machine."""
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from tandem.profiling.plain_json import from_plain, to_plain
+from tandem.profiling.profile import FORMAT, Machine, Profile
+from tandem.spec.errors import ConfigError
+
+REMEDY = "run `tandem profile` to measure anew"
+_MAX_BYTES = 16 << 20
+_DIGEST_LENGTH = 16
+
+
+def profile_path(cache: Path, machine: Machine) -> Path:
+    """Where a machine's profile lies under a cache folder, which several machines may share."""
+    words = json.dumps(to_plain(machine))
+    digest = hashlib.sha256(words.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return cache / "profiles" / f"{digest}.json"
+
+
+def to_json(profile: Profile) -> str:
+    """One JSON object."""
+    return json.dumps({"format": FORMAT, **to_plain(profile)}, allow_nan=False)
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Replace the file.
+
+    Raises:
+        ConfigError: it cannot be written; the one before is left as it was.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".profile-")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(to_json(profile) + "\n")
+            os.replace(name, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the profile {path}: {error.strerror}; choose another with --output",
+            param="output",
+        ) from None
+
+
+def check_profile_writable(path: Path) -> None:
+    """Find out before measuring that the profile can be written; may make its folder.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror
+    else:
+        if not path.is_dir() and os.access(path.parent, os.W_OK):
+            return
+        reason = "it is a folder" if path.is_dir() else "permission denied"
+    raise ConfigError(
+        f"cannot write the profile {path}: {reason}; choose another with --output", param="output"
+    )
+
+
+def read_profile(path: Path, machine: Machine, kernels: str) -> Profile:
+    """The profile in a file.
+
+    Args:
+        machine, kernels: those of here and now.
+
+    Raises:
+        ConfigError: there is none, it is corrupt, of another machine, of another format or of
+            other kernels; says which.
+    """
+    profile = _parse(path, _read(path))
+    difference = machine.difference(profile.machine)
+    if difference is not None:
+        raise _refusal(path, f"is of another machine ({difference})")
+    if profile.kernels != kernels:
+        raise _refusal(path, "is old: it was measured with other kernels than are installed now")
+    return profile
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise _refusal(path, "is corrupt: it is larger than any profile")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"this machine has no profile ({path}); run `tandem profile` first", param="profile"
+        ) from None
+    except OSError as error:
+        raise _refusal(path, f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise _refusal(path, "is corrupt: not text") from None
+
+
+def _parse(path: Path, text: str) -> Profile:
+    try:
+        parsed: Any = json.loads(text)
+        if not isinstance(parsed, dict):
+            raise ValueError("not an object")
+        values = cast("dict[str, Any]", parsed)
+        number: Any = values.pop("format", None)
+        if isinstance(number, int) and number != FORMAT:
+            raise _refusal(path, f"is old: of format {number}, not {FORMAT}")
+        if number is None:
+            raise ValueError("format is missing")
+        return from_plain(Profile, values)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(path, f"is corrupt ({error})") from None
+
+
+def _refusal(path: Path, reason: str) -> ConfigError:
+    return ConfigError(f"the profile {path} {reason}; {REMEDY}", param="profile")

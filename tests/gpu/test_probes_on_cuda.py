@@ -1,0 +1,33 @@
+"""A profile's probes on a CUDA device: rates that a device can have, at small sizes."""
+
+import torch
+
+from tandem.devices.cuda import CudaProbe
+from tandem.kernels import native
+from tandem.spec.dtype import DType
+
+_CABLE_BYTES_PER_S = 1e12  # more than any link carries
+
+
+def test_memory_products_launches_and_link_are_measured() -> None:
+    if not native.available():
+        return  # there is no profile then
+    from tandem.probes.accelerator import copy_to_device, measure_accelerator
+    from tandem.probes.effort import Effort
+    from tandem.probes.kernel_cases import HeadShape
+
+    effort = Effort(
+        rounds=2, kinds=(), sides=(256, 1024), rows=(1, 64), heads=HeadShape(4, 2, 32), kv=(),
+        batches=(), contexts=(), memory_bytes=0, link_bytes=(4096, 16 << 20), disk_bytes=0,
+        trips=0,
+    )  # fmt: skip
+    probed = CudaProbe(torch.device("cuda", 0))
+    found = measure_accelerator(probed, effort)
+    assert found.name
+    assert found.kernel_s < found.launch_s < 10e-3
+    assert [times.kind for times in found.linear] == list(DType)
+    for direction in (found.h2d, found.d2h):
+        rate = (16 << 20) / direction.pinned.seconds[-1]
+        assert 0.1e9 < rate < _CABLE_BYTES_PER_S
+        assert direction.both_bytes_per_s < 2 * rate
+    assert copy_to_device(probed, 1000)() == 1000

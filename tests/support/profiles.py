@@ -1,0 +1,85 @@
+"""A profile of a machine that is not there: round figures, so that times can be told by head."""
+
+from tandem.profiling.measurements import (
+    AcceleratorMeasurements,
+    AttentionTimes,
+    CodeRates,
+    Contention,
+    DiskMeasurements,
+    HostMeasurements,
+    LinearTimes,
+    LinkDirection,
+    MemoryRates,
+    StartTimes,
+    ThreadPoint,
+)
+from tandem.profiling.profile import Machine, Profile
+from tandem.profiling.surface import Curve, Surface
+from tandem.spec.dtype import DType
+
+MACHINE = Machine("none", "Test CPU", (0, 1), 2)
+KERNELS = "0123456789abcdef"
+READ_BYTES_PER_S = 20e9
+LINEAR_FLOPS_PER_S = 100e9
+KEY_S = 200e-9
+"""Of decode attention, per row and token of context."""
+ELEMENTS, ROWS = (1e6, 16e6), (1.0, 8.0, 64.0, 512.0)
+BATCHES, CONTEXTS = (1.0, 16.0), (64.0, 2048.0)
+ATTENTION_START_S = 5e-6
+
+
+def linear_s(elements: float, rows: float, element_bytes: float) -> float:
+    """The slower of reading the weight and computing."""
+    return max(
+        elements * element_bytes / READ_BYTES_PER_S, 2 * elements * rows / LINEAR_FLOPS_PER_S
+    )
+
+
+def linear_times(kind: str, element_bytes: float) -> LinearTimes:
+    rows = tuple(tuple(linear_s(e, r, element_bytes) for r in ROWS) for e in ELEMENTS)
+    return LinearTimes(kind, Surface(ELEMENTS, ROWS, rows))
+
+
+def attention_times(kind: str) -> AttentionTimes:
+    seconds = tuple(tuple(ATTENTION_START_S + KEY_S * b * c for c in CONTEXTS) for b in BATCHES)
+    return AttentionTimes(kind, 2048, Surface(BATCHES, CONTEXTS, seconds))
+
+
+def host_measurements() -> HostMeasurements:
+    return HostMeasurements(
+        threads=2,
+        memory=MemoryRates(READ_BYTES_PER_S, 10e9, 8e9),
+        sweep=(ThreadPoint(1, 12e9, 10e9, 11e9), ThreadPoint(2, 20e9, 18e9, 19e9)),
+        linear=tuple(linear_times(dtype.value, dtype.size_bytes) for dtype in DType),
+        heads="32/8/128",
+        attention=tuple(attention_times(dtype.value) for dtype in DType),
+        codes=(CodeRates("int8/64", 0.1e9, 30e9),),
+        start=StartTimes(3e-6, 20e-6),
+        contention=(Contention("a copy", 18e9, 12e9, 8e9, 5e9),),
+    )
+
+
+def accelerator_measurements() -> AcceleratorMeasurements:
+    sizes = (4096.0, 1e8)
+    link = LinkDirection(
+        Curve(sizes, (10e-6, 10e-6 + 1e8 / 20e9)), Curve(sizes, (20e-6, 1e8 / 5e9)), 15e9
+    )
+    return AcceleratorMeasurements(
+        "Test card", 24 << 30, 500e9, 8e-6, 2e-6,
+        tuple(linear_times(dtype.value, 0.1) for dtype in DType), link, link,
+    )  # fmt: skip
+
+
+def profile(*, accelerator: bool = False) -> Profile:
+    return Profile(
+        machine=MACHINE,
+        kernels=KERNELS,
+        shapes=("linear: square",),
+        measured_at="2026-01-02T03:04:05+00:00",
+        duration_s=12.5,
+        thorough=False,
+        host=host_measurements(),
+        accelerator=accelerator_measurements() if accelerator else None,
+        disks=(DiskMeasurements("/data", 1e9, 3e9, "4 threads, 4 MiB at once", 2.5e9),),
+        skipped=("accelerator and link: there is none",),
+    )

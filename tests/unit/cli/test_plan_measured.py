@@ -1,0 +1,119 @@
+"""`tandem plan` on what `tandem profile` measured: what is used, what is said, what is refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.profiles import KERNELS, MACHINE, profile
+from tests.unit.cli.conftest import Commands, Ran
+
+from tandem.devices import this_machine
+from tandem.memory import peaks
+from tandem.profiling.profile_file import profile_path, write_profile
+
+MODEL = ("plan", "opt-1.3b", "--requests", "20", "--prompt", "100", "--generate", "20")
+Plan = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """On the machine of the test profile, with memory for a small model; its profile's path."""
+    memory = replace(peaks.read_host_memory(), total_bytes=16 << 30, cgroup_limit_bytes=None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(this_machine, "this_machine", lambda environment: MACHINE)
+    monkeypatch.setattr(this_machine, "kernels_digest", lambda: KERNELS)
+    monkeypatch.setattr(peaks, "read_host_memory", lambda: memory)
+    return profile_path(tmp_path / "tandem", MACHINE)
+
+
+def test_a_card_in_the_measured_host(commands: Commands, here: Path) -> None:
+    write_profile(profile(), here)
+    ran = commands.run(*MODEL, "--accelerator", "a10g", "--host", "measured")
+    assert (ran.status, ran.err) == (0, "")
+    assert "on NVIDIA A10G, Test CPU with 2 threads, measured" in ran.out
+    assert "measured here on 2026-01-02T03:04:05+00:00: the host's memory and attention" in ran.out
+    assert "assumed, from data sheets and efficiencies: the accelerator and its link" in ran.out
+
+
+def test_a_measured_card_and_link(commands: Commands, here: Path) -> None:
+    write_profile(profile(accelerator=True), here)
+    both = commands.run(*MODEL, "--accelerator", "measured")
+    assert (both.status, both.err) == (0, "")
+    assert "on Test card, Test CPU with 2 threads, measured" in both.out
+    assert "the accelerator, its link and the host" in both.out
+    elsewhere = commands.run(*MODEL, "--accelerator", "measured", "--host", "server-genoa")
+    assert "the host, from data sheets" in elsewhere.out
+    limited = commands.run(*MODEL, "--accelerator", "h100", "--host", "measured", "--json")
+    assert "no faster than measured here" in json.loads(limited.out)["basis"][1]
+
+
+def test_the_host_alone(commands: Commands, here: Path) -> None:
+    write_profile(profile(), here)
+    ran = commands.run(*MODEL, "--accelerator", "none", "--host", "measured")
+    assert (ran.status, ran.err) == (0, "")
+    assert "Fits the host's memory" in ran.out
+    assert "Best: the host alone: weights resident, " in ran.out
+    assert "extrapolated: " in ran.out
+    assert "--accelerator none --strategy gpu-only" in ran.out
+    for word in ("link", "on the accelerator", "Rejected"):
+        assert word not in ran.out, word
+    found = json.loads(
+        commands.run(*MODEL, "--accelerator", "none", "--host", "measured", "--json").out
+    )
+    assert found["host_only"]
+    assert found["extrapolated"]
+    assert found["plan"]["host_blocks"] == 0
+
+
+def test_a_described_host_alone_is_assumed(commands: Commands) -> None:
+    ran = commands.run(*MODEL, "--accelerator", "none", "--host", "desktop-ddr5")
+    assert ran.status == 0
+    assert "Predicted from data sheets and assumed efficiencies, not measured" in ran.out
+    assert "extrapolated" not in ran.out
+
+
+def test_a_profile_may_lie_elsewhere(commands: Commands, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    write_profile(profile(), mine)
+    words = ("--accelerator", "none", "--host", "measured", "--profile", str(mine))
+    assert commands.run(*MODEL, *words).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("a10g", "--host", "measured"), "this machine has no profile"),
+        (("measured",), "run `tandem profile` first"),
+        (("none",), "use --host measured, after `tandem profile`, or a name"),
+        (("none", "--host", "desktop-ddr5", "--gpu-memory", "4GiB"), "--gpu-memory has no meaning"),
+        (("a10g", "--profile", "x.json"), "nothing is to be measured; use --host measured"),
+        (("none", "--host", "desktop"), "unknown host 'desktop'"),
+    ],
+    ids=["no profile", "no card's profile", "no host", "memory", "unused profile", "unknown host"],
+)
+def test_bad_input_is_one_line(commands: Commands, words: tuple[str, ...], message: str) -> None:
+    ran = commands.run(*MODEL, "--accelerator", *words)
+    assert ran.status == 2
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not ran.out
+
+
+def test_a_profile_without_a_card_or_that_is_refused_is_one_line(
+    commands: Commands, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_profile(profile(), here)
+    ran = commands.run(*MODEL, "--accelerator", "measured")
+    assert ran.status == 2
+    assert "the profile has no accelerator (accelerator and link: there is none)" in ran.err
+    monkeypatch.setattr(this_machine, "kernels_digest", lambda: "new")
+    ran = commands.run(*MODEL, "--accelerator", "none", "--host", "measured")
+    assert ran.status == 2
+    assert "is old: it was measured with other kernels" in ran.err
+    assert "run `tandem profile` to measure anew" in ran.err
+    here.write_text("{")
+    ran = commands.run(*MODEL, "--accelerator", "none", "--host", "measured")
+    assert ran.status == 2
+    assert "is corrupt" in ran.err

@@ -1,0 +1,135 @@
+"""`tandem profile`: what it prints and stores, and what it refuses."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.support.profiles import KERNELS, MACHINE, profile
+from tests.unit.cli.conftest import Commands
+
+from tandem.devices import this_machine
+from tandem.kernels import native
+from tandem.profiling.profile import Machine, Profile
+from tandem.profiling.profile_file import profile_path, read_profile, write_profile
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """On the machine of the test profile; returns where its profile lies."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(this_machine, "this_machine", lambda environment: MACHINE)
+    monkeypatch.setattr(this_machine, "kernels_digest", lambda: KERNELS)
+    return profile_path(tmp_path / "cache" / "tandem", MACHINE)
+
+
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Nothing is measured: a known profile is the result; returns the disks asked for."""
+    asked: list[str] = []
+    profiler = pytest.importorskip("tandem.probes.profiler")
+
+    def run_profile(subject: object, effort: object, **how: object) -> Profile:
+        asked.extend(map(str, subject.disks))  # pyright: ignore[reportAttributeAccessIssue]
+        return profile()
+
+    monkeypatch.setattr(profiler, "run_profile", run_profile)
+    monkeypatch.setattr(native, "choose_isa", lambda: "generic")
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.0, 0.0))
+    return asked
+
+
+def test_a_profile_is_measured_stored_and_printed(
+    commands: Commands, here: Path, probes: list[str]
+) -> None:
+    ran = commands.run("profile", "--disk", "/data", "--disk", "/more")
+    assert ran.status == 0
+    assert probes == ["/data", "/more"]
+    assert "Test CPU, 2 threads on cores 0 1" in ran.out
+    assert "read 20  write 10  copy 8" in ran.out
+    assert "one reader 1  4 threads, 4 MiB at once 3" in ran.out
+    assert f"stored in {here}" in ran.out
+    assert "not measured: accelerator and link: there is none" in ran.err
+    assert read_profile(here, MACHINE, KERNELS) == profile()
+
+
+def test_a_busy_machine_is_warned_of(
+    commands: Commands, probes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "busy" not in commands.run("profile").err
+    monkeypatch.setattr(os, "getloadavg", lambda: (7.25, 0.0, 0.0))
+    assert "others keep the processor busy (load average 7.2)" in commands.run("profile").err
+
+
+def test_a_stored_profile_is_shown_without_measuring(commands: Commands, here: Path) -> None:
+    write_profile(profile(accelerator=True), here)
+    shown = commands.run("profile", "--show")
+    assert shown.status == 0
+    assert "host to accelerator, GB/s" in shown.out
+    printed = json.loads(commands.run("profile", "--show", "--json").out)
+    assert printed["host"]["memory"]["read_bytes_per_s"] == 20e9
+
+
+def test_output_goes_where_it_is_wanted(
+    commands: Commands, tmp_path: Path, probes: list[str]
+) -> None:
+    ran = commands.run("profile", "--output", str(tmp_path / "mine.json"), "--json")
+    assert json.loads(ran.out)["machine"]["cpu"] == "Test CPU"
+    assert read_profile(tmp_path / "mine.json", MACHINE, KERNELS) == profile()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_refused_profile_is_named_and_measured_anew(
+    commands: Commands, here: Path, probes: list[str]
+) -> None:
+    here.parent.mkdir(parents=True)
+    here.write_text("{")
+    ran = commands.run("profile")
+    assert ran.status == 0
+    assert "is corrupt" in ran.err
+    assert "measuring anew" in ran.err
+    assert read_profile(here, MACHINE, KERNELS) == profile()
+
+
+def test_nothing_stored_or_nowhere_to_store_is_one_line(
+    commands: Commands, tmp_path: Path, probes: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for words, reason in (
+        (("--show",), "this machine has no profile"),
+        (("--output", str(tmp_path)), "it is a folder"),
+        (("--output", str(tmp_path / "file" / "x")), "cannot write the profile"),
+    ):
+        ran = commands.run("profile", *words)
+        assert ran.status == 2, words
+        assert reason in ran.err
+        assert len(ran.err.splitlines()) == 1
+        assert not ran.out
+
+
+def test_without_compiled_kernels_there_is_nothing_to_measure(
+    commands: Commands, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_extension", None)
+    ran = commands.run("profile")
+    assert ran.status == 2
+    assert "compiled ones could not be" in ran.err
+    assert not here.parent.exists()
+
+
+def test_threads_are_those_that_an_engine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    found = this_machine.this_machine({})
+    assert isinstance(found, Machine)
+    assert 1 <= found.threads <= len(found.cores)
+    assert this_machine.this_machine({"OMP_NUM_THREADS": "1"}).threads == 1
+    assert this_machine.this_machine({"OMP_NUM_THREADS": "many"}) == found
+
+
+def test_other_kernels_have_another_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    assert this_machine.kernels_digest(tmp_path) == "none"
+    (tmp_path / "_native.so").write_bytes(b"one")
+    one = this_machine.kernels_digest(tmp_path)
+    (tmp_path / "_native.so").write_bytes(b"two")
+    assert len({one, this_machine.kernels_digest(tmp_path), "none"}) == 3

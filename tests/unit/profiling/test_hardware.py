@@ -1,0 +1,31 @@
+"""What a profile's numbers become in a hardware description."""
+
+import pytest
+from tests.support.profiles import (
+    LINEAR_FLOPS_PER_S,
+    READ_BYTES_PER_S,
+    accelerator_measurements,
+    host_measurements,
+)
+
+from tandem.profiling.hardware import accelerator_facts, host_facts, link_facts
+from tandem.spec.dtype import DType
+
+
+def test_a_host_reaches_what_was_measured() -> None:
+    facts = host_facts(host_measurements(), 16 << 30)
+    assert facts.memory_bytes == 16 << 30
+    assert facts.memory_bandwidth_bytes_per_s == READ_BYTES_PER_S
+    assert facts.flops_per_s == pytest.approx(LINEAR_FLOPS_PER_S)
+    assert facts.cores is None
+
+
+def test_an_accelerator_and_its_link_reach_what_was_measured() -> None:
+    measured = accelerator_measurements()
+    facts, link = accelerator_facts(measured), link_facts(measured)
+    assert facts.memory_efficiency == facts.compute_efficiency == 1
+    assert facts.memory_bandwidth_bytes_per_s == 500e9
+    assert set(facts.flops_per_s) == set(DType)
+    assert facts.flops_per_s[DType.FLOAT16] == pytest.approx(LINEAR_FLOPS_PER_S)
+    assert link.latency_s == 10e-6
+    assert link.h2d_bytes_per_s == pytest.approx(20e9, rel=0.01)
