@@ -14,7 +14,16 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "tandem"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-TORCH_FREE_ROOMS = ("spec", "plan", "cost", "planner", "scheduler", "memory", "profiling")
+TORCH_FREE_ROOMS = (
+    "spec",
+    "plan",
+    "cost",
+    "planner",
+    "scheduler",
+    "memory",
+    "profiling",
+    "simulator",
+)
 CLOCK_FREE_ROOMS = TORCH_FREE_ROOMS
 TORCH_CUDA_FILES = ("devices/cuda.py",)
 

@@ -18,6 +18,7 @@ from tandem.cli.generate import generate
 from tandem.cli.plan import plan
 from tandem.cli.profile import profile
 from tandem.cli.serve import serve
+from tandem.cli.simulate import simulate
 from tandem.devices.host_threads import wait_calmly
 from tandem.spec.errors import TandemError
 
@@ -72,6 +73,7 @@ def build_app() -> typer.Typer:
     app.command()(batch)
     app.command()(plan)
     app.command()(profile)
+    app.command()(simulate)
     app.command()(demo)
     app.add_typer(bench_app(), name="bench")
     app.command()(collect_env)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.kernels.attention_windows import WindowSpan, window_spans
+from tandem.kernels.gather_index import gather_index
 from tandem.kernels.pages import PageShape
-from tandem.kernels.seen_keys import SeenKeys, count_seen_keys, gather_index
 from tandem.plan.binding import IntArray, LongArray, TierAttention
+from tandem.plan.seen_keys import SeenKeys, count_seen_keys
 
 # Below the largest threshold from which glibc serves each allocation with fresh pages (32 MiB):
 # a batch of 32 with 1,024 keys ran 2.5 times slower in one gather than in chunks.

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.kernels.gather_index import gather_index
 from tandem.kernels.pages import PageShape
-from tandem.kernels.seen_keys import SeenKeys, gather_index
 from tandem.plan.binding import IntArray, LongArray
+from tandem.plan.seen_keys import SeenKeys
 
 TOKENS_PER_SPAN = 256
 

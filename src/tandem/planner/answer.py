@@ -64,9 +64,7 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
     """
     policy = _policy(question, policy_name, compare)
     search = Search(question)
-    chosen = search.choice(policy)
-    if chosen is None:
-        raise _nothing(question, policy, search)
+    chosen = choose(search, policy)
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
@@ -101,6 +99,18 @@ def _policy(question: Question, name: str, compare: bool) -> Policy:
             param="policy",
         )
     return POLICIES["gpu-only"]
+
+
+def choose(search: Search, policy: Policy) -> Option:
+    """What is best under a policy.
+
+    Raises:
+        ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
+    """
+    chosen = search.choice(policy)
+    if chosen is None:
+        raise _nothing(search.question, policy, search)
+    return chosen
 
 
 def compare_policies(search: Search) -> tuple[PolicyResult, ...]:

@@ -21,7 +21,7 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.planner.load import LaneLoad
+from tandem.planner.load import LaneLoad, Load
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
@@ -64,6 +64,7 @@ class Demands:
         self._load_bytes: int = (
             layer_matrix_parameters(model) * question.precision.weights.size_bytes
         )
+        self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
         operations = layer_operations(model)
         pre, attend, post = default_stages(operations)
@@ -77,7 +78,7 @@ class Demands:
             )
         self._host_only = question.host_only
 
-    def of(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> Demand:
+    def of(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
         """An operation on the lanes that take part."""
         if op.queue is Queue.CPU:
             return self._on_cpu(op, lanes)
@@ -85,14 +86,18 @@ class Demands:
             if self._host_only and self.measured is not None:
                 return Demand(self._on_measured_host(op, lanes, self.measured))
             return Demand(self._on_accelerator(op, lanes).total_s)
-        size = self._copied_bytes(op, lanes)
-        link = self._links[op.queue]
+        return self._copy(op.queue, self._copied_bytes(op, lanes))
+
+    def of_blocks(self, queue: Queue, blocks: int) -> Demand:
+        """A copy of whole KV blocks, of all layers."""
+        return self._copy(queue, blocks * self._block_bytes)
+
+    def _copy(self, queue: Queue, size: float) -> Demand:
+        link = self._links[queue]
         alone_s = copy_cost(size, link).total_s
         return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)
 
-    def _on_measured_host(
-        self, op: ProgramOp, lanes: Sequence[LaneLoad], host: MeasuredHost
-    ) -> float:
+    def _on_measured_host(self, op: ProgramOp, lanes: Sequence[Load], host: MeasuredHost) -> float:
         """The host is the device; what was not measured is priced by its read rate."""
         if op.part is Part.HEAD:
             return host.head_s(sum(lane.logits for lane in lanes))
@@ -101,10 +106,10 @@ class Demands:
             return host.stage_s(self._stages[op.part], tokens)
         if op.kind is OpKind.ATTEND:
             window = self._model.layer_windows[op.layer]
-            return sum(host.attend_s(lane.device, window) for lane in lanes)
+            return sum(host.attend_s(lane.device, window) for lane in _means(lanes))
         return self._on_accelerator(op, lanes).memory_s
 
-    def _on_accelerator(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> CostBreakdown:
+    def _on_accelerator(self, op: ProgramOp, lanes: Sequence[Load]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._device
         tokens = sum(lane.tokens for lane in lanes)
         logits = sum(lane.logits for lane in lanes)
@@ -117,7 +122,7 @@ class Demands:
         if op.kind is OpKind.STAGE:
             return self._stage(op.part, tokens)
         if op.kind is OpKind.APPEND:
-            appended = sum(lane.device.tokens for lane in lanes)
+            appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
             return append_cost(model, appended, dtype, rates)
         if op.kind is OpKind.MERGE:
             return merge_cost(model, tokens, rates)
@@ -133,10 +138,10 @@ class Demands:
         return self._stage_costs[key]
 
     def _attention(
-        self, lanes: Sequence[LaneLoad], tier: Tier, layer: int, rates: DeviceRates
+        self, lanes: Sequence[Load], tier: Tier, layer: int, rates: DeviceRates
     ) -> CostBreakdown:
         window = self._model.layer_windows[layer]
-        works = [lane.tier(tier).attention(window) for lane in lanes]
+        works = [lane.seen(tier, window) for lane in lanes]
         return cost_of(
             self._pair_flops * sum(work.pairs for work in works),
             sum(map(self._attention_bytes, works)),
@@ -147,16 +152,17 @@ class Demands:
     def _attention_bytes(self, work: AttentionWork) -> float:
         return work.keys * self._kv_token_bytes + work.tokens * self._model.q_size * _FP32_BYTES
 
-    def _on_cpu(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> Demand:
+    def _on_cpu(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
         if op.kind is OpKind.APPEND:
-            size = 2 * self._kv_token_bytes * sum(lane.host.tokens for lane in lanes)
+            appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
+            size = 2 * self._kv_token_bytes * appended
             cost = cost_of(0, size, 0, self._host)
         else:
             assert op.kind is OpKind.ATTEND, op
             cost = self._attention(lanes, Tier.HOST, op.layer, self._host)
             if self.measured is not None:
                 window = self._model.layer_windows[op.layer]
-                alone_s = sum(self.measured.attend_s(lane.host, window) for lane in lanes)
+                alone_s = sum(self.measured.attend_s(lane.host, window) for lane in _means(lanes))
                 size = cost.memory_s * self._host.bytes_per_s
                 return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
         if not cost.total_s:
@@ -164,13 +170,21 @@ class Demands:
         size = cost.memory_s * self._host.bytes_per_s
         return Demand(cost.total_s, size / cost.total_s)
 
-    def _copied_bytes(self, op: ProgramOp, lanes: Sequence[LaneLoad]) -> float:
+    def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load]) -> float:
         if op.kind is OpKind.LOAD:
             return self._load_bytes
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))
-        queries = sum(lane.host.tokens for lane in lanes)
+        queries = sum(lane.num_queries(Tier.HOST) for lane in lanes)
         if op.part is Part.QKV:
-            return staged_qkv_bytes(self._model, queries, queries, self._dtype)
+            appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
+            return staged_qkv_bytes(self._model, queries, appended, self._dtype)
         assert op.part is Part.PARTIAL, op
         return partial_bytes(self._model, queries)
+
+
+def _means(lanes: Sequence[Load]) -> list[LaneLoad]:
+    """Measured attention is looked up by rows and mean lengths, which only these have."""
+    found = [lane for lane in lanes if isinstance(lane, LaneLoad)]
+    assert len(found) == len(lanes), "counted work is not priced by measurements"
+    return found

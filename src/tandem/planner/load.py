@@ -1,11 +1,37 @@
 """How much work a lane brings to a sweep, from numbers of rows and lengths."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tandem.cost.stage import AttentionWork
 from tandem.spec.tier import Tier
 
 _NONE = AttentionWork(0, 0, 0)
+
+
+class Load(Protocol):
+    """What the price of an operation depends on: a lane's tokens, keys and logits."""
+
+    @property
+    def tokens(self) -> int:
+        """Query tokens."""
+        ...
+
+    @property
+    def logits(self) -> int:
+        """Rows whose logits are wanted."""
+        ...
+
+    def num_queries(self, tier: Tier) -> int:
+        """Query tokens that see keys in a tier."""
+        ...
+
+    def num_appended(self, tier: Tier) -> int:
+        """Tokens whose keys and values go to a tier."""
+        ...
+
+    def seen(self, tier: Tier, window: int) -> AttentionWork:
+        """Attention over a tier's keys, in a layer that sees `window` positions (0: all)."""
+        ...
 
 
 class TierLoad(NamedTuple):
@@ -58,8 +84,19 @@ class LaneLoad(NamedTuple):
         """Query tokens of both tiers."""
         return self.device.tokens + self.host.tokens - self.split
 
-    def tier(self, tier: Tier) -> TierLoad:
-        """The part whose keys lie in `tier`."""
+    def num_queries(self, tier: Tier) -> int:
+        """Query tokens that see keys in a tier."""
+        return self._part(tier).tokens
+
+    def num_appended(self, tier: Tier) -> int:
+        """As many: which tier a split row grows in is not told apart."""
+        return self._part(tier).tokens
+
+    def seen(self, tier: Tier, window: int) -> AttentionWork:
+        """Attention over a tier's keys, in a layer that sees `window` positions (0: all)."""
+        return self._part(tier).attention(window)
+
+    def _part(self, tier: Tier) -> TierLoad:
         return self.device if tier is Tier.DEVICE else self.host
 
 

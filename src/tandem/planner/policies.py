@@ -71,6 +71,22 @@ NOT_BUILT: Mapping[str, str] = {
 """Policies whose means cannot be planned yet, and which those are; the engine has some of them."""
 
 
+def strategy_alone(name: str) -> Policy:
+    """Only what is executed by that strategy; all strategies if `name` is `auto`.
+
+    Raises:
+        ConfigError: unknown.
+    """
+    for strategy in STRATEGIES:
+        if name == strategy:
+            summary = f"nothing but {name}"
+            return Policy(f"{name} alone", summary, "Tandem", (strategy,))
+    if name == "auto":
+        return POLICIES["auto"]
+    known = ", ".join(("auto", *STRATEGIES))
+    raise ConfigError(f"unknown strategy '{name}'; use one of: {known}", param="strategy")
+
+
 def find_policy(name: str) -> Policy:
     """The policy of that name.
 

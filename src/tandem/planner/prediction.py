@@ -210,7 +210,7 @@ class Predictor:
         )
 
     def _busy(self, sweep: SweepTime) -> tuple[tuple[Resource, float], ...]:
-        dram = self._q.hardware.host.memory_bandwidth_bytes_per_s
+        dram = self._q.hardware.host.pool_bytes_per_s
         return (
             ("accelerator", sweep.accelerator_s / sweep.period_s),
             ("host attention", sweep.cpu_s / sweep.period_s),

@@ -1,15 +1,17 @@
 """Programs prepared for virtual time: operations that run back to back become one group."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tandem.plan.program import LaneShape, OpKind, ProgramOp, Queue, SignalRef
+from tandem.plan.program import EventKind, LaneShape, OpKind, Part, ProgramOp, Queue, SignalRef
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 
 QUEUES = tuple(Queue)
 _QUEUE_INDEX = {queue: index for index, queue in enumerate(QUEUES)}
+OpCounts = tuple[tuple[int, int], ...]
 _GROUPED = (Queue.ACCEL, Queue.CPU)
 """Queues whose operations wait for others seldom; elsewhere each is a group of its own."""
 
@@ -19,20 +21,26 @@ class Group:
     """Operations of one queue that nothing else can come between or wait inside.
 
     Attributes:
-        queue: index into QUEUES.
-        ops: indices into the schedule's list of operations.
+        queue: index into QUEUES. place: on its queue within the schedule, from 1.
+        ops: (index into the schedule's list of operations, how often).
         waits: (queue, value): that queue has finished so many groups since the program's begin; 0
             and below count back from its end.
+        joins: lane whose cohort it waits for. raises: lane whose cohort's attention ends with it.
+        event: what its end means to the scheduler, and of which lanes.
     """
 
     queue: int
-    ops: tuple[int, ...]
+    place: int
+    ops: OpCounts
     waits: tuple[tuple[int, int], ...]
+    joins: int | None = None
+    raises: int | None = None
+    event: tuple[EventKind, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One sweep with its sampling.
+    """One program's operations, or those of several that follow each other.
 
     Attributes:
         ops: different operations; layers alike share one.
@@ -73,7 +81,7 @@ def schedule_sweep(
         waits = tuple(SignalRef(w.queue, counts[w.queue] + w.ordinal) for w in op.waits)
         ordinal = counts.get(op.queue, 0) + op.ordinal
         ops.append(_moved(op, finished, ordinal, waits))
-    return _grouped(ops, windows)
+    return grouped(ops, windows)
 
 
 def _moved(
@@ -84,7 +92,12 @@ def _moved(
     )
 
 
-def _grouped(ops: Sequence[ProgramOp], windows: tuple[int, ...]) -> Schedule:
+def grouped(ops: Sequence[ProgramOp], windows: tuple[int, ...]) -> Schedule:
+    """Operations in a topological order as groups.
+
+    Args:
+        windows: of each layer of the model; attention costs more where more is seen.
+    """
     awaited = {(wait.queue, wait.ordinal) for op in ops for wait in op.waits}
     last = {op.queue: op.ordinal for op in ops}
     group_of: dict[tuple[Queue, int], int] = {}
@@ -98,23 +111,37 @@ def _grouped(ops: Sequence[ProgramOp], windows: tuple[int, ...]) -> Schedule:
             if op.queue in _GROUPED:
                 open_groups[op.queue] = group
         group.append(op)
-        if (op.queue, op.ordinal) in awaited or op.ordinal == last[op.queue]:
+        ends = op.event is not None or op.ordinal == last[op.queue]
+        if ends or (op.queue, op.ordinal) in awaited:
             open_groups.pop(op.queue, None)
     counts = dict.fromkeys(Queue, 0)
+    places: list[int] = []
     for queue, members in lists:
         counts[queue] += 1
+        places.append(counts[queue])
         for op in members:
             group_of[(queue, op.ordinal)] = counts[queue]
     unique = _Unique(windows)
     groups = [
-        Group(
-            _QUEUE_INDEX[queue],
-            tuple(unique.index(op) for op in members),
-            tuple(_waits(queue, members, group_of)),
-        )
-        for queue, members in lists
+        _group(members, place, unique, tuple(_waits(queue, members, group_of)))
+        for (queue, members), place in zip(lists, places, strict=True)
     ]
     return Schedule(tuple(unique.ops), tuple(groups))
+
+
+def _group(
+    members: Sequence[ProgramOp], place: int, unique: "_Unique", waits: tuple[tuple[int, int], ...]
+) -> Group:
+    last = members[-1]
+    return Group(
+        _QUEUE_INDEX[last.queue],
+        place,
+        tuple(Counter(map(unique.index, members)).items()),
+        waits,
+        next((op.joins for op in members if op.joins is not None), None),
+        next((op.raises for op in members if op.raises is not None), None),
+        None if last.event is None else (last.event, last.lanes),
+    )
 
 
 def _waits(
@@ -126,9 +153,6 @@ def _waits(
                 yield _QUEUE_INDEX[wait.queue], wait.ordinal
             elif wait.queue is not queue:
                 yield _QUEUE_INDEX[wait.queue], group_of[(wait.queue, wait.ordinal)]
-        if op.joins is not None:
-            # the cohort's attention was the last that the CPU was given before this sweep
-            yield _QUEUE_INDEX[Queue.CPU], 0
 
 
 class _Unique:
@@ -142,7 +166,8 @@ class _Unique:
     def index(self, op: ProgramOp) -> int:
         """Of `op` among the different ones."""
         window = self._windows[op.layer] if op.kind is OpKind.ATTEND else 0
-        key = (op.kind, op.queue, op.part, op.lanes, op.tier, window)
+        pages = op.ordinal if op.part is Part.PAGES else 0
+        key = (op.kind, op.queue, op.part, op.lanes, op.tier, window, pages)
         if key not in self._index:
             self._index[key] = len(self.ops)
             self.ops.append(op)

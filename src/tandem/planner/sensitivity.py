@@ -64,18 +64,25 @@ def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:
     )
     yield "+10 GB/s link", replace(question, hardware=replace(hardware, link=link))
     if hardware.host.cores is not None:
-        host = _more_cores(hardware.host, hardware.host.cores)
+        cores = hardware.host.cores
+        host = with_cores(hardware.host, cores, cores + _MORE_CORES)
         yield "+8 cores", replace(question, hardware=replace(hardware, host=host))
 
 
-def _more_cores(host: HostFacts, cores: int) -> HostFacts:
-    """In proportion; the read rate up to what the memory channels give."""
-    factor = (cores + _MORE_CORES) / cores
+def with_cores(host: HostFacts, known: int, cores: int) -> HostFacts:
+    """The same host with `cores` of its `known` cores, or more.
+
+    In proportion; the read rate up to what the memory channels give. Copies over the link need no
+    cores: fewer leave them what there was.
+    """
+    factor = cores / known
     reached = host.memory_bandwidth_bytes_per_s
     ceiling = (host.peak_memory_bandwidth_bytes_per_s or reached) * _REACHED_SHARE
+    rate = min(reached * factor, max(reached, ceiling))
     return replace(
         host,
-        cores=cores + _MORE_CORES,
+        cores=cores,
         flops_per_s=host.flops_per_s * factor,
-        memory_bandwidth_bytes_per_s=max(reached, min(reached * factor, ceiling)),
+        memory_bandwidth_bytes_per_s=rate,
+        shared_memory_bandwidth_bytes_per_s=max(host.pool_bytes_per_s, rate),
     )

@@ -68,7 +68,7 @@ class Sweeps:
     ) -> None:
         self._q, self._warm_up = question, warm_up_sweeps
         self._demands = Demands(question, footprint.page)
-        self._dram = question.hardware.host.memory_bandwidth_bytes_per_s
+        self._dram = question.hardware.host.pool_bytes_per_s
         self._schedules = schedules
         self._streamed: dict[int, StreamedLayers] = {}
         self._times: dict[tuple[int, SweepLoad], SweepTime] = {}

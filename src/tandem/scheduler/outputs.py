@@ -59,6 +59,10 @@ class StepOutputs(Sequence[RequestOutput]):
         self._num_tokens += len(columns.request_ids)
         self._made = None
 
+    def parts(self) -> Iterator[TokenColumns | RequestOutput]:
+        """As they were added: columns where there is nothing to be said but tokens."""
+        return iter(self._parts)
+
     def __len__(self) -> int:
         return self._count
 

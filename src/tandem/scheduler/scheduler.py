@@ -126,7 +126,7 @@ class Scheduler:
             return []
         programs = self._start_moves()
         for _ in range(_MAX_ROUNDS):
-            proposal = self.strategy.propose(self._view())
+            proposal = self.strategy.propose(self.view())
             if proposal.empty:
                 break
             programs += self._commit(proposal)
@@ -151,7 +151,8 @@ class Scheduler:
         """Cohorts that have ended since the last call; their buffers can be freed."""
         return self._observer.take_finished_cohorts()
 
-    def _view(self) -> SchedulerView:
+    def view(self) -> SchedulerView:
+        """What strategies may look at, as of now."""
         return SchedulerView(
             self.config, self._facts, self.kv, self.waiting, self.cohorts, not self.flight.busy
         )
@@ -170,7 +171,7 @@ class Scheduler:
             self.rows.device_limit[row] = 0
         for row in proposal.swap_in:
             self.running.swap_in(row)
-        view = self._view()
+        view = self.view()
         self.kv.grow_by_one_block(view.needs_block(proposal.decode))
         chunks = [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
         for row, tokens in chunks:

@@ -52,6 +52,8 @@ class HostFacts:
             others; None if not known.
         disk_bytes_per_s: read rate of the disk that weights are on, past the page cache; None if
             not known.
+        shared_memory_bandwidth_bytes_per_s: of the memory, for cores and copies together, where
+            that is more than these cores read; None: as much.
     """
 
     memory_bytes: int
@@ -60,6 +62,13 @@ class HostFacts:
     cores: int | None = None
     peak_memory_bandwidth_bytes_per_s: float | None = None
     disk_bytes_per_s: float | None = None
+    shared_memory_bandwidth_bytes_per_s: float | None = None
+
+    @property
+    def pool_bytes_per_s(self) -> float:
+        """What cores and copies over the link share."""
+        shared = self.shared_memory_bandwidth_bytes_per_s
+        return self.memory_bandwidth_bytes_per_s if shared is None else shared
 
 
 @dataclass(frozen=True, slots=True)

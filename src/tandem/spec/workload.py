@@ -102,12 +102,16 @@ def drawn_workload(
     rate_per_s: float | None = None,
     seed: int = 0,
 ) -> Workload:
-    """`requests` independent draws, all there at once or coming as a Poisson process."""
+    """`requests` independent draws, all there at once or coming as a Poisson process.
+
+    Lengths do not depend on the rate.
+    """
     rng = random.Random(seed)
+    lengths = [(prompt.draw(rng), generate.draw(rng)) for _ in range(requests)]
     shapes: list[RequestShape] = []
     now_s = 0.0
-    for _ in range(requests):
-        shapes.append(RequestShape(prompt.draw(rng), generate.draw(rng), now_s))
+    for prompt_tokens, generated_tokens in lengths:
+        shapes.append(RequestShape(prompt_tokens, generated_tokens, now_s))
         now_s += rng.expovariate(rate_per_s) if rate_per_s else 0.0
     return Workload(f"{requests} requests", tuple(shapes))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import ask, short
 
+from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import LaneShape, OpKind, Part, Queue
@@ -16,7 +17,6 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
 from tandem.runtime.paced.truth import PacedTruth
-from tandem.runtime.paced.work import LaneWork
 from tandem.spec.kv_type import CodeType
 from tandem.spec.tier import TIERS
 
@@ -35,9 +35,9 @@ def work(question: Question) -> LaneWork:
     return LaneWork(
         tokens=LOAD.tokens,
         logits=LOAD.logits,
-        by_window={w: {t: LOAD.tier(t).attention(w) for t in TIERS} for w in set(windows)},
+        by_window={w: {t: LOAD.seen(t, w) for t in TIERS} for w in set(windows)},
         windows=windows,
-        appended={tier: LOAD.tier(tier).tokens for tier in TIERS},
+        appended={tier: LOAD.num_queries(tier) for tier in TIERS},
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from tests.fakes.paced import TINY
 from tests.fakes.paced_program import op, program
 
+from tandem.cost.lane_work import count_work
 from tandem.cost.stage import AttentionWork
 from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.devices.native_wait import NativeAlarm
@@ -22,7 +23,6 @@ from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.ledger import PacedLedger
 from tandem.runtime.paced.report import Lateness, judge
 from tandem.runtime.paced.tokens import SyntheticTokens
-from tandem.runtime.paced.work import count_work
 from tandem.spec.dtype import DType
 from tandem.spec.tier import Tier
 

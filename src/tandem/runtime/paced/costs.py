@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tandem.cost.lane_work import LaneWork, count_work
 from tandem.cost.stage import token_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import LaneSlot, OpKind, Part, ProgramOp, StepProgram
@@ -11,7 +12,6 @@ from tandem.runtime.paced.host_layers import PacedHostLayers
 from tandem.runtime.paced.ledger import HostTask, Span
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.truth import PacedTruth
-from tandem.runtime.paced.work import LaneWork, count_work
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 

@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tandem.cost.lane_work import LaneWork
 from tandem.cost.rates import DeviceRates, LinkRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import (
     CostBreakdown,
@@ -26,7 +27,6 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
-from tandem.runtime.paced.work import LaneWork
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec

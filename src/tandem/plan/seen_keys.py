@@ -1,11 +1,10 @@
-"""Which keys of a tier each query token sees, and where a row's blocks lie."""
+"""Which keys of a tier each query token sees."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from tandem.kernels.pages import PageShape
-from tandem.plan.binding import IntArray, LongArray, TierAttention
+from tandem.plan.binding import LongArray, TierAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,3 @@ def _count_keys(att: TierAttention, block_size: int, before: LongArray) -> LongA
     rows = np.repeat(np.arange(len(att.block_table)), np.diff(att.query_start))
     first_key = att.block_index.astype(np.int64) * block_size  # [rows, max_blocks]
     return np.clip(before[:, None] - first_key[rows], 0, block_size).sum(1)
-
-
-def gather_index(ids: IntArray, shape: PageShape) -> LongArray:
-    """Block ids [rows, blocks] to places of their heads' keys, values: [2, rows, heads, blocks]."""
-    part = np.arange(2)[:, None, None, None]
-    head = np.arange(shape.kv_heads)[:, None]
-    return (ids.astype(np.int64)[:, None, :] * 2 + part) * shape.kv_heads + head

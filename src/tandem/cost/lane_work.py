@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.cost.stage import AttentionWork
-from tandem.kernels.seen_keys import count_seen_keys
 from tandem.plan.binding import LaneBinding, TierAttention
+from tandem.plan.seen_keys import count_seen_keys
 from tandem.spec.tier import TIERS, Tier
 
 _NO_ATTENTION = AttentionWork(0, 0, 0)
@@ -32,7 +32,19 @@ class LaneWork:
 
     def attention(self, tier: Tier, layer: int) -> AttentionWork:
         """The layer's attention over keys in `tier`."""
-        return self.by_window[self.windows[layer]][tier]
+        return self.seen(tier, self.windows[layer])
+
+    def seen(self, tier: Tier, window: int) -> AttentionWork:
+        """Attention over keys in `tier`, in a layer of that window."""
+        return self.by_window[window][tier]
+
+    def num_queries(self, tier: Tier) -> int:
+        """Query tokens that see keys in a tier."""
+        return self.seen(tier, self.windows[0]).tokens
+
+    def num_appended(self, tier: Tier) -> int:
+        """Tokens whose keys and values go to a tier."""
+        return self.appended[tier]
 
 
 def count_work(binding: LaneBinding, block_size: int, windows: tuple[int, ...]) -> LaneWork:

@@ -1,0 +1,182 @@
+"""Options of commands that plan, and what they mean."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.spec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tandem.cli.plan_hardware import PlanHardware
+    from tandem.planner.question import Question
+    from tandem.spec.dtype import DType
+    from tandem.spec.precision import Precision
+    from tandem.spec.workload import Workload
+
+_HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
+_ALONE_SHARE = 0.75  # likewise, of an engine without one
+
+ModelName = Annotated[
+    str,
+    typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
+]
+AcceleratorName = Annotated[
+    str, typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file.", metavar="NAME")
+]
+HostName = Annotated[
+    str | None,
+    typer.Option(help="Host: g5.4xlarge, desktop-ddr5, ... or a TOML file.", metavar="NAME"),
+]
+PromptLengths = Annotated[
+    str, typer.Option(help="Prompt tokens: 512, 400-600, exp:300, lognormal:300,200.")
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(help="Requests per second, a Poisson process; else all come at once."),
+]
+RequestTrace = Annotated[
+    Path | None,
+    typer.Option(
+        help="Requests of an Azure LLM trace (CSV) or ShareGPT-like JSON.", metavar="FILE"
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Of drawn lengths and arrivals.")]
+GpuMemory = Annotated[
+    str,
+    typer.Option(
+        help="Accelerator memory to use; auto: all but 5%, at most 1 GiB.", metavar="SIZE"
+    ),
+]
+CpuMemory = Annotated[
+    str, typer.Option(help="Host memory to use; auto: half of it.", metavar="SIZE")
+]
+DtypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
+KVTypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")]
+MaxBatchedTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
+BlockSize = Annotated[int, typer.Option(help="Tokens per KV block.", min=16, max=256)]
+
+
+def read_workload(
+    prompt: str,
+    generate: str,
+    requests: int,
+    rate: float | None,
+    trace: Path | None,
+    seed: int,
+) -> "Workload":
+    """Requests from a trace, or drawn.
+
+    Raises:
+        ConfigError: says what is wrong with which option.
+    """
+    from tandem.spec.trace_file import read_trace
+    from tandem.spec.workload import drawn_workload, parse_lengths
+
+    if trace is not None:
+        return read_trace(trace)
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ConfigError(f"--rate must be above 0 requests per second, not {rate}", param="rate")
+    lengths = parse_lengths(prompt, "prompt"), parse_lengths(generate, "generate")
+    return drawn_workload(*lengths, requests, rate, seed)
+
+
+def read_question(
+    model: str,
+    hardware: "PlanHardware",
+    workload: "Workload",
+    dtype: str,
+    kv_cache_dtype: str,
+    gpu_memory: str,
+    cpu_memory: str,
+    objective: str,
+    tpot_bound: str | None,
+    max_num_batched_tokens: int,
+    block_size: int,
+) -> "Question":
+    """What the planner is asked.
+
+    Raises:
+        ConfigError: says what is wrong with which option.
+    """
+    from tandem.memory.margin import margin_bytes
+    from tandem.models.catalogue import plannable_spec
+    from tandem.planner.question import Lengths, Question, parse_objective
+    from tandem.spec.dtype import parse_dtype
+    from tandem.spec.units import parse_duration_s
+
+    spec = plannable_spec(model)
+    if len(spec.distinct_layers) > 1:
+        raise ConfigError(
+            "models with experts in some layers only are not planned yet; choose one with experts "
+            "in all layers or in none",
+            param="model",
+        )
+    weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
+    precision = _precision(weights, dtype, kv_cache_dtype, host_only=hardware.host_only)
+    lengths = Lengths.of(workload)
+    if lengths.longest_tokens > spec.max_positions:
+        raise ConfigError(
+            f"the longest request has {lengths.longest_tokens} tokens, but the model takes "
+            f"{spec.max_positions}; shorten --prompt or --generate, or choose another model",
+            param="prompt",
+        )
+    card = hardware.spec.accelerator.memory_bytes
+    there = hardware.spec.host.memory_bytes
+    device_bytes = _memory(gpu_memory, card - margin_bytes(card), card, "gpu_memory")
+    host_bytes = _memory(cpu_memory, int(there * _HOST_SHARE), there, "cpu_memory")
+    if hardware.host_only:
+        if gpu_memory != "auto":
+            raise ConfigError(
+                "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
+                param="gpu_memory",
+            )
+        device_bytes = _memory(cpu_memory, int(there * _ALONE_SHARE), there, "cpu_memory")
+        host_bytes = 0
+    return Question(
+        model=spec,
+        hardware=hardware.spec,
+        precision=precision,
+        lengths=lengths,
+        device_bytes=device_bytes,
+        host_bytes=host_bytes,
+        objective=parse_objective(objective),
+        tpot_bound_s=None
+        if tpot_bound is None
+        else parse_duration_s(tpot_bound, param="tpot_bound"),
+        max_num_batched_tokens=max_num_batched_tokens,
+        block_size=block_size,
+        host_only=hardware.host_only,
+        measured=None if hardware.profile is None else hardware.profile.host,
+    )
+
+
+def _precision(
+    weights: "DType", dtype: str, kv_cache_dtype: str, *, host_only: bool
+) -> "Precision":
+    """As an engine chooses: on the host alone activations are in float32, and KV unless asked."""
+    from tandem.spec.dtype import DType
+    from tandem.spec.kv_type import parse_kv_type
+    from tandem.spec.precision import Precision
+
+    activations = DType.FLOAT32 if host_only else weights
+    kv = DType.FLOAT32 if host_only and dtype == "auto" else weights
+    if kv_cache_dtype != "auto":
+        return Precision(weights, activations, parse_kv_type(kv_cache_dtype))
+    return Precision(weights, activations, kv)
+
+
+def _memory(text: str, default: int, there: int, param: str) -> int:
+    from tandem.spec.units import format_size, parse_size_with_unit
+
+    if text == "auto":
+        return default
+    size = parse_size_with_unit(text, param=param)
+    if size > there:
+        flag = param.replace("_", "-")
+        raise ConfigError(
+            f"--{flag} {format_size(size)} is more than the {format_size(there)} that the machine "
+            "has; lower it",
+            param=param,
+        )
+    return size

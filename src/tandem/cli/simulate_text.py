@@ -1,0 +1,172 @@
+"""Simulated runs as text and as JSON."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tandem.cli.simulate_sweep import RATES
+from tandem.planner.candidate import Candidate
+from tandem.simulator.build import Planned
+from tandem.simulator.outcome import Outcome, Percentiles
+from tandem.spec.units import format_duration
+from tandem.spec.workload import Workload
+
+FORMAT = 1
+_WIDTH = 40
+_HEADINGS = {
+    None: "",
+    "--rates": "requests/s",
+    "--generate": "tokens out",
+    "--host-cores": "host cores",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run.
+
+    Attributes:
+        value: of the option that varies; None if none does.
+    """
+
+    value: float | None
+    planned: Planned
+    workload: Workload
+    outcome: Outcome
+
+    @property
+    def candidate(self) -> Candidate:
+        """What the planner chose."""
+        return self.planned.option.candidate
+
+
+def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, Any]:
+    """All of the runs; `plan` is an `OnlinePlan` of its own format."""
+    return {
+        "format": FORMAT,
+        "model": model,
+        "varies": flag,
+        "runs": [
+            {
+                "value": run.value,
+                "hardware": run.planned.question.hardware.name,
+                "workload": run.workload.name,
+                "plan": json.loads(run.planned.plan.to_json()),
+                "planned_tokens_per_s": run.planned.option.tokens_per_s,
+                **asdict(run.outcome),
+            }
+            for run in runs
+        ],
+    }
+
+
+def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str]:
+    """The lines to print."""
+    first = runs[0]
+    yield f"{model} on {first.planned.question.hardware.name}, simulated"
+    lengths = first.planned.question.lengths
+    if flag is None:
+        yield (
+            f"{first.workload.name}: {lengths.prompt_tokens:.0f} tokens in, "
+            f"{lengths.generated_tokens:.0f} out in the mean"
+        )
+    yield from (f"note: {note}" for note in first.workload.notes)
+    plans = dict.fromkeys(_plan_text(run) for run in runs)
+    yield from (f"plan: {plan}" for plan in plans)
+    yield ""
+    if flag is None:
+        yield from _one(first.outcome, first)
+        return
+    yield from _table(_HEADINGS[flag], runs)
+    yield ""
+    yield from _curve(flag, runs)
+
+
+def _plan_text(run: Run) -> str:
+    return run.candidate.describe(run.planned.question.model.num_layers)
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def _one(outcome: Outcome, run: Run) -> Iterator[str]:
+    yield f"{'':<24}{'p50':>10}{'p90':>10}{'p99':>10}{'mean':>10}"
+    yield _latency("time to first token", outcome.ttft)
+    if outcome.tpot is not None:
+        yield _latency("time per output token", outcome.tpot)
+    yield _latency("a whole request", outcome.latency)
+    yield ""
+    yield (
+        f"{outcome.output_tokens} tokens in {format_duration(outcome.duration_s)}: "
+        f"{outcome.tokens_per_s:.3g} tokens/s, {outcome.steady_tokens_per_s:.3g} in the middle half"
+    )
+    if not run.workload.duration_s:
+        yield f"the planner predicts {run.planned.option.tokens_per_s:.3g} tokens/s once all run"
+    for name, share in outcome.busy.items():
+        length = round(min(1.0, share) * _WIDTH)
+        yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
+    if outcome.hidden_share is not None:
+        yield f"{outcome.hidden_share:.0%} of the CPU's attention ran beside the accelerator's work"
+    yield (
+        f"{_counted(outcome.preemptions, 'preemption')}; "
+        f"{outcome.mean_running:.3g} requests under way in the mean"
+    )
+    yield (
+        f"{_counted(outcome.steps, 'sweep')}, {outcome.skipped_steps} of them alike and not put "
+        "through the scheduler"
+    )
+
+
+def _latency(name: str, values: Percentiles) -> str:
+    columns = (values.p50_s, values.p90_s, values.p99_s, values.mean_s)
+    return f"{name:<24}" + "".join(f"{format_duration(value):>10}" for value in columns)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
+
+
+# --- several runs ---------------------------------------------------------------------------------
+
+
+def _table(heading: str, runs: Sequence[Run]) -> Iterator[str]:
+    groups = ("time to first token", "time per output token", "a whole request")
+    yield f"{'':>20}" + "".join(f"{group:^28}" for group in groups)
+    yield (
+        f"{heading:>10}{'tokens/s':>10}"
+        + f"{'p50':>10}{'p90':>9}{'p99':>9}" * len(groups)
+        + f"{'accel':>7}{'CPU':>6}{'link':>6}{'preempt':>9}"
+    )
+    for run in runs:
+        outcome = run.outcome
+        cells = "".join(map(_cells, (outcome.ttft, outcome.tpot, outcome.latency)))
+        busy = outcome.busy
+        yield (
+            f"{run.value or 0:>10g}{outcome.tokens_per_s:>10.4g}{cells}{busy['accelerator']:>7.0%}"
+            f"{busy['CPU']:>6.0%}{busy['link to the accelerator']:>6.0%}{outcome.preemptions:>9}"
+        )
+
+
+def _cells(values: Percentiles | None) -> str:
+    if values is None:
+        return f"{'-':>10}{'-':>9}{'-':>9}"
+    return (
+        f"{format_duration(values.p50_s):>10}{format_duration(values.p90_s):>9}"
+        f"{format_duration(values.p99_s):>9}"
+    )
+
+
+def _curve(flag: str, runs: Sequence[Run]) -> Iterator[str]:
+    """Bars: latency over load, or throughput over what else varies."""
+    if flag == RATES:
+        values = [run.outcome.latency.p50_s for run in runs]
+        yield "a whole request, p50"
+        shown = [format_duration(value) for value in values]
+    else:
+        values = [run.outcome.tokens_per_s for run in runs]
+        yield "tokens/s"
+        shown = [f"{value:.4g}" for value in values]
+    for run, value, text in zip(runs, values, shown, strict=True):
+        bar = "█" * max(1, round(value / max(values) * _WIDTH))
+        yield f"{run.value or 0:>10g} {bar} {text}"

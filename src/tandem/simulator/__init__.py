@@ -1,0 +1,1 @@
+"""The engine in virtual time: the real scheduler and its programs on any hardware."""

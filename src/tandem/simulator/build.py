@@ -1,0 +1,113 @@
+"""What is simulated: a plan, the hardware that it is for, and requests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tandem.memory.pool import BlockPool
+from tandem.plan.online import OnlinePlan
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.planner.answer import choose, online_plan
+from tandem.planner.demand import Demands
+from tandem.planner.fluid_queues import Span
+from tandem.planner.footprint import Footprint
+from tandem.planner.policies import strategy_alone
+from tandem.planner.question import Question
+from tandem.planner.search import Option, Search
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.scheduler import Scheduler
+from tandem.scheduler.strategies.registry import make_strategy
+from tandem.simulator.costs import ProgramCosts
+from tandem.simulator.executor import SimulatedExecutor
+from tandem.spec.config import KVPlacement
+from tandem.spec.model import ModelSpec
+from tandem.spec.tier import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the planner would run."""
+
+    question: Question
+    option: Option
+    plan: OnlinePlan
+
+    @property
+    def kv_placement(self) -> KVPlacement:
+        """What the engine is told of where requests' KV goes: to the host if the plan puts none
+        elsewhere, else to the accelerator while it has room.
+        """
+        candidate = self.option.candidate
+        elsewhere = candidate.device_rows or candidate.device_share
+        return "host" if candidate.host_rows and not elsewhere else "auto"
+
+
+def plan_for(question: Question, strategy: str = "auto") -> Planned:
+    """The planner's choice, of that strategy alone unless it is `auto`.
+
+    Raises:
+        ConfigError: unknown strategy; nothing fits, or nothing keeps the bound on time per token.
+    """
+    search = Search(question)
+    option = choose(search, strategy_alone(strategy))
+    return Planned(question, option, online_plan(search, option))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A scheduler, and the executor that takes its programs."""
+
+    scheduler: Scheduler
+    executor: SimulatedExecutor
+    token_id: int
+
+
+def build(
+    planned: Planned, seed: int = 0, on_span: Callable[[Span], None] | None = None
+) -> Machine:
+    """An engine of the plan's sizes on the question's hardware.
+
+    Prefixes are not cached: all prompts are alike, which real ones are not.
+    """
+    question, plan = planned.question, planned.plan
+    model, hardware = question.model, question.hardware
+    config = SchedulerConfig(
+        num_layers=model.num_layers,
+        max_model_len=plan.max_model_len,
+        block_size=plan.block_size,
+        max_num_seqs=plan.max_num_seqs,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
+        kv_placement=planned.kv_placement,
+        launch_ahead_steps=plan.launch_ahead_steps,
+        max_cohorts=plan.max_cohorts,
+        max_cohort_rows=plan.max_cohort_rows,
+        max_join_wait_s=plan.max_join_wait_s,
+        layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
+        seed=seed,
+    )
+    scheduler = Scheduler(
+        config,
+        make_strategy(plan.strategy),
+        {
+            Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
+            Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
+        },
+        vocab_size=model.vocab_size,
+        eos_ids=model.eos_token_ids,
+        enable_prefix_caching=False,
+    )
+    token = _ordinary_token(model)
+    executor = SimulatedExecutor(
+        ProgramCosts(
+            Demands(question, Footprint(question).page), plan.block_size, model.layer_windows
+        ),
+        hardware.host.pool_bytes_per_s,
+        hardware.accelerator.launch_latency_s,
+        token,
+        on_span,
+    )
+    return Machine(scheduler, executor, token)
+
+
+def _ordinary_token(model: ModelSpec) -> int:
+    """One that ends no sequence."""
+    return next(token for token in range(model.vocab_size) if token not in model.eos_token_ids)

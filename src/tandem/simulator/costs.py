@@ -1,0 +1,140 @@
+"""What a program's operations ask of the hardware, from its arrays and the planner's prices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tandem.cost.lane_work import LaneWork, count_work
+from tandem.cost.stage import AttentionWork
+from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
+from tandem.planner.demand import Demand, Demands
+from tandem.planner.fluid_queues import Work
+from tandem.planner.load import Load
+from tandem.planner.schedule import Schedule, grouped
+from tandem.planner.virtual_time import group_works
+from tandem.spec.tier import Tier
+
+_NOTHING = Demand(0.0)
+_MAX_KNOWN = 50_000
+
+
+class SampledLane(NamedTuple):
+    """A lane of a sampling program: rows of logits, and nothing else."""
+
+    logits: int
+
+    @property
+    def tokens(self) -> int:
+        """As many as rows."""
+        return self.logits
+
+    def num_queries(self, tier: Tier) -> int:
+        """None: it does not attend."""
+        del tier
+        return 0
+
+    def num_appended(self, tier: Tier) -> int:
+        """None."""
+        del tier
+        return 0
+
+    def seen(self, tier: Tier, window: int) -> AttentionWork:
+        """No keys."""
+        del tier, window
+        return AttentionWork(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLoad:
+    """All that the price of a program depends on beside its schedule.
+
+    Attributes:
+        lanes: by the template's lanes.
+        transfers: of PAGES copies, in their order.
+    """
+
+    lanes: tuple[Load, ...] = ()
+    transfers: tuple[PageTransfer, ...] = ()
+
+
+class ProgramCosts:
+    """Schedules, loads and works of one engine's programs.
+
+    Args:
+        windows: of each layer of the model.
+    """
+
+    def __init__(self, demands: Demands, block_size: int, windows: tuple[int, ...]) -> None:
+        self._demands, self._block_size, self._windows = demands, block_size, windows
+        self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
+        self._cohorts: dict[int, LaneWork] = {}
+        self._known: dict[tuple[object, ...], Demand] = {}
+
+    def schedule(self, template: ProgramTemplate) -> Schedule:
+        """The template's groups; templates recur, so each is grouped once."""
+        known = self._schedules.get(id(template))
+        if known is None:
+            # the template is kept with its groups, so that its id stays its own
+            known = template, grouped(template.ops, self._windows)
+            self._schedules[id(template)] = known
+        return known[1]
+
+    def load(self, program: StepProgram) -> ProgramLoad:
+        """Count a program's work."""
+        if program.sampling:
+            return ProgramLoad(tuple(SampledLane(len(rows.rows)) for rows in program.sampling))
+        return ProgramLoad(
+            tuple(self._lane(program, lane) for lane in range(len(program.lanes))),
+            program.transfers,
+        )
+
+    def _lane(self, program: StepProgram, lane: int) -> LaneWork:
+        """A cohort has the same work in every sweep of its token."""
+        slot = program.lanes[lane]
+        known = self._cohorts.get(slot.cohort_id)
+        if known is None:
+            known = count_work(slot.binding, self._block_size, self._windows)
+            if slot.cohort_id:
+                self._cohorts[slot.cohort_id] = known
+        return known
+
+    def forget_cohort(self, cohort_id: int) -> None:
+        """A cohort's token has ended."""
+        self._cohorts.pop(cohort_id, None)
+
+    def works(
+        self, schedule: Schedule, load: ProgramLoad, left_out: frozenset[int]
+    ) -> Sequence[Work]:
+        """What each group asks for, without the lanes that are left out."""
+        pages = iter(load.transfers)
+        demands: list[Demand] = []
+        for op in schedule.ops:
+            if op.part is Part.PAGES:
+                blocks = len(next(pages).source_blocks)
+                demands.append(self._demands.of_blocks(op.queue, blocks))
+            else:
+                demands.append(self._demand(op, load, left_out))
+        return group_works(schedule, demands)
+
+    def _demand(self, op: ProgramOp, load: ProgramLoad, left_out: frozenset[int]) -> Demand:
+        lanes = [load.lanes[lane] for lane in op.lanes if lane not in left_out]
+        if op.lanes and not lanes:
+            return _NOTHING
+        if op.kind is OpKind.ATTEND:
+            return self._demands.of(op, lanes)
+        key = (id(op), *map(_counts, lanes))
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > _MAX_KNOWN:
+                self._known.clear()
+            found = self._known[key] = self._demands.of(op, lanes)
+        return found
+
+
+def _counts(lane: Load) -> tuple[int, ...]:
+    """All that prices depend on, but for attention."""
+    device, host = Tier.DEVICE, Tier.HOST
+    return (
+        lane.tokens, lane.logits, lane.num_queries(host),
+        lane.num_appended(device), lane.num_appended(host),
+    )  # fmt: skip

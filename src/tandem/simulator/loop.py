@@ -1,0 +1,81 @@
+"""The engine's loop in virtual time: arrivals, schedule, submit, observe."""
+
+from tandem.plan.program import StepProgram
+from tandem.planner.fluid_queues import NEVER
+from tandem.scheduler.scheduler import Scheduler
+from tandem.simulator.executor import SimulatedExecutor
+from tandem.simulator.record import Record
+from tandem.simulator.skip import Skipper
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+
+class Loop:
+    """Serves the record's requests as they come, with as many sweeps in flight as the plan says.
+
+    Args:
+        prompt_token: what all prompts consist of.
+        skipper: takes runs of steps that only decode; None: the scheduler takes every step.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: SimulatedExecutor,
+        record: Record,
+        prompt_token: int,
+        skipper: Skipper | None,
+    ) -> None:
+        self._scheduler, self._executor, self._record = scheduler, executor, record
+        self._prompt_token = prompt_token
+        self._skipper = skipper
+        self.skipped_steps = 0
+        self._arrived = 0
+
+    def run(self) -> None:
+        """Until the last request has ended."""
+        while self.step():
+            pass
+
+    @property
+    def next_arrival_s(self) -> float:
+        """Of the first request that has not come yet."""
+        requests = self._record.requests
+        return requests[self._arrived].arrival_s if self._arrived < len(requests) else NEVER
+
+    def step(self) -> bool:
+        """Submit what can be, else go on to the next event or arrival; False when all is done."""
+        scheduler, executor = self._scheduler, self._executor
+        self._take_arrivals()
+        if self._skipper is not None:
+            skipped = self._skipper.skip(self.next_arrival_s)
+            if skipped:
+                self.skipped_steps += skipped
+                return True
+        programs = scheduler.schedule()
+        if programs:
+            self._submit(programs)
+            return True
+        events = executor.run_until(self.next_arrival_s)
+        if not events:
+            more = self.next_arrival_s < NEVER
+            assert more or not scheduler.has_work, "nothing can run"
+            self._take_arrivals()
+            return more
+        self._record.observe(executor.now_s, scheduler.observe(events))
+        for cohort_id in scheduler.finished_cohorts():
+            executor.release_cohort(cohort_id)
+        return True
+
+    def _take_arrivals(self) -> None:
+        requests = self._record.requests
+        while self.next_arrival_s <= self._executor.now_s:
+            shape = requests[self._arrived]
+            prompt = (self._prompt_token,) * shape.prompt_tokens
+            params = SamplingParams(max_tokens=shape.generated_tokens)
+            self._scheduler.add(EngineRequest(str(self._arrived), prompt, params))
+            self._arrived += 1
+
+    def _submit(self, programs: list[StepProgram]) -> None:
+        for program in programs:
+            self._executor.submit(program)

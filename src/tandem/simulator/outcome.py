@@ -1,0 +1,117 @@
+"""What a run amounts to: latencies, rates, and how busy everything was."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem.planner.fluid_queues import ACCEL, CPU, D2H, H2D, FluidQueues
+from tandem.simulator.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of a latency in seconds, over requests."""
+
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p99_s: float
+
+    @staticmethod
+    def of(samples: Sequence[float]) -> "Percentiles":
+        """Linear between samples."""
+        p50, p90, p99 = np.percentile(samples, (50, 90, 99)).tolist()
+        return Percentiles(float(np.mean(samples)), p50, p90, p99)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run.
+
+    Attributes:
+        ttft: from a request's arrival to its first token, waiting included.
+        tpot: between tokens after the first, a mean of each request; None if no request has two.
+        latency: from a request's arrival to its last token.
+        duration_s: to the last token of all.
+        tokens_per_s: output tokens over all of it. steady_tokens_per_s: over its middle half.
+        mean_running: requests that had arrived and not ended, a mean over time.
+        busy: shares of the time until nothing is in flight; of host memory, of its bytes per
+            second.
+        hidden_share: of the time in which the CPU attended, that in which the accelerator worked
+            as well; None if it never attended.
+        steps: sweeps. skipped_steps: those of them that did not go through the scheduler.
+    """
+
+    requests: int
+    output_tokens: int
+    ttft: Percentiles
+    tpot: Percentiles | None
+    latency: Percentiles
+    duration_s: float
+    tokens_per_s: float
+    steady_tokens_per_s: float
+    mean_running: float
+    busy: dict[str, float]
+    hidden_share: float | None
+    preemptions: int
+    steps: int
+    skipped_steps: int
+
+
+def outcome_of(
+    record: Record,
+    queues: FluidQueues,
+    dram_bytes_per_s: float,
+    preemptions: int,
+    steps: int,
+    skipped_steps: int,
+) -> Outcome:
+    """Sum up a run that has ended."""
+    ids = [str(number) for number in range(len(record.requests))]
+    arrived = {name: shape.arrival_s for name, shape in zip(ids, record.requests, strict=True)}
+    latencies = [record.finish_s[name] - arrived[name] for name in ids]
+    duration_s = max(record.finish_s.values())
+    tokens = sum(record.tokens.values())
+    tpots = [
+        (record.finish_s[name] - record.first_s[name]) / (record.tokens[name] - 1)
+        for name in ids
+        if record.tokens[name] > 1
+    ]
+    cpu_s = queues.busy_s[CPU]
+    # loads for a sweep that does not come may end after the last token
+    whole_s = max(duration_s, queues.now_s)
+    return Outcome(
+        requests=len(ids),
+        output_tokens=tokens,
+        ttft=Percentiles.of([record.first_s[name] - arrived[name] for name in ids]),
+        tpot=Percentiles.of(tpots) if tpots else None,
+        latency=Percentiles.of(latencies),
+        duration_s=duration_s,
+        tokens_per_s=tokens / duration_s,
+        steady_tokens_per_s=_steady(record.progress, duration_s),
+        mean_running=sum(latencies) / duration_s,
+        busy={
+            "accelerator": queues.busy_s[ACCEL] / whole_s,
+            "CPU": cpu_s / whole_s,
+            "link to the accelerator": queues.busy_s[H2D] / whole_s,
+            "link to the host": queues.busy_s[D2H] / whole_s,
+            "host memory": queues.dram_bytes / whole_s / dram_bytes_per_s,
+        },
+        hidden_share=queues.hidden_s / cpu_s if cpu_s else None,
+        preemptions=preemptions,
+        steps=steps,
+        skipped_steps=skipped_steps,
+    )
+
+
+def _steady(progress: Sequence[tuple[float, int]], duration_s: float) -> float:
+    """Tokens per second over the middle half, where rows neither fill up nor run out."""
+    times = [time_s for time_s, _ in progress]
+    first = bisect_left(times, duration_s / 4)
+    last = max(bisect_left(times, duration_s * 3 / 4), first + 1)
+    if last >= len(progress):
+        return progress[-1][1] / duration_s
+    (begin_s, before), (end_s, after) = progress[first], progress[last]
+    return (after - before) / (end_s - begin_s)

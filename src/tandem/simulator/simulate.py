@@ -1,0 +1,50 @@
+"""Simulate a plan under a workload."""
+
+from collections.abc import Callable
+
+from tandem.planner.fluid_queues import Span
+from tandem.simulator.build import Machine, Planned, build
+from tandem.simulator.loop import Loop
+from tandem.simulator.outcome import Outcome, outcome_of
+from tandem.simulator.record import Record
+from tandem.simulator.skip import Skipper
+from tandem.spec.workload import Workload
+
+
+def simulate(
+    planned: Planned,
+    workload: Workload,
+    seed: int = 0,
+    *,
+    skip: bool = True,
+    on_span: Callable[[Span], None] | None = None,
+) -> Outcome:
+    """Serve the workload's requests in virtual time.
+
+    Args:
+        skip: take runs of steps in which all rows only decode without the scheduler; what happens,
+            and when, is the same.
+        on_span: told when a group of operations ran.
+    """
+    machine = build(planned, seed, on_span)
+    record = Record(workload.requests)
+    scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
+    windows = planned.question.model.layer_windows
+    skipper = Skipper(scheduler, executor, record, token, windows) if skip else None
+    loop = Loop(scheduler, executor, record, token, skipper)
+    loop.run()
+    return outcome_of_run(planned, machine, record, loop.skipped_steps)
+
+
+def outcome_of_run(
+    planned: Planned, machine: Machine, record: Record, skipped_steps: int
+) -> Outcome:
+    """Sum up a run of the machine that has ended."""
+    return outcome_of(
+        record,
+        machine.executor.queues,
+        planned.question.hardware.host.pool_bytes_per_s,
+        machine.scheduler.running.num_preemptions,
+        machine.executor.sweeps,
+        skipped_steps,
+    )

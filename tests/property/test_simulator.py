@@ -1,0 +1,90 @@
+"""Skipping steps changes nothing; asking for time in small pieces neither."""
+
+from dataclasses import replace
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.unit.simulator.setups import CASES, planned, serve, workload
+
+from tandem.planner.fluid_queues import FluidQueues, Submission, Work
+from tandem.planner.schedule import Group, Schedule
+
+PLANS = {
+    (name, lengths): planned(case, *lengths, requests=12)
+    for name, case in CASES.items()
+    for lengths in (("100-300", "5-60"), ("64", "150"))
+}
+
+
+@settings(max_examples=12)
+@given(
+    key=st.sampled_from(list(PLANS)),
+    rate=st.sampled_from([None, 3.0, 30.0, 300.0]),
+    seed=st.integers(0, 1000),
+    requests=st.integers(1, 8),
+)
+@example(key=("gpu-only", ("64", "150")), rate=None, seed=0, requests=12)
+@example(key=("ride-along", ("64", "150")), rate=30.0, seed=0, requests=12)
+@example(key=("spilling", ("64", "150")), rate=None, seed=3, requests=12)
+@example(key=("windows", ("100-300", "5-60")), rate=None, seed=3, requests=9)
+@example(key=("streamed", ("64", "150")), rate=3.0, seed=3, requests=9)
+def test_skipped_steps_leave_every_moment_and_every_token_as_they_are(
+    key: tuple[str, tuple[str, str]], rate: float | None, seed: int, requests: int
+) -> None:
+    plan = PLANS[key]
+    wanted = workload(*key[1], requests, rate, seed)
+    through, skipped = (serve(plan, wanted, skip=skip) for skip in (False, True))
+    # to the bit: the same sums, done in the same order
+    assert skipped.record == through.record
+    assert replace(skipped.outcome, skipped_steps=0) == through.outcome
+    skipped.machine.scheduler.check()
+    if key[0] in ("gpu-only", "windows", "streamed", "ride-along") and key[1] == ("64", "150"):
+        assert skipped.outcome.skipped_steps > 0.3 * skipped.outcome.steps
+
+
+def chain(lengths: list[list[Work]], crossed: bool) -> Submission:
+    """Groups on every queue; if `crossed`, each waits for the one before it on the queue before."""
+    groups: list[Group] = []
+    for queue, works in enumerate(lengths):
+        for place in range(len(works)):
+            awaited = min(place, len(lengths[queue - 1])) if crossed and queue else 0
+            groups.append(Group(queue, place + 1, (), ((queue - 1, awaited),) if awaited else ()))
+    every = [work for queue in lengths for work in queue]
+    return Submission(
+        Schedule((), tuple(groups)), lambda _: every, reported=frozenset(range(len(every)))
+    )
+
+
+WORKS = st.builds(
+    Work, st.floats(0.0, 2.0), st.sampled_from([0.0, 3.0, 8.0]), st.sampled_from([0.0, 0.5, 1.0])
+)
+
+
+@settings(max_examples=50)
+@given(
+    lengths=st.lists(st.lists(WORKS, max_size=4), min_size=5, max_size=5),
+    crossed=st.booleans(),
+    pieces=st.lists(st.floats(0.1, 1.0), min_size=1, max_size=5),
+)
+def test_time_asked_for_in_pieces_is_the_same_time(
+    lengths: list[list[Work]], crossed: bool, pieces: list[float]
+) -> None:
+    count = sum(map(len, lengths))
+    whole, parts = FluidQueues(10.0), FluidQueues(10.0)
+    whole.submit(chain(lengths, crossed))
+    parts.submit(chain(lengths, crossed))
+    expected: list[tuple[float, int]] = []
+    while len(expected) < count:
+        expected += [(whole.now_s, ended.group) for ended in whole.advance()]
+    found: list[tuple[float, int]] = []
+    until_s, turn = 0.0, 0
+    while len(found) < count:
+        ended = parts.advance(until_s)
+        found += [(parts.now_s, end.group) for end in ended]
+        if not ended:
+            until_s += pieces[turn % len(pieces)]
+            turn += 1
+    assert sorted(found) == sorted((now_s, group) for now_s, group in found)
+    assert [group for _, group in found] == [group for _, group in expected]
+    assert (parts.now_s, parts.busy_s) == (whole.now_s, whole.busy_s)
+    assert parts.hidden_s == whole.hidden_s

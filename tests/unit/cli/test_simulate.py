@@ -1,0 +1,118 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import Commands
+
+SIMULATE = ("simulate", "llama-3.1-8b", "--accelerator", "a10g", "--host", "g5.4xlarge")
+FEW = ("--requests", "12", "--generate", "20")
+
+
+def test_one_run_shows_latencies_rates_and_what_is_busy(commands: Commands) -> None:
+    ran = commands.run(*SIMULATE, *FEW)
+    assert (ran.status, ran.err) == (0, "")
+    for part in (
+        "llama-3.1-8b on NVIDIA A10G, AWS g5.4xlarge, simulated",
+        "12 requests: 512 tokens in, 20 out in the mean",
+        "plan: gpu-only: weights resident, 12 requests on the accelerator",
+        "time to first token",
+        "240 tokens in ",
+        "the planner predicts",
+        "accelerator             █",
+        "0 preemptions; ",
+    ):
+        assert part in ran.out, part
+    assert max(len(line) for line in ran.out.splitlines()) < 120
+
+
+@pytest.mark.parametrize(
+    ("sweep", "values"),
+    [
+        (("--rates", "0.5,8"), [0.5, 8.0]),
+        (("--generate", "10,40"), [10, 40]),
+        (("--host-cores", "4,16"), [4, 16]),
+    ],
+)
+def test_a_list_of_values_is_a_row_each_and_a_curve(
+    commands: Commands, sweep: tuple[str, str], values: list[float]
+) -> None:
+    few = (*FEW, *sweep)
+    ran = commands.run(*SIMULATE, *few)
+    assert (ran.status, ran.err) == (0, "")
+    rows = [line.split()[0] for line in ran.out.splitlines() if line.startswith("       ")]
+    assert [row for row in rows if row == f"{values[0]:g}"] == [f"{values[0]:g}"] * 2
+    found = json.loads(commands.run(*SIMULATE, *few, "--json").out)
+    assert found["varies"] == sweep[0]
+    assert [run["value"] for run in found["runs"]] == values
+    first, second = found["runs"]
+    if sweep[0] == "--rates":
+        assert first["plan"] == second["plan"]
+        assert first["latency"]["p50_s"] < second["latency"]["p50_s"]
+        assert first["tokens_per_s"] < second["tokens_per_s"]
+    elif sweep[0] == "--generate":
+        assert (first["output_tokens"], second["output_tokens"]) == (120, 480)
+
+
+def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,20\n60,300,4\n", "utf-8")
+    out = tmp_path / "timeline.json"
+    ran = commands.run(*SIMULATE, "--trace", str(trace), "--timeline", str(out), "--json")
+    assert (ran.status, ran.err) == (0, "")
+    (run,) = json.loads(ran.out)["runs"]
+    assert (run["requests"], run["output_tokens"]) == (2, 24)
+    assert run["duration_s"] > 60
+    assert run["mean_running"] < 0.1
+    assert json.loads(out.read_text("utf-8"))["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--strategy", "neo"], "unknown strategy 'neo'; use one of: auto, gpu-only"),
+        (["--rates", "1,x"], "--rates '1,x': 'x' is not a number above 0"),
+        (["--rates", "0,1"], "'0' is not a number above 0"),
+        (["--rates", "nan"], "'nan' is not a number above 0"),
+        (["--rates", ""], "'' is not a number above 0"),
+        (["--rates", "1", "--rate", "1"], "--rate and --rates both say"),
+        (["--rates", "1", "--generate", "5,6"], "are both lists; vary one thing at a time"),
+        (["--generate", "5,0"], "'0' is not a number above 0"),
+        (["--generate", "5,x"], "--generate '5,x' is no number of tokens"),
+        (["--host-cores", "2,2.5"], "'2.5' is not a number above 0"),
+        (["--rate", "0"], "--rate must be above 0"),
+        (["--trace", "none.csv"], "trace none.csv: No such file"),
+        (["--trace", "none.csv", "--rates", "1"], "leave --rates out"),
+        (["--rates", "1,2", "--timeline", "t.json"], "--timeline shows one run"),
+        (["--requests", "2", "--timeline", "/none/t.json"], "cannot write /none/t.json"),
+        (["--gpu-memory", "1GiB"], "the model does not fit"),
+        (["--prompt", "200000"], "the model takes 131072"),
+        (["--host", "measured"], "an accelerator and a host that are described"),
+        (["--requests", "0"], "Invalid value"),
+    ],
+)
+def test_bad_input_is_one_line(commands: Commands, args: list[str], message: str) -> None:
+    ran = commands.run(*SIMULATE, *args)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert message in ran.err
+
+
+def test_cores_of_a_host_that_does_not_count_them_are_refused(commands: Commands) -> None:
+    args = ("simulate", "qwen3-0.6b", "--accelerator", "small", *FEW, "--host-cores", "4")
+    ran = commands.run(*args)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "does not say how many cores" in ran.err
+
+
+def test_simulating_needs_no_torch() -> None:
+    program = (
+        f"import sys; from tandem.cli.main import main; main({[*SIMULATE, *FEW]});"
+        "heavy = {'torch', 'transformers', 'fastapi', 'tokenizers', 'tandem.engine',"
+        "'tandem.kernels', 'tandem.models.model'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[-1] == "[]"
