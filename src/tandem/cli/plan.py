@@ -89,14 +89,26 @@ def plan(
         Path | None,
         typer.Option(help="Write the weights' placement for --placement.", metavar="FILE"),
     ] = None,
+    gantt: Annotated[
+        bool, typer.Option("--gantt", help="Also one decode cycle, queue by queue.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw memory and one decode cycle into a PNG.", metavar="FILE"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
+    from tandem.cli.plan_gantt import cycle_json, gantt_text
     from tandem.cli.plan_hardware import plan_hardware
     from tandem.cli.plan_json import answer_json, placement_json
+    from tandem.cli.plan_plot import check_plot, plot_plan
     from tandem.cli.plan_text import answer_text
     from tandem.planner.answer import answer
+    from tandem.planner.cycle import decode_cycle
 
+    if plot is not None:
+        check_plot(plot)
     workload = _workload(prompt, generate, requests, rate, trace, seed)
     hardware = plan_hardware(accelerator, host, profile)
     question = _question(
@@ -106,14 +118,20 @@ def plan(
     found = answer(question, policy, compare_policies)
     if placement_file is not None:
         _write(placement_file, placement_json(found.plan))
+    cycle = decode_cycle(question, found.chosen.candidate) if gantt or plot else None
+    if cycle is not None and plot is not None:
+        plot_plan(model, found, cycle, plot)
     if as_json:
-        print(json.dumps(answer_json(model, workload, found, hardware.basis)))
+        drawn = {"decode_cycle": cycle_json(cycle)} if cycle is not None and gantt else {}
+        print(json.dumps({**answer_json(model, workload, found, hardware.basis), **drawn}))
         return
     flags = _flags(
         dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
         gpu_memory=gpu_memory, cpu_memory=cpu_memory, placement=placement_file,
     )  # fmt: skip
     print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))
+    if cycle is not None and gantt:
+        print("\n".join(["", *gantt_text(cycle)]))
 
 
 def _flags(**given: object) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ operation's speed falls when the others' shares leave less. The host's memory is
 attention and for both directions of the link; of the link, small copies go before streamed weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.plan.program import Queue
 from tandem.planner.demand import Demand
@@ -18,8 +19,28 @@ _ACCEL, _H2D, _D2H, _CPU, _WEIGHTS = (
 _NEVER = float("inf")
 _ROUNDING_S = 1e-15
 
-_Entry = tuple[float, float, float, tuple[tuple[int, int], ...]]
-"""A group: seconds alone, bytes per second of the host's memory, share of the link, waits."""
+_Entry = tuple[float, float, float, tuple[tuple[int, int], ...], tuple[int, int]]
+"""A group: seconds alone, bytes per second of the host's memory, share of the link, waits; and
+which sweep's which group it is.
+"""
+
+
+class Span(NamedTuple):
+    """When a group ran.
+
+    Attributes:
+        queue: index into QUEUES.
+        sweep, group: indices into the sweeps and into that one's groups.
+    """
+
+    queue: int
+    begin_s: float
+    end_s: float
+    sweep: int
+    group: int
+
+
+OnSpan = Callable[[Span], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +70,41 @@ class PricedSweep:
     demands: tuple[Demand, ...]
 
 
-def steady_sweep(sweeps: Sequence[PricedSweep], dram_bytes_per_s: float) -> SweepTime:
+def steady_sweep(
+    sweeps: Sequence[PricedSweep], dram_bytes_per_s: float, on_span: OnSpan | None = None
+) -> SweepTime:
     """Runs the sweeps one after the other, each submitted ahead; the last one is the result.
 
     Args:
         sweeps: at least two; the first ones bring the queues into the state that they keep.
+        on_span: told of each group that ends up to the last sweep's end on the accelerator.
     """
-    return _Run(sweeps, dram_bytes_per_s).result()
+    return _Run(sweeps, dram_bytes_per_s, on_span).result()
 
 
 class _Run:
     """Event by event: start what can start, find who ends first, move everyone there."""
 
-    def __init__(self, sweeps: Sequence[PricedSweep], dram_bytes_per_s: float) -> None:
-        self._dram = dram_bytes_per_s
+    def __init__(
+        self, sweeps: Sequence[PricedSweep], dram_bytes_per_s: float, on_span: OnSpan | None
+    ) -> None:
+        self._dram, self._on_span = dram_bytes_per_s, on_span
         self._queues: list[list[_Entry]] = [[] for _ in QUEUES]
         self._groups: dict[tuple[int, ...], tuple[float, float, float]] = {}
         self._marks: list[int] = []  # of each sweep, groups on the accelerator up to its end
-        for sweep in sweeps:
-            self._submit(sweep)
+        for index, sweep in enumerate(sweeps):
+            self._submit(index, sweep)
         self._ends: list[float] = []
         self._totals: list[tuple[float, ...]] = []
 
-    def _submit(self, sweep: PricedSweep) -> None:
+    def _submit(self, number: int, sweep: PricedSweep) -> None:
         base = [len(queue) for queue in self._queues]
         self._groups.clear()  # of another sweep, whose operations may cost something else
-        for group in sweep.schedule.groups:
+        for index, group in enumerate(sweep.schedule.groups):
             alone_s, dram_rate, link_share = self._of_group(group.ops, sweep.demands)
             waits = tuple([(queue, base[queue] + value) for queue, value in group.waits])
-            self._queues[group.queue].append((alone_s, dram_rate, link_share, waits))
+            entry = (alone_s, dram_rate, link_share, waits, (number, index))
+            self._queues[group.queue].append(entry)
         self._marks.append(len(self._queues[_ACCEL]))
 
     def _of_group(
@@ -111,6 +138,7 @@ class _Run:
         indices = range(len(queues))
         done = [0] * len(queues)
         left = [0.0] * len(queues)  # seconds alone
+        begun_s = [0.0] * len(queues)
         current: list[_Entry | None] = [None] * len(queues)
         active: list[int] = []
         busy = [0.0] * len(queues)
@@ -127,6 +155,7 @@ class _Run:
                 else:
                     current[q] = entry
                     left[q] = entry[0]
+                    begun_s[q] = now_s
                     active.append(q)
             speeds, dram_rate = _speeds(active, current, capacity)
             step_s = min(
@@ -142,6 +171,9 @@ class _Run:
                 busy[_H2D if q == _WEIGHTS and loads_only else q] += step_s
                 left[q] -= speed * step_s
                 if left[q] <= _ROUNDING_S:
+                    entry = current[q]
+                    if self._on_span is not None and entry is not None:
+                        self._on_span(Span(q, begun_s[q], now_s, *entry[4]))
                     current[q] = None
                     done[q] += 1
                     ended = True

@@ -161,7 +161,7 @@ def test_planning_needs_no_torch() -> None:
     program = (
         f"import sys; from tandem.cli.main import main; main({list(PLAN)});"
         "heavy = {'torch', 'transformers', 'fastapi', 'tokenizers', 'asyncio', 'rich', 'scipy',"
-        "'tandem.engine', 'tandem.runtime', 'tandem.kernels', 'tandem.scheduler'}"
+        "'matplotlib', 'tandem.engine', 'tandem.runtime', 'tandem.kernels', 'tandem.scheduler'}"
         " & set(sys.modules); sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     result = subprocess.run(
