@@ -9,6 +9,7 @@ from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.search import Option, Search
 from tandem.planner.sensitivity import Sensitivity, sensitivities
+from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -152,8 +153,8 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
         f"the model does not fit{keeps}: weights {format_size(weights)} and "
         f"{format_size(request)} of KV for the longest request; the accelerator needs at least "
         f"{format_size(least)} of its {format_size(question.device_bytes)} even with every layer "
-        f"streamed, and the host may give {format_size(question.host_bytes)}; use a larger "
-        "machine, --cpu-memory, a smaller model or shorter requests",
+        f"streamed, and the host may give {format_size(question.host_bytes)}; "
+        f"{describe_shortfall(question, find_shortfall(question, policy))}",
         param="model",
     )
 
