@@ -85,6 +85,9 @@ def plan(
     compare_policies: Annotated[
         bool, typer.Option("--compare-policies", help="Also what each policy would do.")
     ] = False,
+    robust: Annotated[
+        bool, typer.Option("--robustness", help="Also the plan if a number is off by a fifth.")
+    ] = False,
     placement_file: Annotated[
         Path | None,
         typer.Option(help="Write the weights' placement for --placement.", metavar="FILE"),
@@ -115,7 +118,7 @@ def plan(
         model, hardware, workload, dtype, kv_cache_dtype,
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,
     )  # fmt: skip
-    found = answer(question, policy, compare_policies)
+    found = answer(question, policy, compare_policies, robust)
     if placement_file is not None:
         _write(placement_file, placement_json(found.plan))
     cycle = decode_cycle(question, found.chosen.candidate) if gantt or plot else None

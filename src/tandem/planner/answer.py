@@ -7,6 +7,7 @@ from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
+from tandem.planner.robustness import Robustness, robustness
 from tandem.planner.search import Option, Search
 from tandem.planner.sensitivity import Sensitivity, sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
@@ -52,13 +53,17 @@ class Answer:
     sensitivities: tuple[Sensitivity, ...]
     policies: tuple[PolicyResult, ...] = ()
     extrapolated: tuple[str, ...] = ()
+    robustness: Robustness | None = None
 
 
-def answer(question: Question, policy_name: str = "auto", compare: bool = False) -> Answer:
+def answer(
+    question: Question, policy_name: str = "auto", compare: bool = False, robust: bool = False
+) -> Answer:
     """Plan.
 
     Args:
         compare: also what each policy alone would do.
+        robust: also what becomes of the plan if a number is wrong.
 
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
@@ -72,6 +77,7 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
     seen = rates if arrivals is None else arrivals.rates
+    alternatives = search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]
     return Answer(
         question=question,
         policy=policy,
@@ -83,10 +89,11 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
         job_s=search.predictor.job_s(rates, seen),
-        alternatives=tuple(search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]),
+        alternatives=tuple(alternatives),
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
         extrapolated=search.predictor.extrapolated(chosen.candidate),
+        robustness=robustness(search, policy, chosen, alternatives) if robust else None,
     )
 
 

@@ -38,9 +38,13 @@ def test_a_shorter_request_and_smaller_kv_are_named_if_they_do() -> None:
     found = find_shortfall(LONG, AUTO)
     assert found.longest_tokens is not None
     prompt = found.longest_tokens - 128
-    sizes = {"device_bytes": LONG.device_bytes, "host_bytes": LONG.host_bytes}
-    assert fits(ask(prompt=str(prompt), **sizes))
-    assert not fits(ask(prompt=str(prompt + 200), **sizes))
+
+    def with_prompt(tokens: int) -> Question:
+        lengths = ask(prompt=str(tokens)).lengths
+        return replace(LONG, lengths=lengths)
+
+    assert fits(with_prompt(prompt))
+    assert not fits(with_prompt(prompt + 200))
     # a quarter of the KV fits, half does not
     assert found.settings == ("--kv-cache-dtype int4",)
     for kind, enough in ((CodeType.INT8, False), (CodeType.INT4, True)):
