@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 _HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
 _ALONE_SHARE = 0.75  # likewise, of an engine without one
 _REQUESTS = 1000
+_DRAWN = ("prompt", "generate", "requests", "rate", "seed")
 
 
 def plan(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
@@ -112,6 +114,8 @@ def plan(
 
     if plot is not None:
         check_plot(plot)
+    if trace is not None:
+        _refuse_beside_trace(context)
     workload = _workload(prompt, generate, requests, rate, trace, seed)
     hardware = plan_hardware(accelerator, host, profile)
     question = _question(
@@ -135,6 +139,23 @@ def plan(
     print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))
     if cycle is not None and gantt:
         print("\n".join(["", *gantt_text(cycle)]))
+
+
+def _refuse_beside_trace(context: typer.Context) -> None:
+    """A trace says how long requests are, how many, and when they come."""
+    void = [name for name in _DRAWN if _was_given(context, name)]
+    if void:
+        flags = " and ".join(f"--{name}" for name in void)
+        raise ConfigError(
+            f"{flags} would mean nothing beside --trace, which has all requests; leave out one or "
+            "the other",
+            param="trace",
+        )
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _flags(**given: object) -> tuple[str, ...]:
