@@ -118,6 +118,12 @@ def plan(
         _refuse_beside_trace(context)
     workload = _workload(prompt, generate, requests, rate, trace, seed)
     hardware = plan_hardware(accelerator, host, profile)
+    if hardware.host_only and (gantt or plot is not None):
+        raise ConfigError(
+            "--gantt and --plot show how an accelerator and its host work side by side; on the "
+            "host alone everything runs in one queue: leave them out",
+            param="gantt",
+        )
     question = _question(
         model, hardware, workload, dtype, kv_cache_dtype,
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,

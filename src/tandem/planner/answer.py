@@ -69,6 +69,11 @@ def answer(
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
     policy = _policy(question, policy_name, compare)
+    if robust and question.host_only:
+        raise ConfigError(
+            "--robustness compares placements, and on the host alone there is one; leave it out",
+            param="robustness",
+        )
     search = Search(question)
     chosen = search.choice(policy)
     if chosen is None:
@@ -156,11 +161,16 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     request = footprint.longest_blocks * footprint.block_bytes
     least = footprint.resident_bytes(layers - layers % 2) + footprint.workspace("gpu-only", 1)
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
+    has = (
+        f"the accelerator needs at least {format_size(least)} of its "
+        f"{format_size(question.device_bytes)} even with every layer streamed, and the host may "
+        f"give {format_size(question.host_bytes)}"
+    )
+    if question.host_only:
+        keeps, has = "", f"the host may give {format_size(question.device_bytes)}"
     return ConfigError(
         f"the model does not fit{keeps}: weights {format_size(weights)} and "
-        f"{format_size(request)} of KV for the longest request; the accelerator needs at least "
-        f"{format_size(least)} of its {format_size(question.device_bytes)} even with every layer "
-        f"streamed, and the host may give {format_size(question.host_bytes)}; "
+        f"{format_size(request)} of KV for the longest request; {has}; "
         f"{describe_shortfall(question, find_shortfall(question, policy))}",
         param="model",
     )

@@ -51,7 +51,7 @@ def find_shortfall(question: Question, policy: Policy) -> Shortfall:
 
     longest = question.lengths.longest_tokens
     more_device = _least(lambda step: fits(device(step)), steps)
-    more_host = _least(lambda step: fits(host(step)), steps)
+    more_host = None if question.host_only else _least(lambda step: fits(host(step)), steps)
     fewer = _least(lambda less: fits(_with_longest(question, longest - less)), longest - 2)
     return Shortfall(
         device_bytes=None if more_device is None else device(more_device).device_bytes,
@@ -65,9 +65,9 @@ def describe_shortfall(question: Question, found: Shortfall) -> str:
     """What would do, as part of a sentence."""
     hardware = question.hardware
     ways = list(found.settings)
+    device = "--cpu-memory" if question.host_only else "--gpu-memory"
     for flag, needed, given, there in (
-        ("--gpu-memory", found.device_bytes, question.device_bytes,
-         hardware.accelerator.memory_bytes),
+        (device, found.device_bytes, question.device_bytes, hardware.accelerator.memory_bytes),
         ("--cpu-memory", found.host_bytes, question.host_bytes, hardware.host.memory_bytes),
     ):  # fmt: skip
         if needed is not None:
