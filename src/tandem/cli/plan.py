@@ -25,9 +25,11 @@ from tandem.cli.planning import (
 from tandem.spec.errors import ConfigError
 
 _REQUESTS = 1000
+_DRAWN = ("prompt", "generate", "requests", "rate", "seed")
 
 
 def plan(
+    context: typer.Context,
     model: ModelName,
     accelerator: Annotated[
         str,
@@ -70,35 +72,81 @@ def plan(
     compare_policies: Annotated[
         bool, typer.Option("--compare-policies", help="Also what each policy would do.")
     ] = False,
+    robust: Annotated[
+        bool, typer.Option("--robustness", help="Also the plan if a number is off by a fifth.")
+    ] = False,
     placement_file: Annotated[
         Path | None,
         typer.Option(help="Write the weights' placement for --placement.", metavar="FILE"),
     ] = None,
+    gantt: Annotated[
+        bool, typer.Option("--gantt", help="Also one decode cycle, queue by queue.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw memory and one decode cycle into a PNG.", metavar="FILE"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
+    from tandem.cli.plan_gantt import cycle_json, gantt_text
     from tandem.cli.plan_hardware import plan_hardware
     from tandem.cli.plan_json import answer_json, placement_json
+    from tandem.cli.plan_plot import check_plot, plot_plan
     from tandem.cli.plan_text import answer_text
     from tandem.planner.answer import answer
+    from tandem.planner.cycle import decode_cycle
 
+    if plot is not None:
+        check_plot(plot)
+    if trace is not None:
+        _refuse_beside_trace(context)
     workload = read_workload(prompt, generate, requests, rate, trace, seed)
     hardware = plan_hardware(accelerator, host, profile)
+    if hardware.host_only and (gantt or plot is not None):
+        raise ConfigError(
+            "--gantt and --plot show how an accelerator and its host work side by side; on the "
+            "host alone everything runs in one queue: leave them out",
+            param="gantt",
+        )
     question = read_question(
         model, hardware, workload, dtype, kv_cache_dtype,
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,
     )  # fmt: skip
-    found = answer(question, policy, compare_policies)
+    found = answer(question, policy, compare_policies, robust)
     if placement_file is not None:
         _write(placement_file, placement_json(found.plan))
+    cycle = decode_cycle(question, found.chosen.candidate) if gantt or plot else None
+    if cycle is not None and plot is not None:
+        plot_plan(model, found, cycle, plot)
     if as_json:
-        print(json.dumps(answer_json(model, workload, found, hardware.basis)))
+        drawn = {"decode_cycle": cycle_json(cycle)} if cycle is not None and gantt else {}
+        print(json.dumps({**answer_json(model, workload, found, hardware.basis), **drawn}))
         return
     flags = _flags(
         dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
         gpu_memory=gpu_memory, cpu_memory=cpu_memory, placement=placement_file,
     )  # fmt: skip
     print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))
+    if cycle is not None and gantt:
+        print("\n".join(["", *gantt_text(cycle)]))
+
+
+def _refuse_beside_trace(context: typer.Context) -> None:
+    """A trace says how long requests are, how many, and when they come."""
+    void = [name for name in _DRAWN if _was_given(context, name)]
+    if void:
+        flags = " and ".join(f"--{name}" for name in void)
+        raise ConfigError(
+            f"{flags} would mean nothing beside --trace, which has all requests; leave out one or "
+            "the other",
+            param="trace",
+        )
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _flags(**given: object) -> tuple[str, ...]:

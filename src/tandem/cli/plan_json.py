@@ -8,6 +8,7 @@ from typing import Any
 from tandem.plan.online import OnlinePlan
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
+from tandem.planner.robustness import Robustness
 from tandem.planner.search import Option
 from tandem.spec.parameters import num_parameters
 from tandem.spec.workload import Workload
@@ -63,6 +64,26 @@ def answer_json(
                 "fits": result.option is not None,
             }
             for result in answer.policies
+        ],
+        "robustness": None if answer.robustness is None else _robustness(answer, answer.robustness),
+    }
+
+
+def _robustness(answer: Answer, found: Robustness) -> dict[str, Any]:
+    return {
+        "decisive": found.decisive,
+        "worst_regret": found.worst.regret,
+        "cases": [
+            {
+                "number": case.number,
+                "error": case.error,
+                "plan_tokens_per_s": case.plan_tokens_per_s,
+                "plan_in_time": case.plan_in_time,
+                "alternatives_tokens_per_s": list(case.rivals_tokens_per_s),
+                "best": None if case.best is None else _option(answer, case.best),
+                "regret": case.regret,
+            }
+            for case in found.cases
         ],
     }
 

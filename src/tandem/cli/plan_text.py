@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
+from tandem.cli.plan_robustness import robustness_text
 from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
@@ -47,6 +48,9 @@ def answer_text(
     if answer.policies:
         yield ""
         yield from _policies(answer)
+    if answer.robustness is not None:
+        yield ""
+        yield from robustness_text(answer.robustness, answer.question.model.num_layers)
     yield ""
     yield from _command(model, answer, flags)
 

@@ -7,8 +7,10 @@ from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
+from tandem.planner.robustness import Robustness, robustness
 from tandem.planner.search import Option, Search
 from tandem.planner.sensitivity import Sensitivity, sensitivities
+from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -51,24 +53,34 @@ class Answer:
     sensitivities: tuple[Sensitivity, ...]
     policies: tuple[PolicyResult, ...] = ()
     extrapolated: tuple[str, ...] = ()
+    robustness: Robustness | None = None
 
 
-def answer(question: Question, policy_name: str = "auto", compare: bool = False) -> Answer:
+def answer(
+    question: Question, policy_name: str = "auto", compare: bool = False, robust: bool = False
+) -> Answer:
     """Plan.
 
     Args:
         compare: also what each policy alone would do.
+        robust: also what becomes of the plan if a number is wrong.
 
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
     policy = _policy(question, policy_name, compare)
+    if robust and question.host_only:
+        raise ConfigError(
+            "--robustness compares placements, and on the host alone there is one; leave it out",
+            param="robustness",
+        )
     search = Search(question)
     chosen = choose(search, policy)
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
     seen = rates if arrivals is None else arrivals.rates
+    alternatives = search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]
     return Answer(
         question=question,
         policy=policy,
@@ -80,10 +92,11 @@ def answer(question: Question, policy_name: str = "auto", compare: bool = False)
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
         job_s=search.predictor.job_s(rates, seen),
-        alternatives=tuple(search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]),
+        alternatives=tuple(alternatives),
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
         extrapolated=search.predictor.extrapolated(chosen.candidate),
+        robustness=robustness(search, policy, chosen, alternatives) if robust else None,
     )
 
 
@@ -158,12 +171,17 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     request = footprint.longest_blocks * footprint.block_bytes
     least = footprint.resident_bytes(layers - layers % 2) + footprint.workspace("gpu-only", 1)
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
+    has = (
+        f"the accelerator needs at least {format_size(least)} of its "
+        f"{format_size(question.device_bytes)} even with every layer streamed, and the host may "
+        f"give {format_size(question.host_bytes)}"
+    )
+    if question.host_only:
+        keeps, has = "", f"the host may give {format_size(question.device_bytes)}"
     return ConfigError(
         f"the model does not fit{keeps}: weights {format_size(weights)} and "
-        f"{format_size(request)} of KV for the longest request; the accelerator needs at least "
-        f"{format_size(least)} of its {format_size(question.device_bytes)} even with every layer "
-        f"streamed, and the host may give {format_size(question.host_bytes)}; use a larger "
-        "machine, --cpu-memory, a smaller model or shorter requests",
+        f"{format_size(request)} of KV for the longest request; {has}; "
+        f"{describe_shortfall(question, find_shortfall(question, policy))}",
         param="model",
     )
 

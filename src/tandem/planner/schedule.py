@@ -73,6 +73,33 @@ def schedule_sweep(
     streamed: StreamedLayers,
 ) -> Schedule:
     """The operations of a sweep, as the engine compiles it, and of sampling its logits."""
+    return grouped(sweep_operations(num_layers, lanes, streamed), windows)
+
+
+def schedule_each(
+    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+) -> Schedule:
+    """The same with every operation a group of its own, and none taken for another."""
+    ops = tuple(sweep_operations(num_layers, lanes, streamed))
+    places = {(op.queue, op.ordinal): op.ordinal for op in ops}
+    groups = [
+        Group(
+            _QUEUE_INDEX[op.queue],
+            op.ordinal,
+            ((index, 1),),
+            tuple(_waits(op.queue, [op], places)),
+            op.joins,
+            op.raises,
+        )
+        for index, op in enumerate(ops)
+    ]
+    return Schedule(ops, tuple(groups))
+
+
+def sweep_operations(
+    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+) -> list[ProgramOp]:
+    """A sweep's operations and its sampling's, in one order of ordinals per queue."""
     sweep = sweep_template(num_layers, lanes, SweepLayers(streamed))
     counts = dict(sweep.counts)
     finished = tuple(i for i, lane in enumerate(lanes) if lane.head and not lane.suspends)
@@ -81,7 +108,7 @@ def schedule_sweep(
         waits = tuple(SignalRef(w.queue, counts[w.queue] + w.ordinal) for w in op.waits)
         ordinal = counts.get(op.queue, 0) + op.ordinal
         ops.append(_moved(op, finished, ordinal, waits))
-    return grouped(ops, windows)
+    return ops
 
 
 def _moved(

@@ -12,7 +12,7 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Lengths, Question
-from tandem.planner.schedule import Schedule, Schedules
+from tandem.planner.schedule import Schedule, Schedules, schedule_each
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 from tandem.spec.tier import Tier
 
@@ -92,17 +92,28 @@ class Sweeps:
         key = (streamed, load)
         if key not in self._times:
             loads = [load.main] if load.cohort is None else [load.main, load.cohort]
-            sweeps = [self._priced(streamed, lanes, loads) for lanes in self._lanes(load)]
+            sweeps = [
+                self._priced(self._schedule(streamed, lanes), loads) for lanes in self._lanes(load)
+            ]
             found = steady_sweep(sweeps, self._dram)
             # loads that were ahead may make one sweep of a few shorter than many can be
             least_s = self.bound_s(streamed, load)
             self._times[key] = replace(found, period_s=max(found.period_s, least_s))
         return self._times[key]
 
-    def _lanes(self, load: SweepLoad) -> list[tuple[LaneShape, ...]]:
+    def each_operation(self, streamed: int, load: SweepLoad) -> list[PricedSweep]:
+        """The sweeps of `time` and one more that follows, each operation by itself."""
+        loads = [load.main] if load.cohort is None else [load.main, load.cohort]
+        layers, homes = self._q.model.num_layers, self._homes(streamed)
+        return [
+            self._priced(schedule_each(layers, lanes, homes), loads)
+            for lanes in self._lanes(load, more=1)
+        ]
+
+    def _lanes(self, load: SweepLoad, more: int = 0) -> list[tuple[LaneShape, ...]]:
         main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))
         first = self._q.model.num_layers // 2 - self._warm_up
-        cursors = range(first, first + self._warm_up + 1)
+        cursors = range(first, first + self._warm_up + 1 + more)
         if load.cohort is None:
             return [(main,) for _ in cursors]
         return [
@@ -110,21 +121,21 @@ class Sweeps:
             for cursor in cursors
         ]
 
-    def _priced(
-        self, streamed: int, lanes: tuple[LaneShape, ...], loads: Sequence[LaneLoad]
-    ) -> PricedSweep:
-        schedule = self._schedule(streamed, lanes)
+    def _priced(self, schedule: Schedule, loads: Sequence[LaneLoad]) -> PricedSweep:
         demands = tuple(
             self._demands.of(op, [loads[lane] for lane in op.lanes]) for op in schedule.ops
         )
         return PricedSweep(schedule, demands)
 
     def _schedule(self, streamed: int, lanes: tuple[LaneShape, ...]) -> Schedule:
+        return self._schedules.of(lanes, self._homes(streamed))
+
+    def _homes(self, streamed: int) -> StreamedLayers:
         if streamed not in self._streamed:
             layers = self._q.model.num_layers
             placement = Candidate("gpu-only", streamed, 0, 0).placement(layers)
             self._streamed[streamed] = streamed_layers(placement)
-        return self._schedules.of(lanes, self._streamed[streamed])
+        return self._streamed[streamed]
 
     # --- the bound --------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
 """A steady state's sweep in virtual time: sweeps submitted ahead, run to the last one's end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tandem.planner.demand import Demand
-from tandem.planner.fluid_queues import ACCEL, CPU, D2H, H2D, FluidQueues, Submission, Work
+from tandem.planner.fluid_queues import ACCEL, CPU, D2H, H2D, FluidQueues, Span, Submission, Work
 from tandem.planner.schedule import OpCounts, Schedule
 
 
@@ -56,20 +56,26 @@ def _work(ops: OpCounts, demands: Sequence[Demand]) -> Work:
     return Work(alone_s, size / alone_s if alone_s else 0.0, demands[ops[0][0]].link_share)
 
 
-def steady_sweep(sweeps: Sequence[PricedSweep], dram_bytes_per_s: float) -> SweepTime:
+def steady_sweep(
+    sweeps: Sequence[PricedSweep],
+    dram_bytes_per_s: float,
+    on_span: Callable[[Span], None] | None = None,
+) -> SweepTime:
     """Runs the sweeps one after the other, each submitted ahead; the last one is the result.
 
     Args:
         sweeps: at least two; the first ones bring the queues into the state that they keep.
+        on_span: told of each group that ends up to the last sweep's end on the accelerator; its
+            submission's label is the sweep's number.
     """
-    queues = FluidQueues(dram_bytes_per_s)
+    queues = FluidQueues(dram_bytes_per_s, on_span)
     lasts: dict[int, int] = {}
-    for sweep in sweeps:
+    for number, sweep in enumerate(sweeps):
         groups = sweep.schedule.groups
         last = max(i for i, group in enumerate(groups) if group.queue == ACCEL)
         works = group_works(sweep.schedule, sweep.demands)
         submission = Submission(
-            sweep.schedule, lambda _, works=works: works, reported=frozenset({last})
+            sweep.schedule, lambda _, works=works: works, reported=frozenset({last}), label=number
         )
         lasts[id(submission)] = last
         queues.submit(submission)

@@ -100,6 +100,24 @@ def test_a_trace_and_a_pair_s_file_may_be_given(commands: Commands, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("args", "flags"),
+    [
+        (["--prompt", "512"], "--prompt"),
+        (["--generate", "64", "--rate", "2"], "--generate and --rate"),
+        (["--requests", "10", "--seed", "0"], "--requests and --seed"),
+    ],
+)
+def test_what_a_trace_makes_void_is_refused(
+    commands: Commands, tmp_path: Path, args: list[str], flags: str
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,20\n", "utf-8")
+    ran = commands.run(*PLAN[:4], "--trace", str(trace), *args)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert f"{flags} would mean nothing beside --trace" in ran.err
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (["--accelerator", "rtx4900"], "unknown accelerator 'rtx4900'; nearest: rtx4090"),
@@ -161,7 +179,7 @@ def test_planning_needs_no_torch() -> None:
     program = (
         f"import sys; from tandem.cli.main import main; main({list(PLAN)});"
         "heavy = {'torch', 'transformers', 'fastapi', 'tokenizers', 'asyncio', 'rich', 'scipy',"
-        "'tandem.engine', 'tandem.runtime', 'tandem.kernels', 'tandem.scheduler'}"
+        "'matplotlib', 'tandem.engine', 'tandem.runtime', 'tandem.kernels', 'tandem.scheduler'}"
         " & set(sys.modules); sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     result = subprocess.run(

@@ -1,0 +1,135 @@
+"""One decode cycle as text: a row per queue, time to the right; the whole, then some layers."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.planner.cycle import Cycle, OpSpan, overlap_s
+from tandem.spec.units import format_duration
+
+ROWS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.CPU)
+_WIDTH = 72
+_SHADES = "·░▒▓█"
+SHOWN_LAYERS = 2
+_MARKS = {
+    "before attention": "p",
+    "append": "+",
+    "attention": "a",
+    "merge": "m",
+    "after attention": "o",
+    "embedding": "e",
+    "head": "h",
+    "sampling": "s",
+    "queries": "q",
+    "results": "r",
+    "tokens": "t",
+    "load": "l",
+}
+_NEXT_LOAD = "L"
+
+
+def operation_name(op: ProgramOp) -> str:
+    """In words, whatever the layer."""
+    by_part = {
+        Part.PRE: "before attention",
+        Part.POST: "after attention",
+        Part.EMBED: "embedding",
+        Part.HEAD: "head",
+        Part.QKV: "queries",
+        Part.PARTIAL: "results",
+        Part.TOKENS: "tokens",
+    }
+    by_kind = {
+        OpKind.APPEND: "append",
+        OpKind.ATTEND: "attention",
+        OpKind.MERGE: "merge",
+        OpKind.SAMPLE: "sampling",
+        OpKind.LOAD: "load",
+    }
+    return by_part[op.part] if op.kind in (OpKind.STAGE, OpKind.COPY) else by_kind[op.kind]
+
+
+def cycle_json(cycle: Cycle) -> dict[str, Any]:
+    """A cycle for machines; what runs at its bounds begins before it or ends after it."""
+    return {
+        "period_s": cycle.period_s,
+        "operations": [
+            {
+                "queue": span.op.queue.value,
+                "operation": operation_name(span.op),
+                "layer": span.op.layer,
+                "begin_s": span.begin_s,
+                "end_s": span.end_s,
+            }
+            for span in cycle.spans
+        ],
+    }
+
+
+def gantt_text(cycle: Cycle) -> Iterator[str]:
+    """The lines to print."""
+    whole = format_duration(cycle.period_s)
+    yield f"One decode cycle, {whole}: how much of each moment a queue is busy"
+    for queue in ROWS:
+        yield f"  {queue.value:<10}{_shades(cycle, queue)}"
+    yield _axis("0", whole)
+    first, begin_s, end_s = some_layers(cycle)
+    seen = [span for span in cycle.spans if overlap_s(span, begin_s, end_s)]
+    yield f"Of it, {SHOWN_LAYERS} layers from layer {first} on: what a queue is at"
+    for queue in ROWS:
+        spans = [span for span in seen if span.op.queue is queue]
+        yield f"  {queue.value:<10}{_marks(spans, begin_s, end_s)}"
+    yield _axis(format_duration(max(0.0, begin_s)), format_duration(end_s))
+    names = {operation_name(span.op) for span in seen}
+    legend = [f"{mark} {name}" for name, mark in _MARKS.items() if name in names]
+    legend += [f"{_NEXT_LOAD} the next load"] if "load" in names else []
+    yield f"  {'':<10}{', '.join(legend)}"
+
+
+def _axis(begin: str, end: str) -> str:
+    return f"  {'':<10}{begin}{end:>{_WIDTH - len(begin)}}"
+
+
+def _cells(begin_s: float, end_s: float) -> list[tuple[float, float]]:
+    step_s = (end_s - begin_s) / _WIDTH
+    return [(begin_s + i * step_s, begin_s + (i + 1) * step_s) for i in range(_WIDTH)]
+
+
+def _shades(cycle: Cycle, queue: Queue) -> str:
+    """A cell's shade is the share of its time; what is there at all is seen."""
+    spans, shades = cycle.on(queue), ""
+    for begin_s, end_s in _cells(0.0, cycle.period_s):
+        share = sum(overlap_s(span, begin_s, end_s) for span in spans) / (end_s - begin_s)
+        level = round(share * (len(_SHADES) - 1))
+        shades += _SHADES[max(level, 1 if share > 0 else 0)]
+    return shades
+
+
+def _marks(spans: Sequence[OpSpan], begin_s: float, end_s: float) -> str:
+    """In each cell, what runs longest in it."""
+    marks = ""
+    loads = [span for span in spans if span.op.kind is OpKind.LOAD]
+    for cell in _cells(begin_s, end_s):
+        longest = max(spans, key=lambda span: overlap_s(span, *cell), default=None)
+        if longest is None or not overlap_s(longest, *cell):
+            marks += _SHADES[0]
+        elif longest in loads[1::2]:
+            marks += _NEXT_LOAD
+        else:
+            marks += _MARKS[operation_name(longest.op)]
+    return marks
+
+
+def some_layers(cycle: Cycle) -> tuple[int, float, float]:
+    """The first of two layers in the middle, the streamed one that is nearest to it if there is
+    one; and when they begin and end on the accelerator.
+    """
+    begins: dict[int, float] = {}
+    for span in cycle.on(Queue.ACCEL):
+        if span.op.part is Part.PRE:
+            begins.setdefault(span.op.layer, span.begin_s)
+    layers = sorted(begins)
+    middle = layers[len(layers) // 2]
+    loaded = {span.op.layer for span in cycle.on(Queue.WEIGHTS)} & set(layers[:-1])
+    first = min(loaded, key=lambda layer: abs(layer - middle), default=middle)
+    return first, begins[first], begins.get(first + SHOWN_LAYERS, cycle.period_s)

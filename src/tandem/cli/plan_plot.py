@@ -1,0 +1,127 @@
+"""A plan as a picture: the tiers as bars of memory, one decode cycle as a Gantt chart."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tandem.cli.plan_gantt import ROWS, SHOWN_LAYERS, operation_name, some_layers
+from tandem.planner.answer import Answer
+from tandem.planner.cycle import Cycle, overlap_s
+from tandem.spec.errors import ConfigError
+from tandem.spec.units import GIB, format_duration
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_USES = {
+    "weights": "tab:blue",
+    "workspace": "tab:orange",
+    "KV": "tab:green",
+    "free": "lightgray",
+}
+_OPERATIONS = {
+    "before attention": "tab:cyan",
+    "append": "tab:pink",
+    "attention": "tab:green",
+    "merge": "tab:olive",
+    "after attention": "tab:blue",
+    "embedding": "tab:brown",
+    "head": "tab:purple",
+    "sampling": "tab:red",
+    "load": "tab:orange",
+    "queries": "tab:gray",
+    "results": "black",
+    "tokens": "tab:red",
+}
+
+
+def check_plot(path: Path) -> None:
+    """Find out before planning that a picture can be drawn, and where.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or the file cannot be such a picture.
+    """
+    try:
+        import matplotlib  # noqa: F401  (its presence is what is asked)
+    except ImportError:
+        raise ConfigError(
+            "--plot needs matplotlib; pip install 'tandem-llm[plot]'", param="plot"
+        ) from None
+    if path.suffix != ".png":
+        raise ConfigError(f"--plot writes a PNG; name {path} with .png at its end", param="plot")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path.parent} is not a folder; give --plot one that exists")
+
+
+def plot_plan(title: str, answer: Answer, cycle: Cycle, path: Path) -> None:
+    """Draw the picture.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    tiers, whole, layers = figure.subplots(3, 1, height_ratios=[2, 3, 3])
+    figure.suptitle(f"{title}\n{answer.question.hardware.name}", fontsize=10)
+    _draw_tiers(tiers, answer)
+    _draw_cycle(whole, cycle, 0.0, cycle.period_s)
+    whole.set_title(f"one decode cycle, {format_duration(cycle.period_s)}", fontsize=9)
+    first, begin_s, end_s = some_layers(cycle)
+    _draw_cycle(layers, cycle, begin_s, end_s)
+    layers.set_title(f"of it, {SHOWN_LAYERS} layers from layer {first} on", fontsize=9)
+    try:
+        figure.savefig(path, dpi=110)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror or error}; name another file", param="plot"
+        ) from None
+
+
+def _draw_tiers(axes: "Axes", answer: Answer) -> None:
+    uses = (answer.device, answer.host)
+    lefts = [0.0] * len(uses)
+    for label, colour in _USES.items():
+        sizes = [
+            {
+                "weights": use.weights_bytes,
+                "workspace": use.workspace_bytes,
+                "KV": use.kv_bytes,
+                "free": max(0, use.free_bytes),
+            }[label]
+            / GIB
+            for use in uses
+        ]
+        axes.barh(["accelerator", "host"], sizes, left=lefts, color=colour, label=label)
+        lefts = [left + size for left, size in zip(lefts, sizes, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("GiB that may be used", fontsize=8)
+    axes.legend(fontsize=7, ncols=len(_USES), loc="upper right")
+
+
+def _draw_cycle(axes: "Axes", cycle: Cycle, begin_s: float, end_s: float) -> None:
+    """Bars of the operations by name; those that run at both bounds are cut there."""
+    for name, colour in _OPERATIONS.items():
+        labelled = False
+        for row, queue in enumerate(ROWS):
+            bars = [
+                (max(span.begin_s, begin_s) * 1e3, overlap_s(span, begin_s, end_s) * 1e3)
+                for span in cycle.on(queue)
+                if operation_name(span.op) == name and overlap_s(span, begin_s, end_s)
+            ]
+            if bars:
+                label = "_" if labelled else name
+                edge = "white" if name == "load" else colour  # else the short ones vanish
+                axes.broken_barh(
+                    bars,
+                    (row - 0.4, 0.8),
+                    facecolor=colour,
+                    edgecolor=edge,
+                    linewidth=0.6,
+                    label=label,
+                )
+                labelled = True
+    axes.set_yticks(range(len(ROWS)), [queue.value for queue in ROWS])
+    axes.set_ylim(len(ROWS) - 0.5, -0.5)
+    axes.set_xlim(begin_s * 1e3, end_s * 1e3)
+    axes.set_xlabel("ms", fontsize=8)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))

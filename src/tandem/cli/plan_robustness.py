@@ -1,0 +1,34 @@
+"""A plan under wrong numbers, as a table."""
+
+from collections.abc import Iterator
+
+from tandem.planner.robustness import Robustness
+
+_FLAT = 0.005
+"""Less regret than predictions are fine."""
+
+
+def robustness_text(found: Robustness, num_layers: int) -> Iterator[str]:
+    """The lines to print.
+
+    Args:
+        num_layers: of the model.
+    """
+    rivals = len(found.cases[0].rivals_tokens_per_s)
+    heads = ["this plan", *(f"rejected {i + 1}" for i in range(rivals)), "planned anew", "regret"]
+    yield "If a number is wrong, tokens/s (rejected plans in the order above)"
+    yield f"  {'':<20}" + "".join(f"{head:>13}" for head in heads)
+    for case in found.cases:
+        best = "-" if case.best is None else f"{case.best.tokens_per_s:.3g}"
+        plan = f"{case.plan_tokens_per_s:.3g}" + ("" if case.plan_in_time else " late")
+        cells = [plan, *(f"{rate:.3g}" for rate in case.rivals_tokens_per_s), best]
+        regret = f"{case.regret:.1%}" if case.plan_in_time or case.best is None else "too slow"
+        row = "".join(f"{cell:>13}" for cell in [*cells, regret])
+        yield f"  {case.number:<15}{case.error:+5.0%}{row}"
+    worst = found.worst
+    if worst.regret < _FLAT or worst.best is None:
+        yield "Worst regret: below 0.5%, the plan stays the right one"
+    else:
+        better = worst.best.candidate.describe(num_layers)
+        yield f"Worst regret: {worst.regret:.1%} at {worst.number} {worst.error:+.0%}, for {better}"
+    yield f"Its own speed depends most on: {found.decisive}"

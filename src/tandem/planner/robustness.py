@@ -1,0 +1,126 @@
+"""How a plan and its closest rivals do if a number that they were chosen by is wrong.
+
+The plan stays as it is; the machine turns out slower or faster in one thing. What it loses against
+planning for that machine is its regret.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tandem.planner.policies import Policy
+from tandem.planner.question import Question
+from tandem.planner.search import Option, Search
+from tandem.spec.hardware import HardwareSpec
+
+Number = Literal["GPU rates", "host bandwidth", "link"]
+_ERROR = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class WrongNumber:
+    """One number off by a share of it.
+
+    Attributes:
+        error: relative to what was assumed.
+        plan_tokens_per_s: of the plan as it was chosen.
+        plan_in_time: whether it still keeps the bound on time per token.
+        rivals_tokens_per_s: of each alternative.
+        best: for that machine; None if nothing keeps the bound there.
+    """
+
+    number: Number
+    error: float
+    plan_tokens_per_s: float
+    plan_in_time: bool
+    rivals_tokens_per_s: tuple[float, ...]
+    best: Option | None
+
+    @property
+    def regret(self) -> float:
+        """Of the best plan's tokens per second, what this plan lacks."""
+        if self.best is None:
+            return 0.0
+        return max(0.0, 1 - self.plan_tokens_per_s / self.best.tokens_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """A plan under each wrong number.
+
+    Attributes:
+        planned_tokens_per_s: with all numbers right.
+        cases: of each number, too high and too low.
+    """
+
+    planned_tokens_per_s: float
+    cases: tuple[WrongNumber, ...]
+
+    @property
+    def worst(self) -> WrongNumber:
+        """The case with the most regret."""
+        return max(self.cases, key=lambda case: case.regret)
+
+    @property
+    def decisive(self) -> Number:
+        """The number on which the plan's own speed depends most."""
+        return max(
+            self.cases,
+            key=lambda case: abs(case.plan_tokens_per_s / self.planned_tokens_per_s - 1),
+        ).number
+
+
+def robustness(
+    search: Search, policy: Policy, chosen: Option, rivals: Sequence[Option]
+) -> Robustness:
+    """Predicts the plan and its rivals anew for each wrong machine, and plans for it."""
+    known = [chosen.candidate, *(rival.candidate for rival in rivals)]
+    cases: list[WrongNumber] = []
+    for number, error, question in wrong_machines(search.question):
+        other = Search(question, like=search)
+        rates = [other.predictor.rates(candidate) for candidate in known]
+        bound_s = question.tpot_bound_s
+        cases.append(
+            WrongNumber(
+                number,
+                error,
+                rates[0].tokens_per_s,
+                bound_s is None or rates[0].worst_tpot_s <= bound_s,
+                tuple(rate.tokens_per_s for rate in rates[1:]),
+                other.best(policy, known),
+            )
+        )
+    return Robustness(chosen.tokens_per_s, tuple(cases))
+
+
+def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question]]:
+    """The question for machines with one number a fifth lower or higher; memory is the same.
+
+    The host's is left out where it was measured: times stand in its place.
+    """
+    hardware = question.hardware
+    for error in (-_ERROR, _ERROR):
+        factor = 1 + error
+        accelerator = replace(
+            hardware.accelerator,
+            memory_bandwidth_bytes_per_s=hardware.accelerator.memory_bandwidth_bytes_per_s * factor,
+            flops_per_s={k: v * factor for k, v in hardware.accelerator.flops_per_s.items()},
+        )
+        host = replace(
+            hardware.host,
+            memory_bandwidth_bytes_per_s=hardware.host.memory_bandwidth_bytes_per_s * factor,
+        )
+        link = replace(
+            hardware.link,
+            h2d_bytes_per_s=hardware.link.h2d_bytes_per_s * factor,
+            d2h_bytes_per_s=hardware.link.d2h_bytes_per_s * factor,
+        )
+        machines: tuple[tuple[Number, HardwareSpec], ...] = (
+            ("GPU rates", replace(hardware, accelerator=accelerator)),
+            ("host bandwidth", replace(hardware, host=host)),
+            ("link", replace(hardware, link=link)),
+        )
+        for number, machine in machines:
+            if number == "host bandwidth" and question.measured is not None:
+                continue
+            yield number, error, replace(question, hardware=machine)

@@ -1,0 +1,72 @@
+"""`tandem plan --gantt` and `--plot`."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import Commands
+
+PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
+ROWS = ["accel", "h2d", "d2h", "weights", "cpu"]
+
+
+def test_a_cycle_is_drawn_queue_by_queue(commands: Commands) -> None:
+    ran = commands.run(*PLAN, "--gantt")
+    assert (ran.status, ran.err) == (0, "")
+    chart = ran.out[ran.out.index("One decode cycle") :]
+    found = re.findall(r"^  (\w+) +(\S{72})$", chart, re.MULTILINE)
+    assert [name for name, _ in found] == ROWS * 2
+    whole, layers = dict(found[:5]), dict(found[5:])
+    # the link limits this plan: it never rests, the accelerator does
+    assert set(whole["weights"]) == {"█"}
+    assert "█" not in whole["accel"]
+    assert set(layers["weights"]) <= set("lL")
+    assert re.fullmatch(r"p+·+o+p+·+o+·+", layers["accel"])
+    assert re.fullmatch(r"·*a+·+a+·+", layers["cpu"])
+    assert "p before attention" in chart
+    assert "One decode cycle" not in commands.run(*PLAN).out
+
+
+def test_json_has_the_operations_only_if_asked(commands: Commands) -> None:
+    found = json.loads(commands.run(*PLAN, "--json", "--gantt").out)
+    cycle = found["decode_cycle"]
+    assert cycle["period_s"] == pytest.approx(
+        found["prediction"]["decode_sweep"]["period_s"], rel=1e-3
+    )
+    assert {entry["queue"] for entry in cycle["operations"]} == set(ROWS)
+    assert "decode_cycle" not in json.loads(commands.run(*PLAN, "--json").out)
+
+
+def test_a_picture_is_written(commands: Commands, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "plan.png"
+    ran = commands.run(*PLAN, "--plot", str(file))
+    assert (ran.status, ran.err) == (0, "")
+    head = file.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == (1210, 880)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("none/plan.png", "is not a folder"), ("plan.jpg", "writes a PNG")]
+)
+def test_a_picture_that_cannot_be_is_one_line(
+    commands: Commands, tmp_path: Path, name: str, message: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    ran = commands.run(*PLAN, "--plot", str(tmp_path / name))
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert message in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_a_picture_is_refused(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ran = commands.run(*PLAN, "--plot", str(tmp_path / "plan.png"))
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "--plot needs matplotlib; pip install 'tandem-llm[plot]'" in ran.err

@@ -1,0 +1,45 @@
+"""`tandem plan --robustness`."""
+
+import json
+import re
+
+import pytest
+from tests.unit.cli.conftest import Commands
+
+PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100", "--robustness")
+
+
+def test_a_table_and_the_number_that_matters(commands: Commands) -> None:
+    ran = commands.run(*PLAN)
+    assert (ran.status, ran.err) == (0, "")
+    rows = re.findall(r"^  (GPU rates|host bandwidth|link) +([-+]20%)( +\S+)+$", ran.out, re.M)
+    assert len(rows) == 6
+    assert "Worst regret: " in ran.out
+    assert "Its own speed depends most on: link" in ran.out
+    assert max(len(line) for line in ran.out.splitlines()) < 160
+
+
+def test_json_has_the_cases(commands: Commands) -> None:
+    found = json.loads(commands.run(*PLAN, "--json").out)
+    robust = found["robustness"]
+    assert robust["decisive"] == "link"
+    assert robust["worst_regret"] == max(case["regret"] for case in robust["cases"])
+    assert len(robust["cases"][0]["alternatives_tokens_per_s"]) == len(found["alternatives"])
+    assert json.loads(commands.run(*PLAN[:-1], "--json").out)["robustness"] is None
+
+
+@pytest.mark.parametrize("flags", [["--robustness"], ["--gantt"], ["--plot", "plan.png"]])
+def test_on_the_host_alone_there_is_nothing_to_show(commands: Commands, flags: list[str]) -> None:
+    alone = ("plan", "opt-1.3b", "--accelerator", "none", "--host", "desktop-ddr5")
+    ran = commands.run(*alone, *flags)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert flags[0] in ran.err
+    assert "on the host alone" in ran.err
+
+
+def test_a_host_that_is_too_small_is_told_how_much_it_lacks(commands: Commands) -> None:
+    alone = ("plan", "llama-3.1-70b", "--accelerator", "none", "--host", "desktop-ddr5")
+    ran = commands.run(*alone)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "accelerator" not in ran.err
+    assert re.search(r"may give 48\.0 GiB; any of these .*--cpu-memory \d+\.\dGiB", ran.err)

@@ -1,0 +1,82 @@
+"""A plan under wrong numbers, against planning for the machine as it is."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import ask, short
+
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.answer import answer
+from tandem.planner.question import Question
+from tandem.planner.robustness import Robustness, wrong_machines
+from tandem.planner.search import Search
+from tandem.spec.units import GIB
+
+SMALL = short(plannable_spec("llama-3.1-8b"), 8)
+HOSTED = ask(SMALL, device_bytes=5 * GIB, tpot_bound_s=0.06)
+RESIDENT = ask(SMALL, requests=64)
+STREAMED = ask(SMALL, device_bytes=4 * GIB, requests=64)
+
+
+def found(question: Question) -> Robustness:
+    robust = answer(question, robust=True).robustness
+    assert robust is not None
+    return robust
+
+
+def test_one_number_is_wrong_at_a_time_by_a_fifth() -> None:
+    card, link, host = (getattr(HOSTED.hardware, part) for part in ("accelerator", "link", "host"))
+    cases = list(wrong_machines(HOSTED))
+    assert [(number, error) for number, error, _ in cases] == [
+        (number, error)
+        for error in (-0.2, 0.2)
+        for number in ("GPU rates", "host bandwidth", "link")
+    ]
+    for number, error, question in cases:
+        changed = question.hardware
+        assert replace(question, hardware=HOSTED.hardware) == HOSTED
+        same = {
+            "GPU rates": changed.accelerator == card,
+            "host bandwidth": changed.host == host,
+            "link": changed.link == link,
+        }
+        assert [name for name, is_same in same.items() if not is_same] == [number]
+        assert changed.accelerator.memory_bytes == card.memory_bytes
+        ratio = {
+            "GPU rates": changed.accelerator.memory_bandwidth_bytes_per_s
+            / card.memory_bandwidth_bytes_per_s,
+            "host bandwidth": changed.host.memory_bandwidth_bytes_per_s
+            / host.memory_bandwidth_bytes_per_s,
+            "link": changed.link.d2h_bytes_per_s / link.d2h_bytes_per_s,
+        }[number]
+        assert ratio == pytest.approx(1 + error)
+
+
+def test_the_plan_stays_and_the_best_is_no_worse() -> None:
+    given = answer(STREAMED, robust=True)
+    assert given.robustness is not None
+    for (_, _, question), case in zip(
+        wrong_machines(STREAMED), given.robustness.cases, strict=True
+    ):
+        alone = Search(question).predictor.rates(given.chosen.candidate)
+        assert case.plan_tokens_per_s == pytest.approx(alone.tokens_per_s)
+        assert case.best is not None
+        most = max(case.plan_tokens_per_s, *case.rivals_tokens_per_s)
+        assert case.best.tokens_per_s >= most * (1 - 1e-5)
+        assert len(case.rivals_tokens_per_s) == len(given.alternatives)
+        assert 0 <= case.regret < 1
+
+
+def test_a_slow_link_matters_most_where_weights_are_streamed() -> None:
+    robust = found(STREAMED)
+    assert robust.decisive == "link"
+    slower = {case.number: case.plan_tokens_per_s for case in robust.cases if case.error < 0}
+    assert slower["link"] == pytest.approx(0.8 * robust.planned_tokens_per_s, rel=0.05)
+    assert robust.worst.regret == max(case.regret for case in robust.cases)
+
+
+def test_a_plan_that_breaks_its_bound_is_said_to() -> None:
+    bound_s = answer(RESIDENT).chosen.prediction.rates.worst_tpot_s
+    robust = found(replace(RESIDENT, tpot_bound_s=bound_s * 1.01))
+    late = {(case.number, case.error) for case in robust.cases if not case.plan_in_time}
+    assert late == {("GPU rates", -0.2)}
