@@ -49,6 +49,7 @@ class Setup:
     max_num_batched_tokens: int = 256
     max_num_queued_reqs: int | None = None
     kv_placement: KVPlacement = "auto"
+    max_host_seqs: int = 0
     preemption_mode: PreemptionMode = "recompute"
     prefix_caching: bool = True
     executor: ExecutorKind = "inline"
@@ -84,6 +85,7 @@ class Setup:
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_queued_reqs=self.max_num_queued_reqs,
             kv_placement=self.kv_placement,
+            max_host_seqs=self.max_host_seqs,
             preemption_mode=self.preemption_mode,
             launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,
             max_cohorts=self.max_cohorts,

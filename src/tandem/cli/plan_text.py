@@ -206,6 +206,11 @@ def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
     words = ["tandem", "serve", model]
     words += ["--accelerator", "none"] if answer.question.host_only else []
     words += ["--strategy", plan.strategy]
+    candidate = answer.chosen.candidate
+    if candidate.kv_placement != "auto":
+        words += ["--kv-placement", candidate.kv_placement]
+    if candidate.max_host_seqs:
+        words += ["--max-host-seqs", str(candidate.max_host_seqs)]
     words += ["--max-num-seqs", str(plan.max_num_seqs)]
     words += ["--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     words += ["--max-model-len", str(plan.max_model_len), *flags]

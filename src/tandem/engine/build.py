@@ -312,6 +312,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_num_batched_tokens=plan.max_num_batched_tokens,
         max_num_queued_reqs=config.max_num_queued_reqs,
         kv_placement=config.kv_placement,
+        max_host_seqs=config.max_host_seqs,
         preemption_mode=config.preemption_mode,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,

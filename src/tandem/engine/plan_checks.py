@@ -1,5 +1,7 @@
 """What no plan could satisfy, told before anything is sized. Pure."""
 
+from collections.abc import Iterator
+
 from tandem.engine.capacities import Capacities
 from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
@@ -26,13 +28,19 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "sequence can get a token in a step",
             param="max_num_batched_tokens",
         )
-    needs_host = config.kv_placement in ("host", "split") or config.strategy == "rendezvous"
-    if needs_host and capacities.host_bytes == 0:
+    asked = list(_wants_of_host_kv(config))
+    if asked and capacities.host_bytes == 0:
         raise ConfigError(
-            f"--kv-placement {config.kv_placement} --strategy {config.strategy} needs a host KV "
-            "tier beside an accelerator; use --accelerator cuda or emulated, and "
-            "--cpu-memory above 0",
+            f"{' and '.join(asked)} needs a host KV tier beside an accelerator; use --accelerator "
+            "cuda or emulated, and --cpu-memory above 0",
             param="kv_placement",
+        )
+    if config.max_host_seqs and (config.strategy == "gpu-only" or config.kv_placement != "auto"):
+        raise ConfigError(
+            f"--max-host-seqs {config.max_host_seqs} has no meaning with --strategy "
+            f"{config.strategy} --kv-placement {config.kv_placement}; use --kv-placement auto, and "
+            "another strategy than gpu-only",
+            param="max_host_seqs",
         )
     if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):
         raise ConfigError(
@@ -40,6 +48,15 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             f"{config.kv_placement}; use --strategy ride-along",
             param="kv_placement",
         )
+
+
+def _wants_of_host_kv(config: EngineConfig) -> Iterator[str]:
+    if config.kv_placement in ("host", "split"):
+        yield f"--kv-placement {config.kv_placement}"
+    if config.strategy == "rendezvous":
+        yield "--strategy rendezvous"
+    if config.max_host_seqs:
+        yield f"--max-host-seqs {config.max_host_seqs}"
 
 
 def check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem.plan.weights import Home, WeightPlacement, as_runs
+from tandem.spec.config import KVPlacement
 
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
 STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
@@ -31,6 +32,18 @@ class Candidate:
     def rows(self) -> int:
         """Requests that run at once."""
         return self.device_rows + self.host_rows
+
+    @property
+    def kv_placement(self) -> KVPlacement:
+        """What the engine is told: `host` if the plan puts no request's KV elsewhere."""
+        elsewhere = self.device_rows or self.device_share
+        return "host" if self.host_rows and not elsewhere else "auto"
+
+    @property
+    def max_host_seqs(self) -> int:
+        """Likewise: requests that lie on the host for want of room, beside others that do not."""
+        whole = self.kv_placement == "auto" and not self.device_share
+        return self.host_rows if whole else 0
 
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""

@@ -15,6 +15,8 @@ class SchedulerConfig:
         max_cohorts, max_cohort_rows: how many host-attention cohorts may be under way, how large.
         max_join_wait_s: how long the accelerator may wait for a cohort that is due to join.
         layers: what sweeps do with layers in host memory.
+        max_host_seqs: under `auto`, how many requests may lie on the host for want of room on the
+            device; others wait.
         split_share: most of the device pool that one split request may hold.
     """
 
@@ -25,6 +27,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int = 2048
     max_num_queued_reqs: int | None = None
     kv_placement: KVPlacement = "auto"
+    max_host_seqs: int = 0
     preemption_mode: PreemptionMode = "recompute"
     launch_ahead_steps: int = 2
     max_cohorts: int = 1

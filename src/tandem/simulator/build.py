@@ -18,7 +18,6 @@ from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.simulator.costs import ProgramCosts
 from tandem.simulator.executor import SimulatedExecutor
-from tandem.spec.config import KVPlacement
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
@@ -30,15 +29,6 @@ class Planned:
     question: Question
     option: Option
     plan: OnlinePlan
-
-    @property
-    def kv_placement(self) -> KVPlacement:
-        """What the engine is told of where requests' KV goes: to the host if the plan puts none
-        elsewhere, else to the accelerator while it has room.
-        """
-        candidate = self.option.candidate
-        elsewhere = candidate.device_rows or candidate.device_share
-        return "host" if candidate.host_rows and not elsewhere else "auto"
 
 
 def plan_for(question: Question, strategy: str = "auto") -> Planned:
@@ -76,7 +66,8 @@ def build(
         block_size=plan.block_size,
         max_num_seqs=plan.max_num_seqs,
         max_num_batched_tokens=plan.max_num_batched_tokens,
-        kv_placement=planned.kv_placement,
+        kv_placement=planned.option.candidate.kv_placement,
+        max_host_seqs=planned.option.candidate.max_host_seqs,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,

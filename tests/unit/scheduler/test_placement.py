@@ -1,5 +1,7 @@
 """Where a request's blocks may lie, and that what is accepted can run."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.engines import toy_engine
 from tests.support.script import Script, max_steps, run
@@ -38,3 +40,30 @@ def test_one_that_exceeds_both_together_is_refused_with_the_numbers() -> None:
         pytest.raises(ContextLengthError, match="need 15 KV blocks"),
     ):
         engine.core.add_request(request(14 * setup.block_size + 1))
+
+
+@pytest.mark.parametrize("strategy", ["ride-along", "rendezvous"])
+@pytest.mark.parametrize(("most", "expected"), [(0, 0), (2, 2), (8, 3)])
+def test_for_want_of_room_as_many_as_wanted_go_to_the_host(
+    strategy: str, most: int, expected: int
+) -> None:
+    """Room for two on the accelerator; of the three others, no more than `most` run as well."""
+    setup = Setup(
+        strategy=strategy,
+        device_blocks=5,
+        host_blocks=16,
+        max_num_seqs=5,
+        max_host_seqs=most,
+        prefix_caching=False,
+    )
+    requests = [replace(request(20, max_tokens=10), request_id=f"r{i}") for i in range(5)]
+    with toy_engine(setup) as engine:
+        for each in requests:
+            engine.core.add_request(each)
+        rows, peak, peak_all = engine.scheduler.rows, 0, 0
+        while engine.core.has_work():
+            engine.core.step()
+            peak = max(peak, int((rows.num_host_blocks[rows.owned()] > 0).sum()))
+            peak_all = max(peak_all, len(rows.owned()))
+        engine.check_idle()
+    assert (peak, peak_all) == (expected, 2 + expected)

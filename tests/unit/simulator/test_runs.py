@@ -124,8 +124,13 @@ def test_a_strategy_that_is_asked_for_is_what_is_planned(strategy: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [Case("gpu-only", 32, 0), Case("gpu-only", 32, 0, streamed=LAYERS), Case("ride-along", 0, 32)],
-    ids=["resident", "streamed", "host"],
+    [
+        Case("gpu-only", 32, 0),
+        Case("gpu-only", 32, 0, streamed=LAYERS),
+        Case("ride-along", 0, 32),
+        Case("ride-along", 16, 16, device_blocks=16 * 6),
+    ],
+    ids=["resident", "streamed", "host", "both"],
 )
 def test_a_steady_state_is_as_fast_as_the_planner_says(case: Case) -> None:
     """Requests of unlike lengths, so that they do not begin and end in waves; within 5%."""

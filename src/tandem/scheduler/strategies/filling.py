@@ -14,9 +14,11 @@ from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.placement import device_limit
 from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState
+from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.view import SchedulerView
 
 _RESERVE_DIVISOR = 16
+_ON_HOST = 0  # leading blocks on the device of a request that lies on the host
 
 
 @dataclass(slots=True)
@@ -209,14 +211,32 @@ class StepFiller:
             limit = UNLIMITED
             if self.uses_host:
                 limit = device_limit(sequence, self.view.config, self.view.kv.total())
-            matched = self.view.matched(sequence, limit)
-            known = len(sequence.tokens)
-            need = self.view.kv.admission_need(sequence, matched, limit, known)
-            if not need.plus(self._reserve()).fits(self.free):
+            if not self._place(sequence, limit) and not (
+                self._may_go_to_host(limit) and self._place(sequence, _ON_HOST)
+            ):
                 return
-            cached = len(matched) * self.view.config.block_size
-            tokens = min(known - cached, self.budget)
-            self.free = self.free.minus(need)
-            self.admissions.append(Admission(sequence.request_id, tokens, limit))
-            self.budget -= tokens
             rows_left -= 1
+
+    def _place(self, sequence: Sequence, limit: int) -> bool:
+        """Admit a request with `limit` leading blocks on the device, if there is room."""
+        matched = self.view.matched(sequence, limit)
+        known = len(sequence.tokens)
+        need = self.view.kv.admission_need(sequence, matched, limit, known)
+        reserve = self._reserve() if limit != _ON_HOST else BlockNeed()
+        if not need.plus(reserve).fits(self.free):
+            return False
+        tokens = min(known - len(matched) * self.view.config.block_size, self.budget)
+        self.free = self.free.minus(need)
+        self.admissions.append(Admission(sequence.request_id, tokens, limit))
+        self.budget -= tokens
+        return True
+
+    def _may_go_to_host(self, limit: int) -> bool:
+        """Whether a request that would lie on the device whole may lie on the host instead."""
+        config = self.view.config
+        if not self.uses_host or limit != UNLIMITED or config.kv_placement != "auto":
+            return False
+        rows = self.view.rows
+        there = int(((rows.state != int(RowState.FREE)) & (rows.device_limit == _ON_HOST)).sum())
+        coming = sum(admission.device_limit == _ON_HOST for admission in self.admissions)
+        return there + coming < config.max_host_seqs
