@@ -72,7 +72,7 @@ def test_tokens_do_not_depend_on_where_layers_lie(config: EngineConfig) -> None:
     assert tokens == expected
     assert not any("streamed" in note for note in resident.notes)
     check_hits(resident)
-    tokens, stats = serve(replace(emulated, gpu_memory="7MiB"))
+    tokens, stats = serve(replace(emulated, gpu_memory="7MiB", host_layers="stream"))
     assert tokens == expected
     assert any("streamed" in note for note in stats.notes)
     assert stats.expert_hits == resident.expert_hits

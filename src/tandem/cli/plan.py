@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tandem.cli.planning import (
+    DRAWN,
     BlockSize,
     CpuMemory,
     DtypeName,
@@ -21,11 +22,11 @@ from tandem.cli.planning import (
     Seed,
     read_question,
     read_workload,
+    refuse_beside_trace,
 )
 from tandem.spec.errors import ConfigError
 
 _REQUESTS = 1000
-_DRAWN = ("prompt", "generate", "requests", "rate", "seed")
 
 
 def plan(
@@ -100,7 +101,7 @@ def plan(
     if plot is not None:
         check_plot(plot)
     if trace is not None:
-        _refuse_beside_trace(context)
+        refuse_beside_trace(context, DRAWN)
     workload = read_workload(prompt, generate, requests, rate, trace, seed)
     hardware = plan_hardware(accelerator, host, profile)
     if hardware.host_only and (gantt or plot is not None):
@@ -130,23 +131,6 @@ def plan(
     print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))
     if cycle is not None and gantt:
         print("\n".join(["", *gantt_text(cycle)]))
-
-
-def _refuse_beside_trace(context: typer.Context) -> None:
-    """A trace says how long requests are, how many, and when they come."""
-    void = [name for name in _DRAWN if _was_given(context, name)]
-    if void:
-        flags = " and ".join(f"--{name}" for name in void)
-        raise ConfigError(
-            f"{flags} would mean nothing beside --trace, which has all requests; leave out one or "
-            "the other",
-            param="trace",
-        )
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _flags(**given: object) -> tuple[str, ...]:

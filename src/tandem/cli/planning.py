@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
 _ALONE_SHARE = 0.75  # likewise, of an engine without one
+DRAWN = ("prompt", "generate", "requests", "rate", "seed")
+"""Options that draw requests."""
 
 ModelName = Annotated[
     str,
@@ -49,12 +51,39 @@ GpuMemory = Annotated[
     ),
 ]
 CpuMemory = Annotated[
-    str, typer.Option(help="Host memory to use; auto: half of it.", metavar="SIZE")
+    str,
+    typer.Option(
+        help="Host memory to use; auto: half of it, three quarters alone.", metavar="SIZE"
+    ),
 ]
 DtypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
 KVTypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")]
 MaxBatchedTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
 BlockSize = Annotated[int, typer.Option(help="Tokens per KV block.", min=16, max=256)]
+
+
+def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
+    """A trace says how long requests are, how many, and when they come.
+
+    Args:
+        drawn: options that say it where there is no trace.
+
+    Raises:
+        ConfigError: some of them were given.
+    """
+    void = [name for name in drawn if _was_given(context, name)]
+    if void:
+        flags = " and ".join(f"--{name}" for name in void)
+        raise ConfigError(
+            f"{flags} would mean nothing beside --trace, which has all requests; leave out one or "
+            "the other",
+            param="trace",
+        )
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def read_workload(

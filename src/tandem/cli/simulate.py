@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.planning import (
+    DRAWN,
     AcceleratorName,
     BlockSize,
     CpuMemory,
@@ -23,6 +24,7 @@ from tandem.cli.planning import (
     Seed,
     read_question,
     read_workload,
+    refuse_beside_trace,
 )
 from tandem.spec.errors import ConfigError
 
@@ -35,6 +37,7 @@ _REQUESTS = 200
 
 
 def simulate(
+    context: typer.Context,
     model: ModelName,
     accelerator: AcceleratorName,
     host: HostName = None,
@@ -89,6 +92,8 @@ def simulate(
         )  # fmt: skip
         return plan_for(question, strategy)
 
+    if trace is not None:  # the seed is the scheduler's too
+        refuse_beside_trace(context, tuple(name for name in DRAWN if name != "seed"))
     sweep = read_sweep(rate, rates, generate, host_cores, trace)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")

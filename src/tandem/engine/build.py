@@ -329,9 +329,8 @@ def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
     weights = machine.runner.weights
     for entry in ledger.entries:
         if entry.label == "kv pool":
-            tier = (
-                Tier.HOST if entry.location == "host" and memory.plan.host_blocks else Tier.DEVICE
-            )
+            beside = any(other.location == "device" for other in ledger.entries)
+            tier = Tier.HOST if entry.location == "host" and beside else Tier.DEVICE
             ledger.record_actual(entry.location, entry.label, machine.kv.size_bytes(tier))
         elif entry.label == "weights":
             on_host = entry.location == "host" and weights.host_bytes > 0

@@ -76,10 +76,19 @@ def choose_beside_accelerator(
         raise ConfigError(
             _host_too_small(sizes, host, elsewhere, min(beside, hosted + kept)), param="cpu_memory"
         )
-    on_disk = max(0, elsewhere - (host.left_bytes - beside) // sizes.layer)
-    if home not in SLOTTED:  # only those on disk take the slots in turn
-        on_disk += on_disk % STREAM_SLOTS
-    return sizes.spread(elsewhere, home, on_disk)
+    for count in range(elsewhere, sizes.movable + 1):
+        # what `home` leaves of its layers on the accelerator may take the place of others
+        on_disk = max(0, count - (host.left_bytes - beside) // sizes.moved(home))
+        if home not in SLOTTED:  # only those on disk take the slots in turn
+            on_disk += on_disk % STREAM_SLOTS
+        if on_disk > count:
+            break
+        placement = sizes.spread(count, home, on_disk)
+        host_bytes = sizes.host_bytes(placement) + slots + _kept(sizes, device, placement, kv)
+        fits = sizes.device_bytes(placement) + kv_bytes <= device.left_bytes
+        if fits and host_bytes <= host.left_bytes:
+            return placement
+    return slotted
 
 
 def _kept(

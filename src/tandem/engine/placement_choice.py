@@ -1,5 +1,6 @@
 """Where the weights are: as the user's file says, or the simplest placement that fits. Pure."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tandem.engine.capacities import Capacities
@@ -60,14 +61,34 @@ def place_weights(
         left = room.left_bytes - sizes.least_device_bytes(home)
     host, kv_bytes = MemoryBudget("host", capacities.host_bytes), reserve.of(left)
     kv = host_kv(config, page, wanted)
-    whole = choose_beside_accelerator(sizes, room, host, kv_bytes, kv, home)
+
+    def with_home(chosen: Home) -> tuple[WeightPlacement, ...]:
+        return choose_beside_accelerator(sizes, room, host, kv_bytes, kv, chosen)
+
+    try:
+        whole = with_home(home)
+    except ConfigError:
+        others: tuple[Home, ...] = ("cpu-mlp", "cpu") if times is not None else ()
+        found = _first_that_fits(with_home, others)
+        if found is None:
+            raise
+        return found
     if times is None or whole == all_resident(sizes.layers):
         return whole
-    try:
-        mlps = choose_beside_accelerator(sizes, room, host, kv_bytes, kv, "cpu-mlp")
-    except ConfigError:  # no room for the rest of every layer, or for the MLPs in host memory
-        return whole
-    return times.choose(whole, mlps)
+    # no room for the rest of every layer, or for the MLPs in host memory: None
+    mlps = _first_that_fits(with_home, ("cpu-mlp",))
+    return whole if mlps is None else times.choose(whole, mlps)
+
+
+def _first_that_fits(
+    with_home: Callable[[Home], tuple[WeightPlacement, ...]], homes: tuple[Home, ...]
+) -> tuple[WeightPlacement, ...] | None:
+    for home in homes:
+        try:
+            return with_home(home)
+        except ConfigError:
+            continue
+    return None
 
 
 def _placement_of_file(

@@ -29,6 +29,12 @@ def main(argv: list[str]) -> int:
     """Serve the client at the other end of the socket; returns the exit status."""
     # SystemExit unwinds through the driver, which closes the core.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    status = _run(argv)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends as it is; nothing to unwind
+    return status
+
+
+def _run(argv: list[str]) -> int:
     channel = Channel(socket.socket(fileno=int(argv[1])))
     parent = _ParentWatch(channel)
     message = channel.receive()

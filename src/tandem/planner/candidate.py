@@ -1,6 +1,6 @@
 """One thing that the engine could do: a placement, a strategy, and how many rows lie where."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tandem.plan.weights import Home, WeightPlacement, as_runs
@@ -9,6 +9,7 @@ from tandem.spec.config import KVPlacement
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
 STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
 """The simplest first."""
+_COHORT_EDGES = 2  # sweeps from a cohort's last layer to its next token's first
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,18 @@ class Candidate:
         whole = self.kv_placement == "auto" and not self.device_share
         return self.host_rows if whole else 0
 
+    def hosted(self) -> "Candidate":
+        """The same without requests on the accelerator."""
+        return replace(self, device_rows=0)
+
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""
         return self.device_rows if self.strategy == "rendezvous" else self.rows
 
     def served(self, num_layers: int) -> float:
         """Tokens that a sweep decodes; a cohort's rows advance by one layer of `num_layers`."""
-        hosted = self.host_rows / num_layers if self.strategy == "rendezvous" else self.host_rows
-        return self.device_rows + hosted
+        sweeps = num_layers + _COHORT_EDGES if self.strategy == "rendezvous" else 1
+        return self.device_rows + self.host_rows / sweeps
 
     def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
         """Homes of all layers: streamed ones spread evenly, so that one comes while resident ones

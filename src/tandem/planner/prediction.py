@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from tandem.planner.candidate import Candidate
+from tandem.planner.chunks import Chunks, chunks_per_sweep
 from tandem.planner.extrapolation import extrapolations
 from tandem.planner.question import Lengths, Question
 from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
@@ -93,7 +94,8 @@ class Predictor:
         rates = self.rates(candidate)
         load = decode_load(candidate, self._q.lengths)
         decode = self._sweeps.time(candidate.streamed, load)
-        busy = self._busy(self._steady(candidate, decode, rates.prefill_share))
+        steady = self._steady(candidate, decode, rates.prefill_share)
+        busy = self._busy(replace(steady, period_s=max(steady.period_s, rates.tpot_s)))
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
 
     def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
@@ -129,14 +131,17 @@ class Predictor:
         served, needed = candidate.served(layers), self._needed(candidate)
         chunk = self._chunk(candidate.in_every_sweep(), needed)
         decode_s = self._decode_s(candidate, time_of)
-        mixed_s = self._mixed_s(candidate, chunk, self._on_host(candidate), time_of)
-        share = min(1.0, needed / chunk)
-        sweep_s = share * mixed_s + (1 - share) * decode_s
+        chunks = self._chunks(candidate)
+        mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
+        share = chunks.share
+        sweep_s = share * steady_s + (1 - share) * decode_s
         finished = (
             served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
         )  # requests per sweep
         fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
-        drain_s = lengths.decode_sweeps * (layers if cohort else 1) * decode_s
+        drain_s = lengths.decode_sweeps * decode_s
+        if cohort:  # the others have ended before
+            drain_s = lengths.decode_sweeps * layers * self._decode_s(candidate.hosted(), time_of)
         return Rates(
             tokens_per_s=finished * lengths.generated_tokens / sweep_s,
             tpot_s=sweep_s,
@@ -162,6 +167,27 @@ class Predictor:
         """Prompt tokens of one sweep: a prompt or, where that is too little, parts of several."""
         room = max(1, self._q.max_num_batched_tokens - decoding)
         return max(1, min(round(max(self._q.lengths.prompt_tokens, needed)), room))
+
+    def _chunks(self, candidate: Candidate) -> Chunks:
+        decoding = candidate.in_every_sweep()
+        room = max(1, self._q.max_num_batched_tokens - decoding)
+        return chunks_per_sweep(self._needed(candidate), self._q.lengths.prompt_tokens, room)
+
+    def _mixed_times(
+        self, candidate: Candidate, chunk: int, chunks: Chunks, time_of: TimeOf
+    ) -> tuple[float, float]:
+        """Seconds of a sweep with `chunk` tokens of prompts, and the mean over `chunks`.
+
+        One of them is timed; the others differ from it as their bounds do.
+        """
+        hosted = self._on_host(candidate)
+
+        def bound_s(tokens: int) -> float:
+            return self._mixed_s(candidate, tokens, hosted, self._sweeps.bound_s)
+
+        slower = self._mixed_s(candidate, chunks.mean, hosted, time_of) / bound_s(chunks.mean)
+        steady_s = sum(weight * bound_s(tokens) for weight, tokens in chunks.weighted)
+        return slower * bound_s(chunk), slower * steady_s / chunks.share
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
         load = decode_load(candidate, self._q.lengths)
@@ -197,7 +223,7 @@ class Predictor:
         """The mean of the sweeps that decode only and of those that read prompts as well."""
         if self._q.objective == "latency":
             return decode
-        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
+        chunk = self._chunks(candidate).mean
         parts = [(1 - prefill_share, decode)]
         for weight, load in self._mixed_loads(candidate, chunk, self._on_host(candidate)):
             sweep = self._sweeps.time(candidate.streamed, load)

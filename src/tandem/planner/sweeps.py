@@ -30,6 +30,13 @@ class SweepLoad(NamedTuple):
     main: LaneLoad
     cohort: LaneLoad | None = None
 
+    @property
+    def lanes(self) -> list[LaneLoad]:
+        """Those of the program: a cohort may go alone, through one layer."""
+        if self.cohort is None:
+            return [self.main]
+        return [self.main, self.cohort] if self.main.tokens else [self.cohort]
+
 
 def decode_load(
     candidate: Candidate, lengths: Lengths, chunk: int = 0, host_chunk: bool = False
@@ -91,7 +98,7 @@ class Sweeps:
         """In virtual time, with everything shared."""
         key = (streamed, load)
         if key not in self._times:
-            loads = [load.main] if load.cohort is None else [load.main, load.cohort]
+            loads = load.lanes
             sweeps = [
                 self._priced(self._schedule(streamed, lanes), loads) for lanes in self._lanes(load)
             ]
@@ -103,7 +110,7 @@ class Sweeps:
 
     def each_operation(self, streamed: int, load: SweepLoad) -> list[PricedSweep]:
         """The sweeps of `time` and one more that follows, each operation by itself."""
-        loads = [load.main] if load.cohort is None else [load.main, load.cohort]
+        loads = load.lanes
         layers, homes = self._q.model.num_layers, self._homes(streamed)
         return [
             self._priced(schedule_each(layers, lanes, homes), loads)
@@ -116,8 +123,9 @@ class Sweeps:
         cursors = range(first, first + self._warm_up + 1 + more)
         if load.cohort is None:
             return [(main,) for _ in cursors]
+        beside = (main,) if load.main.tokens else ()
         return [
-            (main, LaneShape(cursor=cursor, suspends=True, device=False, host=True))
+            (*beside, LaneShape(cursor=cursor, suspends=True, device=False, host=True))
             for cursor in cursors
         ]
 
@@ -158,6 +166,8 @@ class Sweeps:
         the host's memory.
         """
         main = load.main
+        if load.cohort is not None and not main.tokens:
+            return self._cohort_floor(load.cohort)
         ends_s, layer_s = self._linear_s(main)
         chain_s = ends_s
         dram = cpu_s = 0.0
@@ -173,6 +183,12 @@ class Sweeps:
             cpu_s += min(part[2] for part in hosted)
             dram += min(part[1] for part in hosted)
         return max(chain_s, cpu_s), dram
+
+    def _cohort_floor(self, cohort: LaneLoad) -> tuple[float, float]:
+        """Likewise of a cohort that goes alone: through one layer, the one that takes least."""
+        _, layer_s = self._linear_s(cohort)
+        hosted = [self._host(cohort.host, layer) for layer in self._layer_with.values()]
+        return layer_s + min(part[0] for part in hosted), min(part[1] for part in hosted)
 
     def _linear_s(self, lane: LaneLoad) -> tuple[float, float]:
         """What does not depend on where the KV lies: before and after the layers, and per layer."""

@@ -122,3 +122,38 @@ def test_kv_in_host_memory_is_what_the_accelerator_has_no_room_for() -> None:
     left = [needs.least_bytes(size) for size in (0, 99, 100, 950, 5000)]
     assert left == [600, 600, 540, 60, 0]
     assert replace(needs, beside_device=False).least_bytes(5000) == 600
+
+
+@given(
+    layers=st.integers(1, 60),
+    layer=st.integers(1024, 16 * MIB),
+    mlp_share=st.floats(0.1, 0.95),
+    resident=st.floats(0, 1.2),
+    hosted=st.floats(0, 1.2),
+    kv=st.integers(1, 4 * MIB),
+    request=st.integers(0, 640),
+)
+def test_mlps_in_host_memory_and_layers_on_disk_fit_both_memories(
+    layers: int,
+    layer: int,
+    mlp_share: float,
+    resident: float,
+    hosted: float,
+    kv: int,
+    request: int,
+) -> None:
+    """Layers whose MLPs alone are elsewhere leave something on the accelerator."""
+    sizes = WeightSizes(layer, layers, 1000, mlp=int(layer * mlp_share))
+    needs = HostKV(request, 1 << 15, 1 << 16)
+    slots = STREAM_SLOTS + layers % 2
+    device = MemoryBudget("device", 1000 + kv + int((resident * layers + slots) * layer))
+    host = MemoryBudget("host", int(hosted * layers * layer))
+    try:
+        placement = choose_beside_accelerator(sizes, device, host, kv, needs, "cpu-mlp")
+    except ConfigError:
+        return
+    left = device.capacity_bytes - sizes.device_bytes(placement)
+    assert left >= kv
+    taken = sizes.host_bytes(placement) + (slots_bytes(layer) if disk_layers(placement) else 0)
+    if taken:
+        assert taken + needs.least_bytes(left) <= host.capacity_bytes

@@ -240,9 +240,9 @@ def test_what_limits_is_read_from_sweeps_with_prompts_as_well() -> None:
     precision = Precision.uniform(DType.BFLOAT16)  # slow on a T4, where prompts set the pace
     found = answer(ask("llama-3.1-8b", "t4", requests=1000, precision=precision))
     gains = {entry.change: entry.gain for entry in found.sensitivities}
-    assert gains["+10 GB/s link"] < 0.005
+    assert gains["+10 GB/s link"] < 0.02  # of the sweeps in which no prompt begins
     prediction = found.chosen.prediction
-    assert prediction.rates.prefill_share > 0.9
+    assert prediction.rates.prefill_share > 0.7
     assert prediction.bottleneck[0] == "accelerator"
     assert prediction.bottleneck[1] > 0.9
     decode = prediction.decode

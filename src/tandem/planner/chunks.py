@@ -1,0 +1,54 @@
+"""How many prompts begin in a sweep: others begin where requests end, which end independently."""
+
+import math
+from dataclasses import dataclass
+
+_MOST_MEAN = 6.0
+"""Prompts per sweep beyond which their number hardly varies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Tokens of prompts in a steady state's sweeps.
+
+    Attributes:
+        share: of the sweeps, those with any.
+        mean: tokens of those.
+        weighted: (share of all sweeps, tokens), which together are `share` of them.
+    """
+
+    share: float
+    mean: int
+    weighted: tuple[tuple[float, int], ...]
+
+
+def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
+    """As many prompts as a Poisson process brings, where a sweep has room for several.
+
+    Where sweeps take longer with more prompts, or the link waits for none, what one sweep saves
+    with fewer is not what another loses with more, so that the mean number is not enough.
+
+    Args:
+        needed: tokens of prompts per sweep, in the mean.
+        room: most tokens of prompts in a sweep.
+    """
+    mean = needed / prompt_tokens
+    if room < 2 * prompt_tokens or needed > room / 2 or mean > _MOST_MEAN:
+        tokens = max(1, min(round(max(prompt_tokens, needed)), room))
+        share = min(1.0, needed / tokens)
+        return Chunks(share, tokens, ((share, tokens),))
+    most = math.ceil(mean + 2 * math.sqrt(mean)) + 1
+    weights = [_poisson(mean, count) for count in range(most)]
+    weights.append(1.0 - sum(weights))
+    share = 1.0 - weights[0]
+    weighted = tuple(
+        (weight, max(1, min(round(count * prompt_tokens), room)))
+        for count, weight in enumerate(weights)
+        if count
+    )
+    tokens = sum(weight * size for weight, size in weighted) / share
+    return Chunks(share, max(1, round(tokens)), weighted)
+
+
+def _poisson(mean: float, count: int) -> float:
+    return math.exp(-mean) * mean**count / math.factorial(count)
