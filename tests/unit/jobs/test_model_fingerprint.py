@@ -22,6 +22,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "block_size",
     "strategy",
     "kv_placement",
+    "max_host_seqs",
     "placement",
     "host_layers",
     "disk_io",
