@@ -327,9 +327,9 @@ def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
     """Enter what was allocated for good."""
     ledger, machine = memory.ledger, assembled.machine
     weights = machine.runner.weights
+    beside = any(entry.location == "device" for entry in ledger.entries)
     for entry in ledger.entries:
         if entry.label == "kv pool":
-            beside = any(other.location == "device" for other in ledger.entries)
             tier = Tier.HOST if entry.location == "host" and beside else Tier.DEVICE
             ledger.record_actual(entry.location, entry.label, machine.kv.size_bytes(tier))
         elif entry.label == "weights":

@@ -55,9 +55,12 @@ class Candidate:
         return self.device_rows if self.strategy == "rendezvous" else self.rows
 
     def served(self, num_layers: int) -> float:
-        """Tokens that a sweep decodes; a cohort's rows advance by one layer of `num_layers`."""
-        sweeps = num_layers + _COHORT_EDGES if self.strategy == "rendezvous" else 1
-        return self.device_rows + self.host_rows / sweeps
+        """Tokens that a sweep decodes."""
+        return self.device_rows + self.host_rows / self.sweeps_per_hosted_token(num_layers)
+
+    def sweeps_per_hosted_token(self, num_layers: int) -> int:
+        """Sweeps in which a row on the host gets a token; a cohort's advance by a layer in each."""
+        return num_layers + _COHORT_EDGES if self.strategy == "rendezvous" else 1
 
     def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
         """Homes of all layers: streamed ones spread evenly, so that one comes while resident ones

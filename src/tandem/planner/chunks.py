@@ -22,6 +22,11 @@ class Chunks:
     weighted: tuple[tuple[float, int], ...]
 
 
+def chunk_tokens(needed: float, prompt_tokens: float, room: int) -> int:
+    """Of one sweep: a prompt or, where that is too little, parts of several."""
+    return max(1, min(round(max(prompt_tokens, needed)), room))
+
+
 def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
     """As many prompts as a Poisson process brings, where a sweep has room for several.
 
@@ -34,7 +39,7 @@ def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
     """
     mean = needed / prompt_tokens
     if room < 2 * prompt_tokens or needed > room / 2 or mean > _MOST_MEAN:
-        tokens = max(1, min(round(max(prompt_tokens, needed)), room))
+        tokens = chunk_tokens(needed, prompt_tokens, room)
         share = min(1.0, needed / tokens)
         return Chunks(share, tokens, ((share, tokens),))
     most = math.ceil(mean + 2 * math.sqrt(mean)) + 1

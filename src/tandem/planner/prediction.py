@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.chunks import Chunks, chunks_per_sweep
+from tandem.planner.chunks import Chunks, chunk_tokens, chunks_per_sweep
 from tandem.planner.extrapolation import extrapolations
 from tandem.planner.question import Lengths, Question
 from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
@@ -129,6 +129,7 @@ class Predictor:
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.strategy == "rendezvous"
         served, needed = candidate.served(layers), self._needed(candidate)
+        sweeps = candidate.sweeps_per_hosted_token(layers)
         chunk = self._chunk(candidate.in_every_sweep(), needed)
         decode_s = self._decode_s(candidate, time_of)
         chunks = self._chunks(candidate)
@@ -141,11 +142,11 @@ class Predictor:
         fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
         drain_s = lengths.decode_sweeps * decode_s
         if cohort:  # the others have ended before
-            drain_s = lengths.decode_sweeps * layers * self._decode_s(candidate.hosted(), time_of)
+            drain_s = lengths.decode_sweeps * sweeps * self._decode_s(candidate.hosted(), time_of)
         return Rates(
             tokens_per_s=finished * lengths.generated_tokens / sweep_s,
             tpot_s=sweep_s,
-            slow_tpot_s=layers * sweep_s if cohort else None,
+            slow_tpot_s=sweeps * sweep_s if cohort else None,
             ttft_s=math.ceil(lengths.prompt_tokens / chunk) * mixed_s,
             prefill_share=share,
             edges_s=fill_s + drain_s - candidate.rows * sweep_s / finished,
@@ -164,14 +165,15 @@ class Predictor:
         return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share, 0.0)
 
     def _chunk(self, decoding: int, needed: float) -> int:
-        """Prompt tokens of one sweep: a prompt or, where that is too little, parts of several."""
-        room = max(1, self._q.max_num_batched_tokens - decoding)
-        return max(1, min(round(max(self._q.lengths.prompt_tokens, needed)), room))
+        """Prompt tokens of one sweep."""
+        return chunk_tokens(needed, self._q.lengths.prompt_tokens, self._room(decoding))
 
     def _chunks(self, candidate: Candidate) -> Chunks:
-        decoding = candidate.in_every_sweep()
-        room = max(1, self._q.max_num_batched_tokens - decoding)
+        room = self._room(candidate.in_every_sweep())
         return chunks_per_sweep(self._needed(candidate), self._q.lengths.prompt_tokens, room)
+
+    def _room(self, decoding: int) -> int:
+        return max(1, self._q.max_num_batched_tokens - decoding)
 
     def _mixed_times(
         self, candidate: Candidate, chunk: int, chunks: Chunks, time_of: TimeOf

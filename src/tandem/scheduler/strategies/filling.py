@@ -234,7 +234,8 @@ class StepFiller:
     def _may_go_to_host(self, limit: int) -> bool:
         """Whether a request that would lie on the device whole may lie on the host instead."""
         config = self.view.config
-        if not self.uses_host or limit != UNLIMITED or config.kv_placement != "auto":
+        allowed = self.uses_host and config.max_host_seqs > 0 and config.kv_placement == "auto"
+        if not allowed or limit != UNLIMITED:
             return False
         rows = self.view.rows
         there = int(((rows.state != int(RowState.FREE)) & (rows.device_limit == _ON_HOST)).sum())
