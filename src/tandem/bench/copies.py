@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.devices.host_memory import bulk_zeros
 from tandem.kernels import native
 from tandem.kernels.native_pages import copy_now
 from tandem.kernels.native_pool import NativePool, usable_threads
@@ -63,8 +64,8 @@ def run_copies(config: CopyBench, report: Callable[[str], None]) -> list[BenchRo
 def _case_rows(config: CopyBench, case: str, pool: NativePool, *, adjacent: bool) -> list[BenchRow]:
     blocks = config.copied * 3 // 2
     shape = (config.layers, blocks, 2, _SHAPE.kv_heads, BLOCK_SIZE, _SHAPE.head_dim)
-    source = torch.ones(shape, dtype=torch.float16)
-    target = torch.zeros(shape, dtype=torch.float16)
+    source = bulk_zeros(shape, torch.float16).fill_(1)
+    target = bulk_zeros(shape, torch.float16)
     order = torch.arange(blocks) if adjacent else torch.randperm(blocks)
     ids, others = order[: config.copied], order.flip(0)[: config.copied].sort().values
     others = others if adjacent else others[torch.randperm(config.copied)]

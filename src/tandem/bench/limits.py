@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 
 from tandem.devices.cpu_cache import last_level_cache_bytes
+from tandem.devices.host_memory import bulk_zeros
 
 _CACHE_MULTIPLE = 8
 _GEMM_SIZE = 2048
@@ -13,7 +14,8 @@ _GEMM_SIZE = 2048
 
 def read_probe() -> Callable[[], float]:
     """A probe that returns bytes/s of plain reading, over eight times the last-level cache."""
-    numbers = torch.randn(_CACHE_MULTIPLE * last_level_cache_bytes() // 4)
+    numbers = bulk_zeros((_CACHE_MULTIPLE * last_level_cache_bytes() // 4,), torch.float32)
+    numbers.normal_()
 
     def probe() -> float:
         begin = time.perf_counter()

@@ -12,6 +12,7 @@ import torch
 
 from tandem.bench.linear_peers import Multiply, torch_forms
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.devices.host_memory import bulk_zeros
 from tandem.kernels.native_linear import NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
 from tandem.probes.linear_cases import Copies, MatrixShape, WeightKind, make_copies, uncached_bytes
@@ -99,7 +100,7 @@ def cell_rows(cell: Cell, weights: CellWeights, rounds: int) -> list[BenchRow]:
     own = list(variants)
     variants |= peers
     a, b = torch.randn(2, _PROBE_SIZE, _PROBE_SIZE)
-    memory = torch.randint(1 << 30, (max(size, uncached_bytes()) // 8,))
+    memory = bulk_zeros((max(size, uncached_bytes()) // 8,), torch.int64).random_(1 << 30)
     bounds: dict[str, Callable[[], float]] = {
         _READ: lambda: memory.nbytes / pool.read_seconds(memory) * flops / size,
         _PRODUCT: lambda: 2 * _PROBE_SIZE**3 / timed(lambda: a @ b),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from tandem.devices.host_memory import bulk_zeros
 from tandem.kernels.dense import ScoreRule, dense_attention
 from tandem.kernels.native_attention import NativeBatch, paged_attention
 from tandem.kernels.native_pool import NativePool
@@ -60,7 +61,7 @@ def make_case(shape: HeadShape, prompt: Prompt, dtype: torch.dtype) -> PrefillCa
     blocks = -(-keys // BLOCK_SIZE)
     k, v = torch.randn(2, 1, shape.kv_heads, blocks * BLOCK_SIZE, shape.head_dim).to(dtype)
     order = torch.from_numpy(np.random.default_rng(0).permutation(blocks))
-    pages = torch.empty(blocks, 2, shape.kv_heads, BLOCK_SIZE, shape.head_dim, dtype=dtype)
+    pages = bulk_zeros((blocks, 2, shape.kv_heads, BLOCK_SIZE, shape.head_dim), dtype)
     for part, tensor in enumerate((k, v)):
         pages[order, part] = tensor[0].unflatten(1, (blocks, BLOCK_SIZE)).transpose(0, 1)
     attention = TierAttention(

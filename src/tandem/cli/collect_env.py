@@ -35,6 +35,8 @@ def environment() -> dict[str, str]:
     """Facts about this machine and installation, by name; secrets are left out."""
     import psutil
 
+    from tandem.devices.host_memory import huge_pages
+
     memory = psutil.virtual_memory()
     return {
         "tandem": tandem.__version__,
@@ -45,6 +47,7 @@ def environment() -> dict[str, str]:
         "physical cores": str(psutil.cpu_count(logical=False)),
         "memory": f"{format_size(memory.total)}, {format_size(memory.available)} available",
         "memory limit": _memory_limit(),
+        "huge pages": huge_pages(),
         "accelerators": _accelerators(),
         "CPU kernels": _cpu_kernels(),
         **{name: package_version(name) or "not installed" for name in _PACKAGES},

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tandem.devices.disk import open_for_reading
+from tandem.devices.host_memory import bulk_zeros
 from tandem.models.disk_extents import LayerExtents, base_of
 from tandem.models.weight_layout import LayerLayout, Modules
 from tandem.plan.disk_slots import (
@@ -142,6 +143,6 @@ class DiskWeights:
 
 def _whole_blocks(count: int, size_bytes: int) -> Tensor:
     """Memory that begins with a block: [count, size_bytes] uint8."""
-    memory = torch.empty(count * size_bytes + BLOCK_BYTES, dtype=torch.uint8)
+    memory = bulk_zeros((count * size_bytes + BLOCK_BYTES,), torch.uint8)
     start = -memory.data_ptr() % BLOCK_BYTES
     return memory[start : start + count * size_bytes].view(count, size_bytes)

@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from tandem.devices.host_memory import bulk_memory
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.operations import WeightShape
 from tandem.spec.parameters import FUSED_MODULES
@@ -92,7 +93,7 @@ class LayerLayout:
 
     def allocate(self, device: torch.device) -> Tensor:
         """Memory for one layer's matrices: [bytes] uint8."""
-        return torch.empty(self.size_bytes, dtype=torch.uint8, device=device)
+        return bulk_memory((self.size_bytes,), torch.uint8, device)
 
     def allocate_vectors(self, device: torch.device) -> list[Tensor]:
         """Memory for one layer's norms and biases."""
@@ -126,7 +127,7 @@ class LayerLayout:
 
 def allocate_modules(shapes: LayerShapes, device: torch.device) -> Modules:
     """Memory for weights, each tensor on its own."""
-    return make_modules(shapes, partial(torch.empty, device=device))
+    return make_modules(shapes, partial(bulk_memory, device=device))
 
 
 def make_modules(layer: LayerShapes, take: Take) -> Modules:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tandem.devices.host_memory import bulk_zeros
 from tandem.kernels.pages import PageShape
 from tandem.kernels.quantized_pages import append_quantized
 from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape
@@ -14,7 +15,7 @@ _CHUNK_PAGES = 16
 
 def float_pages(shape: HeadShape, count: int, dtype: torch.dtype) -> Tensor:
     """`[count, 2, kv_heads, block_size, head_dim]`."""
-    pages = torch.empty(count, 2, shape.kv_heads, BLOCK_SIZE, shape.head_dim, dtype=dtype)
+    pages = bulk_zeros((count, 2, shape.kv_heads, BLOCK_SIZE, shape.head_dim), dtype)
     chunk = torch.randn(_CHUNK_ELEMENTS).to(dtype)
     for part in pages.view(-1).split(len(chunk)):
         part.copy_(chunk[: len(part)])
@@ -33,7 +34,7 @@ def code_pages(shape: HeadShape, count: int, kv: CodeType) -> Tensor:
     chunk = torch.empty(_CHUNK_PAGES, page.page_bytes, dtype=torch.uint8)
     k, v = torch.randn(2, tokens, shape.kv_heads, shape.head_dim)
     append_quantized(chunk, k, v, torch.arange(tokens), page)
-    pages = torch.empty(count, page.page_bytes, dtype=torch.uint8)
+    pages = bulk_zeros((count, page.page_bytes), torch.uint8)
     for part in pages.split(_CHUNK_PAGES):
         part.copy_(chunk[: len(part)])
     return pages

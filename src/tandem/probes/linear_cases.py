@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tandem.devices.cpu_cache import last_level_cache_bytes
+from tandem.devices.host_memory import bulk_zeros
 from tandem.kernels.native_linear import NativeLinear
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.weight_format import WeightFormat
@@ -108,7 +109,7 @@ def make_copies(shape: MatrixShape, kind: WeightKind, least_bytes: int | None = 
 
 
 def _floats(shape: MatrixShape, dtype: torch.dtype) -> Tensor:
-    weight = torch.empty(shape.outputs, shape.inputs, dtype=dtype)
+    weight = bulk_zeros((shape.outputs, shape.inputs), dtype)
     few = (torch.randn(min(_DISTINCT, weight.numel())) * shape.inputs**-0.5).to(dtype)
     for part in weight.view(-1).split(len(few)):
         part.copy_(few[: len(part)])
@@ -116,7 +117,7 @@ def _floats(shape: MatrixShape, dtype: torch.dtype) -> Tensor:
 
 
 def _quantized(shape: MatrixShape, format: WeightFormat) -> QuantizedWeight:
-    q = torch.empty(format.packed_shape(shape.outputs, shape.inputs), dtype=torch.uint8)
+    q = bulk_zeros(format.packed_shape(shape.outputs, shape.inputs), torch.uint8)
     few = torch.randint(256, (min(_DISTINCT, q.numel()),), dtype=torch.uint8)
     for part in q.view(-1).split(len(few)):
         part.copy_(few[: len(part)])

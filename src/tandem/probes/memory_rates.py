@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from tandem.devices.host_memory import bulk_zeros
 from tandem.kernels.native_pages import copy_now
 from tandem.kernels.native_pool import NativePool
 from tandem.probes.attention_times import probe_pages
@@ -24,7 +25,7 @@ def measure_memory(pool: NativePool, effort: Effort) -> MemoryRates:
     """Reading by the pool's threads, writing by as many of torch's, copying of KV blocks."""
     pages, _ = probe_pages(replace(effort, batches=(1,), contexts=(1,)), DType.FLOAT16)
     source = pages[None]
-    target = torch.empty_like(source)
+    target = bulk_zeros(source.shape, source.dtype)
     order = torch.randperm(len(pages))
     before = torch.get_num_threads()
     torch.set_num_threads(pool.num_threads)

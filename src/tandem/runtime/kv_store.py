@@ -1,11 +1,10 @@
 """The tensors behind the block pools: canonical pages per tier (contract 7)."""
 
-import math
-import mmap
 from collections.abc import Callable, Mapping
 
 import torch
 
+from tandem.devices.host_memory import bulk_zeros
 from tandem.memory.page import KVPageSpec
 from tandem.models.weights import torch_dtype
 from tandem.plan.program import Queue
@@ -90,14 +89,7 @@ def _check_reach(tier: Tier, queue: Queue) -> None:
 
 
 def _zero_pages(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeroed pages; in host memory the system provides them on first touch, so that a large pool
-    costs no start-up time and no memory before it is used or pinned.
-
-    Mapped here and not by NumPy, which asks for huge pages: where memory is fragmented, every first
-    touch of 4 KiB then takes 10 us of fruitless compaction instead of 1.
-    """
-    if device.type != "cpu" or 0 in shape:
-        return torch.zeros(shape, dtype=dtype, device=device)
-    size_bytes = math.prod(shape) * dtype.itemsize
-    lazy = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return torch.frombuffer(lazy, dtype=torch.uint8).view(dtype).view(shape)
+    """Zeroed pages; in host memory a large pool costs nothing before it is used or pinned."""
+    if device.type == "cpu":
+        return bulk_zeros(shape, dtype)
+    return torch.zeros(shape, dtype=dtype, device=device)
