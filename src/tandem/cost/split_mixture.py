@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import DeviceRates
@@ -9,7 +10,7 @@ from tandem.cost.stage import CostBreakdown, cost_of, stage_cost
 from tandem.spec.dtype import DType
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import split_experts, split_post
+from tandem.spec.operations import Operation, split_experts, split_post
 
 _CHOICE_BYTES = 12  # of a token and one of its experts: which, and its weight
 
@@ -31,11 +32,12 @@ class MixturePart:
 
     def cost(self, dtype: DType, rates: DeviceRates) -> CostBreakdown:
         """On a device, without the router; weights of experts that get a token are read once."""
-        operations = layer_operations(self.spec, self.layer)
+        if not self.experts:
+            return CostBreakdown()
         part = self.use.of(self.layer, self.experts)
         elements = self.read_elements
         flops, kernels = 0.0, 0
-        for op in split_experts(operations).mlp.of(operations):
+        for op in _after_router(self.spec):
             flops += part * op.flops(self.tokens)
             elements += part * op.activation_elements(self.tokens)
             kernels += 1
@@ -44,8 +46,7 @@ class MixturePart:
     @property
     def read_elements(self) -> float:
         """Of weights, as expected."""
-        operations = layer_operations(self.spec, self.layer)
-        each = sum(op.weights[0].elements for op in operations if op.experts is not None)
+        each = sum(op.weights[0].elements for op in _after_router(self.spec) if op.weights)
         return each * self.use.touched(self.layer, self.experts, self.tokens)
 
 
@@ -54,10 +55,24 @@ def choice_bytes(spec: ModelSpec, tokens: int) -> int:
     return 0 if spec.experts is None else tokens * spec.experts.per_token * _CHOICE_BYTES
 
 
-def route_cost(
-    spec: ModelSpec, layer: int, tokens: int, dtype: DType, rates: DeviceRates
-) -> CostBreakdown:
+def route_cost(spec: ModelSpec, tokens: int, dtype: DType, rates: DeviceRates) -> CostBreakdown:
     """Between the output projection and the experts: norm and router."""
-    operations = layer_operations(spec, layer)
-    first, last = split_post(operations).mlp.start, split_experts(operations).mlp.start
-    return stage_cost(operations[first:last], tokens, dtype, rates)
+    return stage_cost(_to_router(spec), tokens, dtype, rates)
+
+
+@lru_cache(maxsize=8)
+def _after_router(spec: ModelSpec) -> tuple[Operation, ...]:
+    operations = _with_experts(spec)
+    return split_experts(operations).mlp.of(operations)
+
+
+@lru_cache(maxsize=8)
+def _to_router(spec: ModelSpec) -> tuple[Operation, ...]:
+    operations = _with_experts(spec)
+    return operations[split_post(operations).mlp.start : split_experts(operations).mlp.start]
+
+
+def _with_experts(spec: ModelSpec) -> tuple[Operation, ...]:
+    """Alike in all layers that have some."""
+    layers = (layer for layer in spec.distinct_layers if spec.routed_experts(layer) is not None)
+    return layer_operations(spec, next(layers))

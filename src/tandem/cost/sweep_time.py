@@ -6,7 +6,7 @@ left out: it is done where the KV lies, whoever computes the layer.
 """
 
 from collections import deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,14 +95,17 @@ def layer_times(
 
 @dataclass(frozen=True, slots=True)
 class SplitTimes:
-    """The end of a layer of which the accelerator has some experts and the CPU the others.
+    """The end of a layer with experts, of which the CPU has all, or the accelerator some.
 
     Attributes:
-        route_s: on the accelerator, before the experts. accelerator_s, cpu_s: of the experts there.
+        shared: the accelerator has some, and routes.
+        route_s: there, before the experts. accelerator_s: of its experts.
+        cpu_s: of the CPU's experts; if it has all, from the norm before the router on.
         choice_s: where tokens go, to the CPU, beside the residual.
         cpu_read_s: the CPU's experts out of the host's memory at full rate; the expected number.
     """
 
+    shared: bool
     route_s: float
     accelerator_s: float
     cpu_s: float
@@ -116,20 +119,22 @@ def split_times(
     tokens: int,
     hardware: HardwareSpec,
     layer: int,
-    resident: Container[int],
+    resident: Collection[int],
     use: ExpertUse,
 ) -> SplitTimes:
-    """Of `tokens` tokens in a layer with these `resident` experts, as `layer_times`."""
+    """Of `tokens` tokens in a layer with these `resident` experts, if any, as `layer_times`."""
     dtype, every = precision.weights, range(len(use.shares[layer]))
     host = _host_rates(hardware)
     accelerator, down = accelerator_rates(hardware, dtype), d2h_rates(hardware)
     here = MixturePart(spec, layer, [i for i in every if i in resident], use, tokens)
     others = MixturePart(spec, layer, [i for i in every if i not in resident], use, tokens)
+    shared, cpu_s = bool(resident), others.cost(dtype, host).total_s
     return SplitTimes(
-        route_s=route_cost(spec, layer, tokens, dtype, accelerator).total_s,
+        shared=shared,
+        route_s=route_cost(spec, tokens, dtype, accelerator).total_s if shared else 0.0,
         accelerator_s=here.cost(dtype, accelerator).total_s,
-        cpu_s=others.cost(dtype, host).total_s,
-        choice_s=choice_bytes(spec, tokens) / down.bytes_per_s,
+        cpu_s=cpu_s if shared else cpu_s + route_cost(spec, tokens, dtype, host).total_s,
+        choice_s=choice_bytes(spec, tokens) / down.bytes_per_s if shared else 0.0,
         cpu_read_s=others.read_elements * dtype.size_bytes / host.bytes_per_s,
     )
 
@@ -155,7 +160,7 @@ def sweep_s(
     Args:
         ways: of each layer. slots: that loaded layers go through in turn; they stay there if they
             are no more.
-        split: of layers with way `cpu-mlp`, by number, those with experts on the accelerator.
+        split: of layers with way `cpu-mlp` and experts, by number.
     """
     split = split or {}
     loads: list[Way] = [way for way in ways if way in LOADED]
@@ -168,7 +173,7 @@ def sweep_s(
             if way in LOADED:
                 chain_s = max(chain_s, loader.ready[0])
             if way == "cpu":
-                on_host = last in ("cpu", "cpu-mlp") and layer - 1 not in split
+                on_host = last in ("cpu", "cpu-mlp")
                 chain_s += times.cpu_s + times.queries_s + (0 if on_host else times.turn_s)
             elif layer in split:
                 chain_s += _split_s(split[layer], times)
@@ -179,7 +184,7 @@ def sweep_s(
             if way in LOADED and reloads:
                 loader.load(chain_s, loads[(at + slots) % len(loads)])
                 at += 1
-            last = way
+            last = "resident" if layer in split and split[layer].shared else way
     # link, disk and cores share the host's memory
     moved = len(loads) + loads.count("read") if reloads else 0
     mlps = ways.count("cpu-mlp") - len(split)

@@ -52,7 +52,7 @@ def predicted_sweep_s(
     """Of a step of `tokens` tokens, of which `times` are.
 
     Args:
-        split: of layers with single experts on the accelerator.
+        split: of mixtures of experts with home `cpu-mlp`.
     """
     on_cpu = SweepChoice.of_plan(placements, rules).of(tokens).on_cpu
     return sweep_s(_ways(placements, on_cpu), streamed_layers(placements).slots, times, split)

@@ -5,7 +5,7 @@ from math import prod
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.sweep_time import LayerTimes, SplitTimes, layer_times, split_times
 from tandem.engine.cpu_rules import choose_cpu_rules, predicted_sweep_s
-from tandem.plan.weights import WeightPlacement, resident_experts
+from tandem.plan.weights import WeightPlacement, layers_at, resident_experts
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -71,11 +71,19 @@ class PlacementTimes:
         return prompts / step * sweep_s(step) + OUTPUT_TOKENS * sweep_s(rows)
 
     def _split_times(self, placement: Placement, tokens: int) -> dict[int, SplitTimes]:
+        resident = resident_experts(placement)
+        mixtures = layers_at(placement, "cpu-mlp") if self._spec.experts is not None else ()
         return {
             layer: split_times(
-                self._spec, self._precision, tokens, self._hardware, layer, experts, self.use
+                self._spec,
+                self._precision,
+                tokens,
+                self._hardware,
+                layer,
+                resident.get(layer, ()),
+                self.use,
             )
-            for layer, experts in resident_experts(placement).items()
+            for layer in mixtures
         }
 
     def _times(self, tokens: int) -> LayerTimes:
