@@ -60,15 +60,16 @@ class PlacementTimes:
         """
         prompts = rows * PROMPT_TOKENS
         step = min(prompts, self._max_tokens)
+        steps_s = prompts / step * self.sweep_s(placement, step)
+        return steps_s + OUTPUT_TOKENS * self.sweep_s(placement, rows)
+
+    def sweep_s(self, placement: Placement, tokens: int) -> float:
+        """Of a step of `tokens` tokens."""
         rules = choose_cpu_rules(
             placement, self._spec, self._precision, self._max_tokens, self._hardware
         )
-
-        def sweep_s(tokens: int) -> float:
-            split = self._split_times(placement, tokens)
-            return predicted_sweep_s(placement, rules, tokens, self._times(tokens), split)
-
-        return prompts / step * sweep_s(step) + OUTPUT_TOKENS * sweep_s(rows)
+        split = self._split_times(placement, tokens)
+        return predicted_sweep_s(placement, rules, tokens, self._times(tokens), split)
 
     def _split_times(self, placement: Placement, tokens: int) -> dict[int, SplitTimes]:
         resident = resident_experts(placement)
