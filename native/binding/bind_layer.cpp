@@ -30,7 +30,8 @@ using AnglePairs = std::vector<std::pair<ReadOnlyArray, ReadOnlyArray>>;
 using PlanPairs = std::vector<std::pair<DecodePointer, PrefillPointer>>;
 
 void pre(const HostLayer& layer, const PoolPointer& pool, const std::string& isa,
-         const ReadOnlyArray& residual, const Optional& cos, const Optional& sin, const Array& qkv) {
+         const ReadOnlyArray& residual, const Optional& cos, const Optional& sin,
+         const Array& qkv) {
     const View source("residual", residual), target("qkv", qkv);
     const std::int64_t tokens = layer.tokens_of(source);
     target.require_shape({tokens, layer.view().heads.token_elements()}).require_contiguous();
@@ -103,7 +104,8 @@ void bind_layer(nb::module_& module) {
     nb::class_<HostExperts>(module, "Experts")
         .def(nb::init<LinearPointer, std::vector<LinearPointer>, std::vector<LinearPointer>, int,
                       bool, const Array&>(),
-             "router"_a.none(), "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a, "hits"_a.noconvert());
+             "router"_a.none(), "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a,
+             "hits"_a.noconvert());
     nb::class_<HostMlp>(module, "Mlp")
         .def(
             "__init__",

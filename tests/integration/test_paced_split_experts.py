@@ -1,5 +1,5 @@
-"""A mixture that does not fit, on the paced emulator in virtual time: what it gives a token that the
-experts used most are the accelerator's.
+"""A mixture that does not fit, on the paced emulator in virtual time: what it gives a token that
+the experts used most are the accelerator's.
 """
 
 from dataclasses import replace

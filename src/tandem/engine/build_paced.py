@@ -130,6 +130,11 @@ def build_paced_core(
                 "modelled; use auto",
                 param=param,
             )
+    if config.save_expert_hits is not None:
+        raise ConfigError(
+            "--save-expert-hits cannot be paced, because tokens are synthetic; leave it out",
+            param="save_expert_hits",
+        )
     if config.quantization not in ("auto", "none"):
         raise ConfigError(
             f"--quantization {config.quantization} cannot be paced, because its costs are not "

@@ -34,6 +34,12 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "one out",
             param="expert_hits",
         )
+    if config.expert_hits is not None and capacities.device_location == "host":
+        raise ConfigError(
+            "--expert-hits places experts on an accelerator, and there is none; leave it out, or "
+            "use --accelerator cuda or emulated",
+            param="expert_hits",
+        )
     if config.expert_hits is not None and config.host_layers in ("stream", "cpu"):
         raise ConfigError(
             f"--expert-hits has no meaning with --host-layers {config.host_layers}, which moves "

@@ -113,6 +113,24 @@ def test_counted_experts_are_never_predicted_to_be_slower(hits: str, rows: int, 
         assert times.requests_s(seen, 1) < 0.8 * times.requests_s(blind, 1)
 
 
+def test_the_documented_gain_is_what_is_predicted(tmp_path: Path) -> None:
+    """docs/models-that-do-not-fit.md; the k-th most used expert is used 1 / k^0.7 as often."""
+    counts = [
+        [int(1e6 / (1 + (expert - layer) % COUNT) ** 0.7) for expert in range(COUNT)]
+        for layer in range(48)
+    ]
+    path = tmp_path / "hits.json"
+    write_expert_hits(path, "qwen", counts)
+    asked = replace(ALONE, host_layers="mlp")
+    times = PlacementTimes(MOE, BF16, CARD, 8, 2048, ExpertUse.of_counts(counts, MOE))
+    memory = plan(replace(asked, expert_hits=str(path)))
+    documented = Path("docs/models-that-do-not-fit.md").read_text()
+    assert any(f"tandem: note: {note}\n" in documented for note in memory.plan.notes)
+    for rows, without_s, with_s in ((1, 54.5e-3, 34.9e-3), (8, 268e-3, 207e-3)):
+        assert times.sweep_s(plan(asked).plan.weights, rows) == pytest.approx(without_s, rel=0.005)
+        assert times.sweep_s(memory.plan.weights, rows) == pytest.approx(with_s, rel=0.005)
+
+
 def test_what_mlps_were_asked_for_is_filled_by_counts_only(hits: str) -> None:
     asked = replace(ALONE, host_layers="mlp")
     assert not resident_experts(plan(asked).plan.weights)
@@ -137,6 +155,12 @@ def test_flags_that_exclude_counts_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         plan(replace(ALONE, expert_hits=hits, **change))  # pyright: ignore[reportArgumentType]
+
+
+def test_counts_without_an_accelerator_are_refused(hits: str) -> None:
+    capacities = Capacities(100 * GIB, 0, device_location="host")
+    with pytest.raises(ConfigError, match="places experts on an accelerator, and there is none"):
+        plan_memory(replace(ALONE, expert_hits=hits), MOE, BF16, capacities)
 
 
 @pytest.mark.parametrize(
