@@ -74,7 +74,7 @@ def test_greedy_tokens_equal_transformers(
 
 @pytest.mark.parametrize(
     ("format", "mode"),
-    zip(FORMATS, ("threaded-cohorts", "exact-split"), strict=True),
+    list(zip(FORMATS, ("threaded-cohorts", "exact-split"), strict=True)),
     ids=[str(format) for format in FORMATS],
 )
 def test_quantized_experts_give_the_tokens_of_the_same_numbers(

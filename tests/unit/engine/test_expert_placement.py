@@ -27,6 +27,7 @@ from tandem.spec.hardware_file import load_hardware
 from tandem.spec.precision import Precision
 from tandem.spec.units import GIB
 
+ROOT = Path(__file__).resolve().parents[3]
 BF16 = Precision.uniform(DType.BFLOAT16)
 CARD = load_hardware("rtx4090")
 MOE, DENSE = plannable_spec("qwen3-30b-a3b"), plannable_spec("llama-3.1-8b")
@@ -124,7 +125,7 @@ def test_the_documented_gain_is_what_is_predicted(tmp_path: Path) -> None:
     asked = replace(ALONE, host_layers="mlp")
     times = PlacementTimes(MOE, BF16, CARD, 8, 2048, ExpertUse.of_counts(counts, MOE))
     memory = plan(replace(asked, expert_hits=str(path)))
-    documented = Path("docs/models-that-do-not-fit.md").read_text()
+    documented = (ROOT / "docs/models-that-do-not-fit.md").read_text()
     assert any(f"tandem: note: {note}\n" in documented for note in memory.plan.notes)
     for rows, without_s, with_s in ((1, 54.5e-3, 34.9e-3), (8, 268e-3, 207e-3)):
         assert times.sweep_s(plan(asked).plan.weights, rows) == pytest.approx(without_s, rel=0.005)
