@@ -10,7 +10,7 @@ from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.split_mixture import MixturePart
 from tandem.cost.stage import stage_cost
-from tandem.cost.sweep_time import SplitTimes, layer_times, split_times, sweep_s
+from tandem.cost.sweep_time import SplitTimes, Way, layer_times, split_times, sweep_s
 from tandem.models.catalogue import plannable_spec
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
@@ -23,6 +23,7 @@ CARD = load_hardware("rtx4090")
 BF16 = DType.BFLOAT16
 RATES = accelerator_rates(CARD, BF16)
 OPERATIONS = layer_operations(MOE)
+MLPS: list[Way] = ["cpu-mlp"]
 PRECISION = Precision.uniform(BF16)
 
 
@@ -52,7 +53,7 @@ def test_a_mixture_of_the_cpu_s_costs_the_same_either_way(tokens: int) -> None:
     apart = split_times(MOE, PRECISION, tokens, CARD, 0, (), ExpertUse.uniform(MOE))
     assert not apart.shared
     one_way, other = (
-        sweep_s(["cpu-mlp"] * 3, 2, times, split) for split in ({}, dict.fromkeys(range(3), apart))
+        sweep_s(MLPS * 3, 2, times, split) for split in ({}, dict.fromkeys(range(3), apart))
     )
     assert one_way == pytest.approx(other, rel=0.02)  # one roofline, or one for each part
 
@@ -62,7 +63,7 @@ def test_both_sides_work_at_once() -> None:
     slow_cpu, slow_accelerator = (
         SplitTimes(True, 0.25, accelerator_s, 3.0, 0.125, 0.0) for accelerator_s in (2.0, 7.0)
     )
-    assert sweep_s(["cpu-mlp"], 2, times, {0: slow_cpu}) == 1.25 + 0.125 + 0.5 + 3.0
-    assert sweep_s(["cpu-mlp"], 2, times, {0: slow_accelerator}) == 1.25 + 7.0
+    assert sweep_s(MLPS, 2, times, {0: slow_cpu}) == 1.25 + 0.125 + 0.5 + 3.0
+    assert sweep_s(MLPS, 2, times, {0: slow_accelerator}) == 1.25 + 7.0
     reads = replace(slow_cpu, cpu_read_s=90.0)  # the host's memory bounds them all
-    assert sweep_s(["cpu-mlp"] * 2, 2, times, {0: reads, 1: reads}) == 180.0
+    assert sweep_s(MLPS * 2, 2, times, {0: reads, 1: reads}) == 180.0
