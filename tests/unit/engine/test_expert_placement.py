@@ -155,7 +155,7 @@ def test_flags_that_exclude_counts_are_refused(
     hits: str, change: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        plan(replace(ALONE, expert_hits=hits, **change))  # pyright: ignore[reportArgumentType]
+        plan(replace(ALONE, expert_hits=hits, **change))
 
 
 def test_counts_without_an_accelerator_are_refused(hits: str) -> None:
