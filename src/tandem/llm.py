@@ -14,6 +14,7 @@ from tandem.engine.frontend.collector import Collector
 from tandem.engine.frontend.frontend import Frontend, Job
 from tandem.engine.frontend.prompts import Prompt, PromptInput, PromptReader
 from tandem.engine.frontend.results import Delta, GenerationOutput
+from tandem.engine.plan_options import engine_config
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import RequestError
 from tandem.spec.progress import Progress, no_progress
@@ -41,7 +42,8 @@ class LLM:
         model: a model directory, a Hugging Face id in the local cache, or `demo`.
         isolated: run the engine in a process of its own.
         progress: called while the model loads.
-        options: the other fields of `EngineConfig`, by name.
+        options: the other fields of `EngineConfig`, by name; what a `plan` among them decides need
+            not be given.
 
     Raises:
         TandemError: the options contradict each other, or the model cannot be loaded.
@@ -56,7 +58,7 @@ class LLM:
         **options: Any,
     ) -> None:
         open_client = open_in_child if isolated else open_in_process
-        config = EngineConfig.from_options({"model": model, **options})
+        config = engine_config({"model": model, **options})
         self._own(open_service(config, open_client, progress))
 
     @classmethod

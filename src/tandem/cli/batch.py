@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.arguments import ModelArgument
-from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
-from tandem.cli.flags import env_twin, fill, list_option
+from tandem.cli.engine_flags import EngineOptions, fill_engine
+from tandem.cli.flags import env_twin, list_option
 from tandem.cli.job_progress import describe_counts, job_progress
 from tandem.cli.terminal import load_progress, tell, tell_load
-from tandem.spec.config import EngineConfig
 from tandem.spec.units import parse_size
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ LINES_FAILED_STATUS = 3
 SIGNAL_STATUS = 128
 
 
-@fill("engine", EngineConfig, ENGINE_FLAGS)
+@fill_engine
 def batch(
     engine: EngineOptions,
     *,

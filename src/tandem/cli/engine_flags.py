@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
-from tandem.cli.flags import Flag
+from tandem.cli.flags import Flag, fill
 from tandem.spec.config import EngineConfig
 
 _DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}
@@ -38,6 +39,12 @@ ENGINE_FLAGS = (
         "DRAM to use, e.g. 64GiB; auto: half of the free, 3/4 without GPU.",
         "SIZE",
         synonym="--host-memory",
+    ),
+    _flag(
+        "plan",
+        str | None,
+        "JSON file of `tandem plan --output`: homes, KV pools, bounds and types are as planned.",
+        "FILE",
     ),
     _flag(
         "placement",
@@ -89,3 +96,14 @@ ENGINE_FLAGS = (
     _flag("overlap", bool, "Prepare steps while others run; without, one after the other."),
     _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),
 )
+
+
+def _read_engine(model: str, **given: Any) -> EngineConfig:
+    """The configuration, with what a plan decides."""
+    from tandem.engine.plan_options import engine_config
+
+    return engine_config({"model": model, **given})
+
+
+fill_engine = fill("engine", _read_engine, ENGINE_FLAGS, given_only=True)
+"""A decorator: the command's argument `engine` takes the model and gives the configuration."""

@@ -58,6 +58,9 @@ class Flag:
         return given if self.convert is None else self.convert(given)
 
 
+_CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+
 def env_twin(name: str) -> str:
     """The environment variable that stands for an option."""
     return "TANDEM_" + name.upper()
@@ -89,23 +92,41 @@ def _read_twins(variable: str) -> list[str] | None:
     return values if is_list else [text]
 
 
-def fill(parameter: str, build: Callable[..., object], flags: Sequence[Flag]) -> Any:
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line or in its twin."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def fill(
+    parameter: str, build: Callable[..., object], flags: Sequence[Flag], *, given_only: bool = False
+) -> Any:
     """A decorator: the command's argument `parameter` is `build(**flags)`.
 
     The command line shows the flags in the parameter's place.
+
+    Args:
+        given_only: flags that the user has not given are left to the defaults of `build`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        takes_context = _CONTEXT.name in signature.parameters
+
         @functools.wraps(command)
         def run(**given: Any) -> None:
+            context = given[_CONTEXT.name] if takes_context else given.pop(_CONTEXT.name)
             values = {flag.name: flag.value(given.pop(flag.name)) for flag in flags}
+            if given_only:
+                values = {name: v for name, v in values.items() if was_given(context, name)}
             command(**given, **{parameter: functools.partial(build, **values)})
 
-        signature = inspect.signature(command, eval_str=True)
-        kept = [p for p in signature.parameters.values() if p.name != parameter]
+        kept = [
+            p for p in signature.parameters.values() if p.name not in (parameter, _CONTEXT.name)
+        ]
         parameters = [
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for p in [*kept, *(flag.parameter() for flag in flags)]
+            for p in [_CONTEXT, *kept, *(flag.parameter() for flag in flags)]
         ]
         run.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
         run.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem.cli.arguments import ModelArgument
-from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
+from tandem.cli.engine_flags import EngineOptions, fill_engine
 from tandem.cli.flags import env_twin, fill
 from tandem.cli.prompts import read_prompts
 from tandem.cli.sampling_flags import DEFAULT_MAX_TOKENS, SAMPLING_FLAGS, SamplingOptions, notes_on
 from tandem.cli.terminal import load_progress, note, tell_load, tell_notes, write
-from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.sampling import SamplingParams
 
@@ -25,7 +24,7 @@ TokenIds = tuple[int, ...]
 
 
 @fill("sampling", SamplingParams, SAMPLING_FLAGS)
-@fill("engine", EngineConfig, ENGINE_FLAGS)
+@fill_engine
 def generate(
     engine: EngineOptions,
     sampling: SamplingOptions,

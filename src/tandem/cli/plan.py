@@ -3,7 +3,7 @@
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from tandem.cli.planning import (
     refuse_beside_trace,
 )
 from tandem.spec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tandem.plan.plan_file import PlanFile
 
 _REQUESTS = 1000
 
@@ -76,9 +79,9 @@ def plan(
     robust: Annotated[
         bool, typer.Option("--robustness", help="Also the plan if a number is off by a fifth.")
     ] = False,
-    placement_file: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option(help="Write the weights' placement for --placement.", metavar="FILE"),
+        typer.Option(help="Write the plan, for an engine's --plan.", metavar="FILE"),
     ] = None,
     gantt: Annotated[
         bool, typer.Option("--gantt", help="Also one decode cycle, queue by queue.")
@@ -92,11 +95,12 @@ def plan(
     """Predict placement, speed and limits of a model on a machine that need not be there."""
     from tandem.cli.plan_gantt import cycle_json, gantt_text
     from tandem.cli.plan_hardware import plan_hardware
-    from tandem.cli.plan_json import answer_json, placement_json
+    from tandem.cli.plan_json import answer_json
     from tandem.cli.plan_plot import check_plot, plot_plan
     from tandem.cli.plan_text import answer_text
     from tandem.planner.answer import answer
     from tandem.planner.cycle import decode_cycle
+    from tandem.planner.plan_file import plan_file
 
     if plot is not None:
         check_plot(plot)
@@ -115,8 +119,8 @@ def plan(
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,
     )  # fmt: skip
     found = answer(question, policy, compare_policies, robust)
-    if placement_file is not None:
-        _write(placement_file, placement_json(found.plan))
+    if output is not None:
+        _write(output, plan_file(model, found))
     cycle = decode_cycle(question, found.chosen.candidate) if gantt or plot else None
     if cycle is not None and plot is not None:
         plot_plan(model, found, cycle, plot)
@@ -126,9 +130,9 @@ def plan(
         return
     flags = _flags(
         dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
-        gpu_memory=gpu_memory, cpu_memory=cpu_memory, placement=placement_file,
+        gpu_memory=gpu_memory, cpu_memory=cpu_memory,
     )  # fmt: skip
-    print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))
+    print("\n".join(answer_text(model, workload, found, hardware.basis, flags, output)))
     if cycle is not None and gantt:
         print("\n".join(["", *gantt_text(cycle)]))
 
@@ -145,11 +149,11 @@ def _flags(**given: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, planned: "PlanFile") -> None:
     try:
-        path.write_text(text + "\n", "utf-8")
+        path.write_text(planned.to_json() + "\n", "utf-8")
     except OSError as error:
         raise ConfigError(
             f"cannot write {path}: {error.strerror or error}; name another file",
-            param="placement_file",
+            param="output",
         ) from None

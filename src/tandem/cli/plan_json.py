@@ -1,11 +1,9 @@
 """A plan's answer as JSON."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tandem.plan.online import OnlinePlan
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
 from tandem.planner.robustness import Robustness
@@ -14,11 +12,6 @@ from tandem.spec.parameters import num_parameters
 from tandem.spec.workload import Workload
 
 FORMAT = 1
-
-
-def placement_json(plan: OnlinePlan) -> str:
-    """The weights' homes in the form that `--placement` reads."""
-    return json.dumps({"layers": [asdict(run) for run in plan.weights]})
 
 
 def answer_json(
@@ -42,7 +35,7 @@ def answer_json(
         "tpot_bound_s": question.tpot_bound_s,
         "fits_accelerator": answer.spare_bytes >= 0,
         "spare_bytes": answer.spare_bytes,
-        "plan": json.loads(answer.plan.to_json()),
+        "plan": answer.plan.to_object(),
         "memory": {"accelerator": _tier(answer.device), "host": _tier(answer.host)},
         "prediction": {
             **_option(answer, answer.chosen),

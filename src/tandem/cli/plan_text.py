@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from tandem.cli.plan_robustness import robustness_text
 from tandem.planner.answer import Answer
@@ -22,13 +23,19 @@ _FLAT = 0.005
 
 
 def answer_text(
-    model: str, workload: Workload, answer: Answer, basis: Sequence[str], flags: Sequence[str]
+    model: str,
+    workload: Workload,
+    answer: Answer,
+    basis: Sequence[str],
+    flags: Sequence[str],
+    output: Path | None,
 ) -> Iterator[str]:
     """The lines to print.
 
     Args:
         basis: which numbers are measured and which assumed.
         flags: of the engine, that the plan was made for beside what it decides.
+        output: where the plan was written.
     """
     yield from _question(model, workload, answer)
     yield ""
@@ -52,7 +59,8 @@ def answer_text(
         yield ""
         yield from robustness_text(answer.robustness, answer.question.model.num_layers)
     yield ""
-    yield from _command(model, answer, flags)
+    yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
+    yield from _command(model, answer, flags, output)
 
 
 def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
@@ -201,21 +209,33 @@ def _policies(answer: Answer) -> Iterator[str]:
     yield f"  not planned yet: {', '.join(NOT_BUILT)}"
 
 
-def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
-    plan = answer.plan
-    words = ["tandem", "serve", model]
-    words += ["--accelerator", "none"] if answer.question.host_only else []
-    words += ["--strategy", plan.strategy]
-    candidate = answer.chosen.candidate
-    if candidate.kv_placement != "auto":
-        words += ["--kv-placement", candidate.kv_placement]
-    if candidate.max_host_seqs:
-        words += ["--max-host-seqs", str(candidate.max_host_seqs)]
-    words += ["--max-num-seqs", str(plan.max_num_seqs)]
-    words += ["--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
-    words += ["--max-model-len", str(plan.max_model_len), *flags]
-    yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
+def _command(
+    model: str, answer: Answer, flags: Sequence[str], output: Path | None
+) -> Iterator[str]:
+    """Flags where they say it all; homes of layers need the plan's file."""
+    if output is None and answer.chosen.candidate.streamed:
+        yield (
+            "Run it on that machine: add --output FILE here, and then "
+            f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"
+        )
+        return
     yield "Run it on that machine (the model by its directory or hub id):"
+    if output is not None:
+        words = ["tandem", "serve", model, "--plan", str(output)]
+    else:
+        words = ["tandem", "serve", model, *_plan_flags(answer), *flags]
     yield "  " + shlex.join(words)
-    if answer.chosen.candidate.streamed and "--placement" not in flags:
-        yield "  with --placement FILE, which `tandem plan --placement-file FILE` writes"
+
+
+def _plan_flags(answer: Answer) -> Iterator[str]:
+    plan = answer.plan
+    if answer.question.host_only:
+        yield from ("--accelerator", "none")
+    yield from ("--strategy", plan.strategy)
+    if plan.kv_placement != "auto":
+        yield from ("--kv-placement", plan.kv_placement)
+    if plan.max_host_seqs:
+        yield from ("--max-host-seqs", str(plan.max_host_seqs))
+    yield from ("--max-num-seqs", str(plan.max_num_seqs))
+    yield from ("--max-num-batched-tokens", str(plan.max_num_batched_tokens))
+    yield from ("--max-model-len", str(plan.max_model_len))

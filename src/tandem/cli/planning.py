@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.cli.flags import was_given
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
     Raises:
         ConfigError: some of them were given.
     """
-    void = [name for name in drawn if _was_given(context, name)]
+    void = [name for name in drawn if was_given(context, name)]
     if void:
         flags = " and ".join(f"--{name}" for name in void)
         raise ConfigError(
@@ -79,11 +80,6 @@ def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
             "the other",
             param="trace",
         )
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def read_workload(

@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from tandem.cli.arguments import ModelArgument
-from tandem.cli.engine_flags import ENGINE_FLAGS, EngineOptions
-from tandem.cli.flags import env_twin, fill, list_option
+from tandem.cli.engine_flags import EngineOptions, fill_engine
+from tandem.cli.flags import env_twin, list_option
 from tandem.cli.terminal import load_progress
-from tandem.spec.config import EngineConfig
 
 
-@fill("engine", EngineConfig, ENGINE_FLAGS)
+@fill_engine
 def serve(
     engine: EngineOptions,
     *,

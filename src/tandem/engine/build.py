@@ -16,6 +16,8 @@ from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import check_writable, write_expert_hits
 from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.plan_options import require_settings
+from tandem.engine.planned import plan_note, require_as_planned, require_model
 from tandem.engine.precision_choice import choose_precision
 from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.stats_collector import StatsCollector
@@ -32,6 +34,7 @@ from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
+from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import disk_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
@@ -105,6 +108,7 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
+    planned = _planned(config, spec)
     target = resolve_target(config)
     if config.save_expert_hits is not None:
         check_writable(Path(config.save_expert_hits), spec)
@@ -127,9 +131,15 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
     precision_notes += weight_notes
     notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
+    if planned is not None:
+        require_as_planned(planned, precision, target.choice)
+        notes = (plan_note(str(config.plan), planned), *notes)
+    decided = None if planned is None else planned.plan
     compiled = native.reason_against(spec.head_dim) is None
     capacities = replace(target.capacities, compiled=compiled)
-    memory = plan_memory(config, spec, precision, capacities, notes, hardware=target.hardware)
+    memory = plan_memory(
+        config, spec, precision, capacities, notes, hardware=target.hardware, planned=decided
+    )
     check_backing(target, memory)
     placement = memory.plan.weights
     layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
@@ -143,10 +153,21 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
         memory = plan_memory(
-            config, spec, precision, capacities, notes, measured, placement, target.hardware
-        )
+            config, spec, precision, capacities, notes, measured, placement, target.hardware,
+            decided,
+        )  # fmt: skip
     assembled = assemble(config, model, memory, target.choice)
     return EngineParts(config, spec, target, precision, memory, assembled)
+
+
+def _planned(config: EngineConfig, spec: ModelSpec) -> PlanFile | None:
+    """The plan to execute, if there is one, which must be for this model."""
+    if config.plan is None:
+        return None
+    planned = read_plan(Path(config.plan))
+    require_settings(config, planned)
+    require_model(planned, spec)
+    return planned
 
 
 def _with_kv(
@@ -335,8 +356,8 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_num_seqs=plan.max_num_seqs,
         max_num_batched_tokens=plan.max_num_batched_tokens,
         max_num_queued_reqs=config.max_num_queued_reqs,
-        kv_placement=config.kv_placement,
-        max_host_seqs=config.max_host_seqs,
+        kv_placement=plan.kv_placement,
+        max_host_seqs=plan.max_host_seqs,
         preemption_mode=config.preemption_mode,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,

@@ -1,18 +1,20 @@
 """From configuration and capacities to an `OnlinePlan`: how large everything is. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tandem.engine.capacities import Capacities
 from tandem.engine.context_length import longest_request, wanted_tokens
 from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.engine.expert_hits_file import read_expert_use
+from tandem.engine.expert_placement import check_experts
 from tandem.engine.host_overheads import process_overheads, staging_overheads
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.placement_choice import place_weights
 from tandem.engine.plan_checks import check_config, check_placement
+from tandem.engine.planned import require_room
 from tandem.engine.weight_notes import weight_notes
-from tandem.engine.weight_placement import WeightSizes
+from tandem.engine.weight_placement import WeightSizes, refuse_fixed
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
@@ -51,6 +53,7 @@ def plan_memory(
     measured_workspace_bytes: int | None = None,
     placement: tuple[WeightPlacement, ...] | None = None,
     hardware: HardwareSpec | None = None,
+    planned: OnlinePlan | None = None,
 ) -> MemoryPlan:
     """Weights first, then workspace, and KV blocks in what is left; see `OnlinePlan`.
 
@@ -58,6 +61,7 @@ def plan_memory(
         measured_workspace_bytes: from a warm-up at maximum shape; takes the prediction's place.
         placement: of the weights, where it has been decided already.
         hardware: rates by which to decide which layers the CPU computes; None: not known.
+        planned: homes, pools and rules that have been decided; `config` says all else that it does.
 
     Raises:
         ConfigError: the weights do not fit, or no request of the wanted length ever could.
@@ -71,6 +75,10 @@ def plan_memory(
     workspace = workspace_bytes(spec, precision.activations, largest)
     around = _around(config, capacities, workspace, measured_workspace_bytes)
     sizes = WeightSizes.of(spec, precision)
+    if planned is not None:
+        refuse_fixed(sizes, planned.weights)
+        check_experts(sizes, planned.weights)
+        placement = planned.weights
     if placement is None:
         room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
         times, use = None, None
@@ -80,20 +88,22 @@ def plan_memory(
             times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens, use)
         placement = place_weights(config, sizes, room, capacities, page, wanted, times, use)
     check_placement(config, placement)
-    rules = ()
-    if hardware is not None:
-        rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
     device, host = _budgets(sizes, placement, around, capacities)
-    most = config.max_num_seqs * page.blocks_for_tokens(wanted)
-    pools = size_pools(page, device, host, max_tokens=1, max_blocks=most)
-    max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
-    notes += weight_notes(sizes, placement, rules) + length_notes
-    plan = _online_plan(config, placement, pools, max_len, rules, notes)
-    beside = process_overheads(capacities, spec, page, largest, max_len, workspace)
+    if planned is None:
+        rules = ()
+        if hardware is not None:
+            rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
+        notes += weight_notes(sizes, placement, rules)
+        plan = _filled(config, placement, rules, page, device, host, wanted, notes)
+    else:
+        require_room(planned, page, device, host)
+        notes += weight_notes(sizes, placement, planned.cpu_rules)
+        plan = replace(planned, notes=notes)
+    beside = process_overheads(capacities, spec, page, largest, plan.max_model_len, workspace)
     if capacities.host_bytes:
-        sweeps = SweepChoice.of_plan(placement, rules)
+        sweeps = SweepChoice.of_plan(placement, plan.cpu_rules)
         beside |= staging_overheads(spec, precision.activations, largest, sweeps)
-    ledger = _ledger(device, host, pools, page, beside)
+    ledger = _ledger(device, host, PoolSizes(plan.device_blocks, plan.host_blocks), page, beside)
     if sizes.disk_bytes(placement):
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
     return MemoryPlan(plan, page, ledger, workspace)
@@ -129,14 +139,20 @@ def _budgets(
     )
 
 
-def _online_plan(
+def _filled(
     config: EngineConfig,
     placement: tuple[WeightPlacement, ...],
-    pools: PoolSizes,
-    max_len: int,
     rules: tuple[CpuRule, ...],
+    page: KVPageSpec,
+    device: MemoryBudget,
+    host: MemoryBudget,
+    wanted: int,
     notes: tuple[str, ...],
 ) -> OnlinePlan:
+    """A plan whose pools fill what the weights leave."""
+    most = config.max_num_seqs * page.blocks_for_tokens(wanted)
+    pools = size_pools(page, device, host, max_tokens=1, max_blocks=most)
+    max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
     return OnlinePlan(
         strategy=_strategy(config, pools),
         weights=placement,
@@ -150,7 +166,9 @@ def _online_plan(
         max_cohort_rows=_MAX_COHORT_ROWS,
         launch_ahead_steps=2 if config.overlap else 1,
         cpu_rules=rules,
-        notes=notes,
+        kv_placement=config.kv_placement,
+        max_host_seqs=config.max_host_seqs,
+        notes=notes + length_notes,
     )
 
 

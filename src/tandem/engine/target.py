@@ -91,7 +91,7 @@ def _margin(config: EngineConfig, free: int) -> int:
         ConfigError: not a size, or more than that.
     """
     if config.gpu_margin == "auto":
-        return margin_bytes(free)
+        return 0 if config.plan is not None else margin_bytes(free)  # a plan has left its own
     margin = parse_size(config.gpu_margin, param="gpu_margin")
     _require("gpu_margin", margin, free, f"{format_size(free)} that are free")
     return margin
@@ -120,6 +120,8 @@ def _host_bytes(
     config: EngineConfig, host: HostMemory, left_bytes: int, share: float
 ) -> tuple[int, tuple[str, ...]]:
     """What `--cpu-memory` says; under `auto` a share of what is free, and a note about it."""
+    if config.cpu_memory == "auto" and config.plan is not None:
+        return left_bytes, ()  # the plan says how much of it is used
     if config.cpu_memory == "auto":
         size = int(left_bytes * share)
         note = (

@@ -1,14 +1,32 @@
 """The frozen decisions of an online engine (contract 13): what it executes, nothing more."""
 
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
-from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import WeightPlacement
+from tandem.plan.sweep_layers import CpuRule, SweepChoice
+from tandem.plan.weights import HOMES, WeightPlacement, homes_by_layer
+from tandem.spec import forms
+from tandem.spec.config import KVPlacement
 from tandem.spec.errors import ConfigError
 
-FORMAT = 4
+FORMAT = 5
+_LEAST: dict[str, int] = {
+    "device_blocks": 0, "host_blocks": 0, "block_size": 1, "max_model_len": 1, "max_num_seqs": 1,
+    "max_num_batched_tokens": 1, "launch_ahead_steps": 1, "max_cohorts": 0, "max_cohort_rows": 0,
+    "max_host_seqs": 0,
+}  # fmt: skip
+_FORMS: dict[str, forms.Form] = {
+    "strategy": forms.text,
+    **dict.fromkeys(_LEAST, forms.whole_number),
+    "max_join_wait_s": forms.number,
+    "kv_placement": forms.text,
+    "notes": forms.texts,
+}
+_HOMES = (*HOMES, "disk_streamed")
+_MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +34,19 @@ class OnlinePlan:
     """Sizes and bounds of one engine, resolved once.
 
     Attributes:
+        weights: homes of all layers, from the first to the last.
         cpu_rules: layers of home `host` that the CPU computes, by the size of a step; ascending.
         device_blocks, host_blocks: KV blocks per tier.
         launch_ahead_steps: sweeps that may be in flight, the one being computed included.
         max_cohorts, max_cohort_rows: host-attention cohorts under way, and their size.
         max_join_wait_s: how long the accelerator may wait for a cohort that is due.
+        kv_placement: tier in which requests keep their KV.
+        max_host_seqs: under `auto`, requests that may start on the host for want of room.
         notes: what was decided for the user and why, one line each.
+
+    Raises:
+        ConfigError: a value of another type or out of range, or layers that are placed twice, not
+            at all, or so that they do not go round.
     """
 
     strategy: str
@@ -37,11 +62,31 @@ class OnlinePlan:
     max_cohort_rows: int = 256
     max_join_wait_s: float = 0.002
     cpu_rules: tuple[CpuRule, ...] = ()
+    kv_placement: KVPlacement = "auto"
+    max_host_seqs: int = 0
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        forms.apply_forms(self, _FORMS, ConfigError)
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.max_join_wait_s < math.inf:
+            raise ConfigError(f"max_join_wait_s {self.max_join_wait_s} is no duration")
+        _check_layers(self.weights, self.cpu_rules)
+
+    @property
+    def num_layers(self) -> int:
+        """Of the model that it is for."""
+        return len(homes_by_layer(self.weights))
 
     def to_json(self) -> str:
         """The plan as JSON, with its format's number."""
-        return json.dumps({"format": FORMAT, **asdict(self)})
+        return json.dumps(self.to_object())
+
+    def to_object(self) -> dict[str, Any]:
+        """What `to_json` writes, before it is text."""
+        return {"format": FORMAT, **asdict(self)}
 
     @staticmethod
     def from_json(text: str) -> "OnlinePlan":
@@ -51,9 +96,22 @@ class OnlinePlan:
             ConfigError: not JSON, another format, or fields that do not fit.
         """
         try:
-            values: dict[str, Any] = json.loads(text)
-            if values.pop("format", None) != FORMAT:
-                raise ConfigError(f"this plan is not of format {FORMAT}; make it anew")
+            return OnlinePlan.from_object(json.loads(text))
+        except (ValueError, RecursionError, ConfigError) as error:
+            raise ConfigError(f"{error}; make it anew") from None
+
+    @staticmethod
+    def from_object(given: Any) -> "OnlinePlan":
+        """Inverse of `to_object`.
+
+        Raises:
+            ConfigError: another format, or fields that do not fit.
+        """
+        if not isinstance(given, dict) or cast("dict[str, Any]", given).get("format") != FORMAT:
+            raise ConfigError(f"this plan is not of format {FORMAT}")
+        values = {**cast("dict[str, Any]", given)}
+        del values["format"]
+        try:
             weights = tuple(_placement_of(entry) for entry in values.pop("weights"))
             rules = tuple(
                 CpuRule(rule["max_tokens"], tuple(rule["layers"]))
@@ -61,10 +119,44 @@ class OnlinePlan:
             )
             notes = tuple(values.pop("notes", ()))
             return OnlinePlan(weights=weights, cpu_rules=rules, notes=notes, **values)
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"not a valid plan ({error}); make it anew") from None
+        except (KeyError, TypeError, AttributeError, ConfigError) as error:
+            raise ConfigError(f"not a valid plan ({error})") from None
 
 
-def _placement_of(entry: dict[str, Any]) -> WeightPlacement:
-    values = dict(entry)
-    return WeightPlacement(experts=tuple(values.pop("experts")), **values)
+def _placement_of(entry: Mapping[str, Any]) -> WeightPlacement:
+    values = {**entry}
+    return WeightPlacement(experts=tuple(values.pop("experts", ())), **values)
+
+
+def _check_layers(weights: tuple[WeightPlacement, ...], rules: tuple[CpuRule, ...]) -> None:
+    """Layers 0 to the last one have a home each, and steps can be taken through them."""
+    for run in weights:
+        forms.in_form(run.first_layer, forms.whole_number, "first_layer", ConfigError)
+        forms.in_form(run.last_layer, forms.whole_number, "last_layer", ConfigError)
+        forms.in_form(run.experts, forms.whole_numbers, "experts", ConfigError)
+        if run.home not in _HOMES:
+            raise ConfigError(f"home {forms.shown(run.home)} is none of {', '.join(_HOMES)}")
+        if run.last_layer >= _MAX_LAYERS:
+            raise ConfigError(f"no model has a layer {run.last_layer}")
+    ends = [-1, *(run.last_layer for run in weights)]
+    if any(
+        run.first_layer != end + 1 or run.last_layer < run.first_layer
+        for run, end in zip(weights, ends, strict=False)
+    ):
+        raise ConfigError("layers are not placed one run after the other, each once")
+    if not weights:
+        raise ConfigError("no layer is placed")
+    _check_rules(homes_by_layer(weights), rules)
+    SweepChoice.of_plan(weights, rules)  # refuses what does not go round
+
+
+def _check_rules(homes: Mapping[int, str], rules: tuple[CpuRule, ...]) -> None:
+    most = 0
+    for rule in rules:
+        forms.in_form(rule.max_tokens, forms.whole_number, "max_tokens", ConfigError)
+        layers = forms.in_form(rule.layers, forms.whole_numbers, "layers", ConfigError)
+        if rule.max_tokens <= most:
+            raise ConfigError("cpu_rules are not in order of max_tokens")
+        if any(homes.get(layer) != "host" for layer in layers):
+            raise ConfigError("cpu_rules name layers whose home is not 'host'")
+        most = rule.max_tokens

@@ -147,6 +147,8 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         max_num_batched_tokens=question.max_num_batched_tokens,
         max_cohorts=1,
         max_cohort_rows=MAX_COHORT_ROWS,
+        kv_placement=candidate.kv_placement,
+        max_host_seqs=candidate.max_host_seqs,
     )
 
 

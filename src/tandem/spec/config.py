@@ -26,6 +26,7 @@ _FORMS: dict[str, forms.Form] = {
     "gpu_memory": forms.size_text,
     "cpu_memory": forms.size_text,
     "gpu_margin": forms.size_text,
+    "plan": forms.optional(forms.path_text),
     "placement": forms.optional(forms.path_text),
     "host_layers": forms.text,
     "expert_hits": forms.optional(forms.path_text),
@@ -69,6 +70,8 @@ class EngineConfig:
             of the host's available memory, or three quarters without an accelerator.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`; `auto`: a
             twentieth of what is free, at most 1 GiB. The emulated accelerator needs none.
+        plan: file that `tandem plan --output` wrote: layers' homes and KV pools are as it says, and
+            the fields here that it decides too; None: they are chosen as memory allows.
         placement: file that says where layers are; None: as many are resident as fit.
         host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
             whichever is predicted to be faster for a step's size; where rates are not known, they
@@ -112,6 +115,7 @@ class EngineConfig:
     gpu_memory: str = "auto"
     cpu_memory: str = "auto"
     gpu_margin: str = "auto"
+    plan: str | None = None
     placement: str | None = None
     host_layers: HostLayers = "auto"
     expert_hits: str | None = None

@@ -11,6 +11,7 @@ from tests.unit.cli.conftest import Commands
 from tandem.cli.engine_flags import ENGINE_FLAGS
 from tandem.models.catalogue import CATALOGUE
 from tandem.plan.online import OnlinePlan
+from tandem.plan.plan_file import read_plan
 from tandem.spec.hardware_file import PAIRS
 
 PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
@@ -33,15 +34,13 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "% less: ",
         "not planned yet: symmetric",
         "Not weighed, though the engine has them: layers computed on the CPU",
-        "tandem serve opt-30b --strategy ride-along",
+        "add --output FILE here, and then `tandem serve opt-30b --plan FILE`",
     ):
         assert part in ran.out, part
     assert max(len(line) for line in ran.out.splitlines()) < 160
 
 
-def test_the_command_has_every_flag_that_the_plan_was_made_for(
-    commands: Commands, tmp_path: Path
-) -> None:
+def test_the_command_has_every_flag_that_the_plan_was_made_for(commands: Commands) -> None:
     given = {
         "--dtype": "float16",
         "--kv-cache-dtype": "int8",
@@ -49,22 +48,36 @@ def test_the_command_has_every_flag_that_the_plan_was_made_for(
         "--gpu-memory": "14GiB",
         "--cpu-memory": "60GiB",
     }
-    placement = tmp_path / "my placement.json"
     words = [word for pair in given.items() for word in pair]
-    ran = commands.run(*PLAN[:4], "--placement-file", str(placement), *words)
+    asked = ("plan", "opt-1.3b", "--accelerator", "a4000")
+    ran = commands.run(*asked, *words)
     assert (ran.status, ran.err) == (0, "")
     command = shlex.split(ran.out[ran.out.index("tandem serve") :])
     printed = dict(zip(command[3::2], command[4::2], strict=True))
     assert {flag: printed.get(flag) for flag in given} == given
-    assert printed["--placement"] == str(placement)
     known = {f"--{flag.name.replace('_', '-')}" for flag in ENGINE_FLAGS}
     assert set(printed) <= known
-    assert "--dtype" not in commands.run(*PLAN).out.partition("tandem serve")[2]
+    assert "--dtype" not in commands.run(*asked).out.partition("tandem serve")[2]
 
 
-def test_json_holds_a_plan_that_the_engine_reads(commands: Commands, tmp_path: Path) -> None:
-    placement = tmp_path / "placement.json"
-    ran = commands.run(*PLAN, "--json", "--placement-file", str(placement))
+def test_a_written_plan_is_what_the_command_runs(commands: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "my plan.json"
+    ran = commands.run(*PLAN, "--kv-cache-dtype", "int8", "--output", str(path))
+    assert (ran.status, ran.err) == (0, "")
+    command = shlex.split(ran.out[ran.out.index("tandem serve") :])
+    assert command == ["tandem", "serve", "opt-30b", "--plan", str(path)]
+    planned = read_plan(path)
+    assert (planned.model_name, planned.kv_cache_dtype) == ("opt-30b", "int8")
+    assert any(run.home == "streamed" for run in planned.plan.weights)
+    # the same through an engine's flags; what is decided need not be given
+    assert commands.run("generate", "demo", "--prompt", "a", "--plan", str(path)).status == 0
+    config = commands.configs[-1]
+    assert {name: getattr(config, name) for name in planned.settings} == planned.settings
+
+
+def test_json_holds_the_plan_that_is_written(commands: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    ran = commands.run(*PLAN, "--json", "--output", str(path))
     found = json.loads(ran.out)
     plan = OnlinePlan.from_json(json.dumps(found["plan"]))
     assert plan.max_model_len == 640
@@ -77,10 +90,7 @@ def test_json_holds_a_plan_that_the_engine_reads(commands: Commands, tmp_path: P
     assert found["spare_bytes"] < 0
     assert found["prediction"]["tokens_per_s"] <= found["prediction"]["bound_tokens_per_s"] * 1.0001
     assert len(found["alternatives"]) == len(found["sensitivities"]) == 3
-    homes = json.loads(placement.read_text("utf-8"))["layers"]
-    assert [tuple(run.values()) for run in homes] == [
-        (run.first_layer, run.last_layer, run.home, list(run.experts)) for run in plan.weights
-    ]
+    assert read_plan(path).plan == plan
 
 
 def test_a_trace_and_a_pair_s_file_may_be_given(commands: Commands, tmp_path: Path) -> None:
@@ -169,7 +179,7 @@ def test_experts_in_some_layers_only_are_refused(commands: Commands, tmp_path: P
 
 
 def test_what_cannot_be_written_is_one_line(commands: Commands, tmp_path: Path) -> None:
-    ran = commands.run(*PLAN, "--placement-file", str(tmp_path / "none" / "file"))
+    ran = commands.run(*PLAN, "--output", str(tmp_path / "none" / "file"))
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "cannot write" in ran.err
 

@@ -1,13 +1,17 @@
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from tests.unit.planner.questions import ask
 
-from tandem.cli.plan_json import placement_json
+from tandem.engine.build import scheduler_config
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import plan_memory
-from tandem.planner.answer import online_plan
+from tandem.plan.plan_file import PlanFile
+from tandem.planner.answer import answer, online_plan
 from tandem.planner.candidate import Candidate
+from tandem.planner.plan_file import plan_file
 from tandem.planner.search import Option, Search
 from tandem.spec.config import EngineConfig
 
@@ -31,7 +35,7 @@ def test_the_engine_finds_the_same_room_for_a_plan(
     assert search.footprint.fits(candidate)
     plan = online_plan(search, Option(candidate, search.predictor.predict(candidate)))
     placement = tmp_path / "placement.json"
-    placement.write_text(placement_json(plan), "utf-8")
+    placement.write_text(json.dumps({"layers": [asdict(run) for run in plan.weights]}), "utf-8")
     config = EngineConfig(
         model="any",
         strategy=plan.strategy,
@@ -47,6 +51,24 @@ def test_the_engine_finds_the_same_room_for_a_plan(
     assert plan.device_blocks == pytest.approx(engine.device_blocks, rel=0.01)
     if candidate.strategy != "gpu-only":
         assert plan.host_blocks == pytest.approx(engine.host_blocks, abs=1)
+
+
+@pytest.mark.parametrize(("model", "card"), [("llama-3.1-8b", "a10g"), ("opt-30b", "rtx4090")])
+@pytest.mark.parametrize("policy", ["gpu-only", "simple", "rendezvous"])
+def test_the_engine_executes_the_very_plan(model: str, card: str, policy: str) -> None:
+    question = ask(model, card, "g5.16xlarge", requests=50)
+    planned = PlanFile.from_json(plan_file("any", answer(question, policy)).to_json())
+    plan = planned.plan
+    config = EngineConfig(model="any", **planned.settings)
+    capacities = Capacities(question.device_bytes, question.host_bytes)
+    memory = plan_memory(
+        config, question.model, question.precision, capacities, planned=planned.plan
+    )
+    assert replace(memory.plan, notes=()) == planned.plan
+    limits = scheduler_config(memory.plan, config, question.model)
+    assert (limits.kv_placement, limits.max_host_seqs) == (plan.kv_placement, plan.max_host_seqs)
+    for place in ("device", "host"):
+        assert memory.ledger.budget(place).left_bytes >= 0
 
 
 def test_uses_add_up_to_the_capacity() -> None:

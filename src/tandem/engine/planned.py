@@ -1,0 +1,88 @@
+"""Whether an engine can do what a plan from a file says. Pure."""
+
+from collections import Counter
+
+from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget
+from tandem.memory.page import KVPageSpec
+from tandem.plan.online import OnlinePlan
+from tandem.plan.plan_file import PlanFile, PlannedModel
+from tandem.plan.weights import homes_by_layer
+from tandem.spec.accelerator import AcceleratorChoice
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.tier import Tier
+from tandem.spec.units import format_size
+
+_MIB = 1 << 20
+
+
+def require_model(planned: PlanFile, spec: ModelSpec) -> None:
+    """The plan must be for this model.
+
+    Raises:
+        ConfigError: says what is otherwise.
+    """
+    different = planned.model.differences(PlannedModel.of(spec))
+    if different:
+        raise _not_for(
+            f"it is for another model, {planned.model_name} ({different}); plan for this "
+            "one, or name that one"
+        )
+
+
+def require_as_planned(planned: PlanFile, precision: Precision, choice: AcceleratorChoice) -> None:
+    """The plan must be for these types, and for an accelerator if there is one.
+
+    Raises:
+        ConfigError: says what is otherwise.
+    """
+    if not planned.host_only and choice.kind == "none":
+        raise _not_for(
+            f"it is for an accelerator beside its host ({planned.hardware}), and here is none; "
+            "plan with --accelerator none"
+        )
+    if planned.precision != str(precision):
+        raise _not_for(
+            f"it is for {planned.precision}, and this engine would hold {precision}; plan for "
+            "these types with --dtype and --kv-cache-dtype"
+        )
+
+
+def require_room(
+    planned: OnlinePlan, page: KVPageSpec, device: MemoryBudget, host: MemoryBudget
+) -> None:
+    """Each memory must hold its pool beside all else.
+
+    Raises:
+        ConfigError: one does not; names every number.
+    """
+    pools = ((device, planned.device_blocks, Tier.DEVICE), (host, planned.host_blocks, Tier.HOST))
+    for budget, blocks, tier in pools:
+        pool_bytes = blocks * page.on(tier).bytes_per_block
+        used = {**budget.used_bytes, "KV": pool_bytes}
+        if sum(used.values()) > budget.capacity_bytes:
+            taken = MemoryBudget(budget.location, budget.capacity_bytes, used)
+            flag = f"--{CAPACITY_PARAMS[budget.location].replace('_', '-')}"
+            raise _not_for(
+                f"it needs {taken.describe_used()} of {budget.location} memory, and "
+                f"{format_size(budget.capacity_bytes)} may be used here; plan with {flag} "
+                f"{budget.capacity_bytes // _MIB}MiB, or give it more here"
+            )
+
+
+def plan_note(path: str, planned: PlanFile) -> str:
+    """What is executed, for people."""
+    plan = planned.plan
+    homes = Counter(homes_by_layer(plan.weights).values())
+    weights = ", ".join(f"{count} layers {home}" for home, count in sorted(homes.items()))
+    hosted = f", at most {plan.max_host_seqs} of them on the host" if plan.max_host_seqs else ""
+    hosted = ", all KV on the host" if plan.kv_placement == "host" else hosted
+    return (
+        f"as planned in {path} for {planned.model_name} on {planned.hardware}: {plan.strategy}, "
+        f"{weights}; up to {plan.max_num_seqs} requests at once{hosted}"
+    )
+
+
+def _not_for(reason: str) -> ConfigError:
+    return ConfigError(f"the plan cannot be executed: {reason}", param="plan")

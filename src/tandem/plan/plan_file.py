@@ -1,0 +1,176 @@
+"""A plan in a file: what `tandem plan --output` writes, and what an engine then executes."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tandem.plan.online import OnlinePlan
+from tandem.plan.weights import homes_by_layer
+from tandem.spec import forms
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import num_parameters
+
+FORMAT = 1
+_MAX_FILE_BYTES = 1 << 20
+_HOMES_ALONE = ("resident", "disk")
+_FORMS: dict[str, forms.Form] = {
+    "model_name": forms.text, "hardware": forms.text, "host_only": forms.flag,
+    "dtype": forms.text, "kv_cache_dtype": forms.text, "cpu_kv_dtype": forms.text,
+    "quantization": forms.text, "precision": forms.text,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """What of a model decides how large everything is."""
+
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    num_parameters: int
+
+    @staticmethod
+    def of(spec: ModelSpec) -> "PlannedModel":
+        """Of a model."""
+        names = [field.name for field in fields(PlannedModel) if field.name != "num_parameters"]
+        facts = {name: getattr(spec, name) for name in names}
+        return PlannedModel(**facts, num_parameters=num_parameters(spec))
+
+    def differences(self, other: "PlannedModel") -> str:
+        """What is not alike, this one's first; empty: nothing."""
+        here, there = asdict(self), asdict(other)
+        return ", ".join(
+            f"{name} {forms.shown(here[name])} instead of {forms.shown(there[name])}"
+            for name in here
+            if here[name] != there[name]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """An `OnlinePlan` with what it was made for.
+
+    Attributes:
+        model_name: what the user called the model.
+        hardware: a line for people.
+        host_only: it is for a host without an accelerator.
+        dtype, kv_cache_dtype, cpu_kv_dtype, quantization: as the engine's flags.
+        precision: what these come to, as an engine says it.
+
+    Raises:
+        ConfigError: a value of another type, or layers that are not the model's, or that lie where
+            the hardware has no place for them.
+    """
+
+    model_name: str
+    model: PlannedModel
+    hardware: str
+    host_only: bool
+    dtype: str
+    kv_cache_dtype: str
+    cpu_kv_dtype: str
+    quantization: str
+    precision: str
+    plan: OnlinePlan
+
+    def __post_init__(self) -> None:
+        forms.apply_forms(self, _FORMS, ConfigError)
+        if self.plan.num_layers != self.model.num_layers:
+            raise ConfigError(
+                f"{self.plan.num_layers} layers are placed, of a model with {self.model.num_layers}"
+            )
+        for home in homes_by_layer(self.plan.weights).values():
+            if (self.host_only and home not in _HOMES_ALONE) or (
+                not self.host_only and home == "disk"
+            ):
+                where = "without" if self.host_only else "beside"
+                raise ConfigError(f"home '{home}' is none {where} an accelerator")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Fields of an engine's configuration that the plan decides."""
+        plan = self.plan
+        return {
+            **({"accelerator": "none"} if self.host_only else {}),
+            "dtype": self.dtype,
+            "quantization": self.quantization,
+            "kv_cache_dtype": self.kv_cache_dtype,
+            "cpu_kv_dtype": self.cpu_kv_dtype,
+            "max_model_len": plan.max_model_len,
+            "max_num_seqs": plan.max_num_seqs,
+            "max_num_batched_tokens": plan.max_num_batched_tokens,
+            "block_size": plan.block_size,
+            "strategy": plan.strategy,
+            "kv_placement": plan.kv_placement,
+            "max_host_seqs": plan.max_host_seqs,
+            "overlap": plan.launch_ahead_steps > 1,
+        }
+
+    def to_json(self) -> str:
+        """As text, with the format's number."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {"model": asdict(self.model), "plan": self.plan.to_object()}
+        return json.dumps({"format": FORMAT, **values}, indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> "PlanFile":
+        """Inverse of `to_json`.
+
+        Raises:
+            ConfigError: not JSON, another format, or fields that do not fit.
+        """
+        try:
+            values = json.loads(text)
+        except RecursionError:
+            raise ConfigError("it is nested too deeply") from None
+        except ValueError as error:
+            raise ConfigError(f"not JSON ({error})") from None
+        if not isinstance(values, Mapping) or "format" not in values or "plan" not in values:
+            raise ConfigError("it is no plan")
+        given: dict[str, Any] = {**values}
+        if (form := given.pop("format")) != FORMAT:
+            raise ConfigError(f"it has format {forms.shown(form)}, and this version reads {FORMAT}")
+        try:
+            model = PlannedModel(**given.pop("model"))
+            return PlanFile(model=model, plan=OnlinePlan.from_object(given.pop("plan")), **given)
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"not the fields of a plan ({error})") from None
+
+
+def read_plan(path: Path) -> PlanFile:
+    """The plan in a file.
+
+    Raises:
+        ConfigError: no such file, or no plan that this version reads.
+    """
+    text = _read(path)
+    try:
+        return PlanFile.from_json(text)
+    except ConfigError as error:
+        raise _refusal(path, error.message) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise _refusal(path, "it is larger than any plan")
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise _refusal(path, error.strerror or "unreadable") from None
+    except ValueError:
+        raise _refusal(path, "it is no text") from None
+
+
+def _refusal(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        f"cannot use plan {path}: {reason}; make it anew with `tandem plan MODEL --output FILE`",
+        param="plan",
+    )

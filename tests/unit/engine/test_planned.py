@@ -1,0 +1,163 @@
+"""A plan from a file decides what it says, or is refused before anything is loaded."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.plans import PLAN, plan_of, saved
+
+from tandem.engine.build import build_parts
+from tandem.engine.capacities import Capacities
+from tandem.engine.memory_plan import plan_memory
+from tandem.engine.plan_options import engine_config, require_settings
+from tandem.engine.planned import require_model
+from tandem.memory.page import KVPageSpec
+from tandem.plan.online import OnlinePlan
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.precision import Precision
+from tandem.spec.units import MIB
+
+SPEC = ModelSpec(
+    architecture="llama",
+    vocab_size=1000,
+    hidden_size=64,
+    num_layers=1,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    intermediate_size=128,
+    max_positions=4096,
+    rope=RopeSpec(),
+)
+FLOAT32 = Precision.uniform(DType.FLOAT32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(saved(tmp_path / "plan.json", PLAN, SPEC, FLOAT32, host_only=False))
+
+
+def test_the_plan_s_settings_are_the_configuration_s(path: str) -> None:
+    config = engine_config({"model": "any", "plan": path, "seed": 3, "cpu_memory": "1GiB"})
+    assert config == EngineConfig(
+        "any",
+        plan=path,
+        seed=3,
+        cpu_memory="1GiB",
+        dtype="float32",
+        kv_cache_dtype="float32",
+        max_model_len=640,
+        max_num_seqs=8,
+        max_num_batched_tokens=128,
+        strategy="ride-along",
+        max_host_seqs=4,
+    )
+    require_settings(config, plan_of(1))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_num_seqs": 8},
+        {"strategy": "ride-along", "kv_placement": "auto"},
+        {"dtype": "auto", "host_layers": "auto"},
+        {"accelerator": "emulated", "gpu_memory": "1GiB", "gpu_margin": "1MiB"},
+    ],
+)
+def test_what_agrees_or_is_open_may_be_given(path: str, given: dict[str, object]) -> None:
+    assert engine_config({"model": "any", "plan": path, **given}).max_num_seqs == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_num_seqs": 64}, "--max-num-seqs 64 contradicts --plan .*, which says 8; leave it"),
+        ({"max_host_seqs": 0}, "--max-host-seqs 0 contradicts --plan .*, which says 4"),
+        ({"dtype": "float16"}, "--dtype float16 contradicts .*, which says float32"),
+        ({"strategy": "gpu-only"}, "--strategy gpu-only contradicts"),
+        ({"overlap": False}, "--no-overlap contradicts --plan .*, which says otherwise"),
+        ({"placement": "homes.json"}, "--placement has no meaning beside --plan"),
+        ({"host_layers": "cpu"}, "--host-layers has no meaning beside --plan"),
+    ],
+)
+def test_what_contradicts_it_is_refused_by_name(
+    path: str, given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        engine_config({"model": "any", "plan": path, **given})
+
+
+def test_a_plan_for_the_host_alone_contradicts_an_accelerator(tmp_path: Path) -> None:
+    plan = replace(PLAN, strategy="gpu-only", host_blocks=0, max_host_seqs=0)
+    path = str(saved(tmp_path / "plan.json", plan, SPEC, FLOAT32, host_only=True))
+    assert engine_config({"model": "any", "plan": path}).accelerator == "none"
+    with pytest.raises(ConfigError, match="--accelerator cuda contradicts"):
+        engine_config({"model": "any", "plan": path, "accelerator": "cuda"})
+
+
+def test_a_configuration_that_is_not_the_plan_s_is_refused(path: str) -> None:
+    config = engine_config({"model": "any", "plan": path})
+    with pytest.raises(ConfigError, match="--max-num-seqs 9 contradicts"):
+        require_settings(replace(config, max_num_seqs=9), plan_of(1))
+
+
+def test_another_model_is_refused_with_what_differs() -> None:
+    planned = replace(plan_of(1), model=replace(plan_of(1).model, num_parameters=1))
+    other = replace(SPEC, hidden_size=128, num_heads=8)
+    with pytest.raises(ConfigError, match="hidden_size 64 instead of 128, num_heads 4 instead of"):
+        require_model(planned, other)
+
+
+def sized(plan: OnlinePlan, capacities: Capacities) -> OnlinePlan:
+    config = EngineConfig("any", **replace(plan_of(1), plan=plan).settings)
+    return plan_memory(config, SPEC, FLOAT32, capacities, planned=plan).plan
+
+
+def test_pools_are_the_plan_s_and_not_what_would_fit() -> None:
+    assert sized(PLAN, Capacities(64 * MIB, 64 * MIB, real=False)) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "flag"), [(1, 64, "--gpu-memory 1MiB"), (64, 1, "--cpu-memory 1MiB")]
+)
+def test_what_does_not_fit_is_refused_with_numbers(device: int, host: int, flag: str) -> None:
+    page = KVPageSpec.of_model(SPEC, dtype=DType.FLOAT32, block_size=64)
+    plan = replace(PLAN, host_blocks=(2 * MIB) // page.bytes_per_block)
+    with pytest.raises(ConfigError) as error:
+        sized(plan, Capacities(device * MIB, host * MIB, real=False))
+    message = error.value.message
+    assert message.startswith("the plan cannot be executed: it needs")
+    assert "KV" in message
+    assert f"plan with {flag}" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("{}", "it is no plan"),
+        (plan_of(6).to_json().replace('"format": 1', '"format": 7', 1), "this version reads 1"),
+        (plan_of(6).to_json()[:-40], "not JSON"),
+        (plan_of(6).to_json(), "for another model, tiny"),
+    ],
+)
+def test_an_engine_refuses_other_files_before_it_loads(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text, "utf-8")
+    loaded: list[object] = []
+    with pytest.raises(ConfigError, match=message):
+        build_parts(
+            engine_config({"model": "demo", "plan": path, "accelerator": "emulated"}),
+            lambda *progress: loaded.append(progress),
+        )
+    assert not loaded
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot use plan .*: No such file.*make it anew"):
+        engine_config({"model": "demo", "plan": str(tmp_path / "none")})
