@@ -87,8 +87,10 @@ def _profile(path: Path | None) -> "Profile":
     from tandem.profiling.profile_file import profile_path, read_profile
 
     machine = this_machine(os.environ)
-    path = path or profile_path(cache_folder(os.environ), machine)
-    return read_profile(path, machine, kernels_digest())
+    kernels = kernels_digest()
+    if path is not None:
+        return read_profile(path, machine, kernels, named=True)
+    return read_profile(profile_path(cache_folder(os.environ), machine), machine, kernels)
 
 
 def _facts(profile: "Profile") -> "HostFacts":

@@ -137,10 +137,8 @@ def _prediction(answer: Answer) -> Iterator[str]:
     yield f"  time to first token    {format_duration(rates.ttft_s)}, once it is a request's turn"
     yield f"  time per output token  {format_duration(rates.tpot_s)}{cohorts}"
     yield f"  a mean request         {format_duration(answer.request_s)}"
-    yield (
-        f"  throughput             {given:.3g} tokens/s{one}, at most {most:.3g} with "
-        "this placement"
-    )
+    bound = "" if most < given * (1 + _FLAT) else f", at most {most:.3g} with this placement"
+    yield f"  throughput             {given:.3g} tokens/s{one}{bound}"
     tokens = lengths.requests * lengths.generated_tokens
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
         f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens"
@@ -191,7 +189,9 @@ def _why(answer: Answer, option: Option) -> str:
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
     rate = f"{option.tokens_per_s:.3g} tokens/s, {loss:.1%} less"
     if loss < _FLAT:
-        rate = f"{option.tokens_per_s:.3g} tokens/s, no simpler or with a longer job"
+        rate = (
+            f"{option.tokens_per_s:.3g} tokens/s, as fast; the chosen one is simpler or sooner done"
+        )
     return f"{rate}: {name} busy {share:.0%}"
 
 

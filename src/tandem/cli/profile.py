@@ -39,7 +39,7 @@ def profile(
     machine, kernels = this_machine(os.environ), kernels_digest()
     path = output or profile_path(cache_folder(os.environ), machine)
     if show:
-        found = read_profile(path, machine, kernels)
+        found = read_profile(path, machine, kernels, named=output is not None)
     else:
         found = _measure(machine, kernels, tuple(disk or ()), path, thorough=thorough)
         write_profile(found, path)

@@ -1,5 +1,6 @@
 """The planner's answer: what to run, what it achieves, and what was rejected."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tandem.plan.online import OnlinePlan
@@ -15,6 +16,8 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
 _NUM_ALTERNATIVES = 3
+_ALIKE = 0.01
+"""Relative difference of predictions that are as good as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def answer(
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
     seen = rates if arrivals is None else arrivals.rates
-    alternatives = search.alternatives(policy, chosen)[:_NUM_ALTERNATIVES]
+    alternatives = distinct(chosen, search.alternatives(policy, chosen))[:_NUM_ALTERNATIVES]
     return Answer(
         question=question,
         policy=policy,
@@ -98,6 +101,22 @@ def answer(
         extrapolated=search.predictor.extrapolated(chosen.candidate),
         robustness=robustness(search, policy, chosen, alternatives) if robust else None,
     )
+
+
+def distinct(chosen: Option, options: Iterable[Option]) -> list[Option]:
+    """Without those that do nearly the same as one before them, or as the chosen one: requests in
+    the same places, as fast, and only some other layers streamed.
+    """
+    kept = [chosen]
+    for option in options:
+        if not any(_alike(option, other) for other in kept):
+            kept.append(option)
+    return kept[1:]
+
+
+def _alike(option: Option, other: Option) -> bool:
+    same = replace(option.candidate, streamed=other.candidate.streamed) == other.candidate
+    return same and abs(option.tokens_per_s / other.tokens_per_s - 1) < _ALIKE
 
 
 def _policy(question: Question, name: str, compare: bool) -> Policy:
@@ -169,13 +188,13 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
                 param="tpot_bound",
             )
     footprint, layers = search.footprint, question.model.num_layers
-    weights = footprint.resident_bytes(0)
+    weights, hosted = footprint.resident_bytes(0), footprint.streamed_bytes(layers - layers % 2)
     request = footprint.longest_blocks * footprint.block_bytes
     least = footprint.resident_bytes(layers - layers % 2) + footprint.workspace("gpu-only", 1)
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     has = (
-        f"the accelerator needs at least {format_size(least)} of its "
-        f"{format_size(question.device_bytes)} even with every layer streamed, and the host may "
+        f"with every layer streamed it needs {format_size(least)} on the accelerator, which may give "
+        f"{format_size(question.device_bytes)}, and {format_size(hosted)} on the host, which may "
         f"give {format_size(question.host_bytes)}"
     )
     if question.host_only:

@@ -36,16 +36,17 @@ class Candidates:
 
     def of(self, policy: Policy) -> Iterator[Candidate]:
         """Every candidate that keeps to the policy and to all capacities."""
-        for streamed in self._streamed_counts():
+        for streamed in self._streamed_counts(all_streamed=policy.all_streamed):
             for strategy in policy.strategies:
                 for candidate in self._with(strategy, streamed, policy.all_on_host):
                     if policy.allows(candidate, self._q.model.num_layers):
                         yield candidate
 
-    def _streamed_counts(self) -> list[int]:
+    def _streamed_counts(self, *, all_streamed: bool) -> list[int]:
         """As few as fit, and more in growing steps, until more memory would hold no more rows."""
         most = self._q.model.num_layers // STREAM_SLOTS * STREAM_SLOTS
-        fitting = [count for count in range(0, most + 1, STREAM_SLOTS) if self._has_room(count)]
+        least = most if all_streamed else 0
+        fitting = [count for count in range(least, most + 1, STREAM_SLOTS) if self._has_room(count)]
         counts: list[int] = []
         index = 0
         while index < len(fitting):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,6 @@ from tandem.profiling.plain_json import from_plain, to_plain
 from tandem.profiling.profile import FORMAT, Machine, Profile
 from tandem.spec.errors import ConfigError
 
-REMEDY = "run `tandem profile` to measure anew"
 _MAX_BYTES = 16 << 20
 _DIGEST_LENGTH = 16
 
@@ -72,16 +72,35 @@ def check_profile_writable(path: Path) -> None:
     )
 
 
-def read_profile(path: Path, machine: Machine, kernels: str) -> Profile:
+def read_profile(path: Path, machine: Machine, kernels: str, *, named: bool = False) -> Profile:
     """The profile in a file.
 
     Args:
         machine, kernels: those of here and now.
+        named: the user has named the file, which is not where profiles are stored.
 
     Raises:
         ConfigError: there is none, it is corrupt, of another machine, of another format or of
             other kernels; says which.
     """
+    try:
+        return _checked(path, machine, kernels)
+    except _RefusalError as refusal:
+        command = f"tandem profile --output {shlex.quote(str(path))}" if named else "tandem profile"
+        raise ConfigError(
+            f"{refusal.reason}; run `{command}`{refusal.purpose}", param="profile"
+        ) from None
+
+
+class _RefusalError(Exception):
+    """Why a file is none, and what its command would do."""
+
+    def __init__(self, reason: str, purpose: str = " to measure anew") -> None:
+        super().__init__(reason)
+        self.reason, self.purpose = reason, purpose
+
+
+def _checked(path: Path, machine: Machine, kernels: str) -> Profile:
     profile = _parse(path, _read(path))
     difference = machine.difference(profile.machine)
     if difference is not None:
@@ -97,9 +116,7 @@ def _read(path: Path) -> str:
             raise _refusal(path, "is corrupt: it is larger than any profile")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(
-            f"this machine has no profile ({path}); run `tandem profile` first", param="profile"
-        ) from None
+        raise _RefusalError(f"this machine has no profile ({path})", " first") from None
     except OSError as error:
         raise _refusal(path, f"cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -122,5 +139,5 @@ def _parse(path: Path, text: str) -> Profile:
         raise _refusal(path, f"is corrupt ({error})") from None
 
 
-def _refusal(path: Path, reason: str) -> ConfigError:
-    return ConfigError(f"the profile {path} {reason}; {REMEDY}", param="profile")
+def _refusal(path: Path, reason: str) -> _RefusalError:
+    return _RefusalError(f"the profile {path} {reason}")

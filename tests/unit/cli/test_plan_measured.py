@@ -113,6 +113,11 @@ def test_a_profile_without_a_card_or_that_is_refused_is_one_line(
     assert ran.status == 2
     assert "is old: it was measured with other kernels" in ran.err
     assert "run `tandem profile` to measure anew" in ran.err
+    mine = here.with_name("my own.json")
+    words = ("--accelerator", "none", "--host", "measured", "--profile", str(mine))
+    assert f"run `tandem profile --output '{mine}'` first" in commands.run(*MODEL, *words).err
+    write_profile(profile(), mine)
+    assert f"run `tandem profile --output '{mine}'` to mea" in commands.run(*MODEL, *words).err
     here.write_text("{")
     ran = commands.run(*MODEL, "--accelerator", "none", "--host", "measured")
     assert ran.status == 2

@@ -10,6 +10,7 @@ from tandem.planner.answer import Answer, answer
 from tandem.planner.candidate import Candidate
 from tandem.planner.candidates import row_grid
 from tandem.planner.policies import NOT_BUILT, POLICIES, find_policy
+from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -124,7 +125,7 @@ def test_a_bound_that_nothing_keeps_is_refused_with_the_fastest() -> None:
 
 
 def test_a_model_that_fits_nowhere_is_refused_with_the_sizes() -> None:
-    with pytest.raises(ConfigError, match=r"does not fit.*131\.\d GiB.*host may give 32\.0 GiB"):
+    with pytest.raises(ConfigError, match=r"does not fit.*131\.\d GiB.*which may give 32\.0 GiB"):
         answer(ask("llama-3.1-70b"))
 
 
@@ -273,3 +274,40 @@ def test_grids_of_different_machines_agree() -> None:
     assert row_grid(1) == [1]
     assert set(row_grid(100)[:-1]) <= set(row_grid(1000))
     assert row_grid(100)[-1] == 100
+
+
+@pytest.mark.parametrize("policy", ["auto", "gpu-only"])
+def test_what_fits_to_the_byte_fits(policy: str) -> None:
+    question = ask(requests=1, host_bytes=0)
+    footprint = Search(question).footprint
+    request = footprint.longest_blocks * footprint.block_bytes
+    spare = footprint.device_kv_bytes("gpu-only", 0, 1) - request
+    exact = replace(question, device_bytes=question.device_bytes - spare)
+    found = answer(exact, policy)
+    assert (found.spare_bytes, found.chosen.candidate) == (0, Candidate("gpu-only", 0, 1, 0))
+    with pytest.raises(ConfigError, match="does not fit"):
+        answer(replace(exact, device_bytes=exact.device_bytes - 1), policy)
+
+
+def test_all_weights_can_be_streamed_where_they_would_fit() -> None:
+    found = answer(ask(requests=20), "zero-inference")
+    assert found.spare_bytes > 0
+    assert found.chosen.candidate.streamed == 32
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ask(accelerator="rtx4090", device_bytes=17 << 30),
+        ask(prompt="4000", generate="500", requests=50),
+        ask(SMALL, device_bytes=4_500_000_000, prompt="1500"),
+    ],
+    ids=["17GiB", "long", "small"],
+)
+def test_what_was_rejected_is_no_twin_of_anything_else(question: Question) -> None:
+    found = answer(question)
+    shown = [found.chosen, *found.alternatives]
+    for index, option in enumerate(shown):
+        for other in shown[:index]:
+            same = replace(option.candidate, streamed=0) == replace(other.candidate, streamed=0)
+            assert not same or abs(option.tokens_per_s / other.tokens_per_s - 1) >= 0.01
