@@ -193,8 +193,8 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     least = footprint.resident_bytes(layers - layers % 2) + footprint.workspace("gpu-only", 1)
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     has = (
-        f"with every layer streamed it needs {format_size(least)} on the accelerator, which may give "
-        f"{format_size(question.device_bytes)}, and {format_size(hosted)} on the host, which may "
+        f"with every layer streamed it needs {format_size(least)} on the accelerator, which may "
+        f"give {format_size(question.device_bytes)}, and {format_size(hosted)} on the host, which may "
         f"give {format_size(question.host_bytes)}"
     )
     if question.host_only:
