@@ -140,8 +140,9 @@ def _prediction(answer: Answer) -> Iterator[str]:
     bound = "" if most < given * (1 + _FLAT) else f", at most {most:.3g} with this placement"
     yield f"  throughput             {given:.3g} tokens/s{one}{bound}"
     tokens = lengths.requests * lengths.generated_tokens
+    over_all = f", {rates.job_tokens_per_s:.3g} tokens/s" if rates.edges_s and not arrivals else ""
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
-        f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens"
+        f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{over_all}"
     )
 
 
@@ -189,9 +190,7 @@ def _why(answer: Answer, option: Option) -> str:
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
     rate = f"{option.tokens_per_s:.3g} tokens/s, {loss:.1%} less"
     if loss < _FLAT:
-        rate = (
-            f"{option.tokens_per_s:.3g} tokens/s, as fast; the chosen one is simpler or sooner done"
-        )
+        rate = f"{option.tokens_per_s:.3g} tokens/s, but less simple or with a longer job"
     return f"{rate}: {name} busy {share:.0%}"
 
 
@@ -200,10 +199,11 @@ def _policies(answer: Answer) -> Iterator[str]:
     for result in answer.policies:
         found = "does not fit, or not within the bound"
         if result.option is not None:
-            rates = result.option.prediction.rates
+            option = result.option
+            tpot = format_duration(option.prediction.rates.worst_tpot_s)
             found = (
-                f"{rates.tokens_per_s:8.3g} tokens/s  {format_duration(rates.worst_tpot_s)} per "
-                f"token  {result.option.candidate.rows} at once"
+                f"{option.tokens_per_s:8.3g} tokens/s  {tpot} per token  "
+                f"{option.candidate.rows} at once"
             )
         yield f"  {result.policy.name:<16}{found}"
     yield f"  not planned yet: {', '.join(NOT_BUILT)}"

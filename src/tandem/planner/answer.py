@@ -194,8 +194,8 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     has = (
         f"with every layer streamed it needs {format_size(least)} on the accelerator, which may "
-        f"give {format_size(question.device_bytes)}, and {format_size(hosted)} on the host, which may "
-        f"give {format_size(question.host_bytes)}"
+        f"give {format_size(question.device_bytes)}, and {format_size(hosted)} on the host, which "
+        f"may give {format_size(question.host_bytes)}"
     )
     if question.host_only:
         keeps, has = "", f"the host may give {format_size(question.device_bytes)}"

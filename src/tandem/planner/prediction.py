@@ -33,6 +33,8 @@ class Rates:
         prefill_share: of the sweeps, those with a part of a prompt.
         edges_s: what a job takes beside its tokens at that rate: until all rows run, and from the
             last prompt on, when rows run out.
+        job_tokens_per_s: edges included, where all requests are there at once: what plans are
+            ranked by.
     """
 
     tokens_per_s: float
@@ -41,6 +43,7 @@ class Rates:
     ttft_s: float
     prefill_share: float
     edges_s: float
+    job_tokens_per_s: float
 
     @property
     def worst_tpot_s(self) -> float:
@@ -141,16 +144,29 @@ class Predictor:
         )  # requests per sweep
         fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
         drain_s = lengths.decode_sweeps * decode_s
-        if cohort:  # the others have ended before
-            drain_s = lengths.decode_sweeps * sweeps * self._decode_s(candidate.hosted(), time_of)
+        if cohort:  # in sweeps of its own, if the others have ended before
+            hosted_s = self._decode_s(candidate.hosted(), time_of)
+            drain_s = max(drain_s, lengths.decode_sweeps * sweeps * hosted_s)
+        steady = finished * lengths.generated_tokens / sweep_s
+        # a few rows that end faster alone than beside others gain nothing by it here
+        edges_s = max(0.0, fill_s + drain_s - candidate.rows * sweep_s / finished)
         return Rates(
-            tokens_per_s=finished * lengths.generated_tokens / sweep_s,
+            tokens_per_s=steady,
             tpot_s=sweep_s,
             slow_tpot_s=sweeps * sweep_s if cohort else None,
             ttft_s=math.ceil(lengths.prompt_tokens / chunk) * mixed_s,
             prefill_share=share,
-            edges_s=fill_s + drain_s - candidate.rows * sweep_s / finished,
+            edges_s=edges_s,
+            job_tokens_per_s=self._over_the_job(steady, edges_s),
         )
+
+    def _over_the_job(self, tokens_per_s: float, edges_s: float) -> float:
+        """Requests that come over time fill and empty no rows at once."""
+        lengths = self._q.lengths
+        if lengths.duration_s:
+            return tokens_per_s
+        tokens = lengths.requests * lengths.generated_tokens
+        return tokens / (tokens / tokens_per_s + edges_s)
 
     def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         """One request after the other."""
@@ -162,7 +178,8 @@ class Predictor:
         tpot_s = self._decode_s(candidate, time_of)
         total_s = ttft_s + self._q.lengths.decode_sweeps * tpot_s
         share = chunks / (chunks + self._q.lengths.decode_sweeps)
-        return Rates(lengths.generated_tokens / total_s, tpot_s, None, ttft_s, share, 0.0)
+        rate = lengths.generated_tokens / total_s
+        return Rates(rate, tpot_s, None, ttft_s, share, 0.0, rate)
 
     def _chunk(self, decoding: int, needed: float) -> int:
         """Prompt tokens of one sweep."""

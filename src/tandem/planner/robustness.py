@@ -84,9 +84,9 @@ def robustness(
             WrongNumber(
                 number,
                 error,
-                rates[0].tokens_per_s,
+                rates[0].job_tokens_per_s,
                 bound_s is None or rates[0].worst_tpot_s <= bound_s,
-                tuple(rate.tokens_per_s for rate in rates[1:]),
+                tuple(rate.job_tokens_per_s for rate in rates[1:]),
                 other.best(policy, known),
             )
         )

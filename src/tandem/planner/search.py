@@ -56,8 +56,8 @@ class Option:
 
     @property
     def tokens_per_s(self) -> float:
-        """What options are ranked by; alone, it is the inverse of latency."""
-        return self.prediction.rates.tokens_per_s
+        """Over the whole job: what options are ranked by; alone, it is the inverse of latency."""
+        return self.prediction.rates.job_tokens_per_s
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class Search:
                 if self._in_time(rates):
                     kind = self._kind(candidate)
                     pile = piles.setdefault(kind, _Pile([], self._reached.get(kind, 0.0)))
-                    pile.entries.append((rates.tokens_per_s, candidate))
+                    pile.entries.append((rates.job_tokens_per_s, candidate))
             for pile in piles.values():
                 pile.entries.sort(key=lambda entry: (-entry[0], entry[1].streamed, entry[1].rows))
             self._piles[policy.name] = piles
@@ -250,7 +250,7 @@ class Search:
                 least = best.tokens_per_s * _WORTH_MOVING
                 if not self._possible(candidate, policy):
                     continue
-                if self.predictor.bound(candidate).tokens_per_s <= least:
+                if self.predictor.bound(candidate).job_tokens_per_s <= least:
                     continue
                 moves += 1
                 option = self._option(candidate)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from tests.unit.planner.questions import ask
 from tests.unit.simulator.setups import CASES, LAYERS, Case, planned, serve, workload
 
 from tandem.planner.footprint import Footprint
@@ -14,7 +15,9 @@ from tandem.planner.sweeps import SweepLoad, Sweeps
 from tandem.scheduler.scheduler import Scheduler
 from tandem.simulator.build import Planned, plan_for
 from tandem.simulator.simulate import simulate
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.precision import Precision
 from tandem.spec.tier import TIERS
 
 
@@ -157,3 +160,14 @@ def test_fewer_cores_slow_what_the_host_attends_and_nothing_else() -> None:
     assert slow.tokens_per_s < 0.9 * fast.tokens_per_s
     slow, fast = (simulate(on_cores(CASES["streamed"], n), workload(requests=8)) for n in (1, 8))
     assert slow == fast
+
+
+def test_over_the_job_a_plan_is_no_slower_than_the_accelerator_alone() -> None:
+    """As executed: rows on the host, or in cohorts, must pay for how a job begins and ends."""
+    question = ask("llama-3.1-8b", "rtx4090", prompt="512", generate="512", requests=60,
+                   device_bytes=17 << 30, precision=Precision.uniform(DType.BFLOAT16))  # fmt: skip
+    requests = workload(prompt="512", generate="512", requests=60)
+    plans = [plan_for(question, strategy) for strategy in ("auto", "gpu-only")]
+    best, alone = (simulate(plan, requests).tokens_per_s for plan in plans)
+    assert plans[0].option.tokens_per_s >= plans[1].option.tokens_per_s
+    assert best >= 0.99 * alone
