@@ -47,7 +47,7 @@ class CellFigures:
 
 
 def measure_cell(cell: MemoryCell) -> CellFigures:
-    """Build the engine in a new process, run its largest steps, fill its pages.
+    """Build the engine in a new process, fill its pages, run its largest steps.
 
     Raises:
         TandemError: it cannot be built.
@@ -73,8 +73,8 @@ def build_and_fill(cell: MemoryCell) -> CellFigures:
     """In this process, which should have done nothing else."""
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
         parts = build_parts(_config(cell, Path(folder)))
-        parts.run_largest_steps()
         _fill_pages(parts)
+        parts.run_largest_steps()
         core = core_of(parts)
         try:
             _run_longest(core, parts.memory.plan.max_model_len)

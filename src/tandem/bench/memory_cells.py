@@ -63,10 +63,18 @@ def _emulated_cells() -> Iterator[MemoryCell]:
         yield _emulated(WIDE, "2GiB", context, kv_placement=placement)
     for way, cap, context in itertools.product(("stream", "cpu"), (325, 345), (512, 1024)):
         yield _emulated(WIDE, f"{cap}MiB", context, host_layers=way)
+    for cap, context in itertools.product((325, 345), (512, 1024)):
+        yield _emulated(WIDE, f"{cap}MiB", context, host_layers="mlp")
+    for cap, host in ((325, 60), (345, 100)):  # layers stay on disk beside the accelerator
+        yield _emulated(WIDE, f"{cap}MiB", 512, host_layers="stream", cpu_memory=f"{host}MiB")
     yield _emulated(WIDE, "2GiB", 1024, strategy="rendezvous", kv_placement="split")
     yield _emulated(WIDE, "2GiB", 1024, dtype="float32")
     for kv in ("auto", "int8"):
         yield _emulated(DEEP, "2GiB", 1024, kv_cache_dtype=kv, kv_placement="split")
+    for kv, host_kv in (("auto", "int8"), ("int8", "int4"), ("float16", "float32")):
+        yield _emulated(
+            DEEP, "2GiB", 1024, kv_cache_dtype=kv, cpu_kv_dtype=host_kv, kv_placement="split"
+        )
     yield _emulated(DEEP, "2GiB", 1024, max_num_batched_tokens=1024)
     yield _emulated(None, "2GiB", None, dtype="float32", kv_placement="split")
 

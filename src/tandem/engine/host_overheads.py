@@ -18,7 +18,7 @@ def process_overheads(
     workspace: int,
 ) -> dict[str, int]:
     """What the process takes whatever the placement: what is there already, libraries, what the
-    C library keeps, and what attention by torch takes.
+    C library keeps, and what attention by torch takes or the compiled layers keep.
 
     Args:
         context: tokens of the longest request.
@@ -35,6 +35,8 @@ def process_overheads(
         sizes["emulation"] = torch_bytes  # the accelerator's own kernels
     elif not capacities.compiled:
         sizes["attention scratch"] = torch_bytes
+    elif capacities.device_location == "host":
+        sizes["kernel buffers"] = StepMemory(spec, DType.FLOAT32).kept_buffers_bytes(step)
     return sizes
 
 

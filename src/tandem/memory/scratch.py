@@ -5,8 +5,8 @@ from tandem.memory.workspace import KERNEL_SCRATCH_BYTES
 from tandem.spec.model import ModelSpec
 
 LIBRARY_BYTES = 20 << 20
-"""Code and heap that Python, torch and the compiled kernels touch only once steps run, the compiled
-kernels' scratch included; measured, 17 MiB."""
+"""Code and heap that Python, torch and the compiled kernels touch only once steps run, the scratch
+of the kernels' threads included; measured, 18 MiB."""
 
 _KEPT_SHARE = 0.5
 _MOST_KEPT_BYTES = 64 << 20  # beyond twice its largest threshold for own mappings, glibc trims
@@ -17,7 +17,8 @@ def kept_bytes(activation_bytes: int) -> int:
     """What the C library keeps of activations that were freed, since others have other sizes.
 
     The share is measured (`tandem bench memory`): up to 0.4 of the most that lay there at once,
-    by chance, since freed memory is kept where something above it is in use.
+    by chance, since freed memory is kept where something above it is in use. What conversions leave
+    behind is given back when weights are loaded.
     """
     return min(int(_KEPT_SHARE * activation_bytes), _MOST_KEPT_BYTES)
 

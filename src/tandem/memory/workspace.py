@@ -232,11 +232,37 @@ class StepMemory:
             self.attention_token_bytes * (2 if joined else 1) + joined + self.post_token_bytes,
             self.routed_token_bytes * (2 if joined else 1) + joined + self.experts_token_bytes,
         )
-        ends = max(
+        return held + max(tokens * per_token + self.expert_bytes, self.ends_bytes(step))
+
+    def ends_bytes(self, step: LargestStep) -> int:
+        """After the last layer: the head's activations, then sampling's."""
+        return max(
             self.head_bytes(step.rows),
             self.sample_bytes(step.rows, 2, step.device_type, draws=True),
         )
-        return held + max(tokens * per_token + self.expert_bytes, ends)
+
+    @property
+    def kernel_buffer_token_bytes(self) -> int:
+        """What the compiled kernels keep of a layer's activations for the next one.
+
+        Their buffers only grow and go from one use to the next: attention's result; q, k and v;
+        the input of a map, and that input in panels. Two of them come to hold the MLP's or an
+        expert's inner width, and experts have one more for results.
+        """
+        hidden, experts = self._spec.hidden_size, self._spec.experts
+        inner = self._spec.intermediate_size
+        if experts is not None:
+            inner = max(inner if experts.dense_layers else 0, experts.intermediate_size)
+        qkv = self._spec.q_size + 2 * self._spec.kv_size
+        widths = self._spec.q_size + max(qkv, hidden) + 2 * max(inner, hidden) + hidden
+        return (widths + (hidden if experts is not None else 0)) * _FP32_BYTES
+
+    def kept_buffers_bytes(self, step: LargestStep) -> int:
+        """Of them, what lies beside `largest_bytes` where layers run on the compiled kernels.
+
+        Layers and sampling take turns, but the buffers stay.
+        """
+        return min(step.tokens * self.kernel_buffer_token_bytes, self.ends_bytes(step))
 
 
 def workspace_bytes(spec: ModelSpec, dtype: DType, step: LargestStep) -> int:

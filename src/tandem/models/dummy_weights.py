@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tandem.models.checkpoint_loader import Progress
 from tandem.models.weights import Parameter, Weights
-from tandem.quant.quantize import quantize_into
+from tandem.quant.quantize import quantize_into, rows_at_once
+from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.model import ModelSpec
 
 _TILE_ELEMENTS = 262_139
@@ -49,9 +50,7 @@ def fill_dummy(parameter: Parameter, spec: ModelSpec, seed: int) -> None:
     if parameter.quantized is None:
         _repeat_into(parameter.tensor.view(-1), tile.to(parameter.tensor))
     else:
-        whole = torch.empty(parameter.shape)
-        _repeat_into(whole.view(-1), tile)
-        quantize_into(parameter.quantized, whole)
+        _quantize_repeated(parameter.quantized, tile)
 
 
 def _deviation(module: str, part: str, shape: tuple[int, ...], spec: ModelSpec) -> float:
@@ -69,10 +68,20 @@ def _tile(name: str, seed: int, elements: int) -> Tensor:
     return torch.randn(min(elements, _TILE_ELEMENTS), generator=generator)
 
 
+def _quantize_repeated(target: QuantizedWeight, tile: Tensor) -> None:
+    """Some rows at a time: a whole matrix in float32 would be several times what is kept of it."""
+    count = rows_at_once(target)
+    for first in range(0, target.outputs, count):
+        rows = torch.empty(min(count, target.outputs - first), target.inputs)
+        begin = first * target.inputs % tile.numel()
+        _repeat_into(rows.view(-1), tile.roll(-begin))
+        quantize_into(target.rows(first, len(rows)), rows)
+
+
 def _repeat_into(flat: Tensor, tile: Tensor) -> None:
     repeats, rest = divmod(flat.numel(), tile.numel())
     whole = repeats * tile.numel()
-    flat[:whole].view(repeats, -1).copy_(tile.expand(repeats, -1))
+    flat[:whole].view(repeats, tile.numel()).copy_(tile.expand(repeats, -1))
     flat[whole:].copy_(tile[:rest])
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from tandem.devices.heap import give_back_freed
 from tandem.models.architecture import load_architecture
 from tandem.models.checkpoint import read_checkpoint
 from tandem.models.checkpoint_loader import Progress, load_checkpoint
@@ -88,6 +89,7 @@ def load_model(
         load_checkpoint(weights, architecture, checkpoint, progress, quantization)
         if weights.disk is not None:
             open_stored(weights.disk, architecture, checkpoint, quantization)
+    give_back_freed()  # of conversions
     weights.prepare()
     dtype, int8 = torch_dtype(precision.activations), precision.int8_activations
     native = None

@@ -85,6 +85,18 @@ def test_real_devices_set_kernel_scratch_aside() -> None:
     assert "kernel scratch" in {entry.label for entry in real.ledger.entries}
 
 
+def test_on_the_host_alone_buffers_that_stay_while_tokens_are_sampled_are_told() -> None:
+    def buffers(tokens: int, host: Capacities) -> int:
+        config = replace(CONFIG, max_num_batched_tokens=tokens)
+        rows = {entry.label: entry.predicted_bytes for entry in plan(config, host).ledger.entries}
+        return rows.get("kernel buffers", 0)
+
+    host = Capacities(GIB, 0, "host")
+    assert 2 * buffers(8, host) == buffers(16, host) > 0
+    assert buffers(2048, host) == buffers(4096, host), "no more than sampling takes"
+    assert buffers(16, replace(host, compiled=False)) == buffers(16, HYBRID) == 0
+
+
 def test_an_explicit_length_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"memory too small.*raise --gpu-memory") as error:
         plan(replace(CONFIG, max_model_len=4096), Capacities(2 * MIB, 0, real=False))

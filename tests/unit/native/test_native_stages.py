@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tandem.kernels import native
-from tandem.memory.workspace import LargestStep, workspace_bytes
+from tandem.memory.workspace import LargestStep, StepMemory, workspace_bytes
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
@@ -269,6 +269,8 @@ def test_memory_of_a_call_is_within_the_predicted_workspace(spec: ModelSpec, tok
     assert stages is not None
     taken = tokens * stages.scratch_token_bytes + stages.scratch_bytes
     assert taken <= workspace_bytes(spec, DType.FLOAT32, LargestStep(tokens, 1))
+    kept = StepMemory(spec, DType.FLOAT32).kernel_buffer_token_bytes
+    assert stages.scratch_token_bytes <= kept < 4 * stages.scratch_token_bytes
 
 
 def test_a_step_that_does_not_fit_is_refused_before_anything_is_written() -> None:
