@@ -65,7 +65,7 @@ def placed(tmp_path: Path, homes: dict[int, str]) -> str:
 
 def least_memory(config: EngineConfig) -> str:
     """What a refusal names as enough."""
-    with pytest.raises(ConfigError, match="too small even to read them from disk") as error:
+    with pytest.raises(ConfigError, match="too small even to read from disk") as error:
         build_engine_core(replace(config, cpu_memory="1MiB"))
     assert error.value.param == "cpu_memory"
     named = re.search(r"--cpu-memory (\w+) or more", str(error.value))

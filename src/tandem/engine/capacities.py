@@ -12,6 +12,8 @@ class Capacities:
         host_bytes: of host DRAM for the host tier's KV; 0 with no accelerator.
         real: kernels take scratch memory from the device (not so on the emulated one).
         compiled: attention in host memory runs on the compiled kernels.
+        device_limit_bytes, host_limit_bytes: most that a user could have it use of either; None:
+            not known.
         process_bytes: what the process took before anything was loaded: Python and its libraries.
     """
 
@@ -21,3 +23,5 @@ class Capacities:
     real: bool = True
     process_bytes: int = 0
     compiled: bool = True
+    device_limit_bytes: int | None = None
+    host_limit_bytes: int | None = None

@@ -2,11 +2,11 @@
 
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.page import KVPageSpec
-from tandem.memory.sizing import PoolSizes, describe_block
+from tandem.memory.sizing import PoolSizes, request_too_long
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
-from tandem.spec.units import format_size
+from tandem.spec.tier import TIERS, Tier
 
 
 def wanted_tokens(config: EngineConfig, spec: ModelSpec) -> int:
@@ -37,10 +37,11 @@ def longest_request(
     """The longest request to accept: what is wanted, or what fits, and then a note.
 
     Raises:
-        ConfigError: what was asked for does not fit, or nothing does.
+        ShortOfMemoryError: what was asked for does not fit, or nothing does.
     """
     # the last token of a sequence needs no KV
-    fitting = _usable(config, sizes) * page.block_size + 1
+    tiers = _usable_tiers(config)
+    fitting = sum(sizes.of(tier) for tier in tiers) * page.block_size + 1
     if fitting >= wanted:
         return wanted, ()
     if config.max_model_len is None and fitting > page.block_size:
@@ -50,19 +51,11 @@ def longest_request(
             f"{page.block_size})"
         )
         return fitting, (note,)
-    left = format_size(max(0, device.left_bytes) + max(0, host.left_bytes))
-    raise ConfigError(
-        f"memory too small: one request of {wanted} tokens needs "
-        f"{page.blocks_for_tokens(wanted - 1)} KV blocks of {describe_block(page)}, "
-        "but "
-        f"only {_usable(config, sizes)} fit in the {left} left beside {device.describe_used()}; "
-        "raise --gpu-memory or --cpu-memory, or lower --max-model-len",
-        param="max_model_len",
-    )
+    raise request_too_long(page, device, host, sizes, wanted - 1, tiers)
 
 
-def _usable(config: EngineConfig, sizes: PoolSizes) -> int:
-    """Blocks that one request may use, alone in the engine."""
+def _usable_tiers(config: EngineConfig) -> tuple[Tier, ...]:
+    """Whose blocks one request may use, alone in the engine."""
     if config.strategy == "gpu-only" or config.kv_placement == "device":
-        return sizes.device_blocks
-    return sizes.host_blocks if config.kv_placement == "host" else sizes.total_blocks
+        return (Tier.DEVICE,)
+    return (Tier.HOST,) if config.kv_placement == "host" else TIERS

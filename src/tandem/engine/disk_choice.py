@@ -4,14 +4,12 @@ from tandem.engine.kv_reserve import HostKV
 from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
-    at_least,
     choose_placement,
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import SLOTTED, STREAM_SLOTS, Home, WeightPlacement
-from tandem.spec.errors import ConfigError
-from tandem.spec.units import format_size
+from tandem.spec.errors import ShortOfMemoryError
 
 
 def choose_disk_placement(
@@ -25,14 +23,19 @@ def choose_disk_placement(
         kv_bytes: to be left to the KV cache.
 
     Raises:
-        ConfigError: not even reading every layer from disk would fit.
+        ShortOfMemoryError: not even reading every layer from disk would fit.
     """
     left = host.left_bytes - kv_bytes - sizes.outside
     if left >= sizes.movable * sizes.layer:
         return all_resident(sizes.layers)
     slots = slots_bytes(sizes.layer)
     if left < slots:
-        raise ConfigError(_too_small(sizes, host, kv_bytes), param="cpu_memory")
+        needed = {
+            "embeddings, head and norms": sizes.outside,
+            "layers on their way": _least_layer_bytes(sizes),
+            "KV cache": kv_bytes,
+        }
+        raise host.shortage(" even with every layer read from disk", needed)
     resident = min(sizes.movable, (left - slots) // sizes.layer)
     return sizes.spread(sizes.movable - resident, "disk")
 
@@ -59,7 +62,7 @@ def choose_beside_accelerator(
         kv: to be left of host memory.
 
     Raises:
-        ConfigError: not even with as many layers on disk as can be.
+        ShortOfMemoryError: not even with as many layers on disk as can be.
     """
     held = choose_placement(sizes, device, kv_bytes, home)
     kept = _kept(sizes, device, held, kv)
@@ -71,13 +74,15 @@ def choose_beside_accelerator(
         sizes, device, kv_bytes, "disk_streamed"
     )  # fmt: skip
     slots, elsewhere = slots_bytes(sizes.layer), sizes.elsewhere(slotted)
-    beside = slots + _kept(sizes, device, slotted, kv)
-    if host.left_bytes < beside:
-        raise ConfigError(
-            _host_too_small(sizes, host, elsewhere, min(beside, hosted + kept)), param="cpu_memory"
-        )
-    for count in range(elsewhere, sizes.movable + 1):
-        # what `home` leaves of its layers on the accelerator may take the place of others
+    slotted_kept = _kept(sizes, device, slotted, kv)
+    beside = slots + slotted_kept
+    for count in range(elsewhere, sizes.movable + 1, STREAM_SLOTS if home in SLOTTED else 1):
+        # what `home` leaves of its layers on the accelerator may take the place of others; the more
+        # layers are elsewhere, the more KV lies on the accelerator
+        if home in SLOTTED:
+            beside = slots + _kept(sizes, device, sizes.spread(count, home), kv)
+        if host.left_bytes < beside:
+            continue
         on_disk = max(0, count - (host.left_bytes - beside) // sizes.moved(home))
         if home not in SLOTTED:  # only those on disk take the slots in turn
             on_disk += on_disk % STREAM_SLOTS
@@ -88,6 +93,8 @@ def choose_beside_accelerator(
         fits = sizes.device_bytes(placement) + kv_bytes <= device.left_bytes
         if fits and host_bytes <= host.left_bytes:
             return placement
+    if host.left_bytes < slots + slotted_kept:
+        raise _host_too_small(host, (slots, slotted_kept), (hosted, kept))
     return slotted
 
 
@@ -99,28 +106,14 @@ def _kept(
 
 
 def _host_too_small(
-    sizes: WeightSizes, host: MemoryBudget, elsewhere: int, needed_bytes: int
-) -> str:
-    needed = needed_bytes + sum(host.used_bytes.values())
-    return (
-        f"{elsewhere} of {sizes.layers} layers do not fit on the accelerator, and host memory is "
-        f"too small even to read them from disk: layers on their way and KV cache take "
-        f"{format_size(needed_bytes)}, but {format_size(max(0, host.left_bytes))} may be used; use "
-        f"--cpu-memory {at_least(needed)} or more, or raise --gpu-memory"
-    )
-
-
-def _too_small(sizes: WeightSizes, host: MemoryBudget, kv_bytes: int) -> str:
-    layers = _least_layer_bytes(sizes)
-    used = sum(host.used_bytes.values())
-    needed = sizes.outside + layers + kv_bytes + used
-    return (
-        f"host memory too small even with every layer read from disk: embeddings, head and norms "
-        f"{format_size(sizes.outside)} + layers on their way {format_size(layers)} + KV cache "
-        f"{format_size(kv_bytes)} + {host.describe_used()}; {format_size(needed)} needed, "
-        f"{format_size(host.capacity_bytes)} there; use --host-memory {at_least(needed)} or more, "
-        "or lower --max-model-len or --max-num-batched-tokens"
-    )
+    host: MemoryBudget, from_disk: tuple[int, int], in_memory: tuple[int, int]
+) -> ShortOfMemoryError:
+    """Of two ways to keep layers, bytes of layers and of KV: what takes less is told."""
+    labels, sizes = ("layers on their way", "KV cache"), from_disk
+    if sum(in_memory) < sum(from_disk):
+        labels, sizes = ("layers in host memory", "KV cache"), in_memory
+    even = " even to read from disk the layers that do not fit on the accelerator"
+    return host.shortage(even, dict(zip(labels, sizes, strict=True)))
 
 
 def _least_layer_bytes(sizes: WeightSizes) -> int:

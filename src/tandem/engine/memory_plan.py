@@ -10,6 +10,7 @@ from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.expert_placement import check_experts
 from tandem.engine.host_overheads import process_overheads, staging_overheads
 from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.nearest_settings import nearest_settings
 from tandem.engine.placement_choice import place_weights
 from tandem.engine.plan_checks import check_config, check_placement
 from tandem.engine.planned import require_room
@@ -25,6 +26,7 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import WeightPlacement
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError, ShortOfMemoryError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -64,8 +66,46 @@ def plan_memory(
         planned: homes, pools and rules that have been decided; `config` says all else that it does.
 
     Raises:
-        ConfigError: the weights do not fit, or no request of the wanted length ever could.
+        ConfigError: the weights do not fit, or no request of the wanted length ever could; names
+            the nearest settings with which they do.
     """
+
+    def planned(config: EngineConfig, capacities: Capacities) -> MemoryPlan:
+        return _plan(
+            config,
+            spec,
+            precision,
+            capacities,
+            notes,
+            measured_workspace_bytes,
+            placement,
+            hardware,
+        )
+
+    def fits(config: EngineConfig, capacities: Capacities) -> bool:
+        try:
+            planned(config, capacities)
+        except ConfigError:
+            return False
+        return True
+
+    try:
+        return planned(config, capacities)
+    except ShortOfMemoryError as error:
+        remedy = nearest_settings(config, capacities, fits)
+        raise ConfigError(f"{error.message}; {remedy}", param=error.param) from None
+
+
+def _plan(
+    config: EngineConfig,
+    spec: ModelSpec,
+    precision: Precision,
+    capacities: Capacities,
+    notes: tuple[str, ...],
+    measured_workspace_bytes: int | None,
+    placement: tuple[WeightPlacement, ...] | None,
+    hardware: HardwareSpec | None,
+) -> MemoryPlan:
     check_config(config, capacities)
     wanted = wanted_tokens(config, spec)
     page = KVPageSpec.of_model(

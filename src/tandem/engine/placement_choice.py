@@ -23,7 +23,7 @@ from tandem.memory.budget import MemoryBudget
 from tandem.memory.page import KVPageSpec
 from tandem.plan.weights import Home, WeightPlacement
 from tandem.spec.config import EngineConfig
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import ConfigError, ShortOfMemoryError
 
 
 def place_weights(
@@ -77,7 +77,7 @@ def place_weights(
 
     try:
         whole = with_home(home)
-    except ConfigError:
+    except ShortOfMemoryError:
         others: tuple[Home, ...] = ("cpu-mlp", "cpu") if times is not None else ()
         found = _first_that_fits(with_home, others)
         if times is None or found is None:
@@ -98,7 +98,7 @@ def _first_that_fits(
     for home in homes:
         try:
             return with_home(home)
-        except ConfigError:
+        except ShortOfMemoryError:
             continue
     return None
 

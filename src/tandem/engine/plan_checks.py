@@ -46,6 +46,7 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "whole layers; use --host-layers auto or mlp",
             param="expert_hits",
         )
+    _check_host_kv_type(config)
     asked = list(_wants_of_host_kv(config))
     if asked and capacities.host_bytes == 0:
         raise ConfigError(
@@ -65,6 +66,24 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             f"--strategy gpu-only cannot attend KV on the host, but --kv-placement is "
             f"{config.kv_placement}; use --strategy ride-along",
             param="kv_placement",
+        )
+
+
+def _check_host_kv_type(config: EngineConfig) -> None:
+    """Of KV on the host, where none can lie: swapped KV does."""
+    for_device = [
+        flag
+        for flag, is_set in (
+            ("--strategy gpu-only", config.strategy == "gpu-only"),
+            ("--kv-placement device", config.kv_placement == "device"),
+        )
+        if is_set
+    ]
+    if config.cpu_kv_dtype != "auto" and for_device and config.preemption_mode != "swap":
+        raise ConfigError(
+            f"--cpu-kv-dtype {config.cpu_kv_dtype} has no meaning with {' '.join(for_device)}, "
+            "since no KV lies on the host; leave it out",
+            param="cpu_kv_dtype",
         )
 
 

@@ -67,21 +67,32 @@ def _on_host(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) 
             param="gpu_memory",
         )
     size, notes = _host_bytes(config, host, host.available_bytes, _HOST_SHARE)
-    capacities = Capacities(size, 0, "host", process_bytes=host.rss_bytes)
-    return Target(choice, torch.device("cpu"), capacities, host, notes)
+    capacities = Capacities(
+        size,
+        0,
+        "host",
+        process_bytes=host.rss_bytes,
+        device_limit_bytes=host.available_bytes,
+    )
+    return Target(choice, torch.device("cpu"), capacities, host, notes + _void_margin(config))
 
 
 def _on_cuda(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:
     device = open_cuda(choice.index)
     free = free_bytes(device)
-    if config.gpu_memory == "auto":
-        size = free - _margin(config, free)
-    else:
-        size = parse_size(config.gpu_memory, param="gpu_memory")
+    size, margin_notes = free - _margin(config, free), ()
+    if config.gpu_memory != "auto":
+        size, margin_notes = parse_size(config.gpu_memory, param="gpu_memory"), _void_margin(config)
         _require("gpu_memory", size, free, f"{format_size(free)} that are free on {device}")
     share, notes = _host_bytes(config, host, host.available_bytes, _PINNED_SHARE)
-    capacities = Capacities(size, share, process_bytes=host.rss_bytes)
-    return Target(choice, device, capacities, host, notes)
+    capacities = Capacities(
+        size,
+        share,
+        process_bytes=host.rss_bytes,
+        device_limit_bytes=free,
+        host_limit_bytes=host.available_bytes,
+    )
+    return Target(choice, device, capacities, host, notes + margin_notes)
 
 
 def _margin(config: EngineConfig, free: int) -> int:
@@ -95,6 +106,13 @@ def _margin(config: EngineConfig, free: int) -> int:
     margin = parse_size(config.gpu_margin, param="gpu_margin")
     _require("gpu_margin", margin, free, f"{format_size(free)} that are free")
     return margin
+
+
+def _void_margin(config: EngineConfig) -> tuple[str, ...]:
+    """A note if a margin was asked for that nothing is taken from."""
+    if config.gpu_margin == "auto":
+        return ()
+    return (f"--gpu-margin {config.gpu_margin} has no effect: it is for --gpu-memory auto on CUDA",)
 
 
 def _emulated(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:
@@ -112,7 +130,17 @@ def _emulated(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory)
     # the emulated device lies in the same DRAM: the host's share is of what it leaves
     left = max(0, host.available_bytes - size)
     share, notes = _host_bytes(config, host, left, _PINNED_SHARE)
-    capacities = Capacities(size, share, real=False, process_bytes=host.rss_bytes)
+    if config.gpu_margin != "auto":
+        _margin(config, size)
+    capacities = Capacities(
+        size,
+        share,
+        real=False,
+        process_bytes=host.rss_bytes,
+        device_limit_bytes=host.available_bytes,
+        host_limit_bytes=host.available_bytes,
+    )
+    notes += _void_margin(config)
     return Target(choice, torch.device("cpu"), capacities, host, notes, hardware)
 
 

@@ -20,7 +20,7 @@ from tandem.plan.weights import (
     resident_experts,
     streamed_layers,
 )
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import ConfigError, ShortOfMemoryError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import (
     expert_matrix_bytes,
@@ -30,7 +30,6 @@ from tandem.spec.parameters import (
     num_parameters,
 )
 from tandem.spec.precision import Precision
-from tandem.spec.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ def choose_placement(
         kv_bytes: of the accelerator's memory, to be left to the KV cache.
 
     Raises:
-        ConfigError: not even with no resident layer would it fit.
+        ShortOfMemoryError: not even with no resident layer would it fit.
     """
     left = device.left_bytes - kv_bytes - sizes.outside
     if left >= sizes.movable * sizes.layer:
@@ -172,7 +171,7 @@ def choose_placement(
     hosted = -(-over // sizes.moved(home)) + slots
     hosted += -hosted % (slots or 1)
     if hosted > sizes.movable:
-        raise ConfigError(_too_small(sizes, device, kv_bytes, home), param="gpu_memory")
+        raise _too_small(sizes, device, kv_bytes, home)
     return sizes.spread(hosted, home)
 
 
@@ -192,27 +191,13 @@ def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) ->
             )
 
 
-def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Home) -> str:
-    weights = sizes.least_device_bytes(home)
-    needed = weights + kv_bytes + sum(device.used_bytes.values())
-    remedies = "lower --max-model-len or --max-num-batched-tokens"
-    there = ""
-    if home != "cpu":
-        what = "layers without their MLPs" if home == "cpu-mlp" else "layers on their way"
-        there = f" + {what} {format_size(weights - sizes.outside)}"
-    if home == "disk_streamed":
-        remedies = f"raise --cpu-memory, or {remedies}"
-    elif home != "cpu":
-        remedies = f"--host-layers cpu, or {remedies}"
-    return (
-        f"{device.location} memory too small even with as many layers as possible in host memory: "
-        f"embeddings, head and norms {format_size(sizes.outside)}{there} + "
-        f"KV cache {format_size(kv_bytes)} + {device.describe_used()}; {format_size(needed)} "
-        f"needed, {format_size(device.capacity_bytes)} there; use --gpu-memory {at_least(needed)} "
-        f"or more, or {remedies}"
-    )
-
-
-def at_least(size_bytes: int) -> str:
-    """A size to write after a flag, not below `size_bytes`."""
-    return f"{-(-size_bytes // (1 << 20))}MiB"
+def _too_small(
+    sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Home
+) -> ShortOfMemoryError:
+    what = "layers without their MLPs" if home == "cpu-mlp" else "layers on their way"
+    needed = {
+        "embeddings, head and norms": sizes.outside,
+        what: sizes.least_device_bytes(home) - sizes.outside,
+        "KV cache": kv_bytes,
+    }
+    return device.shortage(" even with as many layers as possible in host memory", needed)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import ShortOfMemoryError
 from tandem.spec.units import format_size
 
 CAPACITY_PARAMS = {"device": "gpu_memory", "host": "cpu_memory"}
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +28,31 @@ class MemoryBudget:
         """`left_bytes`.
 
         Raises:
-            ConfigError: more is taken than there is; names every number.
+            ShortOfMemoryError: more is taken than there is; names every number.
         """
         if self.left_bytes < 0:
-            raise ConfigError(
-                f"{self.location} memory too small: {self.describe_used()} needed, "
-                f"{format_size(self.capacity_bytes)} there; {self.remedy()}",
-                param=CAPACITY_PARAMS.get(self.location),
-            )
+            raise self.shortage()
         return self.left_bytes
 
-    def describe_used(self) -> str:
-        """`weights 3.1 GiB + workspace 200.0 MiB = 3.3 GiB`."""
-        total = format_size(sum(self.used_bytes.values()))
-        parts = [f"{label} {format_size(size)}" for label, size in self.used_bytes.items() if size]
-        return f"{' + '.join(parts)} = {total}" if len(parts) > 1 else "".join(parts) or total
+    def shortage(
+        self, even: str = "", beside_bytes: Mapping[str, int] = NOTHING
+    ) -> ShortOfMemoryError:
+        """More is needed than there is.
 
-    def remedy(self) -> str:
-        """What to do about too small a capacity."""
-        param = CAPACITY_PARAMS.get(self.location)
-        if param is None:
-            return "free some of it"
-        lower = ", or lower --max-num-batched-tokens" if self.used_bytes.get("workspace") else ""
-        return f"raise --{param.replace('_', '-')}{lower}"
+        Args:
+            even: whatever has been done about it, behind "too small".
+            beside_bytes: needed beside `used_bytes`, by label.
+        """
+        needed = describe_sum({**beside_bytes, **self.used_bytes})
+        return ShortOfMemoryError(
+            f"{self.location} memory too small{even}: {needed} needed, "
+            f"{format_size(self.capacity_bytes)} there",
+            param=CAPACITY_PARAMS.get(self.location),
+        )
+
+
+def describe_sum(sizes_bytes: Mapping[str, int]) -> str:
+    """`weights 3.1 GiB + workspace 200.0 MiB = 3.3 GiB`."""
+    total = format_size(sum(sizes_bytes.values()))
+    parts = [f"{label} {format_size(size)}" for label, size in sizes_bytes.items() if size]
+    return f"{' + '.join(parts)} = {total}" if len(parts) > 1 else "".join(parts) or total

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from tandem.memory.budget import MemoryBudget
+from tandem.memory.budget import MemoryBudget, describe_sum
 from tandem.memory.page import KVPageSpec
-from tandem.spec.errors import ConfigError
-from tandem.spec.tier import Tier
+from tandem.spec.errors import ShortOfMemoryError
+from tandem.spec.tier import TIERS, Tier
 from tandem.spec.units import format_size
 
 
@@ -43,16 +43,15 @@ def size_pools(
         max_blocks: upper bound per tier, None for none.
 
     Raises:
-        ConfigError: other users alone exceed a memory, or one request of `max_tokens` does not
-            fit in both tiers together.
+        ShortOfMemoryError: other users alone exceed a memory, or one request of `max_tokens` does
+            not fit in both tiers together.
     """
     sizes = PoolSizes(
         _blocks(page.on(Tier.DEVICE), device, max_blocks),
         _blocks(page.on(Tier.HOST), host, max_blocks),
     )
-    needed = page.blocks_for_tokens(max_tokens)
-    if sizes.total_blocks < needed:
-        raise ConfigError(_too_small(page, device, host, sizes, max_tokens), param="max_model_len")
+    if sizes.total_blocks < page.blocks_for_tokens(max_tokens):
+        raise request_too_long(page, device, host, sizes, max_tokens)
     return sizes
 
 
@@ -69,24 +68,31 @@ def _blocks(page: KVPageSpec, budget: MemoryBudget, max_blocks: int | None) -> i
     return blocks if max_blocks is None else min(blocks, max_blocks)
 
 
-def _too_small(
+def request_too_long(
     page: KVPageSpec,
     device: MemoryBudget,
     host: MemoryBudget,
     sizes: PoolSizes,
-    max_tokens: int,
-) -> str:
-    needed = page.blocks_for_tokens(max_tokens)
-    fitting = sizes.total_blocks * page.block_size
-    lower = f", or lower --max-model-len to {fitting} or less" if fitting else ""
-    return (
-        f"memory too small: one request of {max_tokens} tokens needs {needed} KV blocks of "
-        f"{describe_block(page)} ({format_size(needed * page.bytes_per_block)}), but "
-        f"{_left(device, sizes.device_blocks)} and {_left(host, sizes.host_blocks)}; "
-        f"raise --gpu-memory or --cpu-memory{lower}"
+    tokens: int,
+    tiers: tuple[Tier, ...] = TIERS,
+) -> ShortOfMemoryError:
+    """One request of `tokens` with KV needs more blocks than `tiers`, those it may use, have."""
+    needed = page.blocks_for_tokens(tokens)
+    there = [
+        _left(budget, sizes.of(tier))
+        for tier, budget in ((Tier.DEVICE, device), (Tier.HOST, host))
+        if tier in tiers and (budget.capacity_bytes or tier is Tier.DEVICE)
+    ]
+    return ShortOfMemoryError(
+        f"memory too small: one request of {tokens} tokens needs {needed} KV blocks of "
+        f"{describe_block(page)}, but {' and '.join(there)}",
+        param="max_model_len",
     )
 
 
 def _left(budget: MemoryBudget, blocks: int) -> str:
-    taken = f" after {budget.describe_used()}" if any(budget.used_bytes.values()) else ""
-    return f"{budget.location} holds {blocks} ({format_size(budget.capacity_bytes)}{taken})"
+    used = any(budget.used_bytes.values())
+    taken = f" after {describe_sum(budget.used_bytes)}" if used else ""
+    return (
+        f"{budget.location} memory holds {blocks} (of {format_size(budget.capacity_bytes)}{taken})"
+    )

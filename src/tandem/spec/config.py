@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
+from tandem.spec.units import parse_size
 
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["recompute", "swap"]
@@ -17,6 +18,7 @@ _KV_PLACEMENTS = ("auto", "device", "host", "split")
 _HOST_LAYERS = ("auto", "stream", "cpu", "mlp")
 _PREEMPTION_MODES = ("recompute", "swap")
 _DISK_IO = ("direct", "cached")
+_SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 _MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
 
@@ -143,6 +145,8 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         forms.apply_forms(self, _FORMS, ConfigError)
+        for param in _SIZES:
+            _check_size(getattr(self, param), param)
         _at_least(self.max_model_len, 1, "max_model_len")
         _at_least(self.max_num_seqs, 1, "max_num_seqs")
         _at_least(self.max_num_batched_tokens, 1, "max_num_batched_tokens")
@@ -201,6 +205,12 @@ def _at_least(value: int | None, minimum: int, param: str) -> None:
 def _one_of(value: str, known: tuple[str, ...], param: str) -> None:
     if value not in known:
         raise ConfigError(f"unknown {param} '{value}'; use one of: {', '.join(known)}", param=param)
+
+
+def _check_size(text: str, param: str) -> None:
+    """Also where it will have no effect: what cannot be read was meant for something."""
+    if text != "auto":
+        parse_size(text, param=param)
 
 
 def _check_block_size(size: int) -> None:

@@ -19,6 +19,10 @@ class ConfigError(TandemError):
     """A flag, size or combination of options that cannot be carried out."""
 
 
+class ShortOfMemoryError(ConfigError):
+    """Something does not fit; names the numbers. Who knows all settings adds the remedy."""
+
+
 class ModelError(TandemError):
     """A model directory that is missing, damaged or of an unsupported kind."""
 

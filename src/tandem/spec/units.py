@@ -29,9 +29,14 @@ def parse_size(text: str, *, param: str | None = None) -> int:
     factor = _FACTORS.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise ConfigError(
-            f"'{text}' is not a size; write for example 12GiB, 800MiB or 1048576", param=param
+            f"'{text}' is not a size{_of(param)}; write for example 12GiB, 800MiB or 1048576",
+            param=param,
         )
     return int(float(match.group(1)) * factor)
+
+
+def _of(param: str | None) -> str:
+    return "" if param is None else f" (--{param.replace('_', '-')})"
 
 
 def parse_size_with_unit(text: str, *, param: str | None = None) -> int:

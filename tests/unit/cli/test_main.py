@@ -121,6 +121,17 @@ def test_bad_server_settings(commands: Commands, args: list[str], message: str) 
     assert message in ran.err
 
 
+@pytest.mark.parametrize("flag", ["--gpu-memory", "--cpu-memory", "--gpu-margin"])
+@pytest.mark.parametrize("size", ["-1GiB", "5 parsecs", ""])
+def test_a_size_that_is_none_is_refused_also_where_it_has_no_effect(
+    commands: Commands, flag: str, size: str
+) -> None:
+    ran = commands.run("generate", "--prompt", "a", "--accelerator", "none", f"{flag}={size}")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert f"'{size}' is not a size ({flag})" in ran.err
+    assert not commands.configs
+
+
 def test_a_full_disk_is_one_line() -> None:
     """Also at the interpreter's end, which writes what is left."""
     with open("/dev/full", "w", encoding="utf-8") as full:

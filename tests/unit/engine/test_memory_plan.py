@@ -98,9 +98,9 @@ def test_on_the_host_alone_buffers_that_stay_while_tokens_are_sampled_are_told()
 
 
 def test_an_explicit_length_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"memory too small.*raise --gpu-memory") as error:
+    with pytest.raises(ConfigError, match=r"memory too small.*use --gpu-memory \d+MiB or") as e:
         plan(replace(CONFIG, max_model_len=4096), Capacities(2 * MIB, 0, real=False))
-    assert error.value.param == "max_model_len"
+    assert e.value.param == "max_model_len"
 
 
 def test_both_tiers_together_hold_what_neither_could() -> None:
@@ -218,6 +218,25 @@ def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:
 def test_contradictions_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan(replace(CONFIG, **changes))
+
+
+@pytest.mark.parametrize("changes", [{"kv_placement": "device"}, {"strategy": "gpu-only"}])
+def test_a_type_of_kv_on_the_host_is_refused_where_none_can_lie(changes: dict[str, object]) -> None:
+    config = replace(CONFIG, cpu_kv_dtype="int8", **changes)
+    with pytest.raises(ConfigError, match="--cpu-kv-dtype int8 has no meaning with --") as error:
+        plan(config)
+    assert error.value.param == "cpu_kv_dtype"
+    assert plan(replace(config, preemption_mode="swap")).plan.host_blocks
+    plan(replace(config, cpu_kv_dtype="auto"))
+
+
+def test_the_memory_that_this_machine_lacks_is_not_named() -> None:
+    small = Capacities(MIB, 0, real=False, device_limit_bytes=MIB, host_limit_bytes=0)
+    with pytest.raises(ConfigError, match="no more memory that this machine has would do"):
+        plan(CONFIG, small)
+    more = replace(small, device_limit_bytes=8 * MIB)
+    with pytest.raises(ConfigError, match=r"; use --gpu-memory [2-8]MiB or more$"):
+        plan(CONFIG, more)
 
 
 @pytest.mark.parametrize("changes", [{"kv_placement": "host"}, {"strategy": "rendezvous"}])

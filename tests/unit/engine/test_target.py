@@ -57,6 +57,32 @@ def test_by_default_a_twentieth_of_what_is_free_stays_free(gpu: None) -> None:
     assert e.value.param == "gpu_margin"
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "gpu_memory"), [("none", "auto"), ("emulated", "auto"), ("cuda", "2GiB")]
+)
+def test_a_margin_that_nothing_is_taken_from_is_said_to_have_no_effect(
+    accelerator: str, gpu_memory: str, gpu: None
+) -> None:
+    found = resolve(accelerator, gpu_memory=gpu_memory, gpu_margin="1GiB")
+    assert "--gpu-margin 1GiB has no effect: it is for --gpu-memory auto on CUDA" in found.notes
+    assert len(resolve(accelerator, gpu_memory=gpu_memory).notes) == len(found.notes) - 1
+
+
+@pytest.mark.parametrize("accelerator", ["cuda", "emulated"])
+def test_a_margin_beyond_the_memory_is_refused_also_without_effect(
+    accelerator: str, gpu: None
+) -> None:
+    with pytest.raises(ConfigError, match=r"--gpu-margin 1.0 TiB is more than the") as error:
+        resolve(accelerator, gpu_memory="2GiB", gpu_margin="1TiB")
+    assert error.value.param == "gpu_margin"
+
+
+def test_what_a_user_could_have_used_is_known(gpu: None) -> None:
+    alone, cuda = resolve("none").capacities, resolve("cuda").capacities
+    assert (alone.device_limit_bytes, alone.host_limit_bytes) == (20 * GIB, None)
+    assert (cuda.device_limit_bytes, cuda.host_limit_bytes) == (10 * GIB, 20 * GIB)
+
+
 def test_without_an_accelerator_a_quarter_of_what_is_free_stays_free() -> None:
     found = resolve("none")
     assert found.capacities.device_bytes == 15 * GIB

@@ -40,7 +40,7 @@ def test_reservation_beyond_capacity_names_the_numbers_and_changes_nothing() -> 
         ledger.reserve("device", "kv pool", 11 * MIB)
     assert error.value.message == (
         "device memory too small: weights 60.0 MiB + workspace 30.0 MiB + kv pool 11.0 MiB "
-        "= 101.0 MiB needed, 100.0 MiB there; raise --gpu-memory, or lower --max-num-batched-tokens"
+        "= 101.0 MiB needed, 100.0 MiB there"
     )
     assert error.value.param == "gpu_memory"
     assert ledger.entries == before

@@ -1,0 +1,149 @@
+"""What does not fit is refused with sums that add up, and with settings that really suffice."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from unittest.mock import patch
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tandem.engine.capacities import Capacities
+from tandem.engine.memory_plan import plan_memory
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.hardware_file import load_hardware
+from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.parameters import weight_bytes
+from tandem.spec.precision import Precision
+from tandem.spec.units import MIB, parse_size
+
+PRECISION = Precision.uniform(DType.FLOAT32)
+T4 = load_hardware("t4")
+LIMIT_BYTES = 4096 * MIB
+
+specs = st.builds(
+    ModelSpec,
+    architecture=st.just("llama"),
+    vocab_size=st.sampled_from([1000, 20_000]),
+    hidden_size=st.sampled_from([64, 256]),
+    num_layers=st.integers(1, 9),
+    num_heads=st.just(4),
+    num_kv_heads=st.sampled_from([2, 4]),
+    head_dim=st.sampled_from([16, 64]),
+    intermediate_size=st.sampled_from([128, 1024]),
+    max_positions=st.just(4096),
+    rope=st.just(RopeSpec()),
+    tie_embeddings=st.booleans(),
+)
+configs = st.builds(
+    EngineConfig,
+    model=st.just("m"),
+    max_num_seqs=st.just(4),
+    max_num_batched_tokens=st.sampled_from([16, 512]),
+    max_model_len=st.sampled_from([None, 300, 4096]),
+    host_layers=st.sampled_from(["auto", "stream", "cpu", "mlp"]),
+    kv_placement=st.sampled_from(["auto", "device", "host", "split"]),
+)
+Change = tuple[EngineConfig, Capacities]
+
+
+@given(
+    spec=specs,
+    config=configs,
+    device=st.floats(0, 1.3),
+    host=st.floats(0, 1.3),
+    on_host=st.booleans(),
+    hardware=st.sampled_from([None, T4]),
+)
+def test_the_settings_that_a_refusal_names_suffice_and_smaller_ones_do_not(
+    spec: ModelSpec,
+    config: EngineConfig,
+    device: float,
+    host: float,
+    on_host: bool,
+    hardware: object,
+) -> None:
+    weights = weight_bytes(spec, DType.FLOAT32)
+    capacities = Capacities(
+        int(device * weights),
+        int(host * weights),
+        real=False,
+        device_limit_bytes=LIMIT_BYTES,
+        host_limit_bytes=LIMIT_BYTES,
+    )
+    if on_host:
+        config = replace(config, kv_placement="auto", host_layers="auto")
+        capacities = replace(capacities, host_bytes=0, device_location="host")
+        hardware = None
+    assume(on_host or capacities.host_bytes or config.kv_placement in ("auto", "device"))
+
+    def refusal(config: EngineConfig, capacities: Capacities) -> str | None:
+        known = None if hardware is None else T4
+        try:
+            plan_memory(config, spec, PRECISION, capacities, hardware=known)
+        except ConfigError as error:
+            return error.message
+        return None
+
+    message = refusal(config, capacities)
+    assume(message is not None)
+    assert message is not None
+    check_sums(message)
+    remedies = changes_of(message, on_host)
+    assert remedies, message
+    with patch("tandem.engine.memory_plan.nearest_settings", return_value=""):
+        for remedy, (enough, too_little) in remedies.items():
+            assert refusal(*enough(config, capacities)) is None, (remedy, message)
+            assert refusal(*too_little(config, capacities)) is not None, (remedy, message)
+
+
+Apply = Callable[[EngineConfig, Capacities], Change]
+
+
+def changes_of(message: str, on_host: bool) -> dict[str, tuple[Apply, Apply]]:
+    """Every setting that a message names, and one that is clearly less of it."""
+    found: dict[str, tuple[Apply, Apply]] = {}
+    remedy = message.rpartition("; use ")[2]
+    for text in remedy.split(", or "):
+        sizes = dict(re.findall(r"--(gpu|cpu)-memory (\d+MiB)", text))
+        tokens = re.fullmatch(r"--(max-[a-z-]+) (\d+) or less", text)
+        if sizes:
+            found[text] = (with_memory(sizes, 0, on_host), with_memory(sizes, -2 * MIB, on_host))
+        elif tokens is not None:
+            option, most = tokens[1].replace("-", "_"), int(tokens[2])
+            found[text] = (with_option(option, most), with_option(option, most + 1))
+        else:
+            assert text == "--host-layers cpu", message
+            found[text] = (with_option("host_layers", "cpu"), lambda config, there: (config, there))
+    return found
+
+
+def with_memory(sizes: dict[str, str], change: int, on_host: bool) -> Apply:
+    """With what is named, or so much less, but never less than what was refused."""
+    fields = {"gpu": "device_bytes", "cpu": "device_bytes" if on_host else "host_bytes"}
+
+    def apply(config: EngineConfig, there: Capacities) -> Change:
+        named = {fields[name]: parse_size(size) + change for name, size in sizes.items()}
+        larger = {name: max(size, getattr(there, name)) for name, size in named.items()}
+        return config, replace(there, **larger)
+
+    return apply
+
+
+def with_option(name: str, value: object) -> Apply:
+    return lambda config, there: (replace(config, **{name: value}), there)
+
+
+def check_sums(message: str) -> None:
+    """`a 1.0 MiB + b 2.0 MiB = 3.0 MiB`: to rounding, which is a twentieth of a unit per number."""
+    size = r"[\d.]+ (?:B|[KMGT]iB)"
+    part = rf"[a-zA-Z ,]+ {size}"
+    found = re.findall(rf"((?:{part} \+ )+{part}) = ({size})", message)
+    assert len(found) == message.count(" = "), message
+    for parts, total in found:
+        terms = [parse_size(text) for text in re.findall(size, parts)]
+        units = [text.split()[1] for text in [*re.findall(size, parts), total]]
+        rounding = sum(parse_size(f"0.06 {unit}") if unit != "B" else 1 for unit in units)
+        assert abs(sum(terms) - parse_size(total)) <= rounding, message
