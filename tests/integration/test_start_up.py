@@ -6,7 +6,9 @@ library that pulls in hundreds, would be felt at every start.
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
+import pytest
 from tests.docs.pages import environment
 
 HEAVY = (
@@ -26,6 +28,12 @@ count = sum(name.partition(".")[0] != "torch" for name in sys.modules)
 print(f"imported {{heavy}}, {{count}} modules", file=sys.stderr)
 sys.exit(status or bool(heavy) or count > {MAX_MODULES})
 """
+
+
+@pytest.mark.parametrize("name", [name for name in HEAVY.split() if "." in name])
+def test_what_must_not_be_imported_exists(name: str) -> None:
+    """Or the bound on it would be one on nothing."""
+    assert find_spec(name) is not None
 
 
 def test_a_first_token_needs_no_heavy_imports() -> None:
