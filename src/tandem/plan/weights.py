@@ -77,16 +77,22 @@ class StreamedLayers:
     on_disk: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.layers) % self.slots:
+        over = len(self.layers) % self.slots
+        if over:
             raise ConfigError(
-                f"{len(self.layers)} streamed layers do not go into {self.slots} slots in turn; "
-                f"stream a multiple of {self.slots}",
+                f"{len(self.layers)} streamed layers do not go into "
+                f"{self.slots} slots in turn; stream a multiple of {self.slots}: for example, give "
+                f"{_named(self.layers[-over:])} the home resident or cpu",
                 param="placement",
             )
 
     def slot_of(self, layer: int) -> int:
         """Where a streamed layer lies while it is used."""
         return self.layers.index(layer) % self.slots
+
+
+def _named(layers: tuple[int, ...]) -> str:
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
 
 
 def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:

@@ -1,6 +1,7 @@
 """Which layers are resident, and what is said when nothing fits."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from tandem.engine.weight_placement import (
     choose_placement,
 )
 from tandem.memory.budget import MemoryBudget
-from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.sweep_layers import SweepChoice, SweepLayers
 from tandem.plan.weights import (
+    HOMES,
+    Home,
     StreamedLayers,
     WeightPlacement,
     homes_by_layer,
@@ -130,6 +133,31 @@ def test_files_that_say_something_else_are_refused(
     with pytest.raises(ConfigError, match=message) as error:
         read_placement(write(tmp_path, value), 6)
     assert error.value.param == "placement"
+
+
+@given(
+    homes=st.lists(st.sampled_from(HOMES), min_size=1, max_size=12),
+    chosen=st.sampled_from(["resident", "cpu"]),
+)
+def test_the_change_of_a_file_that_a_refusal_names_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory, homes: list[Home], chosen: Home
+) -> None:
+    folder = tmp_path_factory.mktemp("placement")
+
+    def read(homes: list[Home]) -> SweepChoice:
+        runs = [{"first_layer": i, "last_layer": i, "home": home} for i, home in enumerate(homes)]
+        return SweepChoice.of_plan(read_placement(write(folder, {"layers": runs}), len(homes)))
+
+    slotted = sum(home in ("streamed", "host", "disk") for home in homes)
+    if slotted % 2 == 0:
+        assert len(read(homes).usual.loaded) == slotted
+        return
+    with pytest.raises(ConfigError, match=f"{slotted} streamed layers") as error:
+        read(homes)
+    named = re.search(r"give layer (\d+) the home resident or cpu$", error.value.message)
+    assert named is not None
+    changed = [chosen if i == int(named[1]) else home for i, home in enumerate(homes)]
+    assert len(read(changed).usual.loaded) == slotted - 1
 
 
 def test_a_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:
