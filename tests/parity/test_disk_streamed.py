@@ -8,7 +8,7 @@ import pytest
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES
 from tests.parity.quantized_weights import precision, with_rounded_weights
-from tests.parity.test_engine import PROMPTS, generate
+from tests.parity.test_engine import NUM_TOKENS, PROMPTS, generate
 from tests.parity.tiny_models import Case, build, moe, rotary
 from tests.support.engines import model_engine
 from tests.support.setups import Setup
@@ -107,8 +107,9 @@ def test_greedy_tokens_equal_transformers(
     assert disk.reader is not None
     assert not list(directory.glob("spool"))  # read as they are
     with model_engine(model, setup) as engine:
-        for _ in range(2):  # slots are left as the next sweep expects them
-            made = generate(engine.core, PROMPTS)
+        # slots are left as the next sweep expects them, also by the last one before a pause
+        for num_tokens in (NUM_TOKENS, 8):
+            made = generate(engine.core, PROMPTS, num_tokens)
             for prompt, tokens in zip(PROMPTS, made, strict=True):
                 assert_greedy_parity(reference, prompt, tokens, ties)
         engine.check_idle()
@@ -121,8 +122,11 @@ def test_greedy_tokens_equal_transformers(
     model.weights.close()
 
 
-@pytest.mark.parametrize("format", [WeightFormat(8, 128), WeightFormat(4, 32)], ids=str)
-@pytest.mark.parametrize("name", ["exact-split", "threaded-split"])
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [(WeightFormat(8, 128), "threaded-split"), (WeightFormat(4, 32), "exact-split")],
+    ids=str,
+)
 def test_layers_in_few_bits_come_from_a_spool(
     format: WeightFormat, name: str, ties: TieCount, tmp_path: Path
 ) -> None:

@@ -84,8 +84,10 @@ def ties() -> Iterator[TieCount]:
     count.check()
 
 
-def generate(core: EngineCore, prompts: tuple[tuple[int, ...], ...]) -> list[list[int]]:
-    params = SamplingParams(max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True)
+def generate(
+    core: EngineCore, prompts: tuple[tuple[int, ...], ...], num_tokens: int = NUM_TOKENS
+) -> list[list[int]]:
+    params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
     requests = [EngineRequest(str(i), prompt, params) for i, prompt in enumerate(prompts)]
     results = run_all(core, requests)
     assert all(result.finish_reason is FinishReason.LENGTH for result in results.values())
