@@ -156,7 +156,7 @@ def test_the_change_of_a_file_that_a_refusal_names_is_accepted(
         read(homes)
     named = re.search(r"give layer (\d+) the home resident or cpu$", error.value.message)
     assert named is not None
-    changed = [chosen if i == int(named[1]) else home for i, home in enumerate(homes)]
+    changed: list[Home] = [chosen if i == int(named[1]) else home for i, home in enumerate(homes)]
     assert len(read(changed).usual.loaded) == slotted - 1
 
 
