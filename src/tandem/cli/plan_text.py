@@ -14,9 +14,7 @@ from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
-_NOT_WEIGHED = (
-    "layers computed on the CPU (--host-layers cpu, mlp) or read from disk, quantized weights"
-)
+_NOT_WEIGHED = "layers read from disk, quantized weights"
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 
@@ -217,5 +215,6 @@ def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
     yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
     yield "Run it on that machine (the model by its directory or hub id):"
     yield "  " + shlex.join(words)
-    if answer.chosen.candidate.streamed and "--placement" not in flags:
+    elsewhere = candidate.streamed or candidate.on_cpu
+    if elsewhere and "--placement" not in flags:
         yield "  with --placement FILE, which `tandem plan --placement-file FILE` writes"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
@@ -139,6 +140,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     return OnlinePlan(
         strategy=candidate.strategy,
         weights=candidate.placement(question.model.num_layers),
+        cpu_rules=candidate.cpu_rules(question.model.num_layers),
         device_blocks=min(cap, footprint.device_blocks(candidate)),
         host_blocks=min(cap, footprint.host_blocks(candidate)),
         block_size=question.block_size,
@@ -153,7 +155,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
 def _spare_bytes(search: Search) -> int:
     footprint = search.footprint
     request = footprint.longest_blocks * footprint.block_bytes
-    return footprint.device_kv_bytes("gpu-only", 0, 1) - request
+    return footprint.device_kv_bytes("gpu-only", Elsewhere(), 1) - request
 
 
 def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
@@ -166,15 +168,16 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
                 f"fastest is {_ms(fastest)}, at one request at a time; raise --tpot-bound",
                 param="tpot_bound",
             )
-    footprint, layers = search.footprint, question.model.num_layers
-    weights = footprint.resident_bytes(0)
+    footprint = search.footprint
+    apart = policy.least_resident(question.model.num_layers)
+    weights = footprint.resident_bytes(Elsewhere())
     request = footprint.longest_blocks * footprint.block_bytes
-    least = footprint.resident_bytes(layers - layers % 2) + footprint.workspace("gpu-only", 1)
+    least = footprint.resident_bytes(apart) + footprint.workspace("gpu-only", 1)
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     has = (
         f"the accelerator needs at least {format_size(least)} of its "
-        f"{format_size(question.device_bytes)} even with every layer streamed, and the host may "
-        f"give {format_size(question.host_bytes)}"
+        f"{format_size(question.device_bytes)} even with as many layers as can be in host "
+        f"memory, and the host may give {format_size(question.host_bytes)}"
     )
     if question.host_only:
         keeps, has = "", f"the host may give {format_size(question.device_bytes)}"

@@ -21,12 +21,13 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.planner.cpu_stages import CpuStages
 from tandem.planner.load import LaneLoad, Load
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
-from tandem.spec.operations import default_stages
-from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.operations import default_stages, split_post
+from tandem.spec.parameters import layer_matrix_bytes
 from tandem.spec.tier import Tier
 
 _FP32_BYTES = 4
@@ -61,14 +62,14 @@ class Demands:
             Queue.WEIGHTS: h2d_rates(hardware),
             Queue.D2H: d2h_rates(hardware),
         }
-        self._load_bytes: int = (
-            layer_matrix_parameters(model) * question.precision.weights.size_bytes
-        )
+        self._load_bytes: int = layer_matrix_bytes(model, question.precision)
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
         operations = layer_operations(model)
         pre, attend, post = default_stages(operations)
-        self._stages = {Part.PRE: pre.of(operations), Part.POST: post.of(operations)}
+        cut = split_post(operations)
+        stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
+        self._stages = {part: stage.of(operations) for part, stage in stages.items()}
         self._stage_costs: dict[tuple[Part, int], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self.measured: MeasuredHost | None = None
@@ -77,6 +78,9 @@ class Demands:
                 question.measured, model, question.precision, page, self._pair_flops
             )
         self._host_only = question.host_only
+        self._cpu_stages = CpuStages(
+            model, self._stages, question.precision.weights, host, self.measured
+        )
 
     def of(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
         """An operation on the lanes that take part."""
@@ -119,6 +123,8 @@ class Demands:
             return embedding_cost(model, tokens, dtype, rates)
         if op.part is Part.HEAD:
             return head_cost(model, logits, dtype, rates)
+        if op.part is Part.RESIDUAL:
+            return CostBreakdown()  # it is there already
         if op.kind is OpKind.STAGE:
             return self._stage(op.part, tokens)
         if op.kind is OpKind.APPEND:
@@ -153,6 +159,11 @@ class Demands:
         return work.keys * self._kv_token_bytes + work.tokens * self._model.q_size * _FP32_BYTES
 
     def _on_cpu(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
+        if op.kind in (OpKind.STAGE, OpKind.MERGE):
+            tokens = sum(lane.tokens for lane in lanes)
+            stages, merges = self._cpu_stages, op.kind is OpKind.MERGE
+            alone_s, size = stages.merge(tokens) if merges else stages.stage(op.part, tokens)
+            return Demand(alone_s, size / alone_s)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
             size = 2 * self._kv_token_bytes * appended
@@ -175,7 +186,13 @@ class Demands:
             return self._load_bytes
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))
-        queries = sum(lane.num_queries(Tier.HOST) for lane in lanes)
+        tokens = sum(lane.tokens for lane in lanes)
+        if op.part is Part.RESIDUAL:
+            return tokens * self._model.hidden_size * self._dtype.size_bytes
+        if op.part is Part.QKV and op.queue is Queue.H2D:
+            return staged_qkv_bytes(self._model, tokens, tokens, self._dtype)
+        tier = Tier.DEVICE if (op.part, op.queue) == (Part.PARTIAL, Queue.D2H) else Tier.HOST
+        queries = sum(lane.num_queries(tier) for lane in lanes)
         if op.part is Part.QKV:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from tandem.memory.quantized_page import MAX_HEAD_DIM
 from tandem.planner.candidates import Candidates
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Lengths, Question
@@ -40,7 +41,9 @@ def find_shortfall(question: Question, policy: Policy) -> Shortfall:
 
     footprint = Footprint(question)
     request = footprint.longest_blocks * footprint.block_bytes
-    everything = footprint.resident_bytes(0) + request + footprint.workspace("rendezvous", 1)
+    everything = (
+        footprint.resident_bytes(Elsewhere()) + request + footprint.workspace("rendezvous", 1)
+    )
     steps = everything * _STEPS_PER_GIB // GIB + 2
 
     def device(step: int) -> Question:

@@ -21,6 +21,12 @@ from tandem.spec.config import EngineConfig
         ("llama-3.1-8b", Candidate("ride-along", 32, 50, 60)),
         ("llama-3.1-8b", Candidate("rendezvous", 4, 20, 100)),
         ("qwen3-30b-a3b", Candidate("gpu-only", 40, 30, 0)),
+        ("llama-3.1-8b", Candidate("gpu-only", 0, 40, 0, on_cpu=7, how="cpu")),
+        ("llama-3.1-8b", Candidate("ride-along", 0, 20, 30, on_cpu=32, how="cpu")),
+        ("llama-3.1-8b", Candidate("ride-along", 0, 20, 30, on_cpu=11, how="cpu-mlp")),
+        ("llama-3.1-8b", Candidate("gpu-only", 12, 30, 0, on_cpu=6, how="host")),
+        ("llama-3.1-8b", Candidate("ride-along", 4, 20, 30, on_cpu=3, how="cpu")),
+        ("qwen3-30b-a3b", Candidate("gpu-only", 0, 30, 0, on_cpu=40, how="cpu-mlp")),
     ],
 )
 def test_the_engine_finds_the_same_room_for_a_plan(

@@ -6,11 +6,13 @@ from itertools import pairwise
 import pytest
 from tests.unit.simulator.setups import CASES, LAYERS, Case, planned, serve, workload
 
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.schedule import Schedules
 from tandem.planner.sensitivity import with_cores
-from tandem.planner.sweeps import SweepLoad, Sweeps
+from tandem.planner.sweep_load import SweepLoad
+from tandem.planner.sweeps import Sweeps
 from tandem.scheduler.scheduler import Scheduler
 from tandem.simulator.build import Planned, plan_for
 from tandem.simulator.simulate import simulate
@@ -83,7 +85,7 @@ def test_a_single_request_takes_the_planner_s_sweeps(case: Case, tolerance: floa
         tier = TierLoad(1, 300 + token - 1)
         hosted, on_device = LaneLoad(host=tier, logits=1), LaneLoad(device=tier, logits=1)
         lane = hosted if case.host_rows else on_device
-        expected = sweeps.time(case.streamed, SweepLoad(lane)).period_s
+        expected = sweeps.time(Elsewhere(case.streamed), SweepLoad(lane)).period_s
         assert times[token] - times[token - 1] == pytest.approx(expected, rel=tolerance)
 
 
@@ -139,7 +141,7 @@ def test_a_steady_state_is_as_fast_as_the_planner_says(case: Case) -> None:
     assert outcome.steady_tokens_per_s == pytest.approx(plan.option.tokens_per_s, rel=0.05)
     predicted = dict(plan.option.prediction.busy)
     assert outcome.busy["accelerator"] == pytest.approx(predicted["accelerator"], abs=0.05)
-    assert outcome.busy["CPU"] == pytest.approx(predicted["host attention"], abs=0.05)
+    assert outcome.busy["CPU"] == pytest.approx(predicted["host processor"], abs=0.05)
 
 
 def on_cores(case: Case, cores: int) -> Planned:
