@@ -14,8 +14,11 @@ AUTO = POLICIES["auto"]
 MODELS = [
     short(plannable_spec(name), layers)
     for name, layers in (
-        ("llama-3.1-8b", 8), ("opt-30b", 9), ("gemma-3-27b", 12), ("qwen3-30b-a3b", 6),
-    )  # fmt: skip
+        ("llama-3.1-8b", 8),
+        ("opt-30b", 9),
+        ("gemma-3-27b", 12),
+        ("qwen3-30b-a3b", 6),
+    )
 ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from tandem.cli.plan_robustness import robustness_text
 from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
+from tandem.planner.candidate import Candidate
 from tandem.planner.footprint import TierUse
 from tandem.planner.policies import NOT_BUILT
 from tandem.planner.search import Option
@@ -213,8 +214,18 @@ def _command(model: str, answer: Answer, flags: Sequence[str]) -> Iterator[str]:
     words += ["--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     words += ["--max-model-len", str(plan.max_model_len), *flags]
     yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
+    if candidate.elsewhere.lent:
+        yield from _lent(candidate)
     yield "Run it on that machine (the model by its directory or hub id):"
     yield "  " + shlex.join(words)
     elsewhere = candidate.streamed or candidate.on_cpu
     if elsewhere and "--placement" not in flags:
         yield "  with --placement FILE, which `tandem plan --placement-file FILE` writes"
+
+
+def _lent(candidate: Candidate) -> Iterator[str]:
+    yield (
+        f"The plan leaves {candidate.on_cpu} layers to the CPU in steps of at most "
+        f"{candidate.rows} tokens (cpu_rules in --json). With --placement an engine"
+    )
+    yield "decides that by its own prediction; on CUDA, where it has no rates yet, it streams them."

@@ -83,7 +83,7 @@ class Candidates:
     ) -> Iterator[Candidate]:
         if strategy == "gpu-only":
             most = self.most_on_device(strategy, elsewhere, 0)
-            for rows in row_grid(most):
+            for rows in _thinned(row_grid(most), elsewhere):
                 yield candidate_of(strategy, elsewhere, rows, 0)
             return
         limit = self._most_hosted(elsewhere)
@@ -92,7 +92,7 @@ class Candidates:
             if self._q.objective == "latency" or short or elsewhere.on_cpu:
                 return
             limit = min(limit, MAX_COHORT_ROWS)
-        for hosted in row_grid(limit):
+        for hosted in _thinned(row_grid(limit), elsewhere):
             device = 0 if all_on_host else self.most_on_device(strategy, elsewhere, hosted)
             found = {candidate_of(strategy, elsewhere, device, hosted)}
             if strategy == "ride-along":
@@ -125,6 +125,11 @@ class Candidates:
             else:
                 high = middle - 1
         return low
+
+
+def _thinned(grid: list[int], elsewhere: Elsewhere) -> list[int]:
+    """Every second number, and the last one, where the CPU always computes: small moves follow."""
+    return grid if not elsewhere.on_cpu else [*grid[:-1:2], *grid[-1:]]
 
 
 def _order(candidate: Candidate) -> tuple[int, float]:

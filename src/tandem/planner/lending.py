@@ -37,8 +37,9 @@ class Lending:
             return
         link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
         balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
-        count = min(most, max(STREAM_SLOTS, int(balanced) // STREAM_SLOTS * STREAM_SLOTS))
-        moved = lent(streamed, count)
+        below = max(STREAM_SLOTS, int(balanced) // STREAM_SLOTS * STREAM_SLOTS)
+        around = [lent(streamed, count) for count in (below, below + STREAM_SLOTS)]
+        moved = min(around, key=lambda elsewhere: self._decode_s(candidate, elsewhere))
         if self._decode_s(candidate, moved) < all_streamed_s:
             yield candidate.with_elsewhere(moved)
 

@@ -109,6 +109,17 @@ class Predictor:
         busy = self._busy(replace(steady, period_s=max(steady.period_s, rates.tpot_s)))
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
 
+    def rough_bound(self, candidate: Candidate) -> float:
+        """With prompts that begin one in a sweep: between the two in value and in effort."""
+        if self._q.objective == "latency":
+            return self.bound(candidate).tokens_per_s
+        chunks = self._chunks(candidate)
+        least, hosted = chunks.weighted[0][1], self._on_host(candidate)
+        mixed_s = self._mixed_s(candidate, least, hosted, self._sweeps.bound_s)
+        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
+        sweep_s = chunks.share * mixed_s + (1 - chunks.share) * decode_s
+        return self._finished(candidate) * self._q.lengths.generated_tokens / sweep_s
+
     def decode_share(self, candidate: Candidate) -> float:
         """Of the sweeps, those that read no prompt."""
         if self._q.objective == "latency":
@@ -145,17 +156,14 @@ class Predictor:
             return self._alone(candidate, time_of)
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.strategy == "rendezvous"
-        served, needed = candidate.served(layers), self._needed(candidate)
         sweeps = candidate.sweeps_per_hosted_token(layers)
-        chunk = self._chunk(candidate.in_every_sweep(), needed)
+        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
         decode_s = self._decode_s(candidate, time_of)
         chunks = self._chunks(candidate)
         mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
         share = chunks.share
         sweep_s = share * steady_s + (1 - share) * decode_s
-        finished = (
-            served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
-        )  # requests per sweep
+        finished = self._finished(candidate)
         fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
         drain_s = lengths.decode_sweeps * decode_s
         if cohort:  # the others have ended before
@@ -211,6 +219,12 @@ class Predictor:
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
         load = decode_load(candidate, self._q.lengths)
         return time_of(candidate.elsewhere, load)
+
+    def _finished(self, candidate: Candidate) -> float:
+        """Requests per sweep."""
+        served, needed = candidate.served(self._q.model.num_layers), self._needed(candidate)
+        chunk = self._chunk(candidate.in_every_sweep(), needed)
+        return served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
 
     def _needed(self, candidate: Candidate) -> float:
         """Prompt tokens that must be read per sweep while the rows decode."""

@@ -5,7 +5,7 @@ most, given how far short of its bound that kind has fallen so far. The search e
 promises more than what has been found, and then moves the best of some kinds a little.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
@@ -14,7 +14,7 @@ from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.lending import Lending
 from tandem.planner.moves import Moves
-from tandem.planner.pile import Pile
+from tandem.planner.pile import Look, Pile
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.prediction import Prediction, Predictor, Rates
 from tandem.planner.question import Question
@@ -64,8 +64,8 @@ class Option:
 class _Pile(Pile):
     """With those that were tried and are in time."""
 
-    def __init__(self, bound_of: Callable[[Candidate], float | None], reached: float) -> None:
-        super().__init__(bound_of, reached)
+    def __init__(self, looks: Sequence[Look], reached: float) -> None:
+        super().__init__(looks, reached)
         self.options: list[Option] = []
 
     @property
@@ -211,11 +211,12 @@ class Search:
         if policy.name not in self._piles:
             piles: dict[_Kind, _Pile] = {}
             layers = self.question.model.num_layers
+            looks = self.predictor.rough_bound, self._bound_of
             for candidate, most_per_s in self._enumerated():
                 if policy.allows(candidate, layers):
                     kind = self._kind(candidate)
                     if kind not in piles:
-                        piles[kind] = _Pile(self._bound_of, self._reached.get(kind, 0.0))
+                        piles[kind] = _Pile(looks, self._reached.get(kind, 0.0))
                     piles[kind].add(candidate, most_per_s)
             self._piles[policy.name] = piles
         return self._piles[policy.name]

@@ -17,7 +17,7 @@ PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
 
 
 def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: Commands) -> None:
-    ran = commands.run(*PLAN, "--compare-policies")
+    ran = commands.run(*PLAN, "--policy", "ride-along", "--compare-policies")
     assert (ran.status, ran.err) == (0, "")
     for part in (
         "opt-30b: 30.0 billion parameters, float16",
@@ -32,11 +32,26 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "Rejected",
         "% less: ",
         "not planned yet: symmetric",
-        "Not weighed, though the engine has them: layers computed on the CPU",
+        "Not weighed, though the engine has them: layers read from disk",
         "tandem serve opt-30b --strategy ride-along",
     ):
         assert part in ran.out, part
     assert max(len(line) for line in ran.out.splitlines()) < 160
+
+
+def test_layers_on_the_cpu_are_described_placed_and_ruled(
+    commands: Commands, tmp_path: Path
+) -> None:
+    placement = tmp_path / "placement.json"
+    ran = commands.run(
+        "plan", "llama-3.1-70b", "--accelerator", "rtx4090", "--host", "server-genoa",
+        "--objective", "latency", "--placement-file", str(placement),
+    )  # fmt: skip
+    assert (ran.status, ran.err) == (0, "")
+    assert "of 80 layers streamed and 70 of them on the CPU where no prompt is read" in ran.out
+    assert "leaves 70 layers to the CPU in steps of at most 1 tokens" in ran.out
+    homes = {run["home"] for run in json.loads(placement.read_text("utf-8"))["layers"]}
+    assert homes == {"resident", "host"}
 
 
 def test_the_command_has_every_flag_that_the_plan_was_made_for(
