@@ -17,6 +17,7 @@ from tandem.cli.planning import (
     MaxBatchedTokens,
     ModelName,
     PromptLengths,
+    Quantization,
     Rate,
     RequestTrace,
     Seed,
@@ -67,6 +68,7 @@ def plan(
     cpu_memory: CpuMemory = "auto",
     dtype: DtypeName = "auto",
     kv_cache_dtype: KVTypeName = "auto",
+    quantization: Quantization = "auto",
     max_num_batched_tokens: MaxBatchedTokens = 2048,
     block_size: BlockSize = 64,
     policy: Annotated[str, typer.Option(help="Plan under this policy only.")] = "auto",
@@ -113,6 +115,7 @@ def plan(
     question = read_question(
         model, hardware, workload, dtype, kv_cache_dtype,
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,
+        quantization,
     )  # fmt: skip
     found = answer(question, policy, compare_policies, robust)
     if placement_file is not None:
@@ -125,7 +128,8 @@ def plan(
         print(json.dumps({**answer_json(model, workload, found, hardware.basis), **drawn}))
         return
     flags = _flags(
-        dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
+        dtype=dtype, kv_cache_dtype=kv_cache_dtype, quantization=quantization,
+        block_size=block_size,
         gpu_memory=gpu_memory, cpu_memory=cpu_memory, placement=placement_file,
     )  # fmt: skip
     print("\n".join(answer_text(model, workload, found, hardware.basis, flags)))

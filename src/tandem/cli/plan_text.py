@@ -15,7 +15,7 @@ from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
-_NOT_WEIGHED = "layers read from disk, quantized weights"
+_NOT_WEIGHED = "layers read from disk"
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 
@@ -64,6 +64,8 @@ def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
         f"{lengths.generated_tokens:.0f} out in the mean, {lengths.longest_tokens} at most"
     )
     yield from (f"note: {note}" for note in workload.notes)
+    if question.precision.quantized:
+        yield "note: weights in few bits change what the model says; the planner never chooses them"
     peaks = question.hardware.accelerator.flops_per_s
     dtype = question.precision.activations
     fastest = max(peaks, key=lambda kind: peaks[kind])

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tandem.cost.quantized import precise_stage_cost
 from tandem.cost.rates import DeviceRates
-from tandem.cost.stage import CostBreakdown, merge_cost, stage_cost
+from tandem.cost.stage import CostBreakdown, merge_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.plan.program import Part
 from tandem.planner.measured_host import MeasuredHost
-from tandem.spec.dtype import DType
 from tandem.spec.hardware import HostFacts
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation
+from tandem.spec.precision import Precision
 
 
 class CpuTime(NamedTuple):
@@ -32,11 +33,11 @@ class CpuStages:
         self,
         model: ModelSpec,
         stages: Mapping[Part, Sequence[Operation]],
-        dtype: DType,
+        precision: Precision,
         host: HostFacts,
         measured: MeasuredHost | None,
     ) -> None:
-        self._model, self._stages, self._dtype = model, stages, dtype
+        self._model, self._stages, self._precision = model, stages, precision
         self._measured = measured
         self._rates = DeviceRates(
             host.memory_bandwidth_bytes_per_s, host.flops_per_s, HOST_OPERATION_S
@@ -48,7 +49,7 @@ class CpuStages:
         key = (part, tokens)
         if key not in self._known:
             operations = self._stages[part]
-            cost = stage_cost(operations, tokens, self._dtype, self._rates)
+            cost = precise_stage_cost(operations, tokens, self._precision, self._rates, fused=True)
             found = self._time(cost)
             if self._measured is not None:
                 found = found._replace(alone_s=self._measured.stage_s(operations, tokens))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tandem.cost.quantized import precise_stage_cost
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import (
     AttentionWork,
@@ -15,7 +16,6 @@ from tandem.cost.stage import (
     merge_cost,
     partial_bytes,
     sampling_cost,
-    stage_cost,
     staged_qkv_bytes,
     token_bytes,
 )
@@ -54,6 +54,7 @@ class Demands:
     def __init__(self, question: Question, page: KVPageSpec) -> None:
         hardware, model = question.hardware, question.model
         self._model, self._dtype = model, question.precision.activations
+        self._precision = question.precision
         self._device = accelerator_rates(hardware, self._dtype)
         host = hardware.host
         self._host = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
@@ -78,9 +79,7 @@ class Demands:
                 question.measured, model, question.precision, page, self._pair_flops
             )
         self._host_only = question.host_only
-        self._cpu_stages = CpuStages(
-            model, self._stages, question.precision.weights, host, self.measured
-        )
+        self._cpu_stages = CpuStages(model, self._stages, question.precision, host, self.measured)
 
     def of(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
         """An operation on the lanes that take part."""
@@ -122,7 +121,7 @@ class Demands:
         if op.part is Part.EMBED:
             return embedding_cost(model, tokens, dtype, rates)
         if op.part is Part.HEAD:
-            return head_cost(model, logits, dtype, rates)
+            return head_cost(model, logits, self._precision.weights, rates)
         if op.part is Part.RESIDUAL:
             return CostBreakdown()  # it is there already
         if op.kind is OpKind.STAGE:
@@ -138,8 +137,8 @@ class Demands:
     def _stage(self, part: Part, tokens: int) -> CostBreakdown:
         key = (part, tokens)
         if key not in self._stage_costs:
-            self._stage_costs[key] = stage_cost(
-                self._stages[part], tokens, self._dtype, self._device
+            self._stage_costs[key] = precise_stage_cost(
+                self._stages[part], tokens, self._precision, self._device, fused=self._host_only
             )
         return self._stage_costs[key]
 

@@ -89,7 +89,7 @@ NOT_BUILT: Mapping[str, str] = {
     "flexgen": "several batches per pass over the weights, and streamed KV",
     "zero-inference-stream": "streamed KV",
     "kvpr": "streamed and recomputed KV",
-    "lm-offload": "streamed KV and quantized weights",
+    "lm-offload": "streamed KV, and weights whose bits are chosen",
     "park-egger": "single operations of a layer computed on the host",
 }
 """Policies whose means cannot be planned yet, and which those are; the engine has some of them."""

@@ -54,6 +54,41 @@ def test_layers_on_the_cpu_are_described_placed_and_ruled(
     assert homes == {"resident", "host"}
 
 
+def test_weights_in_few_bits_are_planned_for_if_asked(commands: Commands) -> None:
+    asked = ("plan", "llama-3.1-8b", "--accelerator", "a10g", "--requests", "4")
+    plain, small = (commands.run(*asked, *more) for more in ((), ("--quantization", "int4:64")))
+    assert (small.status, small.err) == (0, "")
+    assert "int4:64 and bfloat16 weights" in small.out
+    assert "note: weights in few bits change what the model says" in small.out
+    assert "--quantization int4:64" in small.out.partition("tandem serve")[2]
+    assert "--quantization" not in plain.out
+    sizes = [
+        json.loads(commands.run(*asked, *more, "--json").out)["memory"]["accelerator"]
+        for more in ((), ("--quantization", "int8"))
+    ]
+    # embeddings and head of 2.1 GB stay as they are, the layers' 14 GB take half and a bit
+    saved = sizes[0]["weights_bytes"] - sizes[1]["weights_bytes"]
+    assert saved == pytest.approx(0.488 * 13.96e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("int3", "cannot plan for quantization 'int3'; use none, int8 or int4"),
+        ("int4:", "cannot plan for quantization 'int4:'"),
+        ("w8a8", "cannot plan for quantization 'w8a8'"),
+        ("int4:48", "groups of 48 are not supported"),
+    ],
+)
+def test_other_quantizations_are_refused_in_one_line(
+    commands: Commands, wanted: str, message: str
+) -> None:
+    ran = commands.run(*PLAN, "--quantization", wanted)
+    assert (ran.status, ran.out) == (2, "")
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
 def test_the_command_has_every_flag_that_the_plan_was_made_for(
     commands: Commands, tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import plan_memory
 from tandem.planner.answer import online_plan
 from tandem.planner.candidate import Candidate
+from tandem.planner.question import Question
 from tandem.planner.search import Option, Search
 from tandem.spec.config import EngineConfig
+from tandem.spec.quantized_maps import uniform_formats
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,10 @@ from tandem.spec.config import EngineConfig
 def test_the_engine_finds_the_same_room_for_a_plan(
     model: str, candidate: Candidate, tmp_path: Path
 ) -> None:
-    question = ask(model, host="g5.16xlarge", requests=1000)
+    agree(ask(model, host="g5.16xlarge", requests=1000), candidate, tmp_path)
+
+
+def agree(question: Question, candidate: Candidate, tmp_path: Path) -> None:
     search = Search(question)
     assert search.footprint.fits(candidate)
     plan = online_plan(search, Option(candidate, search.predictor.predict(candidate)))
@@ -53,6 +59,25 @@ def test_the_engine_finds_the_same_room_for_a_plan(
     assert plan.device_blocks == pytest.approx(engine.device_blocks, rel=0.01)
     if candidate.strategy != "gpu-only":
         assert plan.host_blocks == pytest.approx(engine.host_blocks, abs=1)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        Candidate("gpu-only", 0, 30, 0),
+        Candidate("ride-along", 20, 30, 30, on_cpu=10, how="host"),
+        Candidate("gpu-only", 0, 30, 0, on_cpu=9, how="cpu-mlp"),
+    ],
+    ids=["resident", "lent", "MLPs"],
+)
+def test_weights_in_few_bits_take_what_the_engine_says(
+    bits: int, candidate: Candidate, tmp_path: Path
+) -> None:
+    question = ask("llama-3.1-8b", host="g5.16xlarge", requests=1000)
+    formats = uniform_formats(question.model, bits, 64)
+    quantized = replace(question, precision=replace(question.precision, quantized=formats))
+    agree(quantized, candidate, tmp_path)
 
 
 def test_uses_add_up_to_the_capacity() -> None:

@@ -13,10 +13,12 @@ from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.candidates import row_grid
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import NOT_BUILT, POLICIES, find_policy
-from tandem.planner.search import Search
+from tandem.planner.search import Option, Search
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.precision import Precision
+from tandem.spec.quantized_maps import uniform_formats
 
 AUTO = POLICIES["auto"]
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)
@@ -101,6 +103,27 @@ def test_one_request_leaves_layers_where_they_lie_if_memory_is_faster_than_the_l
     streamed = search.best(POLICIES["ride-along"])
     assert streamed is not None
     assert best.tokens_per_s > 8 * streamed.tokens_per_s
+
+
+def test_fewer_bits_leave_less_elsewhere_and_cross_the_link_sooner() -> None:
+    found: list[Option] = []
+    for bits in (None, 8, 4):
+        question = ask("llama-3.1-70b", "a100-40", "lm-offload", objective="latency")
+        if bits is not None:
+            formats = uniform_formats(question.model, bits, None)
+            precision = replace(question.precision, quantized=formats)
+            question = replace(question, precision=precision)
+        best = Search(question).best(POLICIES["ride-along"])
+        assert best is not None
+        found.append(best)
+    streamed = [option.candidate.streamed for option in found]
+    assert streamed[0] > streamed[1] > streamed[2] == 0
+    assert found[1].tokens_per_s > 1.3 * found[0].tokens_per_s
+    # resident in 4 bits, what is left is dequantizing on the accelerator, without kernels for it
+    rates = found[2].prediction.rates
+    parameters = 80 * layer_matrix_parameters(plannable_spec("llama-3.1-70b"))
+    passes_s = 32 * parameters / (1555e9 * 0.9)
+    assert passes_s < rates.tpot_s < 1.3 * passes_s
 
 
 def test_a_slow_host_computes_nothing() -> None:
