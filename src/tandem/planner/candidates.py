@@ -44,17 +44,22 @@ class Candidates:
                         yield candidate
 
     def _elsewheres(self) -> Iterator[Elsewhere]:
-        """What may be elsewhere; of streamed layers, none is lent to the CPU yet."""
+        """What may be elsewhere: nothing is, some or all layers are streamed, or some are on the
+        CPU; of streamed ones, none is lent to it yet.
+        """
         layers = self._q.model.num_layers
         even = range(0, layers // STREAM_SLOTS * STREAM_SLOTS + 1, STREAM_SLOTS)
         streamed = self._growing([Elsewhere(count) for count in even], 2)
         yield from streamed
-        all_there = streamed[:1] == [Elsewhere()] and len(streamed) == 1
-        if self._q.host_only or all_there:
+        every = Elsewhere(even[-1])
+        if every not in streamed and self._has_room(every):
+            yield every
+        if self._q.host_only or streamed == [Elsewhere()]:
             return
         for how in ("cpu", "cpu-mlp"):
-            every = [Elsewhere(0, count, how) for count in range(1, layers + 1)]
-            yield from self._growing(every, 1)
+            yield from self._growing(
+                [Elsewhere(0, count, how) for count in range(1, layers + 1)], 1
+            )
 
     def _growing(self, every: Sequence[Elsewhere], slowness: int) -> list[Elsewhere]:
         """As few as fit, and more in growing steps, until more memory would hold no more rows."""

@@ -126,6 +126,12 @@ def test_fewer_bits_leave_less_elsewhere_and_cross_the_link_sooner() -> None:
     assert passes_s < rates.tpot_s < 1.3 * passes_s
 
 
+def test_all_weights_can_be_streamed_where_they_would_fit() -> None:
+    found = Search(ask(requests=20)).best(POLICIES["zero-inference"])
+    assert found is not None
+    assert found.candidate.streamed == 32
+
+
 def test_a_slow_host_computes_nothing() -> None:
     best = Search(ask("llama-3.1-70b", "rtx4090", "park-egger", host_bytes=10**12)).best(AUTO)
     assert best is not None
