@@ -4,6 +4,7 @@ Its settings are those that its documentation recommends for this: see `benchmar
 """
 
 import os
+import sys
 from pathlib import Path
 
 import llama_cpp as ll  # pyright: ignore[reportMissingImports]
@@ -14,6 +15,14 @@ from tandem.bench.generation import Generated, Prompts, Stamps
 _KV_MULTIPLE = 256
 _BATCH_TOKENS = 1024
 _UBATCH_TOKENS = 512
+_ERROR = 4  # GGML_LOG_LEVEL_ERROR
+
+
+@ll.llama_log_callback
+def _show_errors(level: int, text: bytes, _: object) -> None:
+    """Of the hundreds of lines per context, those that matter."""
+    if level == _ERROR:
+        sys.stderr.write(text.decode(errors="replace"))
 
 
 class LlamaCppGenerator:
@@ -24,6 +33,7 @@ class LlamaCppGenerator:
     """
 
     def __init__(self, model: Path) -> None:
+        ll.llama_log_set(_show_errors, None)
         ll.llama_backend_init()
         parameters = ll.llama_model_default_params()
         parameters.n_gpu_layers = 0

@@ -25,12 +25,13 @@ using namespace nb::literals;
 using PoolPointer = std::shared_ptr<Pool>;
 using DecodePointer = std::shared_ptr<AttentionPlan>;
 using PrefillPointer = std::shared_ptr<PrefillPlan>;
-using Angles = std::optional<ReadOnlyArray>;
+using Optional = std::optional<ReadOnlyArray>;
 using AnglePairs = std::vector<std::pair<ReadOnlyArray, ReadOnlyArray>>;
 using PlanPairs = std::vector<std::pair<DecodePointer, PrefillPointer>>;
 
 void pre(const HostLayer& layer, const PoolPointer& pool, const std::string& isa,
-         const ReadOnlyArray& residual, const Angles& cos, const Angles& sin, const Array& qkv) {
+         const ReadOnlyArray& residual, const Optional& cos, const Optional& sin,
+         const Array& qkv) {
     const View source("residual", residual), target("qkv", qkv);
     const std::int64_t tokens = layer.tokens_of(source);
     target.require_shape({tokens, layer.view().heads.token_elements()}).require_contiguous();
@@ -54,14 +55,15 @@ void post(const HostLayer& layer, const PoolPointer& pool, const std::string& is
     run_post(workers, layer.view(), tokens, from, to);
 }
 
-void mlp(const HostMlp& mlp, const PoolPointer& pool, const std::string& isa,
-         const Array& residual) {
+void mlp(const HostMlp& mlp, const PoolPointer& pool, const std::string& isa, const Array& residual,
+         const Optional& experts, const Optional& shares) {
     const View target("residual", residual);
     const std::int64_t tokens = tokens_of(target, mlp.view().hidden());
+    const Choices given = mlp.choices(experts, shares, tokens);
     float* in_place = target.floats();
     const Workers workers{*pool, choose_isa(isa)};
     nb::gil_scoped_release release;
-    run_mlp(workers, mlp.view(), tokens, in_place);
+    run_mlp(workers, mlp.view(), tokens, in_place, given);
 }
 
 void run_stack(const HostLayerStack& stack, const PoolPointer& pool, const std::string& isa,
@@ -97,12 +99,13 @@ void normalize_rows(const PoolPointer& pool, const HostNorm& norm, const ReadOnl
 void bind_layer(nb::module_& module) {
     // Arrays are taken as they are: a converted copy would be read, or worse, written.
     nb::class_<HostNorm>(module, "Norm")
-        .def(nb::init<const ReadOnlyArray&, const Angles&, double>(), "weight"_a.noconvert(),
+        .def(nb::init<const ReadOnlyArray&, const Optional&, double>(), "weight"_a.noconvert(),
              "bias"_a.noconvert().none(), "epsilon"_a);
     nb::class_<HostExperts>(module, "Experts")
         .def(nb::init<LinearPointer, std::vector<LinearPointer>, std::vector<LinearPointer>, int,
                       bool, const Array&>(),
-             "router"_a, "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a, "hits"_a.noconvert());
+             "router"_a.none(), "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a,
+             "hits"_a.noconvert());
     nb::class_<HostMlp>(module, "Mlp")
         .def(
             "__init__",
@@ -120,7 +123,9 @@ void bind_layer(nb::module_& module) {
             },
             "norm"_a, "up"_a.none(), "down"_a.none(), "post_norm"_a.none(), "activation"_a,
             "gated"_a, "int8_activations"_a = false, "experts"_a.none() = nb::none())
-        .def("run", &mlp, "pool"_a, "isa"_a, "residual"_a.noconvert());
+        .def("run", &mlp, "pool"_a, "isa"_a, "residual"_a.noconvert(),
+             "experts"_a.noconvert().none() = nb::none(),
+             "shares"_a.noconvert().none() = nb::none());
     nb::class_<HostLayer>(module, "Layer")
         .def(
             "__init__",

@@ -1,5 +1,7 @@
 #include "host_layer.hpp"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "pages.hpp"
@@ -59,9 +61,9 @@ void check_mlp(const MlpParts& parts, const MlpWeights& mlp, int hidden) {
             "a layer needs either up and down, or experts");
     if (mlp.experts) {
         require(mlp.gated && !parts.post_norm, "experts are gated, and have no norm after");
-        require_matrix("router", mlp.experts->router, static_cast<int>(mlp.experts->weights.size()),
-                       hidden);
+        require(mlp.experts->hidden == hidden, "experts and norm must have the same size");
         for (const ExpertWeights& expert : mlp.experts->weights) {
+            if (!expert.here()) continue;
             check_rounding(mlp.rounds_x, expert.up);
             check_rounding(mlp.rounds_x, expert.down);
         }
@@ -98,25 +100,63 @@ HostExperts::HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
       ups_(std::move(ups)),
       downs_(std::move(downs)),
       hits_(nb::cast(hits)) {
-    require(!ups_.empty() && ups_.size() == downs_.size(), "every expert needs an up and a down");
-    for (std::size_t i = 0; i < ups_.size(); ++i)
-        require(ups_[i] && downs_[i], "every expert needs an up and a down");
-    const int experts = static_cast<int>(ups_.size()), hidden = router_->view().inputs;
-    const int inner = downs_.front()->view().inputs;
+    require(ups_.size() == downs_.size(), "every expert needs an up and a down");
+    const LinearWeight* first = nullptr;
+    for (std::size_t i = 0; i < downs_.size(); ++i) {
+        require(!ups_[i] == !downs_[i], "every expert needs an up and a down");
+        if (downs_[i] && !first) first = &downs_[i]->view();
+    }
+    require(first, "at least one expert must be here");
+    const int experts = static_cast<int>(ups_.size());
+    const int hidden = first->outputs, inner = first->inputs;
     require(per_token > 0 && per_token <= experts, "a token needs experts, and not more than all");
-    require_matrix("router", router_->view(), experts, hidden);
+    if (router_) require_matrix("router", router_->view(), experts, hidden);
     for (std::size_t i = 0; i < ups_.size(); ++i) {
+        weights_.push_back({view_of(ups_[i]), view_of(downs_[i])});
+        if (!ups_[i]) continue;
         require_matrix("up", ups_[i]->view(), 2 * inner, hidden);
         require_matrix("down", downs_[i]->view(), hidden, inner);
-        weights_.push_back({ups_[i]->view(), downs_[i]->view()});
     }
     const View counts("hits", hits);
     std::int64_t* counted = counts.require_shape({experts}).require_contiguous().longs().data();
-    view_ = {router_->view(), weights_, per_token, renormalized, counted};
+    view_ = {.router = view_of(router_),
+             .weights = weights_,
+             .hidden = hidden,
+             .intermediate = inner,
+             .per_token = per_token,
+             .renormalized = renormalized,
+             .hits = counted};
+}
+
+bool HostExperts::is_whole() const {
+    const auto here = [](const ExpertWeights& expert) { return expert.here(); };
+    return router_ && std::all_of(weights_.begin(), weights_.end(), here);
+}
+
+Choices HostExperts::choices(const std::optional<ReadOnlyArray>& experts,
+                             const std::optional<ReadOnlyArray>& shares,
+                             std::int64_t tokens) const {
+    require(experts.has_value() == shares.has_value(), "experts and shares go together");
+    require(experts || is_whole(), "without a router or some experts, choices must be given");
+    if (!experts) return {};
+    const View chosen("experts", *experts), weights("shares", *shares);
+    chosen.require_shape({tokens, view_.per_token}).require_contiguous();
+    weights.require_shape({tokens, view_.per_token}).require_contiguous();
+    const std::span<const std::int64_t> ids = chosen.longs();
+    const auto exists = [&](std::int64_t id) { return id >= 0 && id < std::ssize(weights_); };
+    require(std::all_of(ids.begin(), ids.end(), exists), "experts must exist");
+    return {ids.data(), weights.floats()};
 }
 
 HostMlp::HostMlp(MlpParts parts) : parts_(std::move(parts)), view_(mlp_of(parts_)) {
     check_mlp(parts_, view_, view_.hidden());
+}
+
+Choices HostMlp::choices(const std::optional<ReadOnlyArray>& experts,
+                         const std::optional<ReadOnlyArray>& shares, std::int64_t tokens) const {
+    if (parts_.experts) return parts_.experts->choices(experts, shares, tokens);
+    require(!experts && !shares, "there are no experts to choose");
+    return {};
 }
 
 HostLayer::HostLayer(LayerParts parts)
@@ -152,6 +192,8 @@ void HostLayer::check() const {
     check_rounding(view_.rounds_x, view_.qkv);
     check_rounding(view_.rounds_x, view_.output);
     check_mlp(parts_.mlp, view_.mlp(), hidden);
+    require(!parts_.mlp.experts || parts_.mlp.experts->is_whole(),
+            "a whole layer needs its router and all of its experts");
 }
 
 std::int64_t tokens_of(const View& residual, int hidden) {

@@ -31,9 +31,11 @@ using LinearPointer = std::shared_ptr<HostLinearWeight>;
 // Keeps its weights alive.
 class HostExperts {
   public:
-    // ups, downs: of each expert, gate and up stacked, and down.
+    // router: null if every call says where tokens go.
+    // ups, downs: of each expert, gate and up stacked, and down; both null if another device
+    // computes it.
     // hits: int64 [experts], of tokens that went to them.
-    // Throws std::invalid_argument for shapes that do not fit each other.
+    // Throws std::invalid_argument for shapes that do not fit each other, or no expert.
     HostExperts(LinearPointer router, std::vector<LinearPointer> ups,
                 std::vector<LinearPointer> downs, int per_token, bool renormalized,
                 const Array& hits);
@@ -41,6 +43,14 @@ class HostExperts {
     HostExperts& operator=(const HostExperts&) = delete;
 
     const Experts& view() const { return view_; }
+
+    // There is a router, and no expert is elsewhere.
+    bool is_whole() const;
+
+    // Of `tokens` tokens; both or none. Throws std::invalid_argument for experts that do not exist,
+    // or if none are given although there is no router.
+    Choices choices(const std::optional<ReadOnlyArray>& experts,
+                    const std::optional<ReadOnlyArray>& shares, std::int64_t tokens) const;
 
   private:
     LinearPointer router_;
@@ -70,6 +80,10 @@ class HostMlp {
     explicit HostMlp(MlpParts parts);
 
     const MlpWeights& view() const { return view_; }
+
+    // Of experts, see HostExperts; without experts none may be given.
+    Choices choices(const std::optional<ReadOnlyArray>& experts,
+                    const std::optional<ReadOnlyArray>& shares, std::int64_t tokens) const;
 
   private:
     MlpParts parts_;

@@ -87,7 +87,7 @@ void gather(const Workers& workers, const Routing& routing, const Wave& wave, in
 // Adds the wave's rows to the residual of their tokens.
 void scatter(const Workers& workers, const Experts& experts, const Routing& routing,
              const Wave& wave, std::int64_t tokens, float* residual) {
-    const int hidden = experts.router.inputs, per_token = experts.per_token;
+    const int hidden = experts.hidden, per_token = experts.per_token;
     RowsJob job(tokens, hidden, workers.pool.num_threads(), [&](std::int64_t token) {
         for (std::int64_t i = token * per_token; i < (token + 1) * per_token; ++i) {
             const std::int64_t row = routing.rows[i] - wave.first_row;
@@ -98,6 +98,19 @@ void scatter(const Workers& workers, const Experts& experts, const Routing& rout
         }
     });
     workers.pool.run(job);
+}
+
+Routing route_by_scores(const Workers& workers, const Experts& experts, std::int64_t tokens,
+                        const float* x) {
+    const Scratch scores(workers.pool, tokens, static_cast<int>(experts.weights.size()));
+    score(workers, experts.router, tokens, x, scores.data());
+    return route(workers, experts.rule(), tokens, scores.data());
+}
+
+Routing route_as_given(const Experts& experts, std::int64_t tokens, const Choices& given) {
+    std::vector<bool> here;
+    for (const ExpertWeights& expert : experts.weights) here.push_back(expert.here());
+    return route_as_given(experts.rule(), tokens, given.experts, given.shares, here);
 }
 
 void count(const Experts& experts, const Routing& routing) {
@@ -116,18 +129,15 @@ int wave_end(const Routing& routing, int begin, int experts, std::int64_t rows) 
 }  // namespace
 
 void run_experts(const Workers& workers, const Experts& experts, Activation activation,
-                 bool rounds_x, std::int64_t tokens, const float* x, float* residual) {
+                 bool rounds_x, std::int64_t tokens, const float* x, float* residual,
+                 const Choices& given) {
     Pool& pool = workers.pool;
-    const int total = static_cast<int>(experts.weights.size()), hidden = experts.router.inputs;
-    Routing routing;
-    {
-        const Scratch scores(pool, tokens, total);
-        score(workers, experts.router, tokens, x, scores.data());
-        routing = route(workers, experts.rule(), tokens, scores.data());
-    }
-    count(experts, routing);
+    const int total = static_cast<int>(experts.weights.size()), hidden = experts.hidden;
+    const Routing routing = given.experts ? route_as_given(experts, tokens, given)
+                                          : route_by_scores(workers, experts, tokens, x);
+    if (!given.experts) count(experts, routing);
     const std::int64_t rows = std::max(tokens, std::min(kFewRows, tokens * experts.per_token));
-    const Scratch in(pool, rows, hidden), inner(pool, rows, experts.intermediate());
+    const Scratch in(pool, rows, hidden), inner(pool, rows, experts.intermediate);
     const Scratch out(pool, rows, hidden);
     for (int begin = 0, end = 0; begin < total; begin = end) {
         end = wave_end(routing, begin, total, rows);
@@ -147,8 +157,8 @@ void run_experts(const Workers& workers, const Experts& experts, Activation acti
 }
 
 ExpertScratch expert_scratch(const Experts& experts) {
-    const std::int64_t hidden = experts.router.inputs;
-    const std::int64_t row = (2 * hidden + experts.intermediate()) * std::int64_t{sizeof(float)};
+    const std::int64_t row =
+        (2 * std::int64_t{experts.hidden} + experts.intermediate) * std::int64_t{sizeof(float)};
     const std::int64_t routing = experts.per_token * std::int64_t{4 * sizeof(int)};
     const std::int64_t scores = std::int64_t{experts.router.outputs} * sizeof(float);
     return {.token_bytes = routing + std::max(row, scores), .bytes = kFewRows * row};

@@ -69,12 +69,13 @@ void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t to
     run_mlp(workers, layer.mlp(), tokens, residual);
 }
 
-void run_mlp(const Workers& workers, const MlpWeights& mlp, std::int64_t tokens, float* residual) {
+void run_mlp(const Workers& workers, const MlpWeights& mlp, std::int64_t tokens, float* residual,
+             const Choices& given) {
     const Scratch normed(workers.pool, tokens, mlp.hidden());
     normalize_rows(workers, mlp.norm, tokens, residual, normed.data());
     if (mlp.experts)
         return run_experts(workers, *mlp.experts, mlp.activation, mlp.rounds_x, tokens,
-                           normed.data(), residual);
+                           normed.data(), residual, given);
     const Scratch inner(workers.pool, tokens, mlp.intermediate());
     const LinearEnd end = mlp.gated ? LinearEnd::kGated : LinearEnd::kActivate;
     multiply(workers, tokens,

@@ -23,7 +23,7 @@ struct MlpWeights {
     bool rounds_x = false;  // of every map but a router: see LinearCall
 
     int hidden() const { return norm.size; }
-    int intermediate() const { return experts ? experts->intermediate() : down.inputs; }
+    int intermediate() const { return experts ? experts->intermediate : down.inputs; }
 };
 
 // Weights of one layer, in memory that outlives all calls.
@@ -77,6 +77,9 @@ void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t to
               const float* attention, float* residual);
 
 // The part of `run_post` after the output projection: norm and MLP, added to the residual.
-void run_mlp(const Workers& workers, const MlpWeights& mlp, std::int64_t tokens, float* residual);
+//
+// given: of a mixture of experts, see `run_experts`.
+void run_mlp(const Workers& workers, const MlpWeights& mlp, std::int64_t tokens, float* residual,
+             const Choices& given = {});
 
 }  // namespace tandem

@@ -20,7 +20,7 @@ struct RoutingRule {
 struct Routing {
     std::vector<int> experts;   // [tokens, per_token]
     std::vector<float> shares;  // [tokens, per_token]; of the softmax over all experts
-    std::vector<int> rows;      // [tokens, per_token]; where the token's row lies
+    std::vector<int> rows;      // [tokens, per_token]; where the token's row lies; -1: it has none
     std::vector<int> tokens;    // of each row
     std::vector<int> first;     // [experts + 1]; each expert's first row
 };
@@ -28,5 +28,12 @@ struct Routing {
 // scores: [tokens, experts]. Of equal scores the first ones win.
 Routing route(const Workers& workers, const RoutingRule& rule, std::int64_t tokens,
               const float* scores);
+
+// By choices that were made elsewhere, whose order stays.
+//
+// experts: [tokens, per_token], each below `rule.experts`; shares: likewise.
+// here: [experts]; the others get no rows.
+Routing route_as_given(const RoutingRule& rule, std::int64_t tokens, const std::int64_t* experts,
+                       const float* shares, const std::vector<bool>& here);
 
 }  // namespace tandem

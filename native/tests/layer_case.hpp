@@ -141,7 +141,7 @@ struct Layer {
             downs.push_back(std::make_unique<Matrix>(c.random, c.hidden, c.inner));
             expert_weights.push_back({ups.back()->weight(), downs.back()->weight()});
         }
-        experts = {router.weight(), expert_weights, c.per_token, c.renormalized};
+        experts = {router.weight(), expert_weights, c.hidden, c.inner, c.per_token, c.renormalized};
     }
     Layer(const Layer&) = delete;  // its experts point into it
     Layer& operator=(const Layer&) = delete;

@@ -1,6 +1,7 @@
 // Random layers against a plain computation in double; built with sanitizers.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -107,6 +108,36 @@ void run_stages(Random& random, Pool& pool, Isa isa, bool routed) {
     }
 }
 
+// Tokens go where they are told, and experts that are elsewhere are left out.
+void run_share(Random& random, Pool& pool, Isa isa) {
+    Case c{.random = random};
+    c.use_experts();
+    c.tokens = draw(random, 1, 90);
+    Layer layer(c);
+    const std::size_t pairs = std::size_t(c.tokens) * c.per_token;
+    std::vector<std::int64_t> chosen(pairs);
+    for (std::int64_t& expert : chosen) expert = draw(random, 0, c.experts - 1);
+    const Array shares(random, pairs), residual(random, std::size_t(c.tokens) * c.hidden);
+    for (ExpertWeights& expert : layer.expert_weights)
+        if (draw(random, 0, 1) == 1) expert = {};
+    layer.experts.router = {};
+    run_mlp({pool, isa}, layer.weights().mlp(), c.tokens, residual.get(),
+            {chosen.data(), shares.get()});
+    for (std::size_t token = 0; token < std::size_t(c.tokens); ++token) {
+        Vector x(residual.wide.begin() + token * c.hidden,
+                 residual.wide.begin() + (token + 1) * c.hidden);
+        const Vector normed =
+            normalized(x, layer.mlp_norm, c.layer_norm ? &layer.mlp_norm_bias : nullptr);
+        for (std::size_t i = token * c.per_token; i < (token + 1) * c.per_token; ++i) {
+            const std::int64_t expert = chosen[i];
+            if (!layer.expert_weights[expert].here()) continue;
+            const Vector own = mlp(c, *layer.ups[expert], *layer.downs[expert], normed);
+            for (std::size_t j = 0; j < x.size(); ++j) x[j] += shares.wide[i] * own[j];
+        }
+        check_close({residual.get() + token * c.hidden, std::size_t(c.hidden)}, x);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -115,6 +146,7 @@ int main() {
         Random random(5);
         for (int i = 0; i < 40; ++i) run_stages(random, pool, isa, false);
         for (int i = 0; i < 40; ++i) run_stages(random, pool, isa, true);
+        for (int i = 0; i < 40; ++i) run_share(random, pool, isa);
     }
     return 0;
 }

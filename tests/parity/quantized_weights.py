@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from tests.parity.tiny_models import Case, build, rotary
+from tests.parity.tiny_models import Case, build, moe, rotary
 from torch import Tensor
 from transformers import LlamaConfig, PreTrainedModel
 
@@ -19,6 +19,9 @@ CASE = Case(
     "llama-quantized",
     rotary(LlamaConfig, 128, 4, 2, 32, intermediate_size=256, num_hidden_layers=3),
 )
+MIXTURE = Case(
+    "qwen3moe-quantized", moe(128, 4, 2, 32, moe_intermediate_size=128, num_hidden_layers=3)
+)
 MAPS = tuple(f"self_attn.{p}_proj" for p in "qkvo") + tuple(
     f"mlp.{p}_proj" for p in ("gate", "up", "down")
 )
@@ -28,6 +31,7 @@ def precision(directory: Path, format: WeightFormat) -> Precision:
     """Float32 but for the layers' linear maps."""
     weights = layer_weights(read_model_spec(directory))
     names = [w.name.removesuffix(".weight") for w in weights if w.is_matrix]
+    names = [name for name in names if name != "router"]
     kind = DType.FLOAT32
     return Precision(kind, kind, kind, dict.fromkeys(names, format))
 
@@ -39,6 +43,19 @@ def with_rounded_weights(
     model = build(case, directory)
     rounded = {n: quantize(w, format).dequantize() for n, w in layer_maps(model).items()}
     return with_weights(model, rounded)
+
+
+def with_rounded_experts(directory: Path, format: WeightFormat) -> PreTrainedModel:
+    """The same of `MIXTURE`, whose experts lie stacked in transformers' parameters."""
+    model = build(MIXTURE, directory)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.removesuffix(".weight").endswith(MAPS):
+                weight.copy_(quantize(weight, format).dequantize())
+            elif "experts" in name:
+                for expert in weight:
+                    expert.copy_(quantize(expert, format).dequantize())
+    return model
 
 
 def layer_maps(model: PreTrainedModel) -> dict[str, Tensor]:

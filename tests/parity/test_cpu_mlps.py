@@ -26,6 +26,7 @@ MODELS = (
     Case("qwen3moe", moe(32, 4, 2, 8, num_hidden_layers=5, mlp_only_layers=[0])),
 )
 Homes = tuple[tuple[int, Home], ...]
+Experts = tuple[tuple[int, tuple[int, ...]], ...]
 PLACEMENTS: dict[str, Homes] = {
     "every": tuple((layer, "cpu-mlp") for layer in range(4)),
     "mixed": ((0, "cpu-mlp"), (1, "streamed"), (2, "cpu"), (3, "streamed")),
@@ -73,9 +74,10 @@ def check_parity(
     homes: Homes,
     ties: TieCount,
     weights: Precision | None = None,
+    experts: Experts = (),
 ) -> None:
     mode = BY_ID[name]
-    setup = replace(mode.setup, homes=homes)
+    setup = replace(mode.setup, homes=homes, experts=experts)
     pool = open_pool() if mode.compiled else None
     model = load_model(directory, weights, pool=pool, layers=setup.layers)
     with model_engine(model, setup) as engine:

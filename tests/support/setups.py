@@ -15,10 +15,14 @@ ExecutorKind = Literal["host", "inline", "threaded", "exact"]
 
 
 def sweep_choice(
-    homes: tuple[tuple[int, Home], ...], rules: tuple[CpuRule, ...] = ()
+    homes: tuple[tuple[int, Home], ...],
+    rules: tuple[CpuRule, ...] = (),
+    experts: tuple[tuple[int, tuple[int, ...]], ...] = (),
 ) -> SweepChoice:
-    """Of layers with homes by number; the others are resident."""
-    return SweepChoice.of_plan([WeightPlacement(n, n, home) for n, home in homes], rules)
+    """Of layers with homes by number; the others are resident, as are some layers' `experts`."""
+    single = dict(experts)
+    runs = [WeightPlacement(n, n, home, single.get(n, ())) for n, home in homes]
+    return SweepChoice.of_plan(runs, rules)
 
 
 def streamed(*layers: int) -> tuple[tuple[int, Home], ...]:
@@ -35,6 +39,7 @@ class Setup:
         executor: `host` is the inline one as `--accelerator none` has it, with compiled kernels in
             both tiers where there are any; `exact` draws its order from `executor_seed`.
         homes: of layers, by number; others are resident. cpu_rules: as in the plan.
+        experts: by layer of home `cpu-mlp`, those that are resident all the same.
         kv: what the KV cache holds; None for the model's element type.
         host_kv: what its part on the host holds; None for the same.
         overlap: submit steps ahead of their results.
@@ -63,13 +68,14 @@ class Setup:
     workspace_bytes: int | None = None
     homes: tuple[tuple[int, Home], ...] = ()
     cpu_rules: tuple[CpuRule, ...] = ()
+    experts: tuple[tuple[int, tuple[int, ...]], ...] = ()
     seed: int = 0
     eos_ids: tuple[int, ...] = ()
 
     @property
     def layers(self) -> SweepChoice:
         """What sweeps do with layers that are not resident."""
-        return sweep_choice(self.homes, self.cpu_rules)
+        return sweep_choice(self.homes, self.cpu_rules, self.experts)
 
     def make_strategy(self) -> Strategy:
         """The strategy object."""

@@ -51,6 +51,13 @@ ENGINE_FLAGS = (
         "Layers that do not fit: auto (by predicted time), stream, cpu, or mlp (only that on it).",
         "NAME",
     ),
+    _flag(
+        "expert_hits",
+        str | None,
+        "JSON file: how often tokens went to each expert; the hottest stay on the accelerator.",
+        "FILE",
+    ),
+    _flag("save_expert_hits", str | None, "Write such a file when the engine ends.", "FILE"),
     _flag("disk_io", str, "How layers on disk are read: direct, or cached by the system.", "NAME"),
     _flag("spool_dir", str | None, "Folder for layers converted to be read from disk.", "DIR"),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),

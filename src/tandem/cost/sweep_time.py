@@ -6,11 +6,13 @@ left out: it is done where the KV lies, whoever computes the layer.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.split_mixture import MixturePart, choice_bytes, route_cost
 from tandem.cost.stage import copy_cost, partial_bytes, stage_cost, staged_qkv_bytes
 from tandem.plan.disk_slots import slots_in_use
 from tandem.spec.dtype import DType
@@ -68,9 +70,7 @@ def layer_times(
     operations = [op for op in every if not op.is_attention]
     mlp = split_post(every).mlp.of(every)
     before = [op for op in operations if op not in mlp]
-    host = DeviceRates(
-        hardware.host.memory_bandwidth_bytes_per_s, hardware.host.flops_per_s, HOST_OPERATION_S
-    )
+    host = _host_rates(hardware)
     up, down = h2d_rates(hardware), d2h_rates(hardware)
     weights = layer_matrix_bytes(spec, precision, layer)
     residual = tokens * spec.hidden_size * dtype.size_bytes
@@ -93,29 +93,90 @@ def layer_times(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SplitTimes:
+    """The end of a layer with experts, of which the CPU has all, or the accelerator some.
+
+    Attributes:
+        shared: the accelerator has some, and routes.
+        route_s: there, before the experts. accelerator_s: of its experts.
+        cpu_s: of the CPU's experts; if it has all, from the norm before the router on.
+        choice_s: where tokens go, to the CPU, beside the residual.
+        cpu_read_s: the CPU's experts out of the host's memory at full rate; the expected number.
+    """
+
+    shared: bool
+    route_s: float
+    accelerator_s: float
+    cpu_s: float
+    choice_s: float
+    cpu_read_s: float
+
+
+def split_times(
+    spec: ModelSpec,
+    precision: Precision,
+    tokens: int,
+    hardware: HardwareSpec,
+    layer: int,
+    resident: Collection[int],
+    use: ExpertUse,
+) -> SplitTimes:
+    """Of `tokens` tokens in a layer with these `resident` experts, if any, as `layer_times`."""
+    dtype, every = precision.weights, range(len(use.shares[layer]))
+    host = _host_rates(hardware)
+    accelerator, down = accelerator_rates(hardware, dtype), d2h_rates(hardware)
+    here = MixturePart(spec, layer, [i for i in every if i in resident], use, tokens)
+    others = MixturePart(spec, layer, [i for i in every if i not in resident], use, tokens)
+    shared, cpu_s = bool(resident), others.cost(dtype, host).total_s
+    return SplitTimes(
+        shared=shared,
+        route_s=route_cost(spec, tokens, dtype, accelerator).total_s if shared else 0.0,
+        accelerator_s=here.cost(dtype, accelerator).total_s,
+        cpu_s=cpu_s if shared else cpu_s + route_cost(spec, tokens, dtype, host).total_s,
+        choice_s=choice_bytes(spec, tokens) / down.bytes_per_s if shared else 0.0,
+        cpu_read_s=others.read_elements * dtype.size_bytes / host.bytes_per_s,
+    )
+
+
+def _host_rates(hardware: HardwareSpec) -> DeviceRates:
+    return DeviceRates(
+        hardware.host.memory_bandwidth_bytes_per_s, hardware.host.flops_per_s, HOST_OPERATION_S
+    )
+
+
 def _read_bytes(operations: Sequence[Operation], tokens: int, dtype: DType) -> float:
     return sum(op.read_weight_elements(tokens) for op in operations) * dtype.size_bytes
 
 
-def sweep_s(ways: Sequence[Way], slots: int, times: LayerTimes) -> float:
+def sweep_s(
+    ways: Sequence[Way],
+    slots: int,
+    times: LayerTimes,
+    split: Mapping[int, SplitTimes] | None = None,
+) -> float:
     """Time from one sweep to the next when one follows the other.
 
     Args:
         ways: of each layer. slots: that loaded layers go through in turn; they stay there if they
             are no more.
+        split: of layers with way `cpu-mlp` and experts, by number.
     """
+    split = split or {}
     loads: list[Way] = [way for way in ways if way in LOADED]
     reloads = len(loads) > slots
     loader = _Loader(slots, slots_in_use(loads.count("read")), times)
     chain_s = before_s = 0.0
     for _ in range(_SWEEPS):
         before_s, at, last = chain_s, 0, "resident"
-        for way in ways:
+        for layer, way in enumerate(ways):
             if way in LOADED:
                 chain_s = max(chain_s, loader.ready[0])
             if way == "cpu":
                 on_host = last in ("cpu", "cpu-mlp")
                 chain_s += times.cpu_s + times.queries_s + (0 if on_host else times.turn_s)
+            elif layer in split:
+                chain_s += _split_s(split[layer], times)
             elif way == "cpu-mlp":
                 chain_s += times.attention_s + times.turn_s + times.mlp_cpu_s
             else:
@@ -123,11 +184,19 @@ def sweep_s(ways: Sequence[Way], slots: int, times: LayerTimes) -> float:
             if way in LOADED and reloads:
                 loader.load(chain_s, loads[(at + slots) % len(loads)])
                 at += 1
-            last = way
+            last = "resident" if layer in split and split[layer].shared else way
     # link, disk and cores share the host's memory
     moved = len(loads) + loads.count("read") if reloads else 0
-    read_s = ways.count("cpu") * times.cpu_read_s + ways.count("cpu-mlp") * times.mlp_read_s
+    mlps = ways.count("cpu-mlp") - len(split)
+    read_s = ways.count("cpu") * times.cpu_read_s + mlps * times.mlp_read_s
+    read_s += sum(each.cpu_read_s for each in split.values())
     return max(chain_s - before_s, read_s + moved * times.host_read_s)
+
+
+def _split_s(split: SplitTimes, times: LayerTimes) -> float:
+    """Of a layer whose experts work on both sides at once."""
+    on_cpu = split.choice_s + times.turn_s + split.cpu_s
+    return times.attention_s + split.route_s + max(on_cpu, split.accelerator_s)
 
 
 class _Loader:

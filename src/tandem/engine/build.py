@@ -1,6 +1,8 @@
 """Build an engine core: resolve devices and sizes, load the model, put everything together."""
 
+import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from tandem.devices.cpu import bound_threads
 from tandem.devices.cuda import pin
 from tandem.devices.this_machine import cache_folder
 from tandem.engine.core import EngineCore
+from tandem.engine.expert_hits_file import check_writable, write_expert_hits
 from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.precision_choice import choose_precision
@@ -24,6 +27,7 @@ from tandem.memory.pool import BlockPool
 from tandem.memory.process_peak import ProcessPeak
 from tandem.models.config import read_model_spec
 from tandem.models.disk_weights import DiskPlacement
+from tandem.models.expert_hits import ExpertHits
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
@@ -44,6 +48,9 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.kernels.native_pool import NativePool
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,8 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
     target = resolve_target(config)
+    if config.save_expert_hits is not None:
+        check_writable(Path(config.save_expert_hits), spec)
     host_maths = target.device.type == "cpu"
     pool = open_pool() if host_maths else None
     choice = choose_precision(
@@ -298,8 +307,23 @@ def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> E
         collector,
         overlap=config.overlap,
         check=check,
-        release=assembled.machine.free,
+        release=_at_end(config, hits, assembled.machine.free),
     )
+
+
+def _at_end(config: EngineConfig, hits: ExpertHits, free: Callable[[], None]) -> Callable[[], None]:
+    """What is left to do when nothing is in flight any more."""
+
+    def end() -> None:
+        if config.save_expert_hits is not None:
+            path, name = Path(config.save_expert_hits), Path(config.model).name
+            try:
+                write_expert_hits(path, name, hits.by_layer())
+            except ConfigError as error:  # the requests have been answered all the same
+                _LOG.error("%s", error.message)
+        free()
+
+    return end
 
 
 def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) -> SchedulerConfig:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.engine.build import scheduler_config
 from tandem.engine.capacities import Capacities
 from tandem.engine.core import EngineCore
+from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.stats_collector import StatsCollector
 from tandem.memory.page import KVPageSpec
@@ -15,6 +18,7 @@ from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import disk_layers
+from tandem.runtime.paced.choices import PacedChoices
 from tandem.runtime.paced.costs import PacedCosts
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.gauges import Gauges
@@ -49,6 +53,8 @@ class PacedOptions:
         cores: for CPU attention; None leaves the choice to the operating system.
         cache_bytes: the last-level cache; None asks sysfs.
         plan: changes the plan before the engine is built (cohorts, bounds).
+        expert_use: as it is, whatever the placement is made by; None: as `expert_hits` says, or
+            uniform.
     """
 
     seed: int = 0
@@ -57,6 +63,7 @@ class PacedOptions:
     cores: tuple[int, ...] | None = None
     cache_bytes: int | None = None
     plan: Callable[[OnlinePlan], OnlinePlan] = lambda plan: plan
+    expert_use: ExpertUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,11 @@ def build_paced_core(
                 "modelled; use auto",
                 param=param,
             )
+    if config.save_expert_hits is not None:
+        raise ConfigError(
+            "--save-expert-hits cannot be paced, because tokens are synthetic; leave it out",
+            param="save_expert_hits",
+        )
     if config.quantization not in ("auto", "none"):
         raise ConfigError(
             f"--quantization {config.quantization} cannot be paced, because its costs are not "
@@ -131,6 +143,8 @@ def build_paced_core(
         )
     dtype = spec.dtype if config.dtype == "auto" else parse_dtype(config.dtype)
     memory = _plan(config, spec, dtype, hardware, options)
+    if options.expert_use is None and config.expert_hits is not None:
+        options = replace(options, expert_use=read_expert_use(Path(config.expert_hits), spec))
     executor = _executor(spec, memory, hardware, options, clock, pool)
     plan = memory.plan
     scheduler = Scheduler(
@@ -192,10 +206,11 @@ def _executor(
 ) -> PacedExecutor:
     page, blocks = memory.page, memory.plan.host_blocks
     aliasing = _aliasing(page, blocks, options)
-    truth = PacedTruth(spec, page, hardware, options.perturbation)
+    sweeps = SweepChoice.of_plan(memory.plan.weights, memory.plan.cpu_rules)
+    use = options.expert_use
+    truth = PacedTruth(spec, page, hardware, options.perturbation, sweeps.experts, use)
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
-    sweeps = SweepChoice.of_plan(memory.plan.weights, memory.plan.cpu_rules)
     whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.usual.mlp_on_cpu)
     layers = None
     if sweeps.uses_cpu:
@@ -207,6 +222,7 @@ def _executor(
             host.pool,
             options.seed,
             mlps_only=not whole,
+            choices=_choices(spec, sweeps, options),
         )
     return PacedExecutor(
         PacedCosts(spec, page, truth, host, layers),
@@ -216,6 +232,14 @@ def _executor(
         clock or RealClock(),
         hardware.accelerator.launch_latency_s,
     )
+
+
+def _choices(spec: ModelSpec, sweeps: SweepChoice, options: PacedOptions) -> PacedChoices | None:
+    """Of experts, where something is known of their use, or routers are not the CPU's."""
+    if spec.experts is None or not (options.expert_use or sweeps.experts):
+        return None
+    use = options.expert_use or ExpertUse.uniform(spec)
+    return PacedChoices(spec.experts, sweeps.experts, use, options.seed)
 
 
 def _aliasing(page: KVPageSpec, blocks: int, options: PacedOptions) -> Aliasing:

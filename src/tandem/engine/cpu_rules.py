@@ -4,9 +4,9 @@ A large step streams: the link's time is the same for any number of tokens. A sm
 layers where they lie if the host's memory is faster than the link, or both share the work.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from tandem.cost.sweep_time import LayerTimes, Way, layer_times, sweep_s
+from tandem.cost.sweep_time import LayerTimes, SplitTimes, Way, layer_times, sweep_s
 from tandem.plan.sweep_layers import CpuRule, SweepChoice, spread_rounds
 from tandem.plan.weights import Home, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.hardware import HardwareSpec
@@ -43,11 +43,19 @@ def choose_cpu_rules(
 
 
 def predicted_sweep_s(
-    placements: Sequence[WeightPlacement], rules: Sequence[CpuRule], tokens: int, times: LayerTimes
+    placements: Sequence[WeightPlacement],
+    rules: Sequence[CpuRule],
+    tokens: int,
+    times: LayerTimes,
+    split: Mapping[int, SplitTimes] | None = None,
 ) -> float:
-    """Of a step of `tokens` tokens, of which `times` are."""
+    """Of a step of `tokens` tokens, of which `times` are.
+
+    Args:
+        split: of mixtures of experts with home `cpu-mlp`.
+    """
     on_cpu = SweepChoice.of_plan(placements, rules).of(tokens).on_cpu
-    return sweep_s(_ways(placements, on_cpu), streamed_layers(placements).slots, times)
+    return sweep_s(_ways(placements, on_cpu), streamed_layers(placements).slots, times, split)
 
 
 def _sizes(max_tokens: int) -> Iterator[int]:

@@ -56,7 +56,9 @@ def staging_overheads(
     if cpu_tokens or mlp_tokens:
         layers = StepMemory(spec, DType.FLOAT32)
         held = layers.token_bytes + layers.qkv_token_bytes + layers.partial_token_bytes
-        sizes["staging"] += max(cpu_tokens * held, mlp_tokens * layers.token_bytes)
+        sizes["staging"] += max(
+            cpu_tokens * held, mlp_tokens * (layers.token_bytes + layers.routed_token_bytes)
+        )
         scratch = max(layers.pre_token_bytes, layers.post_token_bytes)
         sizes["cpu layer scratch"] = max(cpu_tokens * scratch, mlp_tokens * layers.post_token_bytes)
     return sizes

@@ -1,10 +1,12 @@
 """From configuration and capacities to an `OnlinePlan`: how large everything is. Pure."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from tandem.engine.capacities import Capacities
 from tandem.engine.context_length import longest_request, wanted_tokens
 from tandem.engine.cpu_rules import choose_cpu_rules
+from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.host_overheads import process_overheads, staging_overheads
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.placement_choice import place_weights
@@ -71,10 +73,12 @@ def plan_memory(
     sizes = WeightSizes.of(spec, precision)
     if placement is None:
         room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
-        times = None
+        times, use = None, None
+        if config.expert_hits is not None:
+            use = read_expert_use(Path(config.expert_hits), spec)
         if config.host_layers == "auto" and hardware is not None:
-            times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens)
-        placement = place_weights(config, sizes, room, capacities, page, wanted, times)
+            times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens, use)
+        placement = place_weights(config, sizes, room, capacities, page, wanted, times, use)
     check_placement(config, placement)
     rules = ()
     if hardware is not None:

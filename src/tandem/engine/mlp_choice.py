@@ -1,8 +1,11 @@
 """Whether layers that do not fit leave the accelerator whole or only their MLPs do. Pure."""
 
-from tandem.cost.sweep_time import LayerTimes, layer_times
+from math import prod
+
+from tandem.cost.expert_use import ExpertUse
+from tandem.cost.sweep_time import LayerTimes, SplitTimes, layer_times, split_times
 from tandem.engine.cpu_rules import choose_cpu_rules, predicted_sweep_s
-from tandem.plan.weights import WeightPlacement
+from tandem.plan.weights import WeightPlacement, layers_at, resident_experts
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -19,6 +22,7 @@ class PlacementTimes:
 
     Args:
         rows: most requests at once. max_tokens: most tokens of a step.
+        use: of experts; None: uniform.
     """
 
     def __init__(
@@ -28,20 +32,27 @@ class PlacementTimes:
         hardware: HardwareSpec,
         rows: int,
         max_tokens: int,
+        use: ExpertUse | None = None,
     ) -> None:
         self._spec, self._precision, self._hardware = spec, precision, hardware
         self._rows, self._max_tokens = rows, max_tokens
+        self.use = use or ExpertUse.uniform(spec)
 
-    def choose(self, whole: Placement, mlps: Placement) -> Placement:
-        """The better one for a request alone and for as many as may run at once.
+    def choose(self, first: Placement, *others: Placement) -> Placement:
+        """The best one for a request alone and for as many as may run at once.
 
         Both count alike: where one placement is better for the one and the other for the other,
-        that with the larger ratio of times is chosen; `whole` if there is none to speak of.
+        that with the larger ratio of times is chosen; the earlier if there is none to speak of.
         """
-        ratio = 1.0
-        for rows in {1, self._rows}:
-            ratio *= self.requests_s(mlps, rows) / self.requests_s(whole, rows)
-        return mlps if ratio < 1 - _MIN_GAIN else whole
+        best, best_s2 = first, self._product_s2(first)
+        for other in others:
+            product_s2 = self._product_s2(other)
+            if product_s2 < best_s2 * (1 - _MIN_GAIN):
+                best, best_s2 = other, product_s2
+        return best
+
+    def _product_s2(self, placement: Placement) -> float:
+        return prod(self.requests_s(placement, rows) for rows in {1, self._rows})
 
     def requests_s(self, placement: Placement, rows: int) -> float:
         """Of `rows` requests at once: their prompts in steps as large as may be, then a token each
@@ -49,14 +60,32 @@ class PlacementTimes:
         """
         prompts = rows * PROMPT_TOKENS
         step = min(prompts, self._max_tokens)
+        steps_s = prompts / step * self.sweep_s(placement, step)
+        return steps_s + OUTPUT_TOKENS * self.sweep_s(placement, rows)
+
+    def sweep_s(self, placement: Placement, tokens: int) -> float:
+        """Of a step of `tokens` tokens."""
         rules = choose_cpu_rules(
             placement, self._spec, self._precision, self._max_tokens, self._hardware
         )
+        split = self._split_times(placement, tokens)
+        return predicted_sweep_s(placement, rules, tokens, self._times(tokens), split)
 
-        def sweep_s(tokens: int) -> float:
-            return predicted_sweep_s(placement, rules, tokens, self._times(tokens))
-
-        return prompts / step * sweep_s(step) + OUTPUT_TOKENS * sweep_s(rows)
+    def _split_times(self, placement: Placement, tokens: int) -> dict[int, SplitTimes]:
+        resident = resident_experts(placement)
+        mixtures = layers_at(placement, "cpu-mlp") if self._spec.experts is not None else ()
+        return {
+            layer: split_times(
+                self._spec,
+                self._precision,
+                tokens,
+                self._hardware,
+                layer,
+                resident.get(layer, ()),
+                self.use,
+            )
+            for layer in mixtures
+        }
 
     def _times(self, tokens: int) -> LayerTimes:
         return layer_times(self._spec, self._precision, tokens, self._hardware)

@@ -3,18 +3,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.engine.capacities import Capacities
 from tandem.engine.disk_choice import (
     choose_beside_accelerator,
     choose_disk_placement,
     least_host_bytes,
 )
+from tandem.engine.expert_placement import check_experts, split_placements
 from tandem.engine.kv_reserve import host_kv, kv_reserve
 from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.placement_file import read_placement
 from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
-    read_placement,
     refuse_fixed,
 )
 from tandem.memory.budget import MemoryBudget
@@ -32,6 +34,7 @@ def place_weights(
     page: KVPageSpec,
     wanted: int,
     times: PlacementTimes | None,
+    use: ExpertUse | None = None,
 ) -> tuple[WeightPlacement, ...]:
     """Of the weights: the user's, or as many resident layers as fit beside the KV cache.
 
@@ -40,6 +43,7 @@ def place_weights(
         wanted: tokens of the longest request.
         times: by which steps choose how layers outside the accelerator are computed, and by which
             that is weighed against their MLPs on the CPU; None: rates are not known, or unwanted.
+        use: of experts, as measured; None: not known.
 
     Raises:
         ConfigError: they do not fit, or the file does not.
@@ -65,19 +69,27 @@ def place_weights(
     def with_home(chosen: Home) -> tuple[WeightPlacement, ...]:
         return choose_beside_accelerator(sizes, room, host, kv_bytes, kv, chosen)
 
+    def split(mlps: tuple[WeightPlacement, ...]) -> list[tuple[WeightPlacement, ...]]:
+        known = use or (None if times is None else times.use)
+        if known is None:
+            return []
+        return list(split_placements(sizes, room, host, kv_bytes, kv, mlps, known))
+
     try:
         whole = with_home(home)
     except ConfigError:
         others: tuple[Home, ...] = ("cpu-mlp", "cpu") if times is not None else ()
         found = _first_that_fits(with_home, others)
-        if found is None:
+        if times is None or found is None:
             raise
-        return found
-    if times is None or whole == all_resident(sizes.layers):
+        return times.choose(found, *split(found))
+    if whole == all_resident(sizes.layers):
         return whole
+    if times is None:  # what was asked for, and of its MLPs the experts that were counted most
+        return [whole, *(split(whole) if home == "cpu-mlp" else ())][-1]
     # no room for the rest of every layer, or for the MLPs in host memory: None
     mlps = _first_that_fits(with_home, ("cpu-mlp",))
-    return whole if mlps is None else times.choose(whole, mlps)
+    return whole if mlps is None else times.choose(whole, mlps, *split(mlps))
 
 
 def _first_that_fits(
@@ -97,6 +109,7 @@ def _placement_of_file(
     host_only = capacities.device_location == "host"
     placement = read_placement(path, sizes.layers, host_only=host_only)
     refuse_fixed(sizes, placement)
+    check_experts(sizes, placement)
     on_disk = 0 if host_only else sizes.disk_bytes(placement)
     if sizes.host_bytes(placement) + on_disk and not capacities.host_bytes:
         raise ConfigError(

@@ -28,6 +28,24 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "sequence can get a token in a step",
             param="max_num_batched_tokens",
         )
+    if config.expert_hits is not None and config.placement is not None:
+        raise ConfigError(
+            "--expert-hits has no meaning with --placement, which names experts itself; leave "
+            "one out",
+            param="expert_hits",
+        )
+    if config.expert_hits is not None and capacities.device_location == "host":
+        raise ConfigError(
+            "--expert-hits places experts on an accelerator, and there is none; leave it out, or "
+            "use --accelerator cuda or emulated",
+            param="expert_hits",
+        )
+    if config.expert_hits is not None and config.host_layers in ("stream", "cpu"):
+        raise ConfigError(
+            f"--expert-hits has no meaning with --host-layers {config.host_layers}, which moves "
+            "whole layers; use --host-layers auto or mlp",
+            param="expert_hits",
+        )
     asked = list(_wants_of_host_kv(config))
     if asked and capacities.host_bytes == 0:
         raise ConfigError(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tandem.engine.weight_placement import WeightSizes
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import HOSTED, Home, WeightPlacement, homes_by_layer
+from tandem.plan.weights import HOSTED, Home, WeightPlacement, homes_by_layer, resident_experts
 from tandem.spec.units import format_size
 
 
@@ -26,11 +26,23 @@ def weight_notes(
             "every step"
         )
     if mlps:
+        size = format_size(sizes.mlps_bytes(placement))
         notes.append(
-            f"weights: the MLPs of {mlps} of {sizes.layers} layers "
-            f"({format_size(mlps * sizes.mlp)}) lie in host memory and are computed on the CPU"
+            f"weights: the MLPs of {mlps} of {sizes.layers} layers ({size}) lie in host memory and "
+            f"are computed on the CPU{_experts_note(sizes, placement)}"
         )
     return tuple(notes)
+
+
+def _experts_note(sizes: WeightSizes, placement: tuple[WeightPlacement, ...]) -> str:
+    single = resident_experts(placement)
+    if not single:
+        return ""
+    count = sum(map(len, single.values()))
+    return (
+        f", but for {count} experts ({format_size(count * sizes.expert)}) of {len(single)} layers, "
+        "which the accelerator computes"
+    )
 
 
 def _host_notes(

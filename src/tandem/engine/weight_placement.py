@@ -4,14 +4,10 @@ Memory first: as many layers are resident as leave room for the KV cache of one 
 will weigh them against each other by time.
 """
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.weights import (
-    HOMES,
     HOSTED,
     SLOTTED,
     STREAM_SLOTS,
@@ -21,11 +17,13 @@ from tandem.plan.weights import (
     disk_layers,
     homes_by_layer,
     layers_at,
+    resident_experts,
     streamed_layers,
 )
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import (
+    expert_matrix_bytes,
     layer_matrix_bytes,
     layer_matrix_parameters,
     mlp_matrix_bytes,
@@ -33,9 +31,6 @@ from tandem.spec.parameters import (
 )
 from tandem.spec.precision import Precision
 from tandem.spec.units import format_size
-
-_MAX_FILE_BYTES = 1 << 20
-_BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}  # what a file means beside an accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,8 @@ class WeightSizes:
         outside: of embeddings and head, all norms and biases, and fixed layers: resident in any
             case.
         fixed: layers of another size than the others: those without experts in a model with some.
+        experts: of a layer; 0 in a model without. router, expert: of `mlp`, the router and one
+            expert.
     """
 
     layer: int
@@ -55,6 +52,9 @@ class WeightSizes:
     outside: int
     fixed: tuple[int, ...] = ()
     mlp: int = 0
+    experts: int = 0
+    router: int = 0
+    expert: int = 0
 
     @staticmethod
     def of(spec: ModelSpec, precision: Precision) -> "WeightSizes":
@@ -66,7 +66,11 @@ class WeightSizes:
         outside += sum(layer_matrix_bytes(spec, precision, i) for i in fixed)
         layer = layer_matrix_bytes(spec, precision, movable[0])
         mlp = mlp_matrix_bytes(spec, precision, movable[0])
-        return WeightSizes(layer, spec.num_layers, outside, fixed, mlp)
+        if spec.experts is None:
+            return WeightSizes(layer, spec.num_layers, outside, fixed, mlp)
+        count, expert = spec.experts.count, expert_matrix_bytes(spec, precision, movable[0])
+        router = mlp - count * expert
+        return WeightSizes(layer, spec.num_layers, outside, fixed, mlp, count, router, expert)
 
     @property
     def movable(self) -> int:
@@ -98,17 +102,23 @@ class WeightSizes:
         streamed = streamed_layers(placements)
         slots = streamed.slots if streamed.layers else 0
         there = (self.movable - self.elsewhere(placements) + slots) * self.layer
-        return self.outside + there - self.mlps(placements) * self.mlp
+        return self.outside + there - self.mlps_bytes(placements)
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement keeps of layers in the host's memory beside an accelerator."""
         homes = homes_by_layer(placements).values()
         whole = sum(home in HOSTED for home in homes)
-        return whole * self.layer + self.mlps(placements) * self.mlp
+        return whole * self.layer + self.mlps_bytes(placements)
+
+    def mlps_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
+        """Of MLPs that are elsewhere, but for experts and routers that are not."""
+        here = resident_experts(placements).values()
+        kept = sum(self.router + len(experts) * self.expert for experts in here)
+        return self.mlps(placements) * self.mlp - kept
 
     @staticmethod
     def mlps(placements: tuple[WeightPlacement, ...]) -> int:
-        """Number of layers whose MLPs alone are elsewhere."""
+        """Number of layers whose MLPs alone are elsewhere, or some of their experts."""
         return len(layers_at(placements, "cpu-mlp"))
 
     @staticmethod
@@ -206,75 +216,3 @@ def _too_small(sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Ho
 def at_least(size_bytes: int) -> str:
     """A size to write after a flag, not below `size_bytes`."""
     return f"{-(-size_bytes // (1 << 20))}MiB"
-
-
-def read_placement(
-    path: Path, num_layers: int, *, host_only: bool = False
-) -> tuple[WeightPlacement, ...]:
-    """The placement in a file: `{"layers": [{"first_layer": 0, "last_layer": 3, "home":
-    "streamed"}, ...]}`, where layers that are not named are resident.
-
-    Args:
-        host_only: there is no accelerator for layers on disk to go to.
-
-    Raises:
-        ConfigError: no such file, not of that form, or it does not fit the model.
-    """
-    entries = _read_entries(path)
-    runs: list[WeightPlacement] = []
-    for entry in entries:
-        run = _read_run(path, entry)
-        if not 0 <= run.first_layer <= run.last_layer < num_layers:
-            raise _refusal(
-                path, f"layers {run.first_layer} to {run.last_layer} are none of the model's "
-                f"0 to {num_layers - 1}"
-            )  # fmt: skip
-        runs.append(run)
-    try:
-        named: dict[int, Home] = homes_by_layer(runs)
-        if not host_only:
-            named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
-        homes: list[Home] = [named.get(layer, "resident") for layer in range(num_layers)]
-        placement = as_runs(homes)
-        streamed_layers(placement)  # refuses what does not go round
-    except ConfigError as error:
-        raise _refusal(path, error.message) from None
-    return placement
-
-
-def _read_entries(path: Path) -> list[Any]:
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _refusal(path, "it is larger than any placement")
-        values: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _refusal(path, error.strerror or "unreadable") from None
-    except RecursionError:
-        raise _refusal(path, "it is nested too deeply") from None
-    except ValueError as error:
-        raise _refusal(path, f"not JSON ({error})") from None
-    if not isinstance(values, dict) or values.keys() != {"layers"}:
-        raise _refusal(path, "it needs a list 'layers' and nothing else")
-    entries: Any = values["layers"]
-    if not isinstance(entries, list):
-        raise _refusal(path, "it needs a list 'layers'")
-    return entries
-
-
-def _read_run(path: Path, entry: Any) -> WeightPlacement:
-    try:
-        run = WeightPlacement(**entry)
-    except TypeError:
-        raise _refusal(
-            path, f"{json.dumps(entry)} needs first_layer, last_layer and home"
-        ) from None
-    numbers = (run.first_layer, run.last_layer)
-    if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
-        raise _refusal(path, f"{json.dumps(entry)}: layers are whole numbers")
-    if run.home not in HOMES:
-        raise _refusal(path, f"home '{run.home}' is none of {', '.join(HOMES)}")
-    return run
-
-
-def _refusal(path: Path, reason: str) -> ConfigError:
-    return ConfigError(f"cannot use placement {path}: {reason}", param="placement")

@@ -167,9 +167,9 @@ class Norm:
 class Experts:
     def __init__(
         self,
-        router: LinearWeight,
-        ups: list[LinearWeight],
-        downs: list[LinearWeight],
+        router: LinearWeight | None,
+        ups: Sequence[LinearWeight | None],
+        downs: Sequence[LinearWeight | None],
         per_token: int,
         renormalized: bool,
         hits: Tensor,
@@ -187,7 +187,14 @@ class Mlp:
         int8_activations: bool = False,
         experts: Experts | None = None,
     ) -> None: ...
-    def run(self, pool: Pool, isa: str, residual: Tensor) -> None: ...
+    def run(
+        self,
+        pool: Pool,
+        isa: str,
+        residual: Tensor,
+        experts: Tensor | None = None,
+        shares: Tensor | None = None,
+    ) -> None: ...
 
 class Layer:
     def __init__(

@@ -14,6 +14,7 @@ from tandem.spec.operations import (
     Stage,
     default_stages,
     live_buffers,
+    split_experts,
     split_post,
 )
 from tandem.spec.sampling import MAX_LOGPROBS
@@ -64,6 +65,11 @@ class StepMemory:
             for operations in kinds
         )
         self.output_token_bytes = self._stage_token_bytes(kinds[0], split_post(kinds[0]).output)
+        routed = [each for each in kinds if any(op.experts for op in each)]
+        self.route_token_bytes = max(
+            (self._stage_token_bytes(each, split_experts(each).output) for each in routed),
+            default=0,
+        )
 
     def _stage_token_bytes(self, operations: tuple[Operation, ...], stage: Stage) -> int:
         """Most bytes per token that a stage's operations hold at once, beside what was given.
@@ -89,9 +95,11 @@ class StepMemory:
         what every token holds: its input, the sum of the results in float32, its experts, their
         weights, and its places in the order of experts.
         """
-        rows = 2 * self._spec.hidden_size + 3 * experts.intermediate_size
-        held = self._spec.hidden_size * (self._dtype.size_bytes + _FP32_BYTES)
-        return rows * self._dtype.size_bytes + held + experts.per_token * _ROUTED_BYTES
+        hidden, size = self._spec.hidden_size, self._dtype.size_bytes
+        rows = (2 * hidden + 3 * experts.intermediate_size) * size
+        weighted = hidden * (size + _FP32_BYTES)
+        held = hidden * (size + _FP32_BYTES)
+        return max(rows, weighted) + held + experts.per_token * _ROUTED_BYTES
 
     def _scratch(self, operation: Operation) -> int:
         """Bytes per token inside one operation, beside its inputs and outputs."""
@@ -122,6 +130,23 @@ class StepMemory:
             return 0
         row = 2 * self._spec.hidden_size + experts.intermediate_size
         return _FEW_EXPERT_ROWS * row * _FP32_BYTES
+
+    @property
+    def routed_token_bytes(self) -> int:
+        """Held per token between the router and the experts: their input, and the choice."""
+        experts = self._spec.experts
+        if experts is None:
+            return 0
+        choice = experts.per_token * (_INDEX_BYTES + _FP32_BYTES)
+        return self._spec.hidden_size * self._dtype.size_bytes + choice
+
+    @property
+    def experts_token_bytes(self) -> int:
+        """While experts work, beside their input."""
+        experts = self._spec.experts
+        if experts is None:
+            return 0
+        return self._expert_token_bytes(experts) - self._spec.hidden_size * self._dtype.size_bytes
 
     @property
     def token_bytes(self) -> int:
@@ -205,6 +230,7 @@ class StepMemory:
             joined + self.pre_token_bytes,
             self.qkv_token_bytes + attending,
             self.attention_token_bytes * (2 if joined else 1) + joined + self.post_token_bytes,
+            self.routed_token_bytes * (2 if joined else 1) + joined + self.experts_token_bytes,
         )
         ends = max(
             self.head_bytes(step.rows),

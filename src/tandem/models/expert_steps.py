@@ -18,6 +18,8 @@ from tandem.spec.model import ExpertSpec
 class ExpertSteps:
     """Steps of `Router` and the experts' linear maps, singly and fused.
 
+    Experts whose weights are not among the layer's are another device's, and left out.
+
     Args:
         activation: of a tensor; gives new memory.
     """
@@ -44,18 +46,29 @@ class ExpertSteps:
         state.expert_weights = chosen
 
     def _all(self, weights: Modules, state: LayerState) -> None:
-        """All experts' work, without anything kept of one when the next one begins."""
+        state.residual.add_(self.total(weights, state))
+        state.x = state.experts = state.expert_weights = None
+
+    def total(self, weights: Modules, state: LayerState) -> Tensor:
+        """What the experts add to the residual, [T, hidden] float32; the state stays as it is.
+
+        All experts' work, without anything kept of one when the next one begins.
+        """
         x, shares = taken(state.x, "x"), taken(state.expert_weights, "expert_weights").flatten()
         total = _zeros_like(state.residual)
-        for expert, places in self._groups(state):
+        for expert, places in self._groups(weights, state):
             tokens = places // self._experts.per_token
-            both = linear(weights[f"experts.{expert}.gate_up"], x.index_select(0, tokens))
-            gate, up = both.chunk(2, dim=-1)
-            inner = self._activation(gate).mul_(up)
-            rows = linear(weights[f"experts.{expert}.down"], inner)
+            rows = self._rows(weights, expert, x, tokens)
             total.index_add_(0, tokens, rows * shares[places, None])
-        state.residual.add_(total)
-        state.x = state.experts = state.expert_weights = None
+            del rows
+        return total
+
+    def _rows(self, weights: Modules, expert: int, x: Tensor, tokens: Tensor) -> Tensor:
+        """One expert's results for some tokens."""
+        both = linear(weights[f"experts.{expert}.gate_up"], x.index_select(0, tokens))
+        gate, up = both.chunk(2, dim=-1)
+        inner = self._activation(gate).mul_(up)
+        return linear(weights[f"experts.{expert}.down"], inner)
 
     def _gate(self, weights: Modules, state: LayerState) -> None:
         state.gate = self._project(weights, state, "gate")
@@ -67,8 +80,8 @@ class ExpertSteps:
     def _project(self, weights: Modules, state: LayerState, name: str) -> Tensor:
         """[T, k, intermediate]: of each token by each of its experts."""
         x, k = taken(state.x, "x"), self._experts.per_token
-        made = x.new_empty(state.num_tokens * k, self._experts.intermediate_size)
-        for expert, places in self._groups(state):
+        made = x.new_zeros(state.num_tokens * k, self._experts.intermediate_size)
+        for expert, places in self._groups(weights, state):
             rows = x.index_select(0, places // k)
             made[places] = linear(weights[f"experts.{expert}.{name}"], rows)
         return made.unflatten(0, (-1, k))
@@ -77,20 +90,20 @@ class ExpertSteps:
         inner = taken(state.mlp, "mlp").flatten(0, 1)
         shares = taken(state.expert_weights, "expert_weights").flatten()
         total = _zeros_like(state.residual)
-        for expert, places in self._groups(state):
+        for expert, places in self._groups(weights, state):
             rows = linear(weights[f"experts.{expert}.down"], inner.index_select(0, places))
             tokens = places // self._experts.per_token
             total.index_add_(0, tokens, rows * shares[places, None])
         state.residual.add_(total)
         state.mlp = state.experts = state.expert_weights = None
 
-    def _groups(self, state: LayerState) -> Iterator[tuple[int, Tensor]]:
-        """Every expert that a token goes to, and where: indices into the flattened [T, k]."""
+    def _groups(self, weights: Modules, state: LayerState) -> Iterator[tuple[int, Tensor]]:
+        """Every expert here that a token goes to, and where: indices into the flattened [T, k]."""
         chosen = taken(state.experts, "experts").flatten()
         order = chosen.argsort(stable=True)
         counts: list[int] = chosen.bincount(minlength=self._experts.count).tolist()
         for expert, places in enumerate(order.split(counts)):
-            if counts[expert]:
+            if counts[expert] and f"experts.{expert}.down" in weights:
                 yield expert, places
 
 

@@ -46,7 +46,9 @@ class HostLayers(Protocol):
         ...
 
     def mlp(self, layer: int, state: LayerState) -> None:
-        """From the norm before the MLP to the end of the layer; likewise."""
+        """From the norm before the MLP to the end of the layer; likewise. Where the state holds a
+        choice of experts, those among the weights are computed, and nothing is counted.
+        """
         ...
 
 

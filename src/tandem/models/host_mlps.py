@@ -10,7 +10,7 @@ _CPU = torch.device("cpu")
 
 
 class HostMlps:
-    """MLPs, or mixtures of experts, that the CPU computes where they lie.
+    """MLPs, mixtures of experts, or some of a mixture's, that the CPU computes where they lie.
 
     Their norms and biases are small, and resident, as those of all layers are.
 

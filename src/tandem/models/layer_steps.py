@@ -27,6 +27,9 @@ class LayerSteps:
         spec: the model's facts.
         ropes: the model's rotary embeddings, on its device.
         rope_index: which of them the layer has.
+
+    Attributes:
+        experts: the maths of a mixture, None for models without.
     """
 
     def __init__(self, spec: ModelSpec, ropes: Sequence[Rotary], rope_index: int) -> None:
@@ -58,10 +61,11 @@ class LayerSteps:
             ("Q", "K", "V"): self._qkv,
             ("FC.gate", "FC.up"): self._gate_up,
         }
+        self.experts: ExpertSteps | None = None
         if spec.experts is not None:
-            routed = ExpertSteps(spec.experts, partial(activate, spec.activation))
-            self._singles = {**self._singles, **routed.singles}
-            self._fused = {**self._fused, **routed.fused}
+            self.experts = ExpertSteps(spec.experts, partial(activate, spec.activation))
+            self._singles = {**self._singles, **self.experts.singles}
+            self._fused = {**self._fused, **self.experts.fused}
 
     def of(self, operations: tuple[Operation, ...], stage: Stage) -> tuple[Step, ...]:
         """Steps that execute `stage` of a layer with these `operations`.

@@ -77,6 +77,7 @@ def load_model(
         pin,
         disk,
         precision.quantized,
+        layers.experts,
     )
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)

@@ -14,7 +14,14 @@ from tandem.models.torch_layers import TorchLayers
 from tandem.models.weights import Weights
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import DefaultStages, Operation, Stage, default_stages, split_post
+from tandem.spec.operations import (
+    DefaultStages,
+    Operation,
+    Stage,
+    default_stages,
+    split_experts,
+    split_post,
+)
 
 if TYPE_CHECKING:
     from tandem.kernels.native_pool import NativePool
@@ -56,13 +63,20 @@ class Model:
         self._operations = kinds
         self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
         self._outputs = {kind: split_post(operations).output for kind, operations in kinds.items()}
-        layers = dict(enumerate(weights.layers))
+        self._routes = {
+            kind: split_experts(operations).output
+            for kind, operations in kinds.items()
+            if kind is not None
+        }
+        layers = {layer: weights.here(layer) for layer in range(spec.num_layers)}
         self._torch = TorchLayers(spec, layers, self.device, self.dtype)
         self.native: NativeStages | None = native
         self.host: HostLayers | None = host
         compiled = native or host
         self.pool: NativePool | None = None if compiled is None else compiled.pool
         self.expert_hits: ExpertHits = (native or self._torch).expert_hits
+        if native is not None:
+            self.expert_hits.include(self._torch.expert_hits)
         if host is not None:
             self.expert_hits.include(host.expert_hits)
 
@@ -77,6 +91,20 @@ class Model:
     def output_stage(self, layer: int) -> Stage:
         """Of a layer's `post`, what comes before the MLP."""
         return self._outputs[self.spec.routed_experts(layer)]
+
+    def route_stage(self, layer: int) -> Stage:
+        """Of the `post` of a layer with experts, what comes before them."""
+        kind = self.spec.routed_experts(layer)
+        if kind is None:
+            raise ValueError(f"layer {layer} has no experts")
+        return self._routes[kind]
+
+    def expert_sum(self, layer: int, state: LayerState) -> Tensor:
+        """What the experts on this device add to the residual: [T, hidden] float32.
+
+        The state is at the end of `route_stage`, and stays there.
+        """
+        return self._torch.expert_sum(layer, state)
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.

@@ -33,7 +33,8 @@ class NativeLayers:
     Args:
         layers: matrices in host memory, of any element type, or quantized.
         pool: whose threads do the work.
-        mlps: likewise, of layers of which nothing but `mlp` is executed.
+        mlps: likewise, of layers of which nothing but `mlp` is executed; router and some experts
+            of a mixture may be missing if another device has them.
         int8_activations: round what goes into maps of 8 bits to 8 bits too.
 
     Attributes:
@@ -69,9 +70,9 @@ class NativeLayers:
             return None
         each = range(experts.count)
         return _native.Experts(
-            router=_linear(modules["router"]).handle,
-            ups=[_linear(modules[f"experts.{i}.gate_up"]).handle for i in each],
-            downs=[_linear(modules[f"experts.{i}.down"]).handle for i in each],
+            router=_handle(modules, "router"),
+            ups=[_handle(modules, f"experts.{i}.gate_up") for i in each],
+            downs=[_handle(modules, f"experts.{i}.down") for i in each],
             per_token=experts.per_token,
             renormalized=experts.renormalized,
             hits=self.expert_hits.counts[layer],
@@ -100,9 +101,13 @@ class NativeLayers:
     def mlp(self, layer: int, state: LayerState) -> None:
         """From the norm before the MLP to the end of the layer; the residual is updated in place.
 
-        Only of layers given as `mlps`.
+        Only of layers given as `mlps`. The state may hold a choice of experts that was made
+        elsewhere.
         """
-        self._mlps[layer].run(self.pool.handle, self.pool.isa, state.residual)
+        self._mlps[layer].run(
+            self.pool.handle, self.pool.isa, state.residual, state.experts, state.expert_weights
+        )
+        state.experts = state.expert_weights = None
 
     def _check_there(self, layer: int) -> None:
         """For those that read layers only when they run all."""
@@ -247,6 +252,10 @@ def _norm(spec: ModelSpec, affine: Affine) -> _native.Norm:
     if spec.norm_offset:
         weight = weight + spec.norm_offset
     return _native.Norm(weight, bias, spec.norm_eps)
+
+
+def _handle(modules: Modules, name: str) -> _native.LinearWeight | None:
+    return _linear(modules[name]).handle if name in modules else None
 
 
 def _linear(affine: Affine) -> NativeLinear:

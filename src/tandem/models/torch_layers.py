@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from tandem.models.expert_hits import ExpertHits
 from tandem.models.layer_state import LayerState, Step
@@ -55,8 +56,25 @@ class TorchLayers:
         self.run(self._stages[self._spec.routed_experts(layer)].post, layer, state)
 
     def mlp(self, layer: int, state: LayerState) -> None:
-        """From the norm before the MLP to the end of the layer."""
-        self.run(self._mlps[self._spec.routed_experts(layer)], layer, state)
+        """From the norm before the MLP to the end of the layer; the state may hold a choice of
+        experts that was made elsewhere.
+        """
+        mlp = self._mlps[self._spec.routed_experts(layer)]
+        if state.experts is None:
+            self.run(mlp, layer, state)
+            return
+        self.run(Stage(mlp.start, mlp.start + 1), layer, state)
+        state.residual.add_(self.expert_sum(layer, state))
+        state.x = state.experts = state.expert_weights = None
+
+    def expert_sum(self, layer: int, state: LayerState) -> Tensor:
+        """What the layer's experts among these weights add to the residual: [T, hidden] float32.
+
+        The state, after the router, stays as it is.
+        """
+        steps = self._layer_steps[0].experts
+        assert steps is not None
+        return steps.total(self._layers[layer], state)
 
     def run(self, stage: Stage, layer: int, state: LayerState) -> None:
         """Execute operations `[stage.start, stage.end)` of `layer`, updating `state` in place.

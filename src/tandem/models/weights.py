@@ -93,6 +93,14 @@ class Weights:
             yield from layer_weights_of(index, layer, fused)
         yield from _parts(None, {name: a for name, a in outer.items() if name not in first})
 
+    def here(self, layer: int) -> Modules:
+        """Of a layer's weights, those where the maths is done: without matrices of its MLP, or of
+        some of its experts, that the CPU reads in host memory.
+        """
+        apart = {} if self.mlps is None else self.mlps.stored.get(layer, {})
+        matrices = {name for name, affine in apart.items() if affine.weight.ndim > 1}
+        return {name: a for name, a in self.layers[layer].items() if name not in matrices}
+
     @property
     def size_bytes(self) -> int:
         """Bytes of all weights, wherever they lie."""
@@ -166,6 +174,7 @@ def allocate_weights(
     pin: Pin | None = None,
     disk: DiskPlacement | None = None,
     quantized: Mapping[str, WeightFormat] | None = None,
+    experts: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
@@ -178,6 +187,8 @@ def allocate_weights(
         disk: layers that stay in files, likewise; those that are not streamed among `hosted` are
             computed in host memory.
         quantized: formats of the layers' quantized linear maps, by canonical name.
+        experts: by layer whose MLP stays in host memory, those that are on the device with the
+            router.
     """
     around = LayerShapes(embedding_weights(spec) + head_weights(spec), dtype, {})
     outer = allocate_modules(around, device)
@@ -201,11 +212,14 @@ def allocate_weights(
         used = on_disk.in_first_slot()
     mlps = None
     if hosted is not None and hosted.mlp_on_cpu:
-        cut = {layer: _cut(spec, layer, shapes) for layer in hosted.mlp_on_cpu}
+        cut = {
+            layer: _cut(spec, layer, shapes, (experts or {}).get(layer, ()))
+            for layer in hosted.mlp_on_cpu
+        }
         mlps = HostMlps({layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}, device)
         used = dict(used)
-        for layer, (before, _) in cut.items():
-            used[layer] = allocate_modules(before, device) | mlps.stored[layer]
+        for layer, (here, _) in cut.items():
+            used[layer] = allocate_modules(here, device) | mlps.stored[layer]
     layers = tuple(
         used[layer]
         if layer in used
@@ -223,12 +237,20 @@ def allocate_weights(
 
 
 def _cut(
-    spec: ModelSpec, layer: int, shapes: Mapping[ExpertSpec | None, LayerShapes]
+    spec: ModelSpec,
+    layer: int,
+    shapes: Mapping[ExpertSpec | None, LayerShapes],
+    experts: tuple[int, ...],
 ) -> tuple[LayerShapes, LayerShapes]:
-    """A layer's weights before the norm of its MLP, and from there on."""
+    """A layer's weights where the maths is done, and those in host memory: from the norm of the
+    MLP on, but for the router and these experts, if there are any.
+    """
     whole, mlp = shapes[spec.routed_experts(layer)], mlp_weights(spec, layer)
+    stay = ("router", *(f"experts.{i}" for i in experts)) if experts else ()
+    here = tuple(weight for weight in mlp if weight.name.startswith(tuple(f"{s}." for s in stay)))
+    in_host = tuple(weight for weight in mlp if weight not in here)
     before = whole.shapes[: -len(mlp)]
-    return replace(whole, shapes=before), replace(whole, shapes=mlp)
+    return replace(whole, shapes=before + here), replace(whole, shapes=in_host)
 
 
 def _kind_of(spec: ModelSpec, layers: tuple[int, ...]) -> ExpertSpec | None:

@@ -1,4 +1,4 @@
-"""A sweep's operations in layers, and in MLPs, that are computed on the CPU (ADR 0014, 0016).
+"""A sweep's operations in layers, and in MLPs, that are computed on the CPU (ADR 0014, 0016, 0018).
 
 Stages run where the weights lie, attention where the KV lies. So the residual comes to the host
 before such a layer; keys in the host's tier are attended to there and then, and for those in the
@@ -8,6 +8,7 @@ accelerator's, queries go up and the result comes down.
 from tandem.plan.program import BufferRef, EventKind, LaneShape, OpKind, Part, Queue, SignalRef
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
+    EXPERT_SUM,
     FETCHED_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
@@ -62,20 +63,41 @@ class CpuLayers:
         """
         if not lanes:
             return
-        fetched = self._fetch(layer, lanes)
+        self._mlp(layer, lanes, self._fetch(layer, lanes), last=last)
+
+    def experts(self, layer: int, lanes: tuple[int, ...], *, last: int) -> None:
+        """Likewise of a mixture that both compute: tokens are routed, and each side adds up its own
+        experts' results, at the same time.
+        """
+        if not lanes:
+            return
+        fetched = self._fetch(layer, lanes, Part.ROUTE)
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.EXPERTS, lanes=lanes, layer=layer,
+            reads=tuple(BufferRef(STATE, i) for i in lanes),
+            writes=tuple(BufferRef(EXPERT_SUM, i) for i in lanes),
+        )  # fmt: skip
+        self._mlp(layer, lanes, fetched, last=last)
+        self.leave(layer, lanes, shared=True)
+
+    def _mlp(self, layer: int, lanes: tuple[int, ...], fetched: SignalRef, *, last: int) -> None:
         states = tuple(BufferRef(HOST_STATE, i) for i in lanes)
         self._b.add(
             OpKind.STAGE, Queue.CPU, Part.MLP, lanes=lanes, layer=layer, waits=(fetched,),
             reads=states, writes=states, event=EventKind.LANE_DONE if layer == last else None,
         )  # fmt: skip
 
-    def leave(self, layer: int, lanes: tuple[int, ...]) -> None:
+    def leave(self, layer: int, lanes: tuple[int, ...], *, shared: bool = False) -> None:
         """Bring the residuals back after a run; the accelerator takes them over in its turn, so
         that the next sweep cannot overtake this one.
+
+        Args:
+            shared: it adds what its own experts have given.
         """
         if not lanes:
             return
         staged = tuple(BufferRef(STAGED_STATE, i) for i in lanes)
+        sums = tuple(BufferRef(EXPERT_SUM, i) for i in lanes)
         brought = self._b.add(
             OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
             waits=(self._b.reached(Queue.CPU),),
@@ -83,12 +105,13 @@ class CpuLayers:
         )  # fmt: skip
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
-            reads=staged, writes=tuple(BufferRef(STATE, i) for i in lanes),
+            reads=staged + (sums if shared else ()),
+            writes=tuple(BufferRef(STATE, i) for i in lanes),
         )  # fmt: skip
 
-    def _fetch(self, layer: int, lanes: tuple[int, ...]) -> SignalRef:
+    def _fetch(self, layer: int, lanes: tuple[int, ...], part: Part = Part.RESIDUAL) -> SignalRef:
         return self._b.add(
-            OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=lanes, layer=layer,
+            OpKind.COPY, Queue.D2H, part, lanes=lanes, layer=layer,
             waits=(self._b.reached(Queue.ACCEL),),
             reads=tuple(BufferRef(STATE, i) for i in lanes),
             writes=tuple(BufferRef(HOST_STATE, i) for i in lanes),

@@ -8,7 +8,7 @@ from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import WeightPlacement
 from tandem.spec.errors import ConfigError
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class OnlinePlan:
             values: dict[str, Any] = json.loads(text)
             if values.pop("format", None) != FORMAT:
                 raise ConfigError(f"this plan is not of format {FORMAT}; make it anew")
-            weights = tuple(WeightPlacement(**entry) for entry in values.pop("weights"))
+            weights = tuple(_placement_of(entry) for entry in values.pop("weights"))
             rules = tuple(
                 CpuRule(rule["max_tokens"], tuple(rule["layers"]))
                 for rule in values.pop("cpu_rules", ())
@@ -63,3 +63,8 @@ class OnlinePlan:
             return OnlinePlan(weights=weights, cpu_rules=rules, notes=notes, **values)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"not a valid plan ({error}); make it anew") from None
+
+
+def _placement_of(entry: dict[str, Any]) -> WeightPlacement:
+    values = dict(entry)
+    return WeightPlacement(experts=tuple(values.pop("experts")), **values)

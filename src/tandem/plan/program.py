@@ -42,7 +42,8 @@ class OpKind(StrEnum):
 
 class Part(StrEnum):
     """The variant of an operation: which stage, or what is copied. `OUTPUT` and `MLP` are `POST`
-    cut in two.
+    cut in two. Where the accelerator has some of a layer's experts, `ROUTE` is `OUTPUT` and all
+    before the experts; `EXPERTS` are the accelerator's, and `MLP` are the CPU's.
     """
 
     EMBED = "embed"
@@ -50,6 +51,8 @@ class Part(StrEnum):
     POST = "post"
     OUTPUT = "output"
     MLP = "mlp"
+    ROUTE = "route"
+    EXPERTS = "experts"
     HEAD = "head"
     RESIDUAL = "residual"
     QKV = "qkv"

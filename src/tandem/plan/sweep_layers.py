@@ -1,12 +1,13 @@
 """What a sweep does with layers in host memory: bring them, or compute them where they lie."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tandem.plan.weights import (
     StreamedLayers,
     WeightPlacement,
     homes_by_layer,
+    resident_experts,
     streamed_layers,
 )
 from tandem.spec.errors import ConfigError
@@ -25,11 +26,14 @@ class SweepLayers:
         on_cpu: ascending; layers whose maths outside attention the CPU does. Those of the circle
             are not brought.
         mlp_on_cpu: ascending; others whose MLP alone the CPU computes.
+        split_mlps: ascending; of `mlp_on_cpu`, mixtures of which the accelerator has some experts,
+            and the router.
     """
 
     streamed: StreamedLayers = field(default_factory=StreamedLayers)
     on_cpu: tuple[int, ...] = ()
     mlp_on_cpu: tuple[int, ...] = ()
+    split_mlps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         loaded, slots = self.loaded, self.streamed.slots
@@ -82,10 +86,14 @@ class SweepChoice:
     Attributes:
         usual: of steps beyond all rules, and of sweeps with cohorts.
         rules: ascending; the first that a step fits counts.
+        experts: by layer of `split_mlps`, those that the accelerator has.
     """
 
     usual: SweepLayers = field(default_factory=SweepLayers)
     rules: tuple[tuple[int, SweepLayers], ...] = ()
+    experts: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict[int, tuple[int, ...]], hash=False
+    )
 
     @staticmethod
     def of_plan(
@@ -100,13 +108,14 @@ class SweepChoice:
         homes = homes_by_layer(placements)
         always = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu")
         mlps = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu-mlp")
-        streamed = streamed_layers(placements)
+        streamed, experts = streamed_layers(placements), resident_experts(placements)
+        split = tuple(sorted(experts))
 
         def sweep(on_cpu: Iterable[int]) -> SweepLayers:
-            return SweepLayers(streamed, tuple(sorted({*always, *on_cpu})), mlps)
+            return SweepLayers(streamed, tuple(sorted({*always, *on_cpu})), mlps, split)
 
         return SweepChoice(
-            sweep(()), tuple((rule.max_tokens, sweep(rule.layers)) for rule in rules)
+            sweep(()), tuple((rule.max_tokens, sweep(rule.layers)) for rule in rules), experts
         )
 
     def of(self, tokens: int) -> SweepLayers:

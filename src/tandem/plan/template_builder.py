@@ -22,6 +22,8 @@ STATE, QKV, LOGITS, SLOTS, SAMPLED, TOKENS = (
 DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
     "device_partial", "host_partial", "staged_partial", "host_qkv",
 )  # fmt: skip
+# what the accelerator's experts of a layer add to the residual, while others are the CPU's
+EXPERT_SUM = "expert_sum"
 WEIGHTS = "weights"
 HOST_WEIGHTS = "host_weights"
 # of layers on the CPU: the residual there and on its way back, q, k and v on their way to the

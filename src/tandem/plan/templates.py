@@ -54,7 +54,8 @@ class _SweepBuilder:
         self._sweep = sweep
         self._loads = sweep.loaded
         self._on_cpu = frozenset(sweep.on_cpu)
-        self._mlp_on_cpu = frozenset(sweep.mlp_on_cpu)
+        self._split = frozenset(sweep.split_mlps)
+        self._mlp_on_cpu = frozenset(sweep.mlp_on_cpu) - self._split
         self._b = TemplateBuilder()
         self._cpu = CpuLayers(self._b, lanes)
         self._disk = DiskReads(self._b, sweep.streamed.on_disk)
@@ -88,6 +89,8 @@ class _SweepBuilder:
             if layer in self._mlp_on_cpu:
                 self._cpu.mlp(layer, lanes, last=last)
                 self._leave_cpu(layer, lanes)
+            elif layer in self._split:
+                self._cpu.experts(layer, lanes, last=last)
             if layer in self._loads:
                 self._refill(layer)
             cursor = layer
@@ -212,6 +215,7 @@ class _SweepBuilder:
             )  # fmt: skip
         states = tuple(BufferRef(STATE, i) for i in lanes)
         part = Part.OUTPUT if layer in self._mlp_on_cpu else Part.POST
+        part = Part.ROUTE if layer in self._split else part
         done = part is Part.POST and layer == self._layers - 1
         loaded, weights = self._weights(layer)
         self._b.add(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tandem.plan.program import BufferRef, OpKind, Part, ProgramOp, ProgramTemplate, Queue
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
+    EXPERT_SUM,
     FETCHED_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
@@ -38,7 +39,7 @@ _PROGRAM_LOCAL = {SAMPLED, TOKENS}
 _ALWAYS_DEFINED = {SLOTS, WEIGHTS, HOST_WEIGHTS}
 _PER_LAYER = {
     QKV, HOST_QKV, STAGED_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, FETCHED_PARTIAL,
-    WEIGHTS, HOST_WEIGHTS,
+    EXPERT_SUM, WEIGHTS, HOST_WEIGHTS,
 }  # fmt: skip
 # what a cohort brings from an earlier sweep
 _CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}

@@ -1,7 +1,7 @@
 """Where a model's weights lie, and the order in which those elsewhere come to the accelerator."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tandem.spec.errors import ConfigError
@@ -31,11 +31,31 @@ class WeightPlacement:
             MLP or the experts as `cpu`, the rest as `resident`; `disk`: in files, read by the host
             in every sweep and computed there; `disk_streamed`: in files, read by the host in every
             sweep and brought to the accelerator.
+        experts: of each of these layers, those that are resident on the accelerator all the same,
+            ascending, and not all; the accelerator then routes.
+
+    Raises:
+        ConfigError: experts of another home than `cpu-mlp`, or not ascending.
     """
 
     first_layer: int
     last_layer: int
     home: Home = "resident"
+    experts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.experts and self.home != "cpu-mlp":
+            raise ConfigError(
+                f"layers {self.first_layer} to {self.last_layer} have home '{self.home}' and "
+                "single experts on the accelerator; only home 'cpu-mlp' can have those",
+                param="placement",
+            )
+        if list(self.experts) != sorted(set(self.experts)):
+            raise ConfigError(
+                f"experts {list(self.experts)} of layers {self.first_layer} to {self.last_layer} "
+                "are not in ascending order, each once",
+                param="placement",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +131,31 @@ def homes_by_layer(placements: Iterable[WeightPlacement]) -> dict[int, Home]:
     return homes
 
 
-def as_runs(homes: Iterable[Home]) -> tuple[WeightPlacement, ...]:
-    """The homes of layers 0, 1, ... as few runs."""
+def resident_experts(placements: Iterable[WeightPlacement]) -> dict[int, tuple[int, ...]]:
+    """By layer, experts on the accelerator whose layer's other ones are the CPU's; layers without
+    such experts are left out.
+    """
+    return {
+        layer: run.experts
+        for run in placements
+        for layer in range(run.first_layer, run.last_layer + 1)
+        if run.experts
+    }
+
+
+def as_runs(
+    homes: Iterable[Home], experts: Mapping[int, tuple[int, ...]] | None = None
+) -> tuple[WeightPlacement, ...]:
+    """The homes of layers 0, 1, ... as few runs.
+
+    Args:
+        experts: as in `resident_experts`.
+    """
     runs: list[WeightPlacement] = []
     for layer, home in enumerate(homes):
-        if runs and runs[-1].home == home:
-            runs[-1] = WeightPlacement(runs[-1].first_layer, layer, home)
+        single = (experts or {}).get(layer, ())
+        if runs and (runs[-1].home, runs[-1].experts) == (home, single):
+            runs[-1] = replace(runs[-1], last_layer=layer)
         else:
-            runs.append(WeightPlacement(layer, layer, home))
+            runs.append(WeightPlacement(layer, layer, home, single))
     return tuple(runs)

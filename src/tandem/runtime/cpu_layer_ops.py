@@ -6,10 +6,11 @@ import numpy as np
 import torch
 
 from tandem.models.host_layers import HostLayers
-from tandem.models.layer_state import LayerState
+from tandem.models.layer_state import LayerState, taken
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
+    EXPERT_SUM,
     FETCHED_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
@@ -51,6 +52,7 @@ class CpuLayerOps:
         self._on_device = LaneStates(buffers, STATE, Place.DEVICE)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
             (OpKind.COPY, Part.RESIDUAL, Queue.D2H): self._fetch_residual,
+            (OpKind.COPY, Part.ROUTE, Queue.D2H): self._fetch_routed,
             (OpKind.STAGE, Part.PRE, Queue.CPU): self._pre,
             (OpKind.COPY, Part.QKV, Queue.H2D): self._upload_qkv,
             (OpKind.COPY, Part.PARTIAL, Queue.D2H): self._fetch_partial,
@@ -65,13 +67,22 @@ class CpuLayerOps:
 
     def _fetch_residual(self, running: Running) -> None:
         for lane in self._on_host.lanes(running):
-            residual = self._on_device.get(running, lane).residual
-            positions = lane.slot.binding.positions.astype(np.int64)
-            state = LayerState(
-                positions=torch.from_numpy(positions),
-                residual=torch.empty(residual.shape, dtype=self._maths.dtype).copy_(residual),
-            )
+            self._on_host.put(running, lane, self._fetched(running, lane))
+
+    def _fetch_routed(self, running: Running) -> None:
+        for lane in self._on_host.lanes(running):
+            routed, state = self._on_device.get(running, lane), self._fetched(running, lane)
+            state.experts = taken(routed.experts, "experts").to(_CPU, copy=True)
+            state.expert_weights = taken(routed.expert_weights, "weights").to(_CPU, copy=True)
             self._on_host.put(running, lane, state)
+
+    def _fetched(self, running: Running, lane: LaneContext) -> LayerState:
+        residual = self._on_device.get(running, lane).residual
+        positions = lane.slot.binding.positions.astype(np.int64)
+        return LayerState(
+            positions=torch.from_numpy(positions),
+            residual=torch.empty(residual.shape, dtype=self._maths.dtype).copy_(residual),
+        )
 
     def _upload_residual(self, running: Running) -> None:
         for lane in self._on_host.lanes(running):
@@ -79,10 +90,16 @@ class CpuLayerOps:
             self._put(running, STAGED_STATE, lane, (self._brought(residual),), Place.DEVICE)
 
     def _adopt(self, running: Running) -> None:
+        shared = any(ref.name == EXPERT_SUM for ref in running.op.reads)
         for lane in self._on_device.lanes(running):
             state = self._on_device.get(running, lane)
             (state.residual,) = self._get(running, STAGED_STATE, lane)
             self._buffers.discard((STAGED_STATE, lane.key), running.op.queue)
+            if shared:
+                (own,) = self._get(running, EXPERT_SUM, lane)
+                state.residual.add_(own)
+                state.x = state.experts = state.expert_weights = None
+                self._buffers.discard((EXPERT_SUM, lane.key), running.op.queue)
             self._on_device.put(running, lane, state)
 
     # --- stages -----------------------------------------------------------------------------------

@@ -38,6 +38,10 @@ class OpMemory:
             return self._stage_bytes(running, memory.post_token_bytes)
         if op.part is Part.OUTPUT:
             return self._stage_bytes(running, memory.output_token_bytes)
+        if op.part is Part.ROUTE:
+            return self._stage_bytes(running, memory.route_token_bytes)
+        if op.part is Part.EXPERTS:
+            return self._stage_bytes(running, memory.experts_token_bytes)
         lanes = [running.context.lanes[i] for i in running.context.active(op)]
         if op.part is Part.HEAD:
             return memory.head_bytes(sum(len(lane.logits_index) for lane in lanes))

@@ -13,6 +13,7 @@ from tandem.plan.events import Event, LaneAdvanced, LaneDone, TransferDone
 from tandem.plan.program import EventKind, OpKind, Part, ProgramOp
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
+    EXPERT_SUM,
     HOST_PARTIAL,
     HOST_QKV,
     LOGITS,
@@ -65,6 +66,8 @@ class OpRunner:
             (OpKind.STAGE, Part.PRE): self._run_pre,
             (OpKind.STAGE, Part.POST): self._run_post,
             (OpKind.STAGE, Part.OUTPUT): self._run_output,
+            (OpKind.STAGE, Part.ROUTE): self._run_route,
+            (OpKind.STAGE, Part.EXPERTS): self._run_experts,
             (OpKind.STAGE, Part.HEAD): self._head,
             (OpKind.APPEND, Part.NONE): self._append,
             (OpKind.ATTEND, Part.NONE): self._attend,
@@ -126,6 +129,19 @@ class OpRunner:
 
     def _run_output(self, running: Running) -> None:
         self._run_stage(running, self._model.output_stage(running.op.layer))
+
+    def _run_route(self, running: Running) -> None:
+        self._run_stage(running, self._model.route_stage(running.op.layer))
+
+    def _run_experts(self, running: Running) -> None:
+        lanes = self._states.lanes(running)
+        if not lanes:
+            return
+        joint = LayerState.cat([self._states.get(running, lane) for lane in lanes])
+        total = self._model.expert_sum(running.op.layer, joint)
+        sizes = [lane.num_tokens for lane in lanes]
+        for lane, part in zip(lanes, total.split(sizes), strict=True):
+            self._put(running, EXPERT_SUM, lane, (part,))
 
     def _run_stage(self, running: Running, stage: Stage) -> None:
         layer = running.op.layer

@@ -28,6 +28,8 @@ _FORMS: dict[str, forms.Form] = {
     "gpu_margin": forms.size_text,
     "placement": forms.optional(forms.path_text),
     "host_layers": forms.text,
+    "expert_hits": forms.optional(forms.path_text),
+    "save_expert_hits": forms.optional(forms.path_text),
     "disk_io": forms.text,
     "spool_dir": forms.optional(forms.path_text),
     "dtype": forms.text,
@@ -71,6 +73,9 @@ class EngineConfig:
         host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
             whichever is predicted to be faster for a step's size; where rates are not known, they
             are streamed.
+        expert_hits: file that says how often tokens went to each expert of this model: by it single
+            experts are placed; None: nothing is known.
+        save_expert_hits: file to write that to when the engine is closed.
         disk_io: how layers on disk are read: `direct` past the page cache, or `cached` through it.
         spool_dir: folder for layers that must be converted before they can be read from disk;
             None: `tandem` in the user's cache folder.
@@ -109,6 +114,8 @@ class EngineConfig:
     gpu_margin: str = "auto"
     placement: str | None = None
     host_layers: HostLayers = "auto"
+    expert_hits: str | None = None
+    save_expert_hits: str | None = None
     disk_io: DiskIO = "direct"
     spool_dir: str | None = None
     dtype: str = "auto"

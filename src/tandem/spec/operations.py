@@ -175,6 +175,13 @@ def split_post(operations: tuple[Operation, ...]) -> PostStages:
     return PostStages(Stage(post.start, cut), Stage(cut, post.end))
 
 
+def split_experts(operations: tuple[Operation, ...]) -> PostStages:
+    """Cut between a mixture's router and its experts: `output` is all before them."""
+    post = default_stages(operations).post
+    cut = next(i for i in range(post.start, post.end) if operations[i].experts is not None)
+    return PostStages(Stage(post.start, cut), Stage(cut, post.end))
+
+
 def live_buffers(operations: tuple[Operation, ...], cut: int) -> tuple[Buffer, ...]:
     """What a layer suspended before operation `cut` must hold, besides positions.
 

@@ -85,6 +85,12 @@ def mlp_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> i
     return _matrix_bytes(mlp_weights(spec, layer), precision)
 
 
+def expert_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
+    """Of the experts, those of the first; all are of one size."""
+    weights = mlp_weights(spec, layer)
+    return _matrix_bytes(tuple(w for w in weights if w.name.startswith("experts.0.")), precision)
+
+
 def _matrix_bytes(weights: tuple[WeightShape, ...], precision: Precision) -> int:
     size = 0
     for weight in weights:

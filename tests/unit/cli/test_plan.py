@@ -129,7 +129,7 @@ def test_json_holds_a_plan_that_the_engine_reads(commands: Commands, tmp_path: P
     assert len(found["alternatives"]) == len(found["sensitivities"]) == 3
     homes = json.loads(placement.read_text("utf-8"))["layers"]
     assert [tuple(run.values()) for run in homes] == [
-        (run.first_layer, run.last_layer, run.home) for run in plan.weights
+        (run.first_layer, run.last_layer, run.home, list(run.experts)) for run in plan.weights
     ]
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandem.engine.placement_file import read_placement
 from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
     choose_placement,
-    read_placement,
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.sweep_layers import SweepLayers

@@ -103,6 +103,50 @@ def test_an_mlp_alone_is_the_end_of_its_layer(spec: ModelSpec, tokens: int) -> N
     assert torch.equal(alone.expert_hits.counts, compiled.expert_hits.counts)
 
 
+def test_choices_of_experts_are_checked() -> None:
+    square, wide = (NativeLinear.of(torch.ones(n, 8)).handle for n in (8, 16))
+    hits = torch.zeros(3, dtype=torch.int64)
+
+    def mlp(*maps: Any) -> _native.Mlp:
+        norm = _native.Norm(torch.ones(8), None, 1e-5)
+        return _native.Mlp(
+            norm, None, None, None, Activation.SILU, True, experts=_native.Experts(*maps)
+        )
+
+    some = mlp(None, [wide, None, wide], [square, None, square], 2, True, hits)
+    x, chosen, shares = torch.ones(4, 8), torch.ones(4, 2, dtype=torch.int64), torch.ones(4, 2)
+    for given, message in (
+        ((), "choices must be given"),
+        ((chosen, None), "experts and shares go together"),
+        ((chosen + 2, shares), "experts must exist"),
+        ((chosen - 2, shares), "experts must exist"),
+        ((chosen[:3], shares), "experts must have the shape"),
+        ((chosen, shares[:, :1]), "shares must have the shape"),
+        ((chosen.int(), shares), "experts must be int64"),
+        ((chosen, shares.double()), "shares must be float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            some.run(POOL.handle, POOL.isa, x, *given)
+    some.run(POOL.handle, POOL.isa, x, chosen, shares)  # all of them to the expert elsewhere
+    assert torch.equal(x, torch.ones(4, 8))
+    assert not hits.any()
+    router = NativeLinear.of(torch.ones(3, 8)).handle
+    for maps, message in (
+        ((router, [None] * 3, [None] * 3, 2, True, hits), "at least one expert must be here"),
+        ((router, [wide, None, wide], [square] * 3, 2, True, hits), "every expert needs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _native.Experts(*maps)
+    partial = _native.Experts(router, [wide, None, wide], [square, None, square], 2, True, hits)
+    with pytest.raises(ValueError, match="all of its experts"):
+        _native.Layer(
+            heads=2, kv_heads=1, head_dim=4, attention_norm=_native.Norm(torch.ones(8), None, 0.0),
+            qkv=wide, query_norm=None, key_norm=None, output=square, post_attention_norm=None,
+            mlp_norm=_native.Norm(torch.ones(8), None, 0.0), up=None, down=None,
+            post_mlp_norm=None, activation=Activation.SILU, gated=True, experts=partial,
+        )  # fmt: skip
+
+
 def test_parts_of_an_mlp_that_do_not_fit_are_refused() -> None:
     norm, square = _native.Norm(torch.ones(8), None, 1e-5), NativeLinear.of(torch.ones(8, 8)).handle
     parts: dict[str, Any] = {

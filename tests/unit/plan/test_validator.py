@@ -117,6 +117,31 @@ def test_reads_without_order_are_found(on_disk: tuple[int, ...]) -> None:
             validate_sequence([Placed(fault(sweep), (0,))] * 3)
 
 
+@pytest.mark.parametrize("lanes", [(), *((lane,) for lane in (*STARTS, *JOINS))])
+def test_every_shape_of_sweep_is_valid_with_split_mixtures(lanes: tuple[LaneShape, ...]) -> None:
+    split = SweepLayers(mlp_on_cpu=(0, 1, 2), split_mlps=(0, 2))
+    main = Placed(sweep_template(LAYERS, (MAIN[2],), split), (0,))
+    other = Placed(sweep_template(LAYERS, lanes, split), tuple(range(7, 7 + len(lanes))))
+    validate_sequence([main, main, other, main])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (drop(is_op(OpKind.STAGE, Part.EXPERTS, layer=1)), "expert_sum.* left it"),
+        (move(is_op(OpKind.STAGE, Part.EXPERTS), Queue.CPU), "state, which cpu cannot reach"),
+        (drop_waits(is_op(OpKind.COPY, Part.ROUTE)), "may read .*state"),
+        (drop_waits(is_op(OpKind.STAGE, Part.MLP)), "may read .*host_state"),
+        (drop_waits(is_op(OpKind.STAGE, Part.RESIDUAL)), "may read .*staged_state"),
+    ],
+)
+def test_split_mixtures_without_order_are_found(fault: Mutation, message: str) -> None:
+    sweep = sweep_template(2, (MAIN[0],), SweepLayers(mlp_on_cpu=(0, 1), split_mlps=(0, 1)))
+    validate_sequence([Placed(sweep, (0,))] * 2)
+    with pytest.raises(ProgramError, match=message):
+        validate_sequence([Placed(fault(sweep), (0,))] * 2)
+
+
 def test_sampling_and_transfers_are_valid() -> None:
     validate(sampling_template(3))
     validate(transfer_template((Tier.DEVICE, Tier.HOST, Tier.DEVICE)))

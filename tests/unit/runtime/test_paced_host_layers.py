@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.fakes.paced import TINY
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.kernels.open_pool import open_pool
+from tandem.models.layer_state import LayerState
 from tandem.plan.program import LaneShape, Part, Queue
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sweep_template
+from tandem.runtime.paced.choices import PacedChoices
 from tandem.runtime.paced.host_layers import PacedHostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.model import ExpertSpec, ModelSpec
@@ -36,3 +40,48 @@ def test_every_operation_of_a_sweep_is_computed(
         hits = layers._layers.expert_hits.counts
         assert int(hits.sum()) == 40 * 2 * len(mlps)
         assert int(torch.count_nonzero(hits)) > 2 * len(mlps)
+
+
+COUNTS = [[50, 0, 3, 40, 5, 1, 0, 1]] * 3
+MIXTURE = ExpertSpec(8, 2, 32)
+
+
+@pytest.mark.parametrize("resident", [(), (0, 3), (0, 1, 2, 3, 5, 6, 7)], ids=len)
+def test_tokens_go_to_experts_as_often_as_they_are_used(resident: tuple[int, ...]) -> None:
+    use = ExpertUse.of_counts(COUNTS, replace(SPEC, experts=MIXTURE))
+    choices = PacedChoices(MIXTURE, {1: resident} if resident else {}, use, seed=3)
+    state = LayerState(torch.zeros(2000, dtype=torch.int64), torch.zeros(2000, 4))
+    choices.route(1, state)
+    assert state.experts is not None
+    assert all(len(set(row)) == 2 or resident for row in state.experts.tolist())
+    found = np.bincount(state.experts.flatten(), minlength=8) / 2000
+    shares = np.asarray(use.shares[1])
+    if not resident:
+        np.testing.assert_allclose(found, shares, atol=0.03)
+        return
+    # the accelerator's take the place of the last, and the others move up
+    left = [i for i in range(8) if i not in resident]
+    np.testing.assert_allclose(found[: len(left)], shares[left], atol=0.03)
+    np.testing.assert_allclose(found[-1], shares[list(resident)].sum(), atol=0.03)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "torch"])
+def test_the_cpu_computes_only_its_own_experts(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(SPEC, experts=MIXTURE)
+    use = ExpertUse.of_counts(COUNTS, spec)
+    choices = PacedChoices(MIXTURE, {0: (0, 3), 2: (4,)}, use, seed=3)
+    pool = open_pool() if compiled else None
+    layers = PacedHostLayers(
+        spec, DType.FLOAT32, 3, 1 << 16, pool, seed=1, mlps_only=True, choices=choices
+    )
+    split: list[int] = []
+    run = layers._split.mlp
+    monkeypatch.setattr(layers._split, "mlp", lambda n, s: (split.append(n), run(n, s)))
+    sweep = sweep_template(3, (LaneShape(),), SweepLayers(mlp_on_cpu=(0, 1, 2), split_mlps=(0, 2)))
+    for op in sweep.ops:
+        if op.queue is Queue.CPU:
+            layers.run(op, 40, 1)
+    assert len(split) == 2
+    assert not layers._split.expert_hits.counts.any()  # the accelerator has routed

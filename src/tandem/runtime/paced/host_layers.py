@@ -13,6 +13,7 @@ from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules
 from tandem.models.weights import torch_dtype
 from tandem.plan.program import OpKind, Part, ProgramOp
 from tandem.runtime.lane_states import merge_parts, qkv_of
+from tandem.runtime.paced.choices import PacedChoices
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import layer_weights, mlp_weights
@@ -35,6 +36,7 @@ class PacedHostLayers:
         count: layers that may ever be computed at once; no more sets of weights are made.
         pool: of the compiled kernels; None: torch computes.
         mlps_only: whole layers are never computed, and have no weights.
+        choices: of experts where only MLPs are computed; None: routers choose.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class PacedHostLayers:
         seed: int,
         *,
         mlps_only: bool = False,
+        choices: PacedChoices | None = None,
     ) -> None:
+        self._choices = choices
         self._spec, self._dtype, self._pool, self._seed = spec, dtype, pool, seed
         self._mlps_only = mlps_only
         weights = (mlp_weights if mlps_only else layer_weights)(spec, spec.num_layers - 1)
@@ -59,22 +63,31 @@ class PacedHostLayers:
         self._residuals = torch.empty(0)
 
     @cached_property
-    def _layers(self) -> HostLayers:
+    def _modules(self) -> dict[int, Modules]:
         """Made when first used: gigabytes, for nothing where work is only scripted."""
         generator = torch.Generator().manual_seed(self._seed)
-        sets = {
+        return {
             number: _random_layer(self._layout, self._dtype, generator)
             for number in range(self._sets)
         }
-        return _stages(self._spec, sets, self._pool, mlps_only=self._mlps_only)
+
+    @cached_property
+    def _layers(self) -> HostLayers:
+        return _stages(self._spec, self._modules, self._pool, mlps_only=self._mlps_only)
+
+    @cached_property
+    def _split(self) -> HostLayers:
+        """Mixtures of which the accelerator has a part, on the same memory."""
+        assert self._choices is not None
+        left = {n: self._choices.without_last(modules) for n, modules in self._modules.items()}
+        return _stages(self._spec, left, self._pool, mlps_only=True)
 
     @torch.inference_mode()
     def run(self, op: ProgramOp, tokens: int, tiers: int) -> None:
         """A stage or a merge on `tokens` tokens, whose keys lie in `tiers` tiers."""
         layer = self._visits % self._sets
         if op.part is Part.MLP:
-            positions = torch.zeros(tokens, dtype=torch.int64)
-            self._layers.mlp(layer, LayerState(positions, self._residual(tokens)))
+            self._mlp(op.layer, layer, tokens)
             self._visits += 1
         elif op.part is Part.PRE:
             residual = torch.ones(tokens, self._spec.hidden_size, dtype=self._layers.dtype)
@@ -85,6 +98,14 @@ class PacedHostLayers:
         elif self._state is not None:
             self._layers.post(layer, self._state)
             self._visits += 1
+
+    def _mlp(self, layer: int, number: int, tokens: int) -> None:
+        positions = torch.zeros(tokens, dtype=torch.int64)
+        state, choices = LayerState(positions, self._residual(tokens)), self._choices
+        if choices is not None and self._spec.routed_experts(layer) is not None:
+            choices.route(layer, state)
+        split = choices is not None and choices.is_split(layer)
+        (self._split if split else self._layers).mlp(number, state)
 
     def _residual(self, tokens: int) -> torch.Tensor:
         """Another one for each token, since like tokens would all go to the same experts."""

@@ -6,11 +6,13 @@ contain.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.rates import DeviceRates, LinkRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.split_mixture import MixturePart, choice_bytes
 from tandem.cost.stage import (
     CostBreakdown,
     append_cost,
@@ -30,7 +32,7 @@ from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import default_stages, split_post
+from tandem.spec.operations import default_stages, split_experts, split_post
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.tier import Tier
 
@@ -57,6 +59,8 @@ class PacedTruth:
 
     Args:
         page: of the KV cache; its element type is that of the maths.
+        experts: by layer, those on the accelerator where others are the CPU's.
+        use: of experts; None: uniform.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class PacedTruth:
         page: KVPageSpec,
         hardware: HardwareSpec,
         perturbation: Perturbation | None = None,
+        experts: Mapping[int, tuple[int, ...]] | None = None,
+        use: ExpertUse | None = None,
     ) -> None:
         self._model, self._page, self._dtype = model, page, page.float_type
         self._change = perturbation or Perturbation()
@@ -82,6 +88,7 @@ class PacedTruth:
         self.load_bytes: int = parameters * page.float_type.size_bytes
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
         self._jitter = random.Random(draw.random())
+        self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
 
     def link(self, queue: Queue) -> LinkRates:
@@ -138,22 +145,31 @@ class PacedTruth:
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         """Memory by the tokens, compute by whole tiles of them."""
-        operations, tile = self._operations[op.layer], self._change.tile_rows
-        pre, _, post = default_stages(operations)
-        output = split_post(operations).output
-        stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: output}
-        operations = stages[op.part].of(operations)
-        cost = stage_cost(operations, tokens, self._dtype, self._rates)
+        tile = self._change.tile_rows
+        cost = self._plain_stage(op, tokens)
         if tile == 1:
             return cost
-        tiled = stage_cost(operations, -(-tokens // tile) * tile, self._dtype, self._rates)
+        tiled = self._plain_stage(op, -(-tokens // tile) * tile)
         return CostBreakdown(tiled.compute_s, cost.memory_s, cost.launch_s)
+
+    def _plain_stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
+        if op.part is Part.EXPERTS:
+            here = self._experts[op.layer]
+            part = MixturePart(self._model, op.layer, here, self._use, tokens)
+            return part.cost(self._dtype, self._rates)
+        operations = self._operations[op.layer]
+        pre, _, post = default_stages(operations)
+        stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: split_post(operations).output}
+        if op.part is Part.ROUTE:
+            stages[Part.ROUTE] = split_experts(operations).output
+        return stage_cost(stages[op.part].of(operations), tokens, self._dtype, self._rates)
 
     def staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
         """Activations that a copy brings to the other side."""
         tokens = sum(lane.tokens for lane in lanes)
-        if op.part is Part.RESIDUAL:
-            return tokens * self._model.hidden_size * self._dtype.size_bytes
+        if op.part in (Part.RESIDUAL, Part.ROUTE):
+            residual = tokens * self._model.hidden_size * self._dtype.size_bytes
+            return residual + (choice_bytes(self._model, tokens) if op.part is Part.ROUTE else 0)
         if op.part is Part.QKV and op.queue is Queue.H2D:
             return staged_qkv_bytes(self._model, tokens, tokens, self._dtype)
         if op.part is Part.PARTIAL and op.queue is Queue.D2H:

@@ -1,0 +1,97 @@
+"""The placement that a user's file asks for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tandem.plan.weights import (
+    HOMES,
+    Home,
+    WeightPlacement,
+    as_runs,
+    homes_by_layer,
+    resident_experts,
+    streamed_layers,
+)
+from tandem.spec.errors import ConfigError
+
+_MAX_FILE_BYTES = 1 << 20
+_BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}  # what a file means beside an accelerator
+
+
+def read_placement(
+    path: Path, num_layers: int, *, host_only: bool = False
+) -> tuple[WeightPlacement, ...]:
+    """The placement in a file: `{"layers": [{"first_layer": 0, "last_layer": 3, "home":
+    "streamed"}, ...]}`, where layers that are not named are resident. With home `cpu-mlp`,
+    `"experts": [3, 7]` are resident too.
+
+    Args:
+        host_only: there is no accelerator for layers on disk to go to.
+
+    Raises:
+        ConfigError: no such file, not of that form, or it does not fit the model.
+    """
+    entries = _read_entries(path)
+    runs: list[WeightPlacement] = []
+    for entry in entries:
+        run = _read_run(path, entry)
+        if not 0 <= run.first_layer <= run.last_layer < num_layers:
+            raise _refusal(
+                path, f"layers {run.first_layer} to {run.last_layer} are none of the model's "
+                f"0 to {num_layers - 1}"
+            )  # fmt: skip
+        runs.append(run)
+    try:
+        named: dict[int, Home] = homes_by_layer(runs)
+        if not host_only:
+            named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
+        homes: list[Home] = [named.get(layer, "resident") for layer in range(num_layers)]
+        placement = as_runs(homes, resident_experts(runs))
+        streamed_layers(placement)  # refuses what does not go round
+    except ConfigError as error:
+        raise _refusal(path, error.message) from None
+    return placement
+
+
+def _read_entries(path: Path) -> list[Any]:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise _refusal(path, "it is larger than any placement")
+        values: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _refusal(path, error.strerror or "unreadable") from None
+    except RecursionError:
+        raise _refusal(path, "it is nested too deeply") from None
+    except ValueError as error:
+        raise _refusal(path, f"not JSON ({error})") from None
+    if not isinstance(values, dict) or values.keys() != {"layers"}:
+        raise _refusal(path, "it needs a list 'layers' and nothing else")
+    entries: Any = values["layers"]
+    if not isinstance(entries, list):
+        raise _refusal(path, "it needs a list 'layers'")
+    return entries
+
+
+def _read_run(path: Path, entry: Any) -> WeightPlacement:
+    needs = f"{json.dumps(entry)} needs first_layer, last_layer and home"
+    if not isinstance(entry, dict) or not isinstance(entry.get("experts", []), list):
+        raise _refusal(path, f"{needs}, and experts as a list if any")
+    experts: list[Any] = entry.get("experts", [])
+    numbers = (entry.get("first_layer", 0), entry.get("last_layer", 0), *experts)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        raise _refusal(path, f"{json.dumps(entry)}: layers and experts are whole numbers")
+    try:
+        rest: dict[str, Any] = {name: entry[name] for name in entry if name != "experts"}
+        run = WeightPlacement(experts=tuple(experts), **rest)
+    except TypeError:
+        raise _refusal(path, needs) from None
+    except ConfigError as error:
+        raise _refusal(path, error.message) from None
+    if run.home not in HOMES:
+        raise _refusal(path, f"home '{run.home}' is none of {', '.join(HOMES)}")
+    return run
+
+
+def _refusal(path: Path, reason: str) -> ConfigError:
+    return ConfigError(f"cannot use placement {path}: {reason}", param="placement")

@@ -1,0 +1,108 @@
+"""Engines whose accelerator has some of a mixture's experts: by a file, and by counts of a run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.integration.test_experts import SMALL, check_hits, serve
+from tests.unit.models.configs import write
+
+from tandem.engine.build import build_engine_core
+from tandem.engine.stats import EngineStats
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
+    return EngineConfig(
+        str(write(tmp_path_factory.mktemp("split"), SMALL)),
+        load_format="dummy",
+        dtype="float32",
+        accelerator="emulated:exact,seed=5",
+        gpu_memory="7MiB",
+        cpu_memory="256MiB",
+        block_size=16,
+        max_model_len=200,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(config: EngineConfig) -> dict[str, list[int]]:
+    tokens, _ = serve(replace(config, accelerator="none", gpu_memory="auto"))
+    return tokens
+
+
+def check_memory(stats: EngineStats) -> None:
+    rows = [row for row in stats.memory if row.label == "weights"]
+    assert {row.location for row in rows} == {"device", "host"}
+    assert all(row.actual_bytes == row.predicted_bytes for row in rows)
+    device = next(each for each in stats.memory_totals if each.location == "device")
+    assert device.grown_bytes == 0
+
+
+@pytest.mark.parametrize("quantization", ["auto", "int8"])
+@pytest.mark.parametrize("experts", [[0], [1, 2, 7, 15], list(range(15))], ids=len)
+def test_a_file_places_single_experts(
+    experts: list[int],
+    quantization: str,
+    config: EngineConfig,
+    expected: dict[str, list[int]],
+    tmp_path: Path,
+) -> None:
+    runs = [
+        {"first_layer": 1, "last_layer": 2, "home": "cpu-mlp", "experts": experts},
+        {"first_layer": 4, "last_layer": 4, "home": "cpu-mlp"},
+    ]
+    placement = tmp_path / "placement.json"
+    placement.write_text(json.dumps({"layers": runs}))
+    config = replace(config, gpu_memory="12MiB", placement=str(placement))
+    if quantization != "auto":
+        plain = replace(config, accelerator="none", gpu_memory="auto", placement=None)
+        expected, _ = serve(replace(plain, quantization=quantization))
+    tokens, stats = serve(replace(config, quantization=quantization))
+    assert tokens == expected
+    check_hits(stats)
+    check_memory(stats)
+    assert any(f"but for {2 * len(experts)} experts" in note for note in stats.notes)
+
+
+def test_counts_of_one_run_place_the_experts_of_another(
+    config: EngineConfig, expected: dict[str, list[int]], tmp_path: Path
+) -> None:
+    path = tmp_path / "hits.json"
+    asked = replace(config, host_layers="mlp")
+    tokens, counted = serve(replace(asked, save_expert_hits=str(path)))
+    assert tokens == expected
+    assert json.loads(path.read_text()) == {
+        "format": 1,
+        "model": Path(config.model).name,
+        "expert_hits": [list(row) for row in counted.expert_hits],
+    }
+    core = build_engine_core(replace(asked, expert_hits=str(path)))
+    core.close()
+    tokens, stats = serve(replace(asked, expert_hits=str(path)))
+    assert tokens == expected
+    check_hits(stats)
+    check_memory(stats)
+    assert any(
+        "experts" in note and "which the accelerator computes" in note for note in stats.notes
+    )
+    assert stats.expert_hits == counted.expert_hits
+
+
+def test_counts_of_another_model_are_refused(config: EngineConfig, tmp_path: Path) -> None:
+    path = tmp_path / "hits.json"
+    path.write_text(json.dumps({"format": 1, "model": "other", "expert_hits": [[1, 2]] * 6}))
+    with pytest.raises(ConfigError, match="layer 0 of 'other' has experts, but not of this model"):
+        build_engine_core(replace(config, expert_hits=str(path)))
+
+
+def test_counts_that_cannot_be_kept_are_refused_before_loading(
+    config: EngineConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="cannot write expert hits"):
+        build_engine_core(replace(config, save_expert_hits=str(tmp_path / "none" / "hits.json")))
