@@ -13,7 +13,12 @@ from tandem.planner.sensitivity import larger_machines
 AUTO = POLICIES["auto"]
 MODELS = [
     short(plannable_spec(name), layers)
-    for name, layers in (("llama-3.1-8b", 8), ("opt-30b", 9), ("gemma-3-27b", 12))
+    for name, layers in (
+        ("llama-3.1-8b", 8),
+        ("opt-30b", 9),
+        ("gemma-3-27b", 12),
+        ("qwen3-30b-a3b", 6),
+    )
 ]
 
 
@@ -22,13 +27,13 @@ def questions(draw: st.DrawFn) -> Question:
     question = ask(
         draw(st.sampled_from(MODELS)),
         draw(st.sampled_from(["t4", "a10g", "rtx4090", "a100-40"])),
-        draw(st.sampled_from(["g5.4xlarge", "desktop-ddr4", "lm-offload"])),
+        draw(st.sampled_from(["g5.4xlarge", "desktop-ddr4", "lm-offload", "server-genoa"])),
         prompt=draw(st.sampled_from(["32", "300-900", "1500"])),
         generate=draw(st.sampled_from(["8", "100-200", "500"])),
-        requests=draw(st.sampled_from([3, 60, 400])),
+        requests=draw(st.sampled_from([1, 3, 60, 400])),
         objective=draw(st.sampled_from(["throughput", "throughput", "latency"])),
     )
-    share = draw(st.floats(0.1, 1.0))
+    share = draw(st.floats(0.05, 1.0))
     return ask_less(question, share, draw(st.sampled_from([None, 0.05, 0.5])))
 
 

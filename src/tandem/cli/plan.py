@@ -17,6 +17,7 @@ from tandem.cli.planning import (
     MaxBatchedTokens,
     ModelName,
     PromptLengths,
+    Quantization,
     Rate,
     RequestTrace,
     Seed,
@@ -70,6 +71,7 @@ def plan(
     cpu_memory: CpuMemory = "auto",
     dtype: DtypeName = "auto",
     kv_cache_dtype: KVTypeName = "auto",
+    quantization: Quantization = "auto",
     max_num_batched_tokens: MaxBatchedTokens = 2048,
     block_size: BlockSize = 64,
     policy: Annotated[str, typer.Option(help="Plan under this policy only.")] = "auto",
@@ -117,10 +119,11 @@ def plan(
     question = read_question(
         model, hardware, workload, dtype, kv_cache_dtype,
         gpu_memory, cpu_memory, objective, tpot_bound, max_num_batched_tokens, block_size,
+        quantization,
     )  # fmt: skip
     found = answer(question, policy, compare_policies, robust)
     if output is not None:
-        _write(output, plan_file(model, found))
+        _write(output, plan_file(model, found, quantization))
     cycle = decode_cycle(question, found.chosen.candidate) if gantt or plot else None
     if cycle is not None and plot is not None:
         plot_plan(model, found, cycle, plot)
@@ -129,7 +132,8 @@ def plan(
         print(json.dumps({**answer_json(model, workload, found, hardware.basis), **drawn}))
         return
     flags = _flags(
-        dtype=dtype, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
+        dtype=dtype, kv_cache_dtype=kv_cache_dtype, quantization=quantization,
+        block_size=block_size,
         gpu_memory=gpu_memory, cpu_memory=cpu_memory,
     )  # fmt: skip
     print("\n".join(answer_text(model, workload, found, hardware.basis, flags, output)))

@@ -17,6 +17,9 @@ _MARKS = {
     "attention": "a",
     "merge": "m",
     "after attention": "o",
+    "end of attention": "O",
+    "MLP": "M",
+    "residual": "x",
     "embedding": "e",
     "head": "h",
     "sampling": "s",
@@ -33,6 +36,9 @@ def operation_name(op: ProgramOp) -> str:
     by_part = {
         Part.PRE: "before attention",
         Part.POST: "after attention",
+        Part.OUTPUT: "end of attention",
+        Part.MLP: "MLP",
+        Part.RESIDUAL: "residual",
         Part.EMBED: "embedding",
         Part.HEAD: "head",
         Part.QKV: "queries",
@@ -122,10 +128,10 @@ def _marks(spans: Sequence[OpSpan], begin_s: float, end_s: float) -> str:
 
 def some_layers(cycle: Cycle) -> tuple[int, float, float]:
     """The first of two layers in the middle, the streamed one that is nearest to it if there is
-    one; and when they begin and end on the accelerator.
+    one; and when they begin and end.
     """
     begins: dict[int, float] = {}
-    for span in cycle.on(Queue.ACCEL):
+    for span in cycle.spans:  # layers on the CPU begin there
         if span.op.part is Part.PRE:
             begins.setdefault(span.op.layer, span.begin_s)
     layers = sorted(begins)

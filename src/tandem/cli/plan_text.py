@@ -15,9 +15,7 @@ from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
-_NOT_WEIGHED = (
-    "layers computed on the CPU (--host-layers cpu, mlp) or read from disk, quantized weights"
-)
+_NOT_WEIGHED = "layers read from disk"
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 
@@ -73,6 +71,8 @@ def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
         f"{lengths.generated_tokens:.0f} out in the mean, {lengths.longest_tokens} at most"
     )
     yield from (f"note: {note}" for note in workload.notes)
+    if question.precision.quantized:
+        yield "note: weights in few bits change what the model says; the planner never chooses them"
     peaks = question.hardware.accelerator.flops_per_s
     dtype = question.precision.activations
     fastest = max(peaks, key=lambda kind: peaks[kind])
@@ -213,7 +213,9 @@ def _command(
     model: str, answer: Answer, flags: Sequence[str], output: Path | None
 ) -> Iterator[str]:
     """Flags where they say it all; homes of layers need the plan's file."""
-    if output is None and answer.chosen.candidate.streamed:
+    yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
+    elsewhere = answer.chosen.candidate.elsewhere
+    if output is None and (elsewhere.streamed or elsewhere.on_cpu):
         yield (
             "Run it on that machine: add --output FILE here, and then "
             f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from tandem.cli.plan_hardware import PlanHardware
     from tandem.planner.question import Question
     from tandem.spec.dtype import DType
+    from tandem.spec.model import ModelSpec
     from tandem.spec.precision import Precision
     from tandem.spec.workload import Workload
 
 _HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
 _ALONE_SHARE = 0.75  # likewise, of an engine without one
+_BITS = {"int8": 8, "int4": 4}
 DRAWN = ("prompt", "generate", "requests", "rate", "seed")
 """Options that draw requests."""
 
@@ -59,6 +61,9 @@ CpuMemory = Annotated[
 ]
 DtypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
 KVTypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")]
+Quantization = Annotated[
+    str, typer.Option(help="Of the layers' weights: none, int8 or int4, with :GROUP or without.")
+]
 MaxBatchedTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
 BlockSize = Annotated[int, typer.Option(help="Tokens per KV block.", min=16, max=256)]
 
@@ -118,6 +123,7 @@ def read_question(
     tpot_bound: str | None,
     max_num_batched_tokens: int,
     block_size: int,
+    quantization: str = "auto",
 ) -> "Question":
     """What the planner is asked.
 
@@ -139,6 +145,7 @@ def read_question(
         )
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
     precision = _precision(weights, dtype, kv_cache_dtype, host_only=hardware.host_only)
+    precision = _quantized(precision, spec, quantization)
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
         raise ConfigError(
@@ -189,6 +196,25 @@ def _precision(
     if kv_cache_dtype != "auto":
         return Precision(weights, activations, parse_kv_type(kv_cache_dtype))
     return Precision(weights, activations, kv)
+
+
+def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str) -> "Precision":
+    """The layers' linear maps in few bits, if that is asked for; checkpoints are not looked at."""
+    from dataclasses import replace
+
+    from tandem.spec.quantized_maps import uniform_formats
+
+    kind, _, group = wanted.partition(":")
+    if wanted in ("auto", "none"):
+        return precision
+    if kind not in _BITS or (":" in wanted and not group.isdigit()):
+        raise ConfigError(
+            f"cannot plan for quantization '{wanted}'; use none, int8 or int4, the latter two "
+            "with a group's size or without, such as int4:64",
+            param="quantization",
+        )
+    formats = uniform_formats(spec, _BITS[kind], int(group) if group else None)
+    return replace(precision, quantized=formats)
 
 
 def _memory(text: str, default: int, there: int, param: str) -> int:

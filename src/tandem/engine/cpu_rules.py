@@ -7,7 +7,7 @@ layers where they lie if the host's memory is faster than the link, or both shar
 from collections.abc import Iterator, Mapping, Sequence
 
 from tandem.cost.sweep_time import LayerTimes, SplitTimes, Way, layer_times, sweep_s
-from tandem.plan.sweep_layers import CpuRule, SweepChoice
+from tandem.plan.sweep_layers import CpuRule, SweepChoice, spread_rounds
 from tandem.plan.weights import Home, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
@@ -85,12 +85,9 @@ def _candidates(placements: Sequence[WeightPlacement]) -> Iterator[tuple[int, ..
     one layer for each slot; the first stays, and so do rounds with a layer that is always streamed.
     """
     streamed, homes = streamed_layers(placements), homes_by_layer(placements)
-    slots, circle = streamed.slots, streamed.layers
-    rounds = [circle[at : at + slots] for at in range(0, len(circle), slots)]
-    free = [r for r in rounds[1:] if all(homes[layer] == "host" for layer in r)]
+    free = [r for r in streamed.rounds[1:] if all(homes[layer] == "host" for layer in r)]
     for count in range(len(free) + 1):
-        chosen = [free[(2 * i + 1) * len(free) // (2 * count)] for i in range(count)]
-        yield tuple(layer for each in chosen for layer in each)
+        yield spread_rounds(free, count)
 
 
 def _ways(placements: Sequence[WeightPlacement], on_cpu: tuple[int, ...]) -> list[Way]:

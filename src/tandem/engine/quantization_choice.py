@@ -8,9 +8,10 @@ from tandem.models.quantized_checkpoint import read_stored_quantization, stored_
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
-from tandem.spec.parameters import layer_matrix_bytes, layer_weights
+from tandem.spec.parameters import layer_matrix_bytes
 from tandem.spec.precision import Precision
-from tandem.spec.weight_format import GROUPS, WeightFormat
+from tandem.spec.quantized_maps import map_rows, uniform_formats
+from tandem.spec.weight_format import WeightFormat
 
 _KINDS = {"int8": 8, "int4": 4, "w8a8": 8}
 _PARAM = "quantization"
@@ -94,12 +95,9 @@ def _formats(
     kind: str, group: str, spec: ModelSpec, stored: StoredWeights
 ) -> dict[str, WeightFormat]:
     if not stored.formats:
-        rows = _rows(spec)
-        chosen = WeightFormat(_KINDS[kind], int(group) if group else _largest_group(rows))
-        _check_rows(rows, chosen)
-        return dict.fromkeys(rows, chosen)
+        return uniform_formats(spec, _KINDS[kind], int(group) if group else None)
     held = {format.bits for format in stored.formats.values()}
-    if kind != "w8a8" or group or held != {8} or stored.formats.keys() != _rows(spec).keys():
+    if kind != "w8a8" or group or held != {8} or stored.formats.keys() != map_rows(spec).keys():
         raise ConfigError(
             f"the checkpoint is quantized already ({stored.label}); leave --quantization out to "
             "keep it as it is, or use none to dequantize it"
@@ -107,34 +105,6 @@ def _formats(
             param=_PARAM,
         )
     return dict(stored.formats)
-
-
-def _rows(spec: ModelSpec) -> dict[str, int]:
-    """The layers' linear maps: elements of a row by canonical name.
-
-    Routers stay as they are: they are small, and a rounded one chooses other experts.
-    """
-    weights = [w for layer in spec.distinct_layers for w in layer_weights(spec, layer)]
-    maps = {w.name.removesuffix(".weight"): w.shape[1] for w in weights if w.is_matrix}
-    return {name: size for name, size in maps.items() if name != "router"}
-
-
-def _largest_group(rows: Mapping[str, int]) -> int:
-    return max((g for g in GROUPS if all(n % g == 0 for n in rows.values())), default=GROUPS[0])
-
-
-def _check_rows(rows: Mapping[str, int], format: WeightFormat) -> None:
-    """Raises ConfigError, with groups that would do, unless rows are whole groups."""
-    bad = next((name for name, n in rows.items() if n % format.group), None)
-    if bad is None:
-        return
-    fitting = [str(g) for g in GROUPS if all(n % g == 0 for n in rows.values())]
-    remedy = f"use a group of {' or '.join(fitting)}" if fitting else "leave --quantization out"
-    raise ConfigError(
-        f"the model's '{bad}' has rows of {rows[bad]} elements, which cannot be quantized in groups"
-        f" of {format.group}; {remedy}",
-        param=_PARAM,
-    )
 
 
 def _note(spec: ModelSpec, chosen: Precision, stored: StoredWeights) -> str:

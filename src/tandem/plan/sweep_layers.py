@@ -1,6 +1,6 @@
 """What a sweep does with layers in host memory: bring them, or compute them where they lie."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tandem.plan.weights import (
@@ -63,6 +63,12 @@ class SweepLayers:
         """The layer that takes the slot of `layer`; of the next sweep after the last ones."""
         loaded = self.loaded
         return loaded[(loaded.index(layer) + self.streamed.slots) % len(loaded)]
+
+
+def spread_rounds(rounds: Sequence[tuple[int, ...]], count: int) -> tuple[int, ...]:
+    """The layers of `count` of the rounds, spread evenly among them."""
+    chosen = [rounds[(2 * i + 1) * len(rounds) // (2 * count)] for i in range(count)]
+    return tuple(layer for each in chosen for layer in each)
 
 
 @dataclass(frozen=True, slots=True)

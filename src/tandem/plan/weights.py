@@ -86,6 +86,11 @@ class StreamedLayers:
                 param="placement",
             )
 
+    @property
+    def rounds(self) -> list[tuple[int, ...]]:
+        """The circle in parts of one layer for each slot, in order."""
+        return [self.layers[at : at + self.slots] for at in range(0, len(self.layers), self.slots)]
+
     def slot_of(self, layer: int) -> int:
         """Where a streamed layer lies while it is used."""
         return self.layers.index(layer) % self.slots

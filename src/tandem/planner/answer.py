@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
@@ -105,7 +106,7 @@ def answer(
 
 def distinct(chosen: Option, options: Iterable[Option]) -> list[Option]:
     """Without those that do nearly the same as one before them, or as the chosen one: requests in
-    the same places, as fast, and only some other layers streamed.
+    the same places, as fast, and only some other layers streamed, or on the CPU.
     """
     kept = [chosen]
     for option in options:
@@ -115,7 +116,9 @@ def distinct(chosen: Option, options: Iterable[Option]) -> list[Option]:
 
 
 def _alike(option: Option, other: Option) -> bool:
-    same = replace(option.candidate, streamed=other.candidate.streamed) == other.candidate
+    one, another = option.candidate, other.candidate
+    ways = [(found.on_cpu > 0, found.how) for found in (one, another)]
+    same = one.with_elsewhere(another.elsewhere) == another and ways[0] == ways[1]
     return same and abs(option.tokens_per_s / other.tokens_per_s - 1) < _ALIKE
 
 
@@ -158,6 +161,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     return OnlinePlan(
         strategy=candidate.strategy,
         weights=candidate.placement(question.model.num_layers),
+        cpu_rules=candidate.cpu_rules(question.model.num_layers),
         device_blocks=min(cap, footprint.device_blocks(candidate)),
         host_blocks=min(cap, footprint.host_blocks(candidate)),
         block_size=question.block_size,
@@ -174,7 +178,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
 def _spare_bytes(search: Search) -> int:
     footprint = search.footprint
     request = footprint.longest_blocks * footprint.block_bytes
-    return footprint.device_kv_bytes("gpu-only", 0, 1) - request
+    return footprint.device_kv_bytes("gpu-only", Elsewhere(), 1) - request
 
 
 def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
@@ -187,15 +191,17 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
                 f"fastest is {_ms(fastest)}, at one request at a time; raise --tpot-bound",
                 param="tpot_bound",
             )
-    footprint, layers = search.footprint, question.model.num_layers
-    weights, hosted = footprint.resident_bytes(0), footprint.streamed_bytes(layers - layers % 2)
+    footprint = search.footprint
+    apart = policy.least_resident(question.model.num_layers)
+    weights = footprint.resident_bytes(Elsewhere())
     request = footprint.longest_blocks * footprint.block_bytes
-    least = footprint.resident_bytes(layers - layers % 2) + footprint.workspace("gpu-only", 1)
+    least = footprint.resident_bytes(apart) + footprint.workspace("gpu-only", 1)
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     has = (
-        f"with every layer streamed it needs {format_size(least)} on the accelerator, which may "
-        f"give {format_size(question.device_bytes)}, and {format_size(hosted)} on the host, which "
-        f"may give {format_size(question.host_bytes)}"
+        f"with as many layers as can be in host memory it needs {format_size(least)} on the "
+        f"accelerator, which may give {format_size(question.device_bytes)}, and "
+        f"{format_size(footprint.hosted_bytes(apart))} on the host, which may give "
+        f"{format_size(question.host_bytes)}"
     )
     if question.host_only:
         keeps, has = "", f"the host may give {format_size(question.device_bytes)}"

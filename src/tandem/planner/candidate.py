@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tandem.plan.weights import Home, WeightPlacement, as_runs
+from tandem.plan.sweep_layers import CpuRule
+from tandem.plan.weights import WeightPlacement
+from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.config import KVPlacement
 
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
@@ -17,10 +19,11 @@ class Candidate:
     """A point of the search.
 
     Attributes:
-        streamed: layers that come to the accelerator in every sweep.
+        streamed: layers that come to the accelerator in every sweep, or in those with prompts.
         device_rows, host_rows: requests that run at once with their KV in that tier.
         device_share: of the KV of `host_rows`, what lies on the accelerator all the same: requests
             that are too long for it are split over both tiers.
+        on_cpu, how: layers that the CPU computes, as in `Elsewhere`.
     """
 
     strategy: Strategy
@@ -28,6 +31,13 @@ class Candidate:
     device_rows: int
     host_rows: int
     device_share: float = 0.0
+    on_cpu: int = 0
+    how: CpuHome = "cpu"
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Layers that are not resident."""
+        return Elsewhere(self.streamed, self.on_cpu, self.how)
 
     @property
     def rows(self) -> int:
@@ -46,9 +56,19 @@ class Candidate:
         whole = self.kv_placement == "auto" and not self.device_share
         return self.host_rows if whole else 0
 
+    def with_elsewhere(self, elsewhere: Elsewhere) -> "Candidate":
+        """The same requests with other layers elsewhere."""
+        return replace(
+            self, streamed=elsewhere.streamed, on_cpu=elsewhere.on_cpu, how=elsewhere.how
+        )
+
     def hosted(self) -> "Candidate":
         """The same without requests on the accelerator."""
         return replace(self, device_rows=0)
+
+    def idle(self) -> "Candidate":
+        """The same without requests."""
+        return replace(self, device_rows=0, host_rows=0, device_share=0.0)
 
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""
@@ -63,23 +83,16 @@ class Candidate:
         return num_layers + _COHORT_EDGES if self.strategy == "rendezvous" else 1
 
     def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
-        """Homes of all layers: streamed ones spread evenly, so that one comes while resident ones
-        compute.
-        """
-        count = self.streamed
-        homes: list[Home] = [
-            "streamed" if (i + 1) * count // num_layers > i * count // num_layers else "resident"
-            for i in range(num_layers)
-        ]
-        return as_runs(homes)
+        """Homes of all layers."""
+        return self.elsewhere.placement(num_layers)
+
+    def cpu_rules(self, num_layers: int) -> tuple[CpuRule, ...]:
+        """Steps of streamed layers that the CPU computes: those of no more tokens than rows."""
+        return self.elsewhere.rules(num_layers, self.rows)
 
     def describe(self, num_layers: int) -> str:
         """One line for people."""
-        weights = f"{self.streamed} of {num_layers} layers streamed"
-        if self.streamed == 0:
-            weights = "weights resident"
-        elif self.streamed >= num_layers - 1:
-            weights = "weights streamed"
+        weights = self.elsewhere.describe(num_layers)
         parts = [f"{_requests(self.device_rows)} on the accelerator"] if self.device_rows else []
         if self.host_rows:
             parts.append(self._hosted())
@@ -92,6 +105,13 @@ class Candidate:
             return f"{requests} with {share}, the rest on the host, attended in both"
         how = "in cohorts" if self.strategy == "rendezvous" else "beside it"
         return f"{self.host_rows} on the host, attended there {how}"
+
+
+def candidate_of(strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int) -> Candidate:
+    """With rows on the accelerator and on the host."""
+    return Candidate(
+        strategy, elsewhere.streamed, device, hosted, 0.0, elsewhere.on_cpu, elsewhere.how
+    )
 
 
 def _requests(count: int) -> str:

@@ -10,7 +10,8 @@ from tandem.planner.fluid_queues import ACCEL, Span
 from tandem.planner.footprint import Footprint
 from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules
-from tandem.planner.sweeps import Sweeps, decode_load
+from tandem.planner.sweep_load import decode_load
+from tandem.planner.sweeps import Sweeps
 from tandem.planner.virtual_time import PricedSweep, steady_sweep
 
 
@@ -55,7 +56,7 @@ def decode_cycle(question: Question, candidate: Candidate) -> Cycle:
     sweeps = Sweeps(question, footprint, Schedules(len(windows), windows))
     load = decode_load(candidate, question.lengths)
     dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
-    return steady_cycle(sweeps.each_operation(candidate.streamed, load), dram_bytes_per_s)
+    return steady_cycle(sweeps.each_operation(candidate.elsewhere, load), dram_bytes_per_s)
 
 
 def steady_cycle(sweeps: Sequence[PricedSweep], dram_bytes_per_s: float) -> Cycle:

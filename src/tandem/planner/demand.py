@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tandem.cost.quantized import precise_stage_cost
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import (
     AttentionWork,
@@ -15,18 +16,18 @@ from tandem.cost.stage import (
     merge_cost,
     partial_bytes,
     sampling_cost,
-    stage_cost,
     staged_qkv_bytes,
     token_bytes,
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.planner.cpu_stages import CpuStages
 from tandem.planner.load import LaneLoad, Load
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
-from tandem.spec.operations import default_stages
-from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.operations import default_stages, split_post
+from tandem.spec.parameters import layer_matrix_bytes
 from tandem.spec.tier import Tier
 
 _FP32_BYTES = 4
@@ -53,6 +54,7 @@ class Demands:
     def __init__(self, question: Question, page: KVPageSpec) -> None:
         hardware, model = question.hardware, question.model
         self._model, self._dtype = model, question.precision.activations
+        self._precision = question.precision
         self._device = accelerator_rates(hardware, self._dtype)
         host = hardware.host
         self._host = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
@@ -61,14 +63,14 @@ class Demands:
             Queue.WEIGHTS: h2d_rates(hardware),
             Queue.D2H: d2h_rates(hardware),
         }
-        self._load_bytes: int = (
-            layer_matrix_parameters(model) * question.precision.weights.size_bytes
-        )
+        self._load_bytes: int = layer_matrix_bytes(model, question.precision)
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
         operations = layer_operations(model)
         pre, attend, post = default_stages(operations)
-        self._stages = {Part.PRE: pre.of(operations), Part.POST: post.of(operations)}
+        cut = split_post(operations)
+        stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
+        self._stages = {part: stage.of(operations) for part, stage in stages.items()}
         self._stage_costs: dict[tuple[Part, int], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self.measured: MeasuredHost | None = None
@@ -77,6 +79,7 @@ class Demands:
                 question.measured, model, question.precision, page, self._pair_flops
             )
         self._host_only = question.host_only
+        self._cpu_stages = CpuStages(model, self._stages, question.precision, host, self.measured)
 
     def of(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
         """An operation on the lanes that take part."""
@@ -118,7 +121,9 @@ class Demands:
         if op.part is Part.EMBED:
             return embedding_cost(model, tokens, dtype, rates)
         if op.part is Part.HEAD:
-            return head_cost(model, logits, dtype, rates)
+            return head_cost(model, logits, self._precision.weights, rates)
+        if op.part is Part.RESIDUAL:
+            return CostBreakdown()  # it is there already
         if op.kind is OpKind.STAGE:
             return self._stage(op.part, tokens)
         if op.kind is OpKind.APPEND:
@@ -132,8 +137,8 @@ class Demands:
     def _stage(self, part: Part, tokens: int) -> CostBreakdown:
         key = (part, tokens)
         if key not in self._stage_costs:
-            self._stage_costs[key] = stage_cost(
-                self._stages[part], tokens, self._dtype, self._device
+            self._stage_costs[key] = precise_stage_cost(
+                self._stages[part], tokens, self._precision, self._device, fused=self._host_only
             )
         return self._stage_costs[key]
 
@@ -153,6 +158,11 @@ class Demands:
         return work.keys * self._kv_token_bytes + work.tokens * self._model.q_size * _FP32_BYTES
 
     def _on_cpu(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
+        if op.kind in (OpKind.STAGE, OpKind.MERGE):
+            tokens = sum(lane.tokens for lane in lanes)
+            stages, merges = self._cpu_stages, op.kind is OpKind.MERGE
+            alone_s, size = stages.merge(tokens) if merges else stages.stage(op.part, tokens)
+            return Demand(alone_s, size / alone_s)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
             size = 2 * self._kv_token_bytes * appended
@@ -175,7 +185,13 @@ class Demands:
             return self._load_bytes
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))
-        queries = sum(lane.num_queries(Tier.HOST) for lane in lanes)
+        tokens = sum(lane.tokens for lane in lanes)
+        if op.part is Part.RESIDUAL:
+            return tokens * self._model.hidden_size * self._dtype.size_bytes
+        if op.part is Part.QKV and op.queue is Queue.H2D:
+            return staged_qkv_bytes(self._model, tokens, tokens, self._dtype)
+        tier = Tier.DEVICE if (op.part, op.queue) == (Part.PARTIAL, Queue.D2H) else Tier.HOST
+        queries = sum(lane.num_queries(tier) for lane in lanes)
         if op.part is Part.QKV:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)

@@ -22,13 +22,15 @@ def extrapolations(
     if attended:
         yield from _beyond("rows of decode attention", attended, surface.first)
         yield from _beyond("tokens of context", context, surface.second)
-    if not question.host_only:
+    if not (question.host_only or candidate.on_cpu):
         return
     model, linear = question.model, host.linear.surface
-    layer = [op.weight_elements for op in layer_operations(model) if op.kind == "linear"]
-    largest = max(*layer, model.hidden_size * model.vocab_size)
-    yield from _beyond("weights of a matrix", largest, linear.first)
-    yield from _beyond("rows of a product", max(chunk, candidate.rows), linear.second)
+    matrices = [op.weight_elements for op in layer_operations(model) if op.kind == "linear"]
+    if question.host_only:
+        matrices.append(model.hidden_size * model.vocab_size)
+    products = candidate.rows if candidate.elsewhere.lent else max(chunk, candidate.rows)
+    yield from _beyond("weights of a matrix", max(matrices), linear.first)
+    yield from _beyond("rows of a product", products, linear.second)
 
 
 def _beyond(what: str, size: float, measured: tuple[float, ...]) -> Iterator[str]:

@@ -6,8 +6,14 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.question import Question
-from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
+from tandem.spec.parameters import (
+    layer_matrix_bytes,
+    layer_matrix_parameters,
+    mlp_matrix_bytes,
+    num_parameters,
+)
 
 _SLOT_BYTES = 8  # of a sampled token id
 MAX_COHORT_ROWS = 256
@@ -33,15 +39,15 @@ class Footprint:
     """Sums for one question. Pages and workspaces are those of `memory/`, as the engine's are."""
 
     def __init__(self, question: Question) -> None:
-        model, weights = question.model, question.precision.weights
+        model, precision = question.model, question.precision
         self._q = question
-        self.page = KVPageSpec.of_model(
-            model, dtype=question.precision.kv, block_size=question.block_size
-        )
-        self.layer_bytes: int = layer_matrix_parameters(model) * weights.size_bytes
-        self.outside_bytes: int = weight_bytes(model, weights) - model.num_layers * self.layer_bytes
+        self.page = KVPageSpec.of_model(model, dtype=precision.kv, block_size=question.block_size)
+        self.layer_bytes: int = layer_matrix_bytes(model, precision)
+        self.mlp_bytes: int = mlp_matrix_bytes(model, precision)
+        outside = num_parameters(model) - model.num_layers * layer_matrix_parameters(model)
+        self.outside_bytes: int = outside * precision.weights.size_bytes
         self.block_bytes: int = self.page.bytes_per_block
-        self._step_memory = StepMemory(model, question.precision.activations)
+        self._step_memory = StepMemory(model, precision.activations)
         lengths = question.lengths
         # the last token of a request needs no KV
         self.blocks_per_row: int = self.page.blocks_for_tokens(
@@ -50,15 +56,17 @@ class Footprint:
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
         self._workspaces: dict[tuple[Strategy, int], int] = {}
 
-    def resident_bytes(self, streamed: int) -> int:
+    def resident_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the accelerator's memory, what weights take."""
-        slots = STREAM_SLOTS if streamed else 0
-        resident = self._q.model.num_layers - streamed + slots
-        return self.outside_bytes + resident * self.layer_bytes
+        slots = STREAM_SLOTS if elsewhere.streamed else 0
+        away = elsewhere.streamed + elsewhere.whole_on_cpu
+        there = (self._q.model.num_layers - away + slots) * self.layer_bytes
+        return self.outside_bytes + there - elsewhere.mlps_on_cpu * self.mlp_bytes
 
-    def streamed_bytes(self, streamed: int) -> int:
-        """Of the host's memory, what streamed layers take."""
-        return streamed * self.layer_bytes
+    def hosted_bytes(self, elsewhere: Elsewhere) -> int:
+        """Of the host's memory, what weights take."""
+        whole = elsewhere.streamed + elsewhere.whole_on_cpu
+        return whole * self.layer_bytes + elsewhere.mlps_on_cpu * self.mlp_bytes
 
     def workspace(self, strategy: Strategy, rows: int) -> int:
         """Of the accelerator's memory, what a step takes beside weights and pages."""
@@ -75,38 +83,40 @@ class Footprint:
             self._workspaces[key] = size + KERNEL_SCRATCH_BYTES + rows * _SLOT_BYTES
         return self._workspaces[key]
 
-    def device_kv_bytes(self, strategy: Strategy, streamed: int, rows: int) -> int:
+    def device_kv_bytes(self, strategy: Strategy, elsewhere: Elsewhere, rows: int) -> int:
         """What weights and workspace leave for pages on the accelerator; negative: too much."""
-        used = self.resident_bytes(streamed) + self.workspace(strategy, rows)
+        used = self.resident_bytes(elsewhere) + self.workspace(strategy, rows)
         return self._q.device_bytes - used
 
-    def host_kv_bytes(self, streamed: int) -> int:
-        """What streamed weights leave for pages in the host's memory."""
-        return self._q.host_bytes - self.streamed_bytes(streamed)
+    def host_kv_bytes(self, elsewhere: Elsewhere) -> int:
+        """What weights leave for pages in the host's memory."""
+        return self._q.host_bytes - self.hosted_bytes(elsewhere)
 
     def device_blocks(self, candidate: Candidate) -> int:
         """Blocks that the accelerator holds."""
-        left = self.device_kv_bytes(candidate.strategy, candidate.streamed, candidate.rows)
+        left = self.device_kv_bytes(candidate.strategy, candidate.elsewhere, candidate.rows)
         return max(0, left // self.block_bytes)
 
     def host_blocks(self, candidate: Candidate) -> int:
         """Blocks that the host holds; none where nothing would be attended there."""
         if candidate.strategy == "gpu-only":
             return 0
-        return max(0, self.host_kv_bytes(candidate.streamed) // self.block_bytes)
+        return max(0, self.host_kv_bytes(candidate.elsewhere) // self.block_bytes)
 
     def fits(self, candidate: Candidate) -> bool:
         """Weights, workspace and the rows' pages have room, and so has the longest request; and the
         rows leave prompts their room in a sweep.
         """
-        strategy, streamed, rows = candidate.strategy, candidate.streamed, candidate.rows
+        strategy, rows, elsewhere = candidate.strategy, candidate.rows, candidate.elsewhere
         most_hosted = MAX_COHORT_ROWS if strategy == "rendezvous" else self._q.max_rows
         if rows > self._q.max_rows or candidate.host_rows > most_hosted:
             return False
         served = candidate.served(self._q.model.num_layers)
         if not self._q.prompts_keep_up(candidate.in_every_sweep(), served):
             return False
-        if self.device_kv_bytes(strategy, streamed, rows) < 0 or self.host_kv_bytes(streamed) < 0:
+        if self.device_kv_bytes(strategy, elsewhere, rows) < 0:
+            return False
+        if self.host_kv_bytes(elsewhere) < 0:
             return False
         device, host = self.device_blocks(candidate), self.host_blocks(candidate)
         if self.longest_blocks > device + host:
@@ -126,13 +136,13 @@ class Footprint:
         return (
             TierUse(
                 self._q.device_bytes,
-                self.resident_bytes(candidate.streamed),
+                self.resident_bytes(candidate.elsewhere),
                 self.workspace(candidate.strategy, candidate.rows),
                 device_blocks * self.block_bytes,
             ),
             TierUse(
                 self._q.host_bytes,
-                self.streamed_bytes(candidate.streamed),
+                self.hosted_bytes(candidate.elsewhere),
                 0,
                 host_blocks * self.block_bytes,
             ),

@@ -10,6 +10,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation
 from tandem.spec.precision import Precision
+from tandem.spec.weight_format import WeightFormat
 
 _FP32_BYTES = 4
 
@@ -32,7 +33,9 @@ class MeasuredHost:
         page: KVPageSpec,
         pair_flops: float,
     ) -> None:
-        self.linear = _linear(measured, str(precision.weights))
+        self.head = _linear(measured, str(precision.weights))
+        formats = set(precision.quantized.values())
+        self.linear = _quantized(measured, formats.pop()) if formats else self.head
         self.attention = _attention(measured, str(precision.kv))
         self._read_s = 1 / measured.memory.read_bytes_per_s
         self._flop_s = 1 / max(map(peak_flops_per_s, measured.linear))
@@ -47,7 +50,7 @@ class MeasuredHost:
     def head_s(self, rows: int) -> float:
         """Final norm and logits of `rows` rows."""
         elements = self._model.hidden_size * self._model.vocab_size
-        return self.linear.surface.at(elements, rows).seconds if rows else 0.0
+        return self.head.surface.at(elements, rows).seconds if rows else 0.0
 
     def attend_s(self, load: TierLoad, window: int) -> float:
         """Decode and prompts of one layer."""
@@ -82,6 +85,17 @@ def _linear(measured: HostMeasurements, kind: str) -> LinearTimes:
         f"the profile has no products with weights of {kind}; choose --dtype "
         f"{' or '.join(times.kind for times in measured.linear)}, or run `tandem profile`",
         param="dtype",
+    )
+
+
+def _quantized(measured: HostMeasurements, format: WeightFormat) -> LinearTimes:
+    """As many bits; other groups take about as long."""
+    for times in measured.linear:
+        if times.kind.startswith(f"int{format.bits}/"):
+            return times
+    raise ConfigError(
+        f"the profile has no products with weights of {format.bits} bits; run `tandem profile`",
+        param="quantization",
     )
 
 

@@ -4,8 +4,12 @@ from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.planner.answer import Answer
 
 
-def plan_file(model_name: str, answer: Answer) -> PlanFile:
-    """The chosen plan, and what it was made for."""
+def plan_file(model_name: str, answer: Answer, quantization: str = "auto") -> PlanFile:
+    """The chosen plan, and what it was made for.
+
+    Args:
+        quantization: what the question was asked for, as the engine's flag.
+    """
     question = answer.question
     precision = question.precision
     return PlanFile(
@@ -16,7 +20,7 @@ def plan_file(model_name: str, answer: Answer) -> PlanFile:
         dtype=str(precision.weights),
         kv_cache_dtype=str(precision.kv),
         cpu_kv_dtype="auto",
-        quantization="auto",
+        quantization=quantization,
         precision=str(precision),
         plan=answer.plan,
     )

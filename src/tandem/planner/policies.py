@@ -6,7 +6,9 @@ All run on the same kernels, programs and predictions, so that a comparison comp
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
+from tandem.planner.elsewhere import CPU_HOMES, CpuHome, Elsewhere
 from tandem.spec.errors import ConfigError
 
 
@@ -17,6 +19,7 @@ class Policy:
     Attributes:
         all_on_host: no request keeps its KV on the accelerator.
         all_streamed: no layer's weights stay there.
+        homes: ways in which the CPU may compute layers. streams: whether layers may be streamed.
         source: where the policy comes from.
     """
 
@@ -26,6 +29,8 @@ class Policy:
     strategies: tuple[Strategy, ...]
     all_on_host: bool = False
     all_streamed: bool = False
+    homes: tuple[CpuHome, ...] = ()
+    streams: bool = True
 
     def allows(self, candidate: Candidate, num_layers: int) -> bool:
         """Whether a candidate keeps to the policy."""
@@ -33,7 +38,17 @@ class Policy:
             candidate.strategy in self.strategies
             and not (self.all_on_host and (candidate.device_rows or candidate.device_share))
             and not (self.all_streamed and candidate.streamed < num_layers - num_layers % 2)
+            and (self.streams or not candidate.streamed)
+            and (not candidate.on_cpu or candidate.how in self.homes)
         )
+
+    def least_resident(self, num_layers: int) -> Elsewhere:
+        """With as little of the weights on the accelerator as may be."""
+        if "cpu" in self.homes:
+            return Elsewhere(0, num_layers, "cpu")
+        if "cpu-mlp" in self.homes:
+            return Elsewhere(0, num_layers, "cpu-mlp")
+        return Elsewhere(num_layers - num_layers % STREAM_SLOTS if self.streams else 0)
 
     def contains(self, other: "Policy") -> bool:
         """Whether all that `other` allows is allowed."""
@@ -41,11 +56,14 @@ class Policy:
             set(other.strategies) <= set(self.strategies)
             and self.all_on_host <= other.all_on_host
             and self.all_streamed <= other.all_streamed
+            and set(other.homes) <= set(self.homes)
+            and self.streams >= other.streams
         )
 
 
 _BUILT = (
-    Policy("auto", "the best of all that can be executed", "Tandem", STRATEGIES),
+    Policy("auto", "the best of all that can be executed", "Tandem", STRATEGIES,
+           homes=CPU_HOMES),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),
@@ -55,6 +73,12 @@ _BUILT = (
            "NEO section 3.1, strawman 1", ("ride-along",), all_on_host=True),
     Policy("zero-inference", "all weights streamed, all KV on the accelerator",
            "LM-Offload table 3 (wg 0, cg 100)", ("gpu-only",), all_streamed=True),
+    Policy("n-gpu-layers", "layers whole on the accelerator or computed on the CPU, none streamed",
+           "llama.cpp's --n-gpu-layers, but for where their KV lies", ("gpu-only", "ride-along"),
+           homes=("cpu",), streams=False),
+    Policy("n-cpu-moe", "MLPs or experts of some layers on the CPU, none streamed",
+           "llama.cpp's --n-cpu-moe", ("gpu-only", "ride-along"), homes=("cpu-mlp",),
+           streams=False),
 )  # fmt: skip
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _BUILT}
 NOT_BUILT: Mapping[str, str] = {
@@ -65,8 +89,8 @@ NOT_BUILT: Mapping[str, str] = {
     "flexgen": "several batches per pass over the weights, and streamed KV",
     "zero-inference-stream": "streamed KV",
     "kvpr": "streamed and recomputed KV",
-    "lm-offload": "streamed KV and quantized weights",
-    "park-egger": "layers, or operations of them, computed on the host",
+    "lm-offload": "streamed KV, and weights whose bits are chosen",
+    "park-egger": "single operations of a layer computed on the host",
 }
 """Policies whose means cannot be planned yet, and which those are; the engine has some of them."""
 
@@ -80,7 +104,7 @@ def strategy_alone(name: str) -> Policy:
     for strategy in STRATEGIES:
         if name == strategy:
             summary = f"nothing but {name}"
-            return Policy(f"{name} alone", summary, "Tandem", (strategy,))
+            return Policy(f"{name} alone", summary, "Tandem", (strategy,), homes=CPU_HOMES)
     if name == "auto":
         return POLICIES["auto"]
     known = ", ".join(("auto", *STRATEGIES))

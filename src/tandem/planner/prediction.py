@@ -7,18 +7,20 @@ from typing import Literal
 
 from tandem.planner.candidate import Candidate
 from tandem.planner.chunks import Chunks, chunk_tokens, chunks_per_sweep
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.extrapolation import extrapolations
 from tandem.planner.question import Lengths, Question
-from tandem.planner.sweeps import SweepLoad, Sweeps, decode_load
+from tandem.planner.sweep_load import SweepLoad, decode_load
+from tandem.planner.sweeps import Sweeps
 from tandem.planner.virtual_time import SweepTime
 
-Resource = Literal["accelerator", "host attention", "link to the accelerator", "host memory"]
+Resource = Literal["accelerator", "host processor", "link to the accelerator", "host memory"]
 _NEARLY_ALL = 0.95
 """Of the prompts: when so many are read into the host's memory, all are taken to be, which is
 slower.
 """
 
-TimeOf = Callable[[int, SweepLoad], float]
+TimeOf = Callable[[Elsewhere, SweepLoad], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Predictor:
 
     def __init__(self, question: Question, sweeps: Sweeps) -> None:
         self._q, self._sweeps = question, sweeps
+        self._bounds: dict[Candidate, Rates] = {}
 
     @property
     def lengths(self) -> Lengths:
@@ -86,7 +89,15 @@ class Predictor:
 
     def bound(self, candidate: Candidate) -> Rates:
         """Rates if every sweep took its least possible time."""
-        return self._rates(candidate, self._sweeps.bound_s)
+        if candidate not in self._bounds:
+            self._bounds[candidate] = self._rates(candidate, self._sweeps.bound_s)
+        return self._bounds[candidate]
+
+    def decode_bound(self, candidate: Candidate) -> float:
+        """Tokens per second if prompts took no time: no less than the bound, and sooner found."""
+        lengths, served = self._q.lengths, candidate.served(self._q.model.num_layers)
+        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
+        return served / lengths.decode_sweeps * lengths.generated_tokens / decode_s
 
     def rates(self, candidate: Candidate) -> Rates:
         """Rates in virtual time."""
@@ -96,10 +107,27 @@ class Predictor:
         """Rates in virtual time, and what limits them."""
         rates = self.rates(candidate)
         load = decode_load(candidate, self._q.lengths)
-        decode = self._sweeps.time(candidate.streamed, load)
+        decode = self._sweeps.time(candidate.elsewhere, load)
         steady = self._steady(candidate, decode, rates.prefill_share)
         busy = self._busy(replace(steady, period_s=max(steady.period_s, rates.tpot_s)))
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
+
+    def rough_bound(self, candidate: Candidate) -> float:
+        """With prompts that begin one in a sweep: between the two in value and in effort."""
+        if self._q.objective == "latency":
+            return self.bound(candidate).tokens_per_s
+        chunks = self._chunks(candidate)
+        least, hosted = chunks.weighted[0][1], self._on_host(candidate)
+        mixed_s = self._mixed_s(candidate, least, hosted, self._sweeps.bound_s)
+        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
+        sweep_s = chunks.share * mixed_s + (1 - chunks.share) * decode_s
+        return self._finished(candidate) * self._q.lengths.generated_tokens / sweep_s
+
+    def decode_share(self, candidate: Candidate) -> float:
+        """Of the sweeps, those that read no prompt."""
+        if self._q.objective == "latency":
+            return 1.0
+        return 1.0 - self._chunks(candidate).share
 
     def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
         """What of it lies outside the measurements, one line each."""
@@ -131,17 +159,14 @@ class Predictor:
             return self._alone(candidate, time_of)
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.strategy == "rendezvous"
-        served, needed = candidate.served(layers), self._needed(candidate)
         sweeps = candidate.sweeps_per_hosted_token(layers)
-        chunk = self._chunk(candidate.in_every_sweep(), needed)
+        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
         decode_s = self._decode_s(candidate, time_of)
         chunks = self._chunks(candidate)
         mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
         share = chunks.share
         sweep_s = share * steady_s + (1 - share) * decode_s
-        finished = (
-            served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
-        )  # requests per sweep
+        finished = self._finished(candidate)
         fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
         drain_s = lengths.decode_sweeps * decode_s
         if cohort:  # in sweeps of its own, if the others have ended before
@@ -171,7 +196,7 @@ class Predictor:
     def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         """One request after the other."""
         lengths = self._q.lengths
-        idle = Candidate(candidate.strategy, candidate.streamed, 0, 0)
+        idle = candidate.idle()
         chunk = self._chunk(0, 0.0)
         chunks = math.ceil(lengths.prompt_tokens / chunk)
         ttft_s = chunks * self._mixed_s(idle, chunk, candidate.host_rows, time_of)
@@ -210,7 +235,13 @@ class Predictor:
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
         load = decode_load(candidate, self._q.lengths)
-        return time_of(candidate.streamed, load)
+        return time_of(candidate.elsewhere, load)
+
+    def _finished(self, candidate: Candidate) -> float:
+        """Requests per sweep."""
+        served, needed = candidate.served(self._q.model.num_layers), self._needed(candidate)
+        chunk = self._chunk(candidate.in_every_sweep(), needed)
+        return served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
 
     def _needed(self, candidate: Candidate) -> float:
         """Prompt tokens that must be read per sweep while the rows decode."""
@@ -225,7 +256,7 @@ class Predictor:
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
         loads = self._mixed_loads(candidate, chunk, hosted)
-        return sum(weight * time_of(candidate.streamed, load) for weight, load in loads)
+        return sum(weight * time_of(candidate.elsewhere, load) for weight, load in loads)
 
     def _mixed_loads(
         self, candidate: Candidate, chunk: int, hosted: float
@@ -245,7 +276,7 @@ class Predictor:
         chunk = self._chunks(candidate).mean
         parts = [(1 - prefill_share, decode)]
         for weight, load in self._mixed_loads(candidate, chunk, self._on_host(candidate)):
-            sweep = self._sweeps.time(candidate.streamed, load)
+            sweep = self._sweeps.time(candidate.elsewhere, load)
             parts.append((prefill_share * weight, sweep))
         return SweepTime(
             *(
@@ -258,7 +289,7 @@ class Predictor:
         dram = self._q.hardware.host.pool_bytes_per_s
         return (
             ("accelerator", sweep.accelerator_s / sweep.period_s),
-            ("host attention", sweep.cpu_s / sweep.period_s),
+            ("host processor", sweep.cpu_s / sweep.period_s),
             ("link to the accelerator", sweep.h2d_s / sweep.period_s),
             ("host memory", sweep.dram_bytes / sweep.period_s / dram),
         )

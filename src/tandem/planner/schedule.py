@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tandem.plan.program import EventKind, LaneShape, OpKind, Part, ProgramOp, Queue, SignalRef
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
-from tandem.plan.weights import StreamedLayers
 
 QUEUES = tuple(Queue)
 _QUEUE_INDEX = {queue: index for index, queue in enumerate(QUEUES)}
@@ -56,13 +55,13 @@ class Schedules:
 
     def __init__(self, num_layers: int, windows: tuple[int, ...]) -> None:
         self._num_layers, self._windows = num_layers, windows
-        self._made: dict[tuple[tuple[LaneShape, ...], StreamedLayers], Schedule] = {}
+        self._made: dict[tuple[tuple[LaneShape, ...], SweepLayers], Schedule] = {}
 
-    def of(self, lanes: tuple[LaneShape, ...], streamed: StreamedLayers) -> Schedule:
-        """One sweep of these lanes, with these layers streamed."""
-        key = (lanes, streamed)
+    def of(self, lanes: tuple[LaneShape, ...], layers: SweepLayers) -> Schedule:
+        """One sweep of these lanes, with these layers streamed or on the CPU."""
+        key = (lanes, layers)
         if key not in self._made:
-            self._made[key] = schedule_sweep(self._num_layers, self._windows, lanes, streamed)
+            self._made[key] = schedule_sweep(self._num_layers, self._windows, lanes, layers)
         return self._made[key]
 
 
@@ -70,17 +69,15 @@ def schedule_sweep(
     num_layers: int,
     windows: tuple[int, ...],
     lanes: tuple[LaneShape, ...],
-    streamed: StreamedLayers,
+    layers: SweepLayers,
 ) -> Schedule:
     """The operations of a sweep, as the engine compiles it, and of sampling its logits."""
-    return grouped(sweep_operations(num_layers, lanes, streamed), windows)
+    return grouped(sweep_operations(num_layers, lanes, layers), windows)
 
 
-def schedule_each(
-    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
-) -> Schedule:
+def schedule_each(num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers) -> Schedule:
     """The same with every operation a group of its own, and none taken for another."""
-    ops = tuple(sweep_operations(num_layers, lanes, streamed))
+    ops = tuple(sweep_operations(num_layers, lanes, layers))
     places = {(op.queue, op.ordinal): op.ordinal for op in ops}
     groups = [
         Group(
@@ -97,10 +94,10 @@ def schedule_each(
 
 
 def sweep_operations(
-    num_layers: int, lanes: tuple[LaneShape, ...], streamed: StreamedLayers
+    num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers
 ) -> list[ProgramOp]:
     """A sweep's operations and its sampling's, in one order of ordinals per queue."""
-    sweep = sweep_template(num_layers, lanes, SweepLayers(streamed))
+    sweep = sweep_template(num_layers, lanes, layers)
     counts = dict(sweep.counts)
     finished = tuple(i for i, lane in enumerate(lanes) if lane.head and not lane.suspends)
     ops = list(sweep.ops)

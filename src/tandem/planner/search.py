@@ -5,26 +5,27 @@ most, given how far short of its bound that kind has fallen so far. The search e
 promises more than what has been found, and then moves the best of some kinds a little.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.planner.candidates import Candidates
+from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.lending import Lending
+from tandem.planner.moves import Moves
+from tandem.planner.pile import Look, Pile
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.prediction import Prediction, Predictor, Rates
 from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules
 from tandem.planner.sweeps import Sweeps
 
-_HOPE = 1.01
-"""A kind may come so much closer to its bound than it has so far."""
-_FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
 _BETTER = 1 + 1e-6
 _AS_FAST = 0.99
 """Of the most tokens per second, or the inverse of the shortest job: predictions are no finer."""
 _WORTH_MOVING = 1.0005
+_HOPELESS = 0.6
 _CLOSE = 0.9
 """Of the best option found, what another kind's must reach for its moves to be tried."""
 
@@ -44,7 +45,7 @@ class _Effort:
 
 _FULL, _REDUCED = _Effort(16, 8, 2), _Effort(5, 4, 0)
 
-_Kind = tuple[Strategy, int, bool]
+_Kind = tuple[Strategy, int, bool, CpuHome | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +61,12 @@ class Option:
         return self.prediction.rates.job_tokens_per_s
 
 
-@dataclass(slots=True)
-class _Pile:
-    """Candidates of one kind, the best bound first.
+class _Pile(Pile):
+    """With those that were tried and are in time."""
 
-    Attributes:
-        reached: most of its bound that any of them has reached; 0: none was tried.
-    """
-
-    entries: list[tuple[float, Candidate]]
-    reached: float = 0.0
-    tried: int = 0
-    options: list[Option] = field(default_factory=list[Option])
-
-    @property
-    def promise(self) -> float:
-        """Tokens per second that the next one may reach."""
-        if self.tried == len(self.entries):
-            return 0.0
-        hope = min(1.0, self.reached * _HOPE) if self.reached else 1.0
-        return self.entries[self.tried][0] * hope
+    def __init__(self, looks: Sequence[Look], reached: float) -> None:
+        super().__init__(looks, reached)
+        self.options: list[Option] = []
 
     @property
     def best(self) -> Option | None:
@@ -97,12 +84,17 @@ class Search:
     def __init__(self, question: Question, like: "Search | None" = None) -> None:
         self.question = question
         self._reached = {} if like is None else like.reached()
+        self._hopeless = frozenset[_Kind]() if like is None else like.hopeless()
         self._effort = _FULL if like is None else _REDUCED
         windows = question.model.layer_windows
         self.schedules = Schedules(len(windows), windows) if like is None else like.schedules
         self.footprint = Footprint(question)
-        self.predictor = Predictor(question, Sweeps(question, self.footprint, self.schedules))
+        sweeps = Sweeps(question, self.footprint, self.schedules)
+        self.predictor = Predictor(question, sweeps)
+        self._lending = Lending(sweeps, self.predictor)
         self._candidates = Candidates(question, self.footprint)
+        self._moves = Moves(self._candidates, question.model.num_layers)
+        self._estimated: list[tuple[Candidate, float]] = []
         self._options: dict[Candidate, Option] = {}
         self._piles: dict[str, dict[_Kind, _Pile]] = {}
         self._found: dict[str, Option | None] = {}
@@ -142,10 +134,11 @@ class Search:
     def _job_s(self, option: Option) -> float:
         return self.predictor.job_s(option.prediction.rates)
 
-    def _complexity(self, option: Option) -> tuple[int, float, int]:
-        """By strategy, then what a request sees, then what the link carries."""
+    def _complexity(self, option: Option) -> tuple[int, bool, float, int]:
+        """By strategy, what the CPU computes, what a request sees, what the link carries."""
         candidate, rates = option.candidate, option.prediction.rates
-        return STRATEGIES.index(candidate.strategy), rates.worst_tpot_s, candidate.streamed
+        place = STRATEGIES.index(candidate.strategy)
+        return place, candidate.on_cpu > 0, rates.worst_tpot_s, candidate.streamed
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:
@@ -157,7 +150,8 @@ class Search:
         piles = list(self._kinds(policy).values())
         for _ in range(self._effort.tries):
             pile = max(piles, key=lambda pile: pile.promise, default=None)
-            if pile is None or (best and pile.promise <= best.tokens_per_s * _BETTER):
+            least = best.tokens_per_s * _BETTER if best else 0.0
+            if pile is None or pile.promise <= least:
                 break
             best = self._better(best, self._try(pile))
         return None if best is None else self._best_moved(best, piles, policy)
@@ -183,37 +177,73 @@ class Search:
             if pile.reached
         }
 
+    def hopeless(self) -> frozenset[_Kind]:
+        """Kinds that promise so much less than the best option that no small change helps them."""
+        best = max((option.tokens_per_s for option in self._options.values()), default=0.0)
+        piles = [entry for piles in self._piles.values() for entry in piles.items()]
+        most = {kind: 0.0 for kind, _ in piles}
+        for kind, pile in piles:
+            most[kind] = max(most[kind], pile.most_per_s)
+        return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best)
+
     def alternatives(self, policy: Policy, chosen: Option) -> list[Option]:
         """The best option found of each kind that the chosen one is not, best first."""
         found: list[Option] = []
         for kind, pile in self._kinds(policy).items():
             if kind == self._kind(chosen.candidate):
                 continue
-            option = pile.best or (self._try(pile) if pile.entries else None)
+            option = pile.best or self._try(pile)
             if option is not None and option.tokens_per_s <= chosen.tokens_per_s:
                 found.append(option)
         return sorted(found, key=lambda option: -option.tokens_per_s)
 
     def _kind(self, candidate: Candidate) -> _Kind:
-        """By strategy, all, some or no weights streamed, and whether the KV is all on the host."""
+        """By strategy, all, some or no weights streamed, whether the KV is all on the host, and
+        what the CPU computes.
+        """
         streamed, layers = candidate.streamed, self.question.model.num_layers
         share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
-        return candidate.strategy, share, candidate.device_rows == 0
+        how = candidate.how if candidate.on_cpu else None
+        return candidate.strategy, share, candidate.device_rows == 0, how
 
     def _kinds(self, policy: Policy) -> dict[_Kind, _Pile]:
-        """Candidates that may keep the bound on time per token, piled up by kind."""
+        """Candidates, piled up by kind."""
         if policy.name not in self._piles:
             piles: dict[_Kind, _Pile] = {}
-            for candidate in self._candidates.of(policy):
-                rates = self.predictor.bound(candidate)
-                if self._in_time(rates):
+            layers = self.question.model.num_layers
+            looks = self.predictor.rough_bound, self._bound_of
+            for candidate, most_per_s in self._enumerated():
+                if policy.allows(candidate, layers):
                     kind = self._kind(candidate)
-                    pile = piles.setdefault(kind, _Pile([], self._reached.get(kind, 0.0)))
-                    pile.entries.append((rates.job_tokens_per_s, candidate))
-            for pile in piles.values():
-                pile.entries.sort(key=lambda entry: (-entry[0], entry[1].streamed, entry[1].rows))
+                    if kind not in piles:
+                        piles[kind] = _Pile(looks, self._reached.get(kind, 0.0))
+                    piles[kind].add(candidate, most_per_s)
             self._piles[policy.name] = piles
         return self._piles[policy.name]
+
+    def _enumerated(self) -> list[tuple[Candidate, float]]:
+        """All candidates, every policy's among them, with tokens per second that they cannot
+        exceed.
+        """
+        if not self._estimated:
+            for plain in self._candidates.of(POLICIES["auto"]):
+                if self._hopeless and self._kind(plain) in self._hopeless:
+                    continue
+                for candidate in (plain, *self._lending.of(plain)):
+                    most_per_s = self.predictor.decode_bound(candidate)
+                    self._estimated.append((candidate, most_per_s))
+        return self._estimated
+
+    def _bound_of(self, candidate: Candidate) -> float | None:
+        """None if it breaks the bound on time per token, or lends layers for nothing."""
+        rates = self.predictor.bound(candidate)
+        if not self._in_time(rates):
+            return None
+        if candidate.elsewhere.lent:
+            plain = self.predictor.bound(candidate.with_elsewhere(Elsewhere(candidate.streamed)))
+            if rates.job_tokens_per_s <= plain.job_tokens_per_s * _WORTH_MOVING:
+                return None
+        return rates.job_tokens_per_s
 
     def _in_time(self, rates: Rates) -> bool:
         bound_s = self.question.tpot_bound_s
@@ -224,10 +254,14 @@ class Search:
         return allowed and self.footprint.fits(candidate)
 
     def _try(self, pile: _Pile) -> Option | None:
-        """Predict the next of a pile; None if it breaks the bound on time per token."""
-        bound, candidate = pile.entries[pile.tried]
+        """Predict the next of a pile; None if there is none, or it breaks the bound on time per
+        token.
+        """
+        taken = pile.take()
+        if taken is None:
+            return None
+        candidate, bound = taken
         option = self._option(candidate)
-        pile.tried += 1
         pile.reached = max(pile.reached, option.tokens_per_s / bound)
         if not self._in_time(option.prediction.rates):
             return None
@@ -246,7 +280,7 @@ class Search:
         best, moves, improved = start, 0, True
         while improved and moves < self._effort.moves:
             improved = False
-            for candidate in self._neighbours(best.candidate):
+            for candidate in self._moves.of(best.candidate):
                 least = best.tokens_per_s * _WORTH_MOVING
                 if not self._possible(candidate, policy):
                     continue
@@ -257,23 +291,6 @@ class Search:
                 if option.tokens_per_s > least and self._in_time(option.prediction.rates):
                     best, improved = option, True
         return best
-
-    def _neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
-        steps = [(0, factor) for factor in _FACTORS] if candidate.host_rows else []
-        for layers, factor in [*steps, (-STREAM_SLOTS, 1.0), (STREAM_SLOTS, 1.0)]:
-            streamed = candidate.streamed + layers
-            hosted = round(candidate.host_rows * factor)
-            if not 0 <= streamed <= self.question.model.num_layers:
-                continue
-            if candidate.device_share and hosted:
-                yield self._candidates.split(streamed, hosted)
-                continue
-            device = 0
-            if candidate.device_rows:
-                device = self._candidates.most_on_device(candidate.strategy, streamed, hosted)
-            moved = Candidate(candidate.strategy, streamed, device, hosted)
-            if moved.rows and moved != candidate:
-                yield moved
 
     def _option(self, candidate: Candidate) -> Option:
         if candidate not in self._options:

@@ -5,11 +5,16 @@ from dataclasses import dataclass, replace
 
 from tandem.memory.quantized_page import MAX_HEAD_DIM
 from tandem.planner.candidates import Candidates
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Lengths, Question
+from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
+from tandem.spec.model import ModelSpec
+from tandem.spec.quantized_maps import uniform_formats
 from tandem.spec.units import GIB, format_size
+from tandem.spec.weight_format import WeightFormat
 
 _STEPS_PER_GIB = 10  # sizes are printed with one decimal
 _LEAST_BATCH = 256
@@ -40,7 +45,9 @@ def find_shortfall(question: Question, policy: Policy) -> Shortfall:
 
     footprint = Footprint(question)
     request = footprint.longest_blocks * footprint.block_bytes
-    everything = footprint.resident_bytes(0) + request + footprint.workspace("rendezvous", 1)
+    everything = (
+        footprint.resident_bytes(Elsewhere()) + request + footprint.workspace("rendezvous", 1)
+    )
     steps = everything * _STEPS_PER_GIB // GIB + 2
 
     def device(step: int) -> Question:
@@ -131,8 +138,21 @@ def _settings(question: Question) -> Iterator[tuple[str, Question]]:
         for kind in CodeType:
             precision = replace(question.precision, kv=kind)
             yield f"--kv-cache-dtype {kind}", replace(question, precision=precision)
+    for bits in (8, 4) if not question.precision.quantized else ():
+        formats = _uniform(question.model, bits)
+        if formats:
+            precision = replace(question.precision, quantized=formats)
+            yield f"--quantization int{bits}", replace(question, precision=precision)
     tokens = question.max_num_batched_tokens // 2
     while tokens >= _LEAST_BATCH:
         changed = replace(question, max_num_batched_tokens=tokens)
         yield f"--max-num-batched-tokens {tokens}", changed
         tokens //= 2
+
+
+def _uniform(model: ModelSpec, bits: int) -> dict[str, WeightFormat]:
+    """Formats of the layers' maps; none if no group divides their rows."""
+    try:
+        return uniform_formats(model, bits, None)
+    except ConfigError:
+        return {}

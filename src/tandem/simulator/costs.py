@@ -135,6 +135,6 @@ def _counts(lane: Load) -> tuple[int, ...]:
     """All that prices depend on, but for attention."""
     device, host = Tier.DEVICE, Tier.HOST
     return (
-        lane.tokens, lane.logits, lane.num_queries(host),
+        lane.tokens, lane.logits, lane.num_queries(device), lane.num_queries(host),
         lane.num_appended(device), lane.num_appended(host),
     )  # fmt: skip

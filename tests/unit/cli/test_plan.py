@@ -18,7 +18,7 @@ PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
 
 
 def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: Commands) -> None:
-    ran = commands.run(*PLAN, "--compare-policies")
+    ran = commands.run(*PLAN, "--policy", "ride-along", "--compare-policies")
     assert (ran.status, ran.err) == (0, "")
     for part in (
         "opt-30b: 30.0 billion parameters, float16",
@@ -33,14 +33,67 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "Rejected",
         "% less: ",
         "not planned yet: symmetric",
-        "Not weighed, though the engine has them: layers computed on the CPU",
+        "Not weighed, though the engine has them: layers read from disk",
         "add --output FILE here, and then `tandem serve opt-30b --plan FILE`",
     ):
         assert part in ran.out, part
     assert max(len(line) for line in ran.out.splitlines()) < 160
 
 
-def test_the_command_has_every_flag_that_the_plan_was_made_for(commands: Commands) -> None:
+def test_layers_on_the_cpu_are_described_placed_and_ruled(
+    commands: Commands, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    ran = commands.run(
+        "plan", "llama-3.1-70b", "--accelerator", "rtx4090", "--host", "server-genoa",
+        "--objective", "latency", "--output", str(file),
+    )  # fmt: skip
+    assert (ran.status, ran.err) == (0, "")
+    assert "of 80 layers streamed and 70 of them on the CPU where no prompt is read" in ran.out
+    plan = json.loads(file.read_text("utf-8"))["plan"]
+    assert {run["home"] for run in plan["weights"]} == {"resident", "host"}
+    (rule,) = plan["cpu_rules"]
+    assert (rule["max_tokens"], len(rule["layers"])) == (1, 70)
+
+
+def test_weights_in_few_bits_are_planned_for_if_asked(commands: Commands) -> None:
+    asked = ("plan", "llama-3.1-8b", "--accelerator", "a10g", "--requests", "4")
+    plain, small = (commands.run(*asked, *more) for more in ((), ("--quantization", "int4:64")))
+    assert (small.status, small.err) == (0, "")
+    assert "int4:64 and bfloat16 weights" in small.out
+    assert "note: weights in few bits change what the model says" in small.out
+    assert "--quantization int4:64" in small.out.partition("tandem serve")[2]
+    assert "--quantization" not in plain.out
+    sizes = [
+        json.loads(commands.run(*asked, *more, "--json").out)["memory"]["accelerator"]
+        for more in ((), ("--quantization", "int8"))
+    ]
+    # embeddings and head of 2.1 GB stay as they are, the layers' 14 GB take half and a bit
+    saved = sizes[0]["weights_bytes"] - sizes[1]["weights_bytes"]
+    assert saved == pytest.approx(0.488 * 13.96e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("int3", "cannot plan for quantization 'int3'; use none, int8 or int4"),
+        ("int4:", "cannot plan for quantization 'int4:'"),
+        ("w8a8", "cannot plan for quantization 'w8a8'"),
+        ("int4:48", "groups of 48 are not supported"),
+    ],
+)
+def test_other_quantizations_are_refused_in_one_line(
+    commands: Commands, wanted: str, message: str
+) -> None:
+    ran = commands.run(*PLAN, "--quantization", wanted)
+    assert (ran.status, ran.out) == (2, "")
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_the_command_has_every_flag_that_the_plan_was_made_for(
+    commands: Commands, tmp_path: Path
+) -> None:
     given = {
         "--dtype": "float16",
         "--kv-cache-dtype": "int8",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Commands
 
-PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
+PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100", "--policy", "ride-along")
 ROWS = ["accel", "h2d", "d2h", "weights", "cpu"]
 
 
@@ -27,6 +27,21 @@ def test_a_cycle_is_drawn_queue_by_queue(commands: Commands) -> None:
     assert re.fullmatch(r"·*a+·+a+·+", layers["cpu"])
     assert "p before attention" in chart
     assert "One decode cycle" not in commands.run(*PLAN).out
+
+
+@pytest.mark.parametrize(
+    ("policy", "on_cpu"), [("n-gpu-layers", r"m|o"), ("n-cpu-moe", r"M")], ids=["layers", "MLPs"]
+)
+def test_layers_on_the_cpu_are_drawn(commands: Commands, policy: str, on_cpu: str) -> None:
+    few = ("mixtral-8x7b", "--accelerator", "rtx4090", "--host", "server-genoa", "--requests", "4")
+    ran = commands.run("plan", *few, "--policy", policy, "--gantt")
+    assert (ran.status, ran.err) == (0, "")
+    chart = ran.out[ran.out.index("One decode cycle") :]
+    found = re.findall(r"^  (\w+) +(\S{72})$", chart, re.MULTILINE)
+    whole, layers = dict(found[:5]), dict(found[5:])
+    assert re.search(on_cpu, layers["cpu"])
+    assert "x" in layers["d2h"] + layers["h2d"] + chart.splitlines()[-1]
+    assert set(whole["weights"]) == {"·"}
 
 
 def test_json_has_the_operations_only_if_asked(commands: Commands) -> None:

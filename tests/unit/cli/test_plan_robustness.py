@@ -6,7 +6,17 @@ import re
 import pytest
 from tests.unit.cli.conftest import Commands
 
-PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100", "--robustness")
+PLAN = (
+    "plan",
+    "opt-30b",
+    "--accelerator",
+    "a4000",
+    "--requests",
+    "100",
+    "--policy",
+    "ride-along",
+    "--robustness",
+)
 
 
 def test_a_table_and_the_number_that_matters(commands: Commands) -> None:

@@ -20,6 +20,10 @@ CANDIDATES = {
     "hosted": Candidate("ride-along", 6, 10, 30),
     "split": Candidate("ride-along", 0, 0, 12, device_share=0.4),
     "cohort": Candidate("rendezvous", 4, 30, 20),
+    "lent": Candidate("ride-along", 8, 10, 30, on_cpu=4, how="host"),
+    "on the CPU": Candidate("ride-along", 0, 10, 30, on_cpu=5, how="cpu"),
+    "all on the CPU": Candidate("gpu-only", 0, 10, 0, on_cpu=LAYERS, how="cpu"),
+    "MLPs": Candidate("gpu-only", 0, 40, 0, on_cpu=7, how="cpu-mlp"),
 }
 
 
@@ -48,10 +52,16 @@ def test_queues_run_one_operation_at_a_time_and_all_layers_once(
         for before, after in pairwise(cycle.on(queue)):
             assert before.end_s <= after.begin_s + 1e-12
     assert all(span.begin_s < cycle.period_s and span.end_s > 0 for span in cycle.spans)
-    stages = Counter(span.op.part for span in cycle.on(Queue.ACCEL) if span.op.kind is OpKind.STAGE)
-    assert stages == {Part.EMBED: 1, Part.PRE: LAYERS, Part.POST: LAYERS, Part.HEAD: 1}
+    computed = [span.op for span in cycle.spans if span.op.kind is OpKind.STAGE]
+    on_cpu = Counter(op.part for op in computed if op.queue is Queue.CPU)
+    stages = Counter(op.part for op in computed if op.part is not Part.RESIDUAL)
+    away = candidate.elsewhere
+    whole, mlps = away.whole_on_cpu + away.lent, away.mlps_on_cpu
+    ends = Counter({Part.POST: LAYERS - mlps, Part.OUTPUT: mlps, Part.MLP: mlps})
+    assert stages == Counter({Part.EMBED: 1, Part.PRE: LAYERS, Part.HEAD: 1}) + ends
+    assert on_cpu == +Counter({Part.PRE: whole, Part.POST: whole, Part.MLP: mlps})
     loads = {span.op.layer for span in cycle.on(Queue.WEIGHTS)}
-    assert len(loads) == candidate.streamed
+    assert len(loads) == away.streamed - away.lent
 
 
 def test_attention_of_rows_that_ride_along_runs_between_the_stages_of_their_layer() -> None:

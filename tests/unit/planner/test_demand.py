@@ -1,5 +1,6 @@
 """The planner's prices are those of the paced emulator, where both price the same."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from tests.unit.planner.questions import ask, short
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
+from tandem.cost.sweep_time import layer_times
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import LaneShape, OpKind, Part, Queue
 from tandem.plan.sweep_layers import SweepLayers
@@ -47,11 +49,15 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
     page = Footprint(question).page
     demands = Demands(question, page)
     truth = PacedTruth(question.model, page, question.hardware)
-    sweep = sweep_template(
-        4, (LaneShape(device=True, host=True),), SweepLayers(StreamedLayers((0, 1, 2, 3)))
+    placed = (
+        SweepLayers(StreamedLayers((0, 1, 2, 3))),
+        SweepLayers(on_cpu=(1, 3)),
+        SweepLayers(mlp_on_cpu=(0, 2)),
     )
+    lane = LaneShape(device=True, host=True)
+    sweeps = [sweep_template(4, (lane,), layers).ops for layers in placed]
     kinds: set[OpKind] = set()
-    for op in (*sweep.ops, *sampling_template(1).ops):
+    for op in (*itertools.chain(*sweeps), *sampling_template(1).ops):
         if op.queue is Queue.CPU:
             continue  # the emulator's host works for real
         kinds.add(op.kind)
@@ -78,6 +84,38 @@ def test_attention_on_the_host_takes_its_bytes_or_its_flops() -> None:
     pairs = 1024 * 1025 / 2
     assert prefill.alone_s == pytest.approx(pairs * 4 * 4096 / 0.5e12, rel=0.02)
     assert prefill.dram_bytes_per_s < 35e9
+
+
+def cpu_stage_s(question: Question, tokens: int) -> dict[Part, float]:
+    demands = Demands(question, Footprint(question).page)
+    placed = SweepLayers(on_cpu=(1,)), SweepLayers(mlp_on_cpu=(2,))
+    sweeps = [sweep_template(4, (LaneShape(),), layers).ops for layers in placed]
+    stages = [
+        op for op in itertools.chain(*sweeps) if op.kind is OpKind.STAGE and op.queue is Queue.CPU
+    ]
+    lane = LaneLoad(TierLoad(tokens, 100.0), logits=tokens)
+    return {op.part: demands.of(op, [lane]).alone_s for op in stages}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("tokens", [1, 16, 2048])
+def test_stages_on_the_cpu_cost_what_an_engine_without_a_plan_decides_by(
+    name: str, tokens: int
+) -> None:
+    question = ask(MODELS[name], host="desktop-ddr5")
+    times = layer_times(question.model, question.precision, tokens, question.hardware)
+    found = cpu_stage_s(question, tokens)
+    # both sum rooflines, of stages there and of the layer here
+    assert found[Part.MLP] == pytest.approx(times.mlp_cpu_s)
+    assert found[Part.PRE] + found[Part.POST] == pytest.approx(times.cpu_s, rel=0.02)
+
+
+def test_a_token_needs_some_experts_and_many_need_all() -> None:
+    dense, experts = (ask(MODELS[name], host="desktop-ddr5") for name in ("llama", "experts"))
+    one, many = (cpu_stage_s(experts, tokens)[Part.MLP] for tokens in (1, 200))
+    assert one < 0.12 * many  # 8 of 128
+    one, many = (cpu_stage_s(dense, tokens)[Part.MLP] for tokens in (1, 8))
+    assert many == pytest.approx(one, rel=0.02)
 
 
 def test_quantized_pages_take_fewer_bytes() -> None:

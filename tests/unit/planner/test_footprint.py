@@ -12,8 +12,10 @@ from tandem.plan.plan_file import PlanFile
 from tandem.planner.answer import answer, online_plan
 from tandem.planner.candidate import Candidate
 from tandem.planner.plan_file import plan_file
+from tandem.planner.question import Question
 from tandem.planner.search import Option, Search
 from tandem.spec.config import EngineConfig
+from tandem.spec.quantized_maps import uniform_formats
 
 
 @pytest.mark.parametrize(
@@ -25,12 +27,21 @@ from tandem.spec.config import EngineConfig
         ("llama-3.1-8b", Candidate("ride-along", 32, 50, 60)),
         ("llama-3.1-8b", Candidate("rendezvous", 4, 20, 100)),
         ("qwen3-30b-a3b", Candidate("gpu-only", 40, 30, 0)),
+        ("llama-3.1-8b", Candidate("gpu-only", 0, 40, 0, on_cpu=7, how="cpu")),
+        ("llama-3.1-8b", Candidate("ride-along", 0, 20, 30, on_cpu=32, how="cpu")),
+        ("llama-3.1-8b", Candidate("ride-along", 0, 20, 30, on_cpu=11, how="cpu-mlp")),
+        ("llama-3.1-8b", Candidate("gpu-only", 12, 30, 0, on_cpu=6, how="host")),
+        ("llama-3.1-8b", Candidate("ride-along", 4, 20, 30, on_cpu=3, how="cpu")),
+        ("qwen3-30b-a3b", Candidate("gpu-only", 0, 30, 0, on_cpu=40, how="cpu-mlp")),
     ],
 )
 def test_the_engine_finds_the_same_room_for_a_plan(
     model: str, candidate: Candidate, tmp_path: Path
 ) -> None:
-    question = ask(model, host="g5.16xlarge", requests=1000)
+    agree(ask(model, host="g5.16xlarge", requests=1000), candidate, tmp_path)
+
+
+def agree(question: Question, candidate: Candidate, tmp_path: Path) -> None:
     search = Search(question)
     assert search.footprint.fits(candidate)
     plan = online_plan(search, Option(candidate, search.predictor.predict(candidate)))
@@ -69,6 +80,25 @@ def test_the_engine_executes_the_very_plan(model: str, card: str, policy: str) -
     assert (limits.kv_placement, limits.max_host_seqs) == (plan.kv_placement, plan.max_host_seqs)
     for place in ("device", "host"):
         assert memory.ledger.budget(place).left_bytes >= 0
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        Candidate("gpu-only", 0, 30, 0),
+        Candidate("ride-along", 20, 30, 30, on_cpu=10, how="host"),
+        Candidate("gpu-only", 0, 30, 0, on_cpu=9, how="cpu-mlp"),
+    ],
+    ids=["resident", "lent", "MLPs"],
+)
+def test_weights_in_few_bits_take_what_the_engine_says(
+    bits: int, candidate: Candidate, tmp_path: Path
+) -> None:
+    question = ask("llama-3.1-8b", host="g5.16xlarge", requests=1000)
+    formats = uniform_formats(question.model, bits, 64)
+    quantized = replace(question, precision=replace(question.precision, quantized=formats))
+    agree(quantized, candidate, tmp_path)
 
 
 def test_uses_add_up_to_the_capacity() -> None:

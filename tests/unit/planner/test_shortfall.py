@@ -12,6 +12,7 @@ from tandem.planner.search import Search
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
+from tandem.spec.quantized_maps import uniform_formats
 from tandem.spec.units import GIB
 
 AUTO = find_policy("auto")
@@ -46,10 +47,15 @@ def test_a_shorter_request_and_smaller_kv_are_named_if_they_do() -> None:
     assert fits(with_prompt(prompt))
     assert not fits(with_prompt(prompt + 200))
     # a quarter of the KV fits, half does not
-    assert found.settings == ("--kv-cache-dtype int4",)
+    assert found.settings == ("--kv-cache-dtype int4", "--quantization int4")
     for kind, enough in ((CodeType.INT8, False), (CodeType.INT4, True)):
         assert fits(replace(LONG, precision=replace(LONG.precision, kv=kind))) == enough
-    assert "--kv-cache-dtype int4, --gpu-memory" in describe_shortfall(LONG, found)
+    assert "--kv-cache-dtype int4, --quantization int4, --gpu-memory" in describe_shortfall(
+        LONG, found
+    )
+    for bits, enough in ((8, False), (4, True)):
+        formats = uniform_formats(LONG.model, bits, None)
+        assert fits(replace(LONG, precision=replace(LONG.precision, quantized=formats))) == enough
 
 
 def test_no_host_helps_where_the_accelerator_is_too_small_for_one_layer() -> None:

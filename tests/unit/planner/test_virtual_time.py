@@ -22,15 +22,15 @@ def key(op: ProgramOp) -> Key:
     return op.kind, op.queue, op.part
 
 
-def schedule(lane: LaneShape, streamed: StreamedLayers) -> Schedule:
-    return schedule_sweep(LAYERS, (0,) * LAYERS, (lane,), streamed)
+def schedule(lane: LaneShape, layers: SweepLayers) -> Schedule:
+    return schedule_sweep(LAYERS, (0,) * LAYERS, (lane,), layers)
 
 
 def priced(made: Schedule, demands: dict[Key, Demand]) -> PricedSweep:
     return PricedSweep(made, tuple(demands.get(key(op), Demand(0.0)) for op in made.ops))
 
 
-def end_times(lane: LaneShape, streamed: StreamedLayers, times: dict[Key, float]) -> list[float]:
+def end_times(lane: LaneShape, layers: SweepLayers, times: dict[Key, float]) -> list[float]:
     """When each of some sweeps ends, straight from the templates' signals: in queues that are in
     order, an operation starts when the one before it and all that it waits for have ended.
     """
@@ -38,7 +38,7 @@ def end_times(lane: LaneShape, streamed: StreamedLayers, times: dict[Key, float]
     sweeps: list[float] = []
     for _ in range(8):
         for template in (
-            sweep_template(LAYERS, (lane,), SweepLayers(streamed)),
+            sweep_template(LAYERS, (lane,), layers),
             sampling_template(1),
         ):
             base = {queue: len(ends[queue]) for queue in Queue}
@@ -52,11 +52,21 @@ def end_times(lane: LaneShape, streamed: StreamedLayers, times: dict[Key, float]
     return sweeps
 
 
+PLACED = [
+    SweepLayers(),
+    SweepLayers(StreamedLayers((1, 3))),
+    SweepLayers(StreamedLayers((0, 1, 2, 3))),
+    SweepLayers(StreamedLayers((0, 1, 2, 3)), on_cpu=(2, 3)),
+    SweepLayers(on_cpu=(1, 3)),
+    SweepLayers(StreamedLayers((0, 2)), on_cpu=(1,)),
+    SweepLayers(on_cpu=(0, 1, 2, 3)),
+    SweepLayers(mlp_on_cpu=(0, 2, 3)),
+]
 KEYS: list[Key] = sorted(
     {
         key(op)
         for template in (
-            sweep_template(LAYERS, (BOTH,), SweepLayers(StreamedLayers((0, 1, 2, 3)))),
+            *(sweep_template(LAYERS, (BOTH,), layers) for layers in PLACED),
             sampling_template(1),
         )
         for op in template.ops
@@ -67,12 +77,11 @@ KEYS: list[Key] = sorted(
 @given(
     times=st.fixed_dictionaries({name: st.floats(0.001, 2.0) for name in KEYS}),
     lane=st.sampled_from([BOTH, DEVICE]),
-    streamed=st.sampled_from([(), (1, 3), (0, 1, 2, 3)]),
+    layers=st.sampled_from(PLACED),
 )
 def test_without_sharing_a_sweep_takes_what_its_program_says(
-    times: dict[Key, float], lane: LaneShape, streamed: tuple[int, ...]
+    times: dict[Key, float], lane: LaneShape, layers: SweepLayers
 ) -> None:
-    layers = StreamedLayers(streamed)
     demands = {name: Demand(seconds) for name, seconds in times.items()}
     sweep = priced(schedule(lane, layers), demands)
     ends = end_times(lane, layers, times)
@@ -86,7 +95,7 @@ PRE: Key = (OpKind.STAGE, Queue.ACCEL, Part.PRE)
 ATTEND: Key = (OpKind.ATTEND, Queue.CPU, Part.NONE)
 LOAD: Key = (OpKind.LOAD, Queue.WEIGHTS, Part.NONE)
 UP: Key = (OpKind.COPY, Queue.H2D, Part.PARTIAL)
-STREAMED = StreamedLayers((0, 1, 2, 3))
+STREAMED = SweepLayers(StreamedLayers((0, 1, 2, 3)))
 
 
 def run(demands: dict[Key, Demand], lane: LaneShape = BOTH) -> SweepTime:

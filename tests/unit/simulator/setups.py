@@ -7,7 +7,8 @@ from tests.unit.planner.questions import ask, short
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import online_plan
-from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidate import Strategy, candidate_of
+from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.planner.fluid_queues import Span
 from tandem.planner.search import Option, Search
 from tandem.scheduler.scheduler import Scheduler
@@ -40,12 +41,17 @@ class Case:
     device_blocks: int | None = None
     host_blocks: int | None = None
     gemma: bool = False
+    on_cpu: int = 0
+    how: CpuHome = "cpu"
 
 
 CASES = {
     "gpu-only": Case("gpu-only", 8, 0),
     "windows": Case("gpu-only", 8, 0, gemma=True),
     "streamed": Case("gpu-only", 8, 0, streamed=LAYERS),
+    "lent": Case("gpu-only", 8, 0, streamed=LAYERS, on_cpu=4, how="host"),
+    "MLPs": Case("ride-along", 4, 4, on_cpu=3, how="cpu-mlp"),
+    "on the CPU": Case("ride-along", 4, 4, on_cpu=4, how="cpu"),
     "ride-along": Case("ride-along", 0, 8),
     "ride-along, windows": Case("ride-along", 0, 8, gemma=True),
     "rendezvous": Case("rendezvous", 0, 8),
@@ -62,7 +68,8 @@ def planned(
     model = GEMMA if case.gemma else LLAMA
     question = ask(model, host="g5.4xlarge", prompt=prompt, generate=generate, requests=requests)
     search = Search(question)
-    candidate = Candidate(case.strategy, case.streamed, case.device_rows, case.host_rows)
+    elsewhere = Elsewhere(case.streamed, case.on_cpu, case.how)
+    candidate = candidate_of(case.strategy, elsewhere, case.device_rows, case.host_rows)
     option = Option(candidate, search.predictor.predict(candidate))
     # other seeds draw other lengths
     plan = online_plan(search, option)

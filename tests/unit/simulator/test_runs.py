@@ -11,7 +11,8 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.schedule import Schedules
 from tandem.planner.sensitivity import with_cores
-from tandem.planner.sweeps import SweepLoad, Sweeps
+from tandem.planner.sweep_load import SweepLoad
+from tandem.planner.sweeps import Sweeps
 from tandem.scheduler.scheduler import Scheduler
 from tandem.simulator.build import Planned, plan_for
 from tandem.simulator.outcome import Outcome
@@ -38,7 +39,7 @@ def test_every_request_ends_with_all_its_tokens_and_nothing_is_left(
     assert outcome.output_tokens == sum(wanted.values())
     assert all(0 <= share <= 1 + 1e-9 for share in outcome.busy.values())
     assert outcome.hidden_share is None or 0 <= outcome.hidden_share <= 1
-    assert (outcome.busy["CPU"] > 0) == (CASES[name].host_rows > 0)
+    assert (outcome.busy["CPU"] > 0) == (CASES[name].host_rows + CASES[name].on_cpu > 0)
     if name == "preempting" and rate is None:
         assert outcome.preemptions > 0
 
@@ -77,8 +78,12 @@ def test_littles_law(name: str) -> None:
         (Case("gpu-only", 1, 0, gemma=True), 1e-9),
         (Case("gpu-only", 1, 0, streamed=6), 1e-3),
         (Case("ride-along", 0, 1), 1e-3),
+        (Case("gpu-only", 1, 0, streamed=6, on_cpu=4, how="host"), 1e-3),
+        (Case("gpu-only", 1, 0, on_cpu=4, how="cpu"), 1e-3),
+        (Case("ride-along", 0, 1, on_cpu=4, how="cpu"), 1e-3),
+        (Case("gpu-only", 1, 0, on_cpu=4, how="cpu-mlp", gemma=True), 1e-3),
     ],
-    ids=["resident", "windows", "streamed", "host"],
+    ids=["resident", "windows", "streamed", "host", "lent", "cpu", "cpu and host", "MLPs"],
 )
 def test_a_single_request_takes_the_planner_s_sweeps(case: Case, tolerance: float) -> None:
     plan = planned(case, "300", "60", 1)
@@ -90,7 +95,8 @@ def test_a_single_request_takes_the_planner_s_sweeps(case: Case, tolerance: floa
         tier = TierLoad(1, 300 + token - 1)
         hosted, on_device = LaneLoad(host=tier, logits=1), LaneLoad(device=tier, logits=1)
         lane = hosted if case.host_rows else on_device
-        expected = sweeps.time(case.streamed, SweepLoad(lane)).period_s
+        elsewhere = plan.option.candidate.elsewhere
+        expected = sweeps.time(elsewhere, SweepLoad(lane)).period_s
         assert times[token] - times[token - 1] == pytest.approx(expected, rel=tolerance)
 
 
@@ -136,8 +142,11 @@ def test_a_strategy_that_is_asked_for_is_what_is_planned(strategy: str) -> None:
         Case("gpu-only", 32, 0, streamed=LAYERS),
         Case("ride-along", 0, 32),
         Case("ride-along", 16, 16, device_blocks=16 * 6),
+        Case("gpu-only", 32, 0, streamed=LAYERS, on_cpu=2, how="host"),
+        Case("gpu-only", 32, 0, on_cpu=2, how="cpu"),
+        Case("ride-along", 0, 32, on_cpu=2, how="cpu-mlp"),
     ],
-    ids=["resident", "streamed", "host", "both"],
+    ids=["resident", "streamed", "host", "both", "lent", "cpu", "MLPs"],
 )
 def test_a_steady_state_is_as_fast_as_the_planner_says(case: Case) -> None:
     """Requests of unlike lengths, so that they do not begin and end in waves; within 5%."""
@@ -146,7 +155,7 @@ def test_a_steady_state_is_as_fast_as_the_planner_says(case: Case) -> None:
     assert outcome.steady_tokens_per_s == pytest.approx(plan.option.tokens_per_s, rel=0.05)
     predicted = dict(plan.option.prediction.busy)
     assert outcome.busy["accelerator"] == pytest.approx(predicted["accelerator"], abs=0.05)
-    assert outcome.busy["CPU"] == pytest.approx(predicted["host attention"], abs=0.05)
+    assert outcome.busy["CPU"] == pytest.approx(predicted["host processor"], abs=0.05)
 
 
 def on_cores(case: Case, cores: int) -> Planned:

@@ -1,0 +1,64 @@
+"""Times of a layer's stages on the CPU, where its weights lie in host memory (ADR 0014, 0016)."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tandem.cost.quantized import precise_stage_cost
+from tandem.cost.rates import DeviceRates
+from tandem.cost.stage import CostBreakdown, merge_cost
+from tandem.cost.sweep_time import HOST_OPERATION_S
+from tandem.plan.program import Part
+from tandem.planner.measured_host import MeasuredHost
+from tandem.spec.hardware import HostFacts
+from tandem.spec.model import ModelSpec
+from tandem.spec.operations import Operation
+from tandem.spec.precision import Precision
+
+
+class CpuTime(NamedTuple):
+    """Duration if nothing else runs, and bytes in the host's memory meanwhile."""
+
+    alone_s: float
+    dram_bytes: float
+
+
+class CpuStages:
+    """By a roofline on the host's rates, or as measured; of experts, those that tokens need.
+
+    Args:
+        stages: operations by the part of a layer.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        stages: Mapping[Part, Sequence[Operation]],
+        precision: Precision,
+        host: HostFacts,
+        measured: MeasuredHost | None,
+    ) -> None:
+        self._model, self._stages, self._precision = model, stages, precision
+        self._measured = measured
+        self._rates = DeviceRates(
+            host.memory_bandwidth_bytes_per_s, host.flops_per_s, HOST_OPERATION_S
+        )
+        self._known: dict[tuple[Part, int], CpuTime] = {}
+
+    def stage(self, part: Part, tokens: int) -> CpuTime:
+        """One stage on `tokens` tokens."""
+        key = (part, tokens)
+        if key not in self._known:
+            operations = self._stages[part]
+            cost = precise_stage_cost(operations, tokens, self._precision, self._rates, fused=True)
+            found = self._time(cost)
+            if self._measured is not None:
+                found = found._replace(alone_s=self._measured.stage_s(operations, tokens))
+            self._known[key] = found
+        return self._known[key]
+
+    def merge(self, tokens: int) -> CpuTime:
+        """Partial attention results of `tokens` tokens."""
+        return self._time(merge_cost(self._model, tokens, self._rates))
+
+    def _time(self, cost: CostBreakdown) -> CpuTime:
+        return CpuTime(cost.total_s, cost.memory_s * self._rates.bytes_per_s)

@@ -1,0 +1,47 @@
+"""Streamed layers that the CPU computes where no prompt is read: how many, by the bound."""
+
+from collections.abc import Iterator
+
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import Candidate
+from tandem.planner.elsewhere import Elsewhere, lent
+from tandem.planner.prediction import Predictor
+from tandem.planner.sweep_load import decode_load
+from tandem.planner.sweeps import Sweeps
+
+_LEAST_SHARE = 0.05
+"""Of sweeps without prompts, below which it makes no difference what the CPU does in them."""
+
+
+class Lending:
+    """Proposes for candidates that stream what the CPU could take over; memory is the same."""
+
+    def __init__(self, sweeps: Sweeps, predictor: Predictor) -> None:
+        self._sweeps, self._predictor = sweeps, predictor
+
+    def of(self, candidate: Candidate) -> Iterator[Candidate]:
+        """So many layers that link and CPU take equally long, if both are then faster.
+
+        Loads take time in proportion to the layers that are left, and the chain of a sweep grows
+        with each layer on the CPU.
+        """
+        streamed, most = candidate.streamed, candidate.streamed - STREAM_SLOTS
+        if candidate.strategy == "rendezvous" or candidate.on_cpu or most < STREAM_SLOTS:
+            return
+        if self._predictor.decode_share(candidate) < _LEAST_SHARE:
+            return
+        all_streamed_s = self._decode_s(candidate, Elsewhere(streamed))
+        chain_s = self._decode_s(candidate, Elsewhere())
+        longest_s = self._decode_s(candidate, lent(streamed, most))
+        if all_streamed_s <= chain_s:
+            return
+        link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
+        balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
+        below = max(STREAM_SLOTS, int(balanced) // STREAM_SLOTS * STREAM_SLOTS)
+        around = [lent(streamed, count) for count in (below, below + STREAM_SLOTS)]
+        moved = min(around, key=lambda elsewhere: self._decode_s(candidate, elsewhere))
+        if self._decode_s(candidate, moved) < all_streamed_s:
+            yield candidate.with_elsewhere(moved)
+
+    def _decode_s(self, candidate: Candidate, elsewhere: Elsewhere) -> float:
+        return self._sweeps.bound_s(elsewhere, decode_load(candidate, self._predictor.lengths))

@@ -1,0 +1,53 @@
+"""Small moves of a candidate: rows on the host, layers elsewhere."""
+
+from collections.abc import Iterator
+
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import Candidate, candidate_of
+from tandem.planner.candidates import Candidates
+from tandem.planner.elsewhere import Elsewhere, lent
+
+_FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
+_MORE_LENT = (-STREAM_SLOTS, STREAM_SLOTS, -4 * STREAM_SLOTS, 4 * STREAM_SLOTS)
+
+
+class Moves:
+    """Moves among candidates of a model with `num_layers` layers."""
+
+    def __init__(self, candidates: Candidates, num_layers: int) -> None:
+        self._candidates, self._layers = candidates, num_layers
+
+    def of(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Candidates nearby; the rows on the accelerator, if there are any, are as many as fit."""
+        for elsewhere, factor in self._steps(candidate):
+            hosted = round(candidate.host_rows * factor)
+            if candidate.device_share and hosted:
+                yield self._candidates.split(elsewhere, hosted)
+                continue
+            device = 0
+            if candidate.device_rows:
+                device = self._candidates.most_on_device(candidate.strategy, elsewhere, hosted)
+            moved = candidate_of(candidate.strategy, elsewhere, device, hosted)
+            if moved.rows and moved != candidate:
+                yield moved
+
+    def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float]]:
+        here = candidate.elsewhere
+        for factor in _FACTORS if candidate.host_rows else ():
+            yield here, factor
+        for there in self._elsewhere(here):
+            if there != here:
+                yield there, 1.0
+
+    def _elsewhere(self, here: Elsewhere) -> Iterator[Elsewhere]:
+        if here.on_cpu and here.how != "host":
+            for count in (here.on_cpu - 1, here.on_cpu + 1):
+                if 0 < count <= self._layers:
+                    yield here._replace(on_cpu=count)
+            return
+        for streamed in (here.streamed - STREAM_SLOTS, here.streamed + STREAM_SLOTS):
+            if 0 <= streamed <= self._layers:
+                every = here.on_cpu and here.on_cpu == here.streamed - STREAM_SLOTS
+                yield lent(streamed, streamed if every else here.on_cpu)
+        for more in _MORE_LENT if here.on_cpu else ():
+            yield lent(here.streamed, here.on_cpu + more)

@@ -1,0 +1,225 @@
+"""No sweep can be shorter: each resource's work at its full rate, and the chain of its layers.
+
+Overlap is taken to be perfect but for what a layer's operations wait for, and nothing slows
+anything down.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.plan.sweep_layers import SweepLayers
+from tandem.planner.demand import Demands
+from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.question import Question
+from tandem.planner.sweep_load import SweepLoad
+from tandem.spec.tier import Tier
+
+
+class Least(NamedTuple):
+    """What cannot be less.
+
+    Attributes:
+        chain_s: of operations that wait for each other.
+        dram_bytes: moved in the host's memory.
+        cpu_s: of the CPU's queue.
+    """
+
+    chain_s: float = 0.0
+    dram_bytes: float = 0.0
+    cpu_s: float = 0.0
+
+    def plus(self, other: "Least", times: int = 1) -> "Least":
+        """Both, one after the other; `other` so often."""
+        return Least(
+            self.chain_s + times * other.chain_s,
+            self.dram_bytes + times * other.dram_bytes,
+            self.cpu_s + times * other.cpu_s,
+        )
+
+    def beside(self, other: "Least") -> "Least":
+        """Both, neither waiting for the other."""
+        chain_s = max(self.chain_s, other.chain_s)
+        return Least(chain_s, self.dram_bytes + other.dram_bytes, self.cpu_s + other.cpu_s)
+
+
+class SweepCounts(NamedTuple):
+    """Of a sweep: layers that the CPU computes, by window, in how many runs, and whether whole;
+    and layers that are loaded.
+    """
+
+    by_window: tuple[tuple[int, int], ...]
+    runs: int
+    whole: bool
+    loads: int
+
+
+class SweepBound:
+    """Bounds for one question; equal parts of them are computed once."""
+
+    def __init__(self, question: Question, demands: Demands) -> None:
+        self._demands = demands
+        self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
+        self._windows = question.model.layer_windows
+        self._layers_of = Counter(self._windows)
+        self._layer_with = {window: self._windows.index(window) for window in self._layers_of}
+        self._ops: dict[tuple[OpKind, Part, int, Queue], ProgramOp] = {}
+        self._load = self._one(OpKind.LOAD, Part.NONE, (), queue=Queue.WEIGHTS)
+        self._floors: dict[SweepLoad, Least] = {}
+        self._changes: dict[tuple[LaneLoad, int, bool], Least] = {}
+        self._linear: dict[tuple[int, int], tuple[Least, Least]] = {}
+        self._device: dict[tuple[TierLoad, int], Least] = {}
+        self._hosted: dict[tuple[TierLoad, int], Least] = {}
+
+    def seconds(self, counts: SweepCounts, load: SweepLoad) -> float:
+        """Of a sweep with so many layers streamed or on the CPU."""
+        if load not in self._floors:
+            self._floors[load] = self._floor(load)
+        work = self._floors[load]
+        if load.cohort is None:
+            for window, count in counts.by_window:
+                work = work.plus(self._change(load.main, window, counts.whole), count)
+            if counts.runs:
+                work = work.plus(self._turn(load.main), counts.runs)
+        loads_s = counts.loads * self._load.chain_s
+        dram = work.dram_bytes + counts.loads * self._load.dram_bytes
+        return max(work.chain_s, work.cpu_s, loads_s, dram / self._dram_bytes_per_s)
+
+    def counts(self, layers: SweepLayers) -> SweepCounts:
+        """What of a sweep's layers the bound depends on."""
+        windows = Counter(self._windows[layer] for layer in layers.on_cpu or layers.mlp_on_cpu)
+        runs = len(set(layers.on_cpu) - {layer + 1 for layer in layers.on_cpu})
+        # as many as there are slots stay in them
+        loads = len(layers.loaded) if len(layers.loaded) > layers.streamed.slots else 0
+        return SweepCounts(tuple(windows.items()), runs, bool(layers.on_cpu), loads)
+
+    def _floor(self, load: SweepLoad) -> Least:
+        """All layers on the accelerator, which has their weights."""
+        main = load.main
+        if load.cohort is not None and not main.tokens:
+            return self._cohort_floor(load.cohort)
+        ends, linear = self._linear_of(main)
+        work = ends
+        for window, count in self._layers_of.items():
+            attention = self._attention(main, self._layer_with[window])
+            work = work.plus(linear, count).plus(attention, count)
+        if load.cohort is not None:
+            # one layer's attention per sweep; of several windows, the shortest
+            hosted = [self._host(load.cohort.host, layer) for layer in self._layer_with.values()]
+            least = Least(0.0, min(w.dram_bytes for w in hosted), min(w.cpu_s for w in hosted))
+            work = work.plus(least)
+        return work
+
+    def _cohort_floor(self, cohort: LaneLoad) -> Least:
+        """Of a cohort that goes alone: through one layer, the one that takes least."""
+        _, linear = self._linear_of(cohort)
+        hosted = [self._host(cohort.host, layer) for layer in self._layer_with.values()]
+        way_s, dram = min(w.chain_s for w in hosted), min(w.dram_bytes for w in hosted)
+        return Least(linear.chain_s + way_s, dram)
+
+    def _attention(self, lane: LaneLoad, layer: int) -> Least:
+        """Of one layer whose queries are on the accelerator."""
+        return self._device_part(lane.device, layer).beside(self._host(lane.host, layer))
+
+    def _linear_of(self, lane: LaneLoad) -> tuple[Least, Least]:
+        """What does not depend on where the KV lies: before and after the layers, and per layer."""
+        key = (lane.tokens, lane.logits)
+        if key not in self._linear:
+            ends = self._all([lane], (OpKind.STAGE, Part.EMBED), (OpKind.STAGE, Part.HEAD),
+                             (OpKind.SAMPLE, Part.NONE))  # fmt: skip
+            layer = self._all([lane], (OpKind.STAGE, Part.PRE), (OpKind.STAGE, Part.POST),
+                              (OpKind.MERGE, Part.NONE))  # fmt: skip
+            self._linear[key] = ends, layer
+        return self._linear[key]
+
+    def _all(self, lanes: Sequence[LaneLoad], *ops: tuple[OpKind, Part]) -> Least:
+        """Operations of the accelerator, one after the other."""
+        work = Least()
+        for kind, part in ops:
+            work = work.plus(self._one(kind, part, lanes))
+        return work
+
+    def _device_part(self, tier: TierLoad, layer: int) -> Least:
+        if not tier.tokens:
+            return Least()
+        key = (tier, layer)
+        if key not in self._device:
+            lanes = [LaneLoad(tier)]
+            append = self._one(OpKind.APPEND, Part.NONE, lanes, layer)
+            self._device[key] = append.plus(self._one(OpKind.ATTEND, Part.NONE, lanes, layer))
+        return self._device[key]
+
+    def _host(self, tier: TierLoad, layer: int) -> Least:
+        """One layer's attention on the host, and the way there and back."""
+        if not tier.tokens:
+            return Least()
+        key = (tier, layer)
+        if key not in self._hosted:
+            lanes = [LaneLoad(host=tier)]
+            there = self._one(OpKind.COPY, Part.QKV, lanes, layer, Queue.D2H)
+            back = self._one(OpKind.COPY, Part.PARTIAL, lanes, layer, Queue.H2D)
+            self._hosted[key] = there.plus(self._host_part(tier, layer)).plus(back)
+        return self._hosted[key]
+
+    def _host_part(self, tier: TierLoad, layer: int) -> Least:
+        """The same without the way."""
+        if not tier.tokens:
+            return Least()
+        lanes = [LaneLoad(host=tier)]
+        append = self._one(OpKind.APPEND, Part.NONE, lanes, layer, Queue.CPU)
+        return append.plus(self._one(OpKind.ATTEND, Part.NONE, lanes, layer, Queue.CPU))
+
+    # --- layers on the CPU ------------------------------------------------------------------------
+
+    def _change(self, lane: LaneLoad, window: int, whole: bool) -> Least:
+        """What it adds that a layer, or else its MLP, is computed on the CPU."""
+        key = (lane, window, whole)
+        if key not in self._changes:
+            layer = self._layer_with[window]
+            _, linear = self._linear_of(lane)
+            before = linear.plus(self._attention(lane, layer))
+            after = self._cpu_layer(lane, layer) if whole else self._cpu_mlp(lane, layer)
+            self._changes[key] = after.plus(before, -1)
+        return self._changes[key]
+
+    def _cpu_layer(self, lane: LaneLoad, layer: int) -> Least:
+        cpu, lanes = Queue.CPU, [lane]
+        work = self._one(OpKind.STAGE, Part.PRE, lanes, layer, cpu)
+        work = work.plus(self._one(OpKind.MERGE, Part.NONE, lanes, layer, cpu))
+        work = work.plus(self._one(OpKind.STAGE, Part.POST, lanes, layer, cpu))
+        device = Least()
+        if lane.device.tokens:
+            up = self._one(OpKind.COPY, Part.QKV, lanes, layer, Queue.H2D)
+            down = self._one(OpKind.COPY, Part.PARTIAL, lanes, layer, Queue.D2H)
+            device = up.plus(self._device_part(lane.device, layer)).plus(down)
+        return work.plus(device.beside(self._host_part(lane.host, layer)))
+
+    def _cpu_mlp(self, lane: LaneLoad, layer: int) -> Least:
+        work = self._all([lane], (OpKind.STAGE, Part.PRE), (OpKind.STAGE, Part.OUTPUT),
+                         (OpKind.MERGE, Part.NONE))  # fmt: skip
+        work = work.plus(self._attention(lane, layer)).plus(self._turn(lane))
+        return work.plus(self._one(OpKind.STAGE, Part.MLP, [lane], layer, Queue.CPU))
+
+    def _turn(self, lane: LaneLoad) -> Least:
+        """Residuals to the CPU and back."""
+        down = self._one(OpKind.COPY, Part.RESIDUAL, [lane], queue=Queue.D2H)
+        return down.plus(self._one(OpKind.COPY, Part.RESIDUAL, [lane], queue=Queue.H2D))
+
+    def _one(
+        self,
+        kind: OpKind,
+        part: Part,
+        lanes: Sequence[LaneLoad],
+        layer: int = 0,
+        queue: Queue = Queue.ACCEL,
+    ) -> Least:
+        """A single operation."""
+        key = (kind, part, layer, queue)
+        op = self._ops.get(key)
+        if op is None:
+            tier = Tier.HOST if queue is Queue.CPU else Tier.DEVICE
+            op = self._ops[key] = ProgramOp(kind, queue, part, (), layer, 1, (), (), (), tier)
+        demand = self._demands.of(op, lanes)
+        cpu_s = demand.alone_s if queue is Queue.CPU else 0.0
+        return Least(demand.alone_s, demand.alone_s * demand.dram_bytes_per_s, cpu_s)

@@ -1,0 +1,55 @@
+"""What one sweep carries, of a candidate in the mean."""
+
+from typing import NamedTuple
+
+from tandem.planner.candidate import Candidate
+from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.question import Lengths
+
+
+class SweepLoad(NamedTuple):
+    """What one sweep carries: its main lane, and a cohort that passes through.
+
+    Attributes:
+        cohort: rows with KV on the host that advance by one layer.
+    """
+
+    main: LaneLoad
+    cohort: LaneLoad | None = None
+
+    @property
+    def lanes(self) -> list[LaneLoad]:
+        """Those of the program: a cohort may go alone, through one layer."""
+        if self.cohort is None:
+            return [self.main]
+        return [self.main, self.cohort] if self.main.tokens else [self.cohort]
+
+    @property
+    def decodes_only(self) -> bool:
+        """No prompt is read, and no cohort passes: small enough for rules about small steps."""
+        return not (self.cohort or self.main.device.chunk or self.main.host.chunk)
+
+
+def decode_load(
+    candidate: Candidate, lengths: Lengths, chunk: int = 0, host_chunk: bool = False
+) -> SweepLoad:
+    """All rows decode one token; `chunk` tokens of prompts in one tier beside them."""
+    device_chunk, host_tokens = (0, chunk) if host_chunk else (chunk, 0)
+    context = lengths.context_tokens
+    # half of a prompt lies before its mean token; a chunk may be less than one, or several
+    offset = (lengths.prompt_tokens - chunk) / 2 if chunk else 0.0
+    rides = candidate.host_rows if candidate.strategy == "ride-along" else 0
+    if candidate.device_share:
+        share = candidate.device_share
+        part = TierLoad(rides, context, chunk, offset, share)
+        logits = rides + (1 if chunk else 0)
+        main = LaneLoad(part, part._replace(share=1 - share), logits, split=part.tokens)
+        return SweepLoad(main)
+    main = LaneLoad(
+        TierLoad(candidate.device_rows, context, device_chunk, offset),
+        TierLoad(rides, context, host_tokens, offset),
+        logits=candidate.device_rows + rides + (1 if chunk else 0),
+    )
+    if candidate.strategy != "rendezvous":
+        return SweepLoad(main)
+    return SweepLoad(main, LaneLoad(host=TierLoad(candidate.host_rows, context)))
