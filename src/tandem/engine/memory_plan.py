@@ -70,7 +70,7 @@ def plan_memory(
             the nearest settings with which they do.
     """
 
-    def planned(config: EngineConfig, capacities: Capacities) -> MemoryPlan:
+    def made(config: EngineConfig, capacities: Capacities) -> MemoryPlan:
         return _plan(
             config,
             spec,
@@ -80,17 +80,18 @@ def plan_memory(
             measured_workspace_bytes,
             placement,
             hardware,
+            planned,
         )
 
     def fits(config: EngineConfig, capacities: Capacities) -> bool:
         try:
-            planned(config, capacities)
+            made(config, capacities)
         except ConfigError:
             return False
         return True
 
     try:
-        return planned(config, capacities)
+        return made(config, capacities)
     except ShortOfMemoryError as error:
         remedy = nearest_settings(config, capacities, fits)
         raise ConfigError(f"{error.message}; {remedy}", param=error.param) from None
@@ -105,6 +106,7 @@ def _plan(
     measured_workspace_bytes: int | None,
     placement: tuple[WeightPlacement, ...] | None,
     hardware: HardwareSpec | None,
+    planned: OnlinePlan | None,
 ) -> MemoryPlan:
     check_config(config, capacities)
     wanted = wanted_tokens(config, spec)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget
+from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
@@ -62,10 +62,9 @@ def require_room(
         pool_bytes = blocks * page.on(tier).bytes_per_block
         used = {**budget.used_bytes, "KV": pool_bytes}
         if sum(used.values()) > budget.capacity_bytes:
-            taken = MemoryBudget(budget.location, budget.capacity_bytes, used)
             flag = f"--{CAPACITY_PARAMS[budget.location].replace('_', '-')}"
             raise _not_for(
-                f"it needs {taken.describe_used()} of {budget.location} memory, and "
+                f"it needs {describe_sum(used)} of {budget.location} memory, and "
                 f"{format_size(budget.capacity_bytes)} may be used here; plan with {flag} "
                 f"{budget.capacity_bytes // _MIB}MiB, or give it more here"
             )
