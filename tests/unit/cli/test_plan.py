@@ -26,6 +26,8 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "accelerator █",
         "time to first token",
         "time per output token",
+        "no plan exceeds ",
+        "% of it",
         "all 100 requests",
         "Limited by: link to the accelerator, busy 100%",
         "+10 GB/s link",
@@ -127,6 +129,10 @@ def test_json_holds_a_plan_that_the_engine_reads(commands: Commands, tmp_path: P
     assert found["spare_bytes"] < 0
     assert found["prediction"]["tokens_per_s"] <= found["prediction"]["bound_tokens_per_s"] * 1.0001
     assert len(found["alternatives"]) == len(found["sensitivities"]) == 3
+    ceiling = found["ceiling"]
+    reached = found["prediction"]["tokens_per_s"] / ceiling["tokens_per_s"]
+    assert ceiling["reached"] == reached <= 1
+    assert sum(ceiling["at"]["layers"].values()) == pytest.approx(48)
     homes = json.loads(placement.read_text("utf-8"))["layers"]
     assert [tuple(run.values()) for run in homes] == [
         (run.first_layer, run.last_layer, run.home, list(run.experts)) for run in plan.weights
