@@ -1,44 +1,44 @@
 """What must hold of the linear programme, over hardware, models and workloads."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.property.test_planner import questions
-from tests.unit.planner.questions import short
 
-from tandem.models.catalogue import plannable_spec
-from tandem.plan.weights import STREAM_SLOTS, Home
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate
 from tandem.planner.candidates import Candidates
 from tandem.planner.footprint import Footprint
-from tandem.planner.policies import POLICIES
+from tandem.planner.lending import Lending
+from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
-from tandem.planner.relaxation.way import Way, ways
+from tandem.planner.relaxation.way import Way, homes_of, ways
 from tandem.planner.search import Search
 from tandem.planner.sensitivity import larger_machines
+from tandem.planner.sweeps import Sweeps
 
 AUTO = POLICIES["auto"]
-HOMES: tuple[Home, ...] = ("resident", "streamed")
-EXPERTS = short(plannable_spec("qwen3-30b-a3b"), 8)
-
-
-@st.composite
-def asked(draw: st.DrawFn) -> Question:
-    """As for the planner, one in four of them for a mixture of experts."""
-    question = draw(questions())
-    if draw(st.integers(0, 3)):
-        return question
-    return replace(question, model=EXPERTS)
 
 
 def every_way(question: Question) -> list[Way]:
-    return list(ways(AUTO, HOMES, alone=question.objective == "latency"))
+    return list(ways(AUTO, homes_of(AUTO), alone=question.objective == "latency"))
+
+
+def every_candidate(search: Search, policy: Policy) -> Iterator[Candidate]:
+    """Those that lend layers to the CPU as well."""
+    question = search.question
+    lending = Lending(Sweeps(question, search.footprint, search.schedules), search.predictor)
+    for candidate in Candidates(question, search.footprint).of(policy):
+        yield candidate
+        if "host" in policy.homes:
+            yield from lending.of(candidate)
 
 
 def rows_of(candidate: Candidate) -> Rows:
@@ -61,12 +61,12 @@ def way_of(question: Question, candidate: Candidate) -> Way:
 
 
 @settings(max_examples=25)
-@given(asked(), st.data())
+@given(questions(), st.data())
 def test_no_candidate_exceeds_the_bound_of_its_rows_in_closed_form_or_in_virtual_time(
     question: Question, data: st.DataObject
 ) -> None:
     search = Search(question)
-    candidates = list(Candidates(question, search.footprint).of(AUTO))
+    candidates = list(every_candidate(search, AUTO))
     assume(candidates)
     prices = Prices(replace(question, tpot_bound_s=None), search.footprint)
     for candidate in data.draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=12)):
@@ -78,21 +78,21 @@ def test_no_candidate_exceeds_the_bound_of_its_rows_in_closed_form_or_in_virtual
 
 
 @settings(max_examples=25)
-@given(asked(), st.sampled_from(sorted(POLICIES)))
+@given(questions(), st.sampled_from(sorted(POLICIES)))
 def test_no_candidate_of_a_policy_exceeds_its_ceiling(question: Question, name: str) -> None:
     search, policy = Search(question), POLICIES[name]
     ceiling = Ceilings(question, search.footprint, policy).ceiling()
     best = search.best(policy)
     if best is not None:
         assert best.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-9)
-    for candidate in Candidates(question, search.footprint).of(policy):
+    for candidate in every_candidate(search, policy):
         rates = search.predictor.bound(candidate)
         if question.tpot_bound_s is None or rates.worst_tpot_s <= question.tpot_bound_s:
             assert rates.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-9), candidate
 
 
 @settings(max_examples=15)
-@given(asked())
+@given(questions())
 def test_more_of_a_resource_never_lowers_the_ceiling(question: Question) -> None:
     def most(asked: Question) -> float:
         return Ceilings(asked, Footprint(asked), AUTO).ceiling().tokens_per_s
@@ -103,7 +103,7 @@ def test_more_of_a_resource_never_lowers_the_ceiling(question: Question) -> None
 
 
 @settings(max_examples=40)
-@given(asked(), st.data())
+@given(questions(), st.data())
 def test_shares_sum_to_one_and_capacities_hold(question: Question, data: st.DataObject) -> None:
     footprint = Footprint(question)
     prices = Prices(question, footprint)
@@ -127,16 +127,19 @@ def used_bytes(
     question: Question, footprint: Footprint, way: Way, found: Shares, through: int, cohort: int
 ) -> tuple[float, float]:
     row = footprint.blocks_per_row * footprint.block_bytes
-    streamed = found.layers.get("streamed", 0.0)
-    resident = found.layers["resident"] + (2 if way.streams else 0)
+    whole = sum(found.layers.get(home, 0.0) for home in ("streamed", "host", "cpu"))
+    apart = found.layers.get("cpu-mlp", 0.0)
+    resident = found.layers["resident"] + apart + (2 if way.streams else 0)
     device = footprint.outside_bytes + resident * footprint.layer_bytes
+    device -= apart * footprint.mlp_bytes
     device += footprint.workspace(way.strategy, through + cohort)
     device += (1 - found.hosted) * through * row
-    return device, streamed * footprint.layer_bytes + (found.hosted * through + cohort) * row
+    host = whole * footprint.layer_bytes + apart * footprint.mlp_bytes
+    return device, host + (found.hosted * through + cohort) * row
 
 
 @settings(max_examples=40)
-@given(asked(), st.data())
+@given(questions(), st.data())
 def test_a_range_is_bounded_by_no_less_than_its_members(
     question: Question, data: st.DataObject
 ) -> None:

@@ -1,10 +1,12 @@
 """Attention in the programme: which part of the KV lies where, and what it takes."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tandem.planner.relaxation.attention_prices import AttentionPrices, Line
 from tandem.planner.relaxation.programme import Programme
 
+Place = Literal["accelerator", "cpu", "lent"]
 Form = list[tuple[int, float]]
 """A linear form of columns."""
 
@@ -16,13 +18,17 @@ class Part:
     Attributes:
         layers: column of their number.
         hosted: column of the same, times the share of decoding rows' KV on the host; None: none is.
-        on_cpu: whether the CPU computes them.
+        place: where they are computed; lent ones on the CPU in sweeps that read no prompt.
     """
 
     prices: AttentionPrices
     layers: int
     hosted: int | None
-    on_cpu: bool
+    place: Place
+
+    def on_cpu(self, prompt_tokens: int) -> bool:
+        """Whether the CPU computes them in a sweep that reads so many tokens of prompts."""
+        return self.place == "cpu" or (self.place == "lent" and not prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ def attention_forms(
     """Adds the attention of one kind of sweep in one part of the layers."""
     prices, rows, tokens = part.prices, carried.rows, carried.prompt_tokens
     every = (part.layers, 1.0)
+    on_cpu = part.on_cpu(tokens)
     only_device = part.hosted is None and carried.prompts_on_device == 1.0
     device_prompts: Form = [every] if tokens else []
     host_prompts: Form = []
@@ -81,7 +88,7 @@ def attention_forms(
     seconds = 1 / unit_s
     chain = programme.column()
     for line in prices.device:
-        way = line + prices.back.each if part.on_cpu else line
+        way = line + prices.back.each if on_cpu else line
         fixed = way.fixed + (prices.launch_s if only_device else 0.0)
         programme.at_most([*form(way, device, device_prompts, fixed, seconds), (chain, -1.0)], 0.0)
     if only_device:
@@ -93,7 +100,7 @@ def attention_forms(
         )
     dram_bytes = form(prices.host_bytes, hosted, host_prompts, prices.host_bytes.fixed, 1.0)
     copies: Form = []
-    if not part.on_cpu:
+    if not on_cpu:
         fixed = prices.copies.fixed if carried.host_always else 0.0
         copies = form(prices.copies, hosted, host_prompts, fixed, seconds)
         dram_bytes += form(prices.copied_bytes, hosted, host_prompts, 0.0, 1.0)

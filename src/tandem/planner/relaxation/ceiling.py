@@ -11,10 +11,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
-from tandem.planner.relaxation.way import Way, ways
-
-CANDIDATES_HOMES: tuple[Home, ...] = ("resident", "streamed")
-"""Homes that the search places layers in."""
+from tandem.planner.relaxation.way import Way, homes_of, ways
 
 _LEAF_RATIO = 1.015
 """Of the tokens that a sweep serves; a bound is at most this much too high."""
@@ -59,7 +56,7 @@ class Ceilings:
     depends on the question's workload only. So more of a resource never lowers the result.
 
     Args:
-        homes: that layers may have.
+        homes: that layers may have; None: those of the policy's candidates.
     """
 
     def __init__(
@@ -67,13 +64,14 @@ class Ceilings:
         question: Question,
         footprint: Footprint,
         policy: Policy,
-        homes: Sequence[Home] = CANDIDATES_HOMES,
+        homes: Sequence[Home] | None = None,
     ) -> None:
         self._q = question
         self._prices = Prices(question, footprint)
         self._queue: list[tuple[float, int, Bounded]] = []
         self.programmes = 0
-        for way in ways(policy, homes, alone=question.objective == "latency"):
+        allowed = homes_of(policy) if homes is None else homes
+        for way in ways(policy, allowed, alone=question.objective == "latency"):
             for rows in self._all_rows(way):
                 self._add(way, rows, float("inf"))
 

@@ -1,22 +1,19 @@
 """What one layer costs a sweep, by the home of its weights; attention is priced apart.
 
-Nothing dearer than programs are: launches on the CPU, and what residuals cost on their way, are
-left out.
+Nothing dearer than programs are: what residuals of whole layers cost on their way is left out.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
-from tandem.cost.rates import DeviceRates, accelerator_rates, h2d_rates
-from tandem.cost.stage import copy_cost, merge_cost, stage_cost
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.plan.weights import SLOTTED, Home
+from tandem.planner.demand import Demand, Demands
+from tandem.planner.footprint import Footprint
+from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
-from tandem.spec.layer_operations import layer_operations
-from tandem.spec.operations import Operation, default_stages, split_post
-from tandem.spec.parameters import mlp_weights
 
-BOUNDED_HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "cpu-mlp", "disk_streamed")
-"""Homes that have a price."""
+_LINEAR = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.POST))
+_BEFORE_MLP = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.OUTPUT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,44 +34,27 @@ class LayerPrice:
 
 
 class LayerPrices:
-    """Prices and sizes for one question."""
+    """Prices and sizes for one question, the former those of programs."""
 
-    def __init__(self, question: Question, layer_bytes: int) -> None:
-        self._q, self._dtype = question, question.precision.activations
-        self._layer_bytes = layer_bytes
-        hardware = question.hardware
-        self._device = accelerator_rates(hardware, self._dtype)
-        host = hardware.host
-        self._host = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
-        self._load_s = copy_cost(layer_bytes, h2d_rates(hardware)).total_s
-        self._operations = layer_operations(question.model)
-        mlp = split_post(self._operations).mlp.of(self._operations)
-        self._mlp = tuple(mlp)
-        outside = (op for op in self._operations if not op.is_attention)
-        self._outside = tuple(outside)
-        self._before_mlp = tuple(op for op in self._outside if op not in mlp)
+    def __init__(self, question: Question, footprint: Footprint) -> None:
+        self._q, self._footprint = question, footprint
+        self._demands = Demands(question, footprint.page)
         self._prices: dict[tuple[Home, int], LayerPrice] = {}
-
-    @cached_property
-    def _mlp_bytes(self) -> int:
-        size = self._q.precision.weights.size_bytes
-        weights = mlp_weights(self._q.model)
-        return sum(weight.elements * size for weight in weights if weight.is_matrix)
 
     def device_bytes(self, home: Home) -> int:
         """Of a layer on the accelerator; slots are counted apart."""
         if home == "resident":
-            return self._layer_bytes
-        return self._layer_bytes - self._mlp_bytes if home == "cpu-mlp" else 0
+            return self._footprint.layer_bytes
+        return self._footprint.layer_bytes - self._footprint.mlp_bytes if home == "cpu-mlp" else 0
 
     def host_bytes(self, home: Home) -> int:
         """Of a layer in the host's memory."""
         if home == "cpu-mlp":
-            return self._mlp_bytes
-        return self._layer_bytes if home in ("streamed", "cpu") else 0
+            return self._footprint.mlp_bytes
+        return self._footprint.layer_bytes if home in ("streamed", "host", "cpu") else 0
 
     def of(self, home: Home, tokens: int) -> LayerPrice:
-        """In a sweep of `tokens` tokens."""
+        """In a sweep of `tokens` tokens; layers at home `host` cost what is done with them."""
         key = (home, tokens)
         if key not in self._prices:
             self._prices[key] = self._price(home, tokens)
@@ -82,30 +62,40 @@ class LayerPrices:
 
     def _price(self, home: Home, tokens: int) -> LayerPrice:
         if home == "cpu":
-            cpu_s = stage_cost(self._outside, tokens, self._dtype, self._host).total_s
-            return LayerPrice(cpu_s, cpu_s, dram_bytes=self._read_bytes(self._outside, tokens))
+            works = [self._one(*op, tokens, Queue.CPU) for op in _LINEAR]
+            cpu_s, read_bytes = _sum(works)
+            return LayerPrice(cpu_s, cpu_s, dram_bytes=read_bytes)
         if home == "cpu-mlp":
-            cpu_s = stage_cost(self._mlp, tokens, self._dtype, self._host).total_s
-            before = stage_cost(self._before_mlp, tokens, self._dtype, self._device)
-            read_bytes = self._read_bytes(self._mlp, tokens)
-            return LayerPrice(before.total_s + cpu_s, cpu_s, dram_bytes=read_bytes)
-        chain_s = self._on_accelerator_s(tokens)
+            return self._mlp_apart(tokens)
+        chain_s, _ = _sum([self._one(*op, tokens) for op in _LINEAR])
         if home not in SLOTTED:
             return LayerPrice(chain_s)
-        read_bytes, disk_s = 0, 0.0
+        load_s, moved_bytes = _sum([self._one(OpKind.LOAD, Part.NONE, tokens, Queue.WEIGHTS)])
+        disk_s, rate = 0.0, self._q.hardware.host.disk_bytes_per_s
         if home == "disk_streamed":
-            rate = self._q.hardware.host.disk_bytes_per_s
-            disk_s = 0.0 if rate is None else self._layer_bytes / rate
-            read_bytes = self._layer_bytes
-        return LayerPrice(chain_s, 0.0, self._load_s, disk_s, self._layer_bytes + read_bytes)
+            disk_s = 0.0 if rate is None else self._footprint.layer_bytes / rate
+            moved_bytes += self._footprint.layer_bytes
+        return LayerPrice(chain_s, 0.0, load_s, disk_s, moved_bytes)
 
-    def _on_accelerator_s(self, tokens: int) -> float:
-        stages = default_stages(self._operations)
-        return merge_cost(self._q.model, tokens, self._device).total_s + sum(
-            stage_cost(stage.of(self._operations), tokens, self._dtype, self._device).total_s
-            for stage in (stages.pre, stages.post)
-        )
+    def _mlp_apart(self, tokens: int) -> LayerPrice:
+        """Residuals go down to each MLP, and come back."""
+        before_s, _ = _sum([self._one(*op, tokens) for op in _BEFORE_MLP])
+        ways = (Queue.D2H, Queue.H2D)
+        turn = [self._one(OpKind.COPY, Part.RESIDUAL, tokens, way) for way in ways]
+        turn_s, copied_bytes = _sum(turn)
+        cpu_s, read_bytes = _sum([self._one(OpKind.STAGE, Part.MLP, tokens, Queue.CPU)])
+        total_s = before_s + turn_s + cpu_s
+        return LayerPrice(total_s, cpu_s, dram_bytes=copied_bytes + read_bytes)
 
-    def _read_bytes(self, operations: tuple[Operation, ...], tokens: int) -> float:
-        elements = sum(op.read_weight_elements(tokens) for op in operations)
-        return elements * self._dtype.size_bytes
+    def _one(self, kind: OpKind, part: Part, tokens: int, queue: Queue = Queue.ACCEL) -> Demand:
+        """One operation on so many tokens."""
+        op = ProgramOp(kind, queue, part, (), 0, 1, (), (), ())
+        return self._demands.of(op, [LaneLoad(TierLoad(tokens))])
+
+
+def _sum(demands: list[Demand]) -> tuple[float, float]:
+    """Seconds one after the other, and bytes in the host's memory."""
+    return (
+        sum(demand.alone_s for demand in demands),
+        sum(demand.alone_s * demand.dram_bytes_per_s for demand in demands),
+    )

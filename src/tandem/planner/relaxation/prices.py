@@ -23,7 +23,7 @@ class Prices:
     def __init__(self, question: Question, footprint: Footprint) -> None:
         self.question, self.footprint = question, footprint
         self.solver = Solver()
-        self.layer = LayerPrices(question, footprint.layer_bytes)
+        self.layer = LayerPrices(question, footprint)
         windows = question.model.layer_windows
         self.layers_of = {window: windows.count(window) for window in sorted(set(windows))}
         self.attention = {

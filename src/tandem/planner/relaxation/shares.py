@@ -15,6 +15,7 @@ from tandem.planner.relaxation.attention_shares import (
     Carried,
     Form,
     Part,
+    Place,
     attention_forms,
 )
 from tandem.planner.relaxation.layer_prices import LayerPrice
@@ -25,6 +26,7 @@ from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 
 _ROUNDED_UP = 1 + 1e-9
+_LEFT_OUT = 1e-9  # of a layer, where a number of them is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +71,10 @@ class _Relaxation:
         self._memory()
         if self._way.streams:
             slotted = [column for home, column in self._homes.items() if home in SLOTTED]
-            least = STREAM_SLOTS + 1 - 1e-9
+            least = STREAM_SLOTS + 1 - _LEFT_OUT
             if self._way.all_streamed:
-                least = max(least, self._num_layers - self._num_layers % STREAM_SLOTS - 1e-9)
+                every = self._num_layers - self._num_layers % STREAM_SLOTS
+                least = max(least, every - _LEFT_OUT)
             self._p.at_most([(column, -1.0) for column in slotted], -least)
         times = [self._time(kind) for kind in self._kinds]
         self._objective(times)
@@ -98,16 +101,18 @@ class _Relaxation:
         return column
 
     def _divide(self) -> list[Part]:
-        """The layers of each window into those of the accelerator and those of the CPU."""
-        on_cpu = "cpu" in self._homes
+        """The layers of each window by the place that computes them."""
+        all_places: tuple[Place, ...] = ("accelerator", "cpu", "lent")
+        used = {_place(home) for home in self._homes}
+        places = [place for place in all_places if place in used]
         parts: list[Part] = []
         for window in self._prices.layers_of:
-            for cpu in (False, True) if on_cpu else (False,):
+            for place in places:
                 layers = self._p.column()
                 hosted = None if self._hosted is None else self._p.column()
                 if hosted is not None:
                     self._p.at_most([(hosted, 1.0), (layers, -1.0)], 0.0)
-                parts.append(Part(self._prices.attention[window], layers, hosted, cpu))
+                parts.append(Part(self._prices.attention[window], layers, hosted, place))
         self._share_out(parts)
         return parts
 
@@ -120,9 +125,9 @@ class _Relaxation:
             if self._hosted is not None:
                 shares = [(part.hosted, 1.0) for part in group if part.hosted is not None]
                 self._p.equal([*shares, (self._hosted, -count)], 0.0)
-        for cpu in {part.on_cpu for part in parts}:
-            homes = [(c, 1.0) for home, c in self._homes.items() if (home == "cpu") is cpu]
-            group = [(part.layers, -1.0) for part in parts if part.on_cpu is cpu]
+        for place in dict.fromkeys(part.place for part in parts):
+            homes = [(c, 1.0) for home, c in self._homes.items() if _place(home) == place]
+            group = [(part.layers, -1.0) for part in parts if part.place == place]
             self._p.equal([*homes, *group], 0.0)
 
     # --- memory -----------------------------------------------------------------------------------
@@ -158,7 +163,7 @@ class _Relaxation:
         time = self._p.column()
         alone = self._way.alone and not tokens
         layer: dict[Home, LayerPrice] = {
-            home: prices.layer.of(home, max(1, tokens)) for home in self._homes
+            home: prices.layer.of(_used(home, kind), max(1, tokens)) for home in self._homes
         }
         cohort = self._cohort if kind.decodes else 0
         cpu_s, dram_bytes = prices.cohort_s(cohort), prices.cohort_bytes(cohort)
@@ -177,14 +182,25 @@ class _Relaxation:
             cpu = [entry for forms in attention for entry in forms.cpu]
             cpu += self._priced(layer, lambda price: price.cpu_s)
             self._at_least(time, cpu, cpu_s)
-        self._at_least(time, self._priced(layer, lambda price: price.link_s), 0.0)
+        stay = self._stay(kind, layer)
+        self._at_least(time, self._priced(layer, lambda price: price.link_s), -stay.link_s)
         self._at_least(time, self._priced(layer, lambda price: price.disk_s), 0.0)
         pool_s = prices.question.hardware.host.pool_bytes_per_s * self._unit_s
         moved = [(c, size / pool_s) for forms in attention for c, size in forms.dram_bytes]
         weights = self._priced(layer, lambda price: price.dram_bytes)
         moved += [(c, size * self._unit_s / pool_s) for c, size in weights]
+        dram_bytes -= stay.dram_bytes
         self._at_least(time, moved, dram_bytes / pool_s * self._unit_s)
         return time
+
+    def _stay(self, kind: SweepKind, layer: Mapping[Home, LayerPrice]) -> LayerPrice:
+        """What loads are spared where the CPU takes over all but those that stay in their slots."""
+        if "host" not in self._homes or kind.prompt_tokens:
+            return LayerPrice(0.0)
+        load = layer["streamed"]
+        return LayerPrice(
+            0.0, link_s=STREAM_SLOTS * load.link_s, dram_bytes=STREAM_SLOTS * load.dram_bytes
+        )
 
     def _priced(
         self, layer: Mapping[Home, LayerPrice], value: Callable[[LayerPrice], float]
@@ -194,7 +210,7 @@ class _Relaxation:
 
     def _at_least(self, time: int, form: Form, fixed_s: float) -> None:
         """A time is at least this much."""
-        if form or fixed_s > 0:
+        if form or fixed_s:
             self._p.at_most([*form, (time, -1.0)], -fixed_s / self._unit_s)
 
     def _carried(self, kind: SweepKind) -> Carried:
@@ -239,3 +255,16 @@ class _Relaxation:
         sweeps = self._prices.sweeps_per_token(self._way)
         most_s = question.tpot_bound_s / sweeps * _ROUNDED_UP
         self._p.at_most(seen, most_s / self._unit_s)
+
+
+def _place(home: Home) -> Place:
+    if home == "host":
+        return "lent"
+    return "cpu" if home == "cpu" else "accelerator"
+
+
+def _used(home: Home, kind: SweepKind) -> Home:
+    """How a layer is used: lent ones are streamed where prompts are read."""
+    if home != "host":
+        return home
+    return "streamed" if kind.prompt_tokens else "cpu"

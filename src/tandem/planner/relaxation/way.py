@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tandem.plan.weights import SLOTTED, Home
 from tandem.planner.candidate import Strategy
+from tandem.planner.elsewhere import CPU_HOMES
 from tandem.planner.policies import Policy
 
 
@@ -35,19 +36,30 @@ class Way:
         return self.strategy == "rendezvous"
 
 
+def homes_of(policy: Policy) -> tuple[Home, ...]:
+    """Homes that the policy's candidates give to layers."""
+    homes: list[Home] = ["resident"]
+    if policy.streams:
+        homes.append("streamed")
+    homes.extend(home for home in policy.homes if home not in SLOTTED or policy.streams)
+    return tuple(homes)
+
+
 def ways(policy: Policy, homes: Sequence[Home], *, alone: bool) -> Iterator[Way]:
     """All that a policy allows.
 
     Args:
-        homes: that candidates may have.
+        homes: that candidates may have; beside a cohort, the CPU computes none.
         alone: one request at a time, which no cohort serves.
     """
-    every = tuple(homes)
-    lasting: tuple[Home, ...] = tuple(home for home in every if home not in SLOTTED)
     for strategy in policy.strategies:
         cohort = strategy == "rendezvous"
         if cohort and alone:
             continue
+        every: tuple[Home, ...] = tuple(
+            home for home in homes if home not in CPU_HOMES or not cohort
+        )
+        lasting: tuple[Home, ...] = tuple(home for home in every if home not in SLOTTED)
         for allowed in (lasting, every) if lasting != every else (every,):
             if allowed == lasting and policy.all_streamed:
                 continue
