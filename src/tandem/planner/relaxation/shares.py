@@ -104,7 +104,7 @@ class _Relaxation:
         """The layers of each window by the place that computes them."""
         all_places: tuple[Place, ...] = ("accelerator", "cpu", "lent")
         used = {_place(home) for home in self._homes}
-        places = [place for place in all_places if place in used]
+        places: list[Place] = [place for place in all_places if place in used]
         parts: list[Part] = []
         for window in self._prices.layers_of:
             for place in places:
