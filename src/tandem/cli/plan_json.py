@@ -6,6 +6,7 @@ from typing import Any
 
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
+from tandem.planner.relaxation.ceiling import Ceiling
 from tandem.planner.robustness import Robustness
 from tandem.planner.search import Option
 from tandem.spec.parameters import num_parameters
@@ -43,6 +44,7 @@ def answer_json(
             "job_s": answer.job_s,
             "decode_sweep": asdict(answer.chosen.prediction.decode),
         },
+        "ceiling": None if answer.ceiling is None else _ceiling(answer, answer.ceiling),
         "arrivals": None if answer.arrivals is None else asdict(answer.arrivals),
         "alternatives": [_option(answer, option) for option in answer.alternatives],
         "sensitivities": [
@@ -59,6 +61,24 @@ def answer_json(
             for result in answer.policies
         ],
         "robustness": None if answer.robustness is None else _robustness(answer, answer.robustness),
+    }
+
+
+def _ceiling(answer: Answer, found: Ceiling) -> dict[str, Any]:
+    best = found.best
+    return {
+        "tokens_per_s": found.tokens_per_s,
+        "reached": answer.chosen.prediction.rates.tokens_per_s / found.tokens_per_s,
+        "programmes": found.programmes,
+        "at": None
+        if best is None
+        else {
+            "strategy": best.way.strategy,
+            "layers": dict(best.shares.layers),
+            "hosted": best.shares.hosted,
+            "rows": asdict(best.rows.through),
+            "cohort_rows": asdict(best.rows.cohort),
+        },
     }
 
 

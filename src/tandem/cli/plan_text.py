@@ -139,11 +139,20 @@ def _prediction(answer: Answer) -> Iterator[str]:
     yield f"  a mean request         {format_duration(answer.request_s)}"
     bound = "" if most < given * (1 + _FLAT) else f", at most {most:.3g} with this placement"
     yield f"  throughput             {given:.3g} tokens/s{one}{bound}"
+    if answer.ceiling is not None:
+        yield _ceiling(answer, answer.ceiling.tokens_per_s)
     tokens = lengths.requests * lengths.generated_tokens
     over_all = f", {rates.job_tokens_per_s:.3g} tokens/s" if rates.edges_s and not arrivals else ""
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
         f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{over_all}"
     )
+
+
+def _ceiling(answer: Answer, most: float) -> str:
+    """How much a better plan could still bring."""
+    plan = "plan" if answer.question.tpot_bound_s is None else "plan that keeps the bound"
+    reached = answer.chosen.prediction.rates.tokens_per_s / most
+    return f"{'':<25}no {plan} exceeds {most:.3g}; this one reaches {reached:.0%} of it"
 
 
 def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:

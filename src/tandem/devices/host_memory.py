@@ -2,7 +2,7 @@
 
 A core that reads gigabytes through pages of 4 KiB waits for their addresses: huge pages let it read
 up to half as fast again, and in a virtual machine, where each look-up is two, more than that
-(ADR 0020). The system only gives them where they are asked for, so weights and KV pages are mapped
+(ADR 0019). The system only gives them where they are asked for, so weights and KV pages are mapped
 here and not taken from torch.
 """
 

@@ -9,6 +9,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
+from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
 from tandem.planner.robustness import Robustness, robustness
 from tandem.planner.search import Option, Search
 from tandem.planner.sensitivity import Sensitivity, sensitivities
@@ -39,6 +40,7 @@ class Answer:
         device, host: use of each memory by the chosen option.
         arrivals: what requests see that come over time; None if all are there at once.
         request_s, job_s: of a mean request, and of all of them.
+        ceiling: what no plan under the policy exceeds; None where times are measured.
         alternatives: the best of other kinds, best first.
         extrapolated: predictions outside what was measured, one line each.
     """
@@ -53,6 +55,7 @@ class Answer:
     arrivals: Arrivals | None
     request_s: float
     job_s: float
+    ceiling: Ceiling | None
     alternatives: tuple[Option, ...]
     sensitivities: tuple[Sensitivity, ...]
     policies: tuple[PolicyResult, ...] = ()
@@ -96,6 +99,7 @@ def answer(
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
         job_s=search.predictor.job_s(rates, seen),
+        ceiling=_ceiling(search, policy),
         alternatives=tuple(alternatives),
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
@@ -134,6 +138,13 @@ def _policy(question: Question, name: str, compare: bool) -> Policy:
             param="policy",
         )
     return POLICIES["gpu-only"]
+
+
+def _ceiling(search: Search, policy: Policy) -> Ceiling | None:
+    """Measured times follow no rates, which the linear programme is made of."""
+    if search.question.measured is not None:
+        return None
+    return Ceilings(search.question, search.footprint, policy).ceiling()
 
 
 def choose(search: Search, policy: Policy) -> Option:

@@ -27,6 +27,14 @@ def chunk_tokens(needed: float, prompt_tokens: float, room: int) -> int:
     return max(1, min(round(max(prompt_tokens, needed)), room))
 
 
+def is_one_chunk(needed: float, prompt_tokens: float, room: int) -> bool:
+    """Whether all sweeps with prompts are taken to have as many tokens of them: more `needed` or
+    less `room` never makes it false.
+    """
+    few = room < 2 * prompt_tokens or needed > room / 2
+    return few or needed / prompt_tokens > _MOST_MEAN
+
+
 def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
     """As many prompts as a Poisson process brings, where a sweep has room for several.
 
@@ -38,7 +46,7 @@ def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
         room: most tokens of prompts in a sweep.
     """
     mean = needed / prompt_tokens
-    if room < 2 * prompt_tokens or needed > room / 2 or mean > _MOST_MEAN:
+    if is_one_chunk(needed, prompt_tokens, room):
         tokens = chunk_tokens(needed, prompt_tokens, room)
         share = min(1.0, needed / tokens)
         return Chunks(share, tokens, ((share, tokens),))

@@ -27,6 +27,8 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "accelerator █",
         "time to first token",
         "time per output token",
+        "no plan exceeds ",
+        "% of it",
         "all 100 requests",
         "Limited by: link to the accelerator, busy 100%",
         "+10 GB/s link",
@@ -144,6 +146,10 @@ def test_json_holds_the_plan_that_is_written(commands: Commands, tmp_path: Path)
     assert found["prediction"]["tokens_per_s"] <= found["prediction"]["bound_tokens_per_s"] * 1.0001
     assert len(found["alternatives"]) == len(found["sensitivities"]) == 3
     assert read_plan(path).plan == plan
+    ceiling = found["ceiling"]
+    reached = found["prediction"]["tokens_per_s"] / ceiling["tokens_per_s"]
+    assert ceiling["reached"] == reached <= 1
+    assert sum(ceiling["at"]["layers"].values()) == pytest.approx(48)
 
 
 def test_a_trace_and_a_pair_s_file_may_be_given(commands: Commands, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Linear programmes over shares: what no placement of a kind can exceed."""

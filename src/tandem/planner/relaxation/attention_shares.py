@@ -1,0 +1,117 @@
+"""Attention in the programme: which part of the KV lies where, and what it takes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.planner.relaxation.attention_prices import AttentionPrices, Line
+from tandem.planner.relaxation.programme import Programme
+
+Place = Literal["accelerator", "cpu", "lent"]
+Form = list[tuple[int, float]]
+"""A linear form of columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Layers of one window that compute in one place.
+
+    Attributes:
+        layers: column of their number.
+        hosted: column of the same, times the share of decoding rows' KV on the host; None: none is.
+        place: where they are computed; lent ones on the CPU in sweeps that read no prompt.
+    """
+
+    prices: AttentionPrices
+    layers: int
+    hosted: int | None
+    place: Place
+
+    def on_cpu(self, prompt_tokens: int) -> bool:
+        """Whether the CPU computes them in a sweep that reads so many tokens of prompts."""
+        return self.place == "cpu" or (self.place == "lent" and not prompt_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What one kind of sweep carries.
+
+    Attributes:
+        rows: that decode. prompt_tokens: of prompts.
+        host_always: whether something goes to the host in every layer.
+        prompts_on_device: most of the prompts whose KV may go to the accelerator; None: as much as
+            of the rows.
+    """
+
+    rows: int
+    prompt_tokens: int
+    host_always: bool
+    prompts_on_device: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionForms:
+    """Of all layers: seconds in the chain and on the CPU, in the programme's unit, and bytes."""
+
+    chain: Form
+    cpu: Form
+    dram_bytes: Form
+
+
+def attention_forms(
+    programme: Programme, part: Part, carried: Carried, unit_s: float
+) -> AttentionForms:
+    """Adds the attention of one kind of sweep in one part of the layers."""
+    prices, rows, tokens = part.prices, carried.rows, carried.prompt_tokens
+    every = (part.layers, 1.0)
+    on_cpu = part.on_cpu(tokens)
+    only_device = part.hosted is None and carried.prompts_on_device == 1.0
+    device_prompts: Form = [every] if tokens else []
+    host_prompts: Form = []
+    if tokens and not only_device:
+        column = programme.column()
+        _keep_within(programme, column, part, carried)
+        device_prompts = [(column, 1.0)]
+        host_prompts = [every, (column, -1.0)]
+    hosted: Form = [(part.hosted, 1.0)] if part.hosted is not None and rows else []
+    device: Form = [every, *((c, -f) for c, f in hosted)] if rows else []
+
+    def form(line: Line, row_layers: Form, prompt_layers: Form, fixed: float, scale: float) -> Form:
+        return [
+            (part.layers, fixed * scale),
+            *((column, factor * line.per_row * rows * scale) for column, factor in row_layers),
+            *(
+                (column, factor * line.per_prompt_token * tokens * scale)
+                for column, factor in prompt_layers
+            ),
+        ]
+
+    seconds = 1 / unit_s
+    chain = programme.column()
+    for line in prices.device:
+        way = line + prices.back.each if on_cpu else line
+        fixed = way.fixed + (prices.launch_s if only_device else 0.0)
+        programme.at_most([*form(way, device, device_prompts, fixed, seconds), (chain, -1.0)], 0.0)
+    if only_device:
+        return AttentionForms([(chain, 1.0)], [], [])
+    cpu = programme.column()
+    for line in prices.host:
+        programme.at_most(
+            [*form(line, hosted, host_prompts, line.fixed, seconds), (cpu, -1.0)], 0.0
+        )
+    dram_bytes = form(prices.host_bytes, hosted, host_prompts, prices.host_bytes.fixed, 1.0)
+    copies: Form = []
+    if not on_cpu:
+        fixed = prices.copies.fixed if carried.host_always else 0.0
+        copies = form(prices.copies, hosted, host_prompts, fixed, seconds)
+        dram_bytes += form(prices.copied_bytes, hosted, host_prompts, 0.0, 1.0)
+    programme.at_most([*copies, (cpu, 1.0), (chain, -1.0)], 0.0)
+    return AttentionForms([(chain, 1.0)], [(cpu, 1.0)], dram_bytes)
+
+
+def _keep_within(programme: Programme, column: int, part: Part, carried: Carried) -> None:
+    """Prompts' KV goes to the accelerator at most as often as rows finish there."""
+    most = carried.prompts_on_device
+    entries: Form = [(column, 1.0), (part.layers, -1.0 if most is None else -most)]
+    if most is None and part.hosted is not None:
+        entries.append((part.hosted, 1.0))
+    programme.at_most(entries, 0.0)

@@ -1,0 +1,127 @@
+"""What no plan can exceed: the best of all ranges of rows, of all ways to run."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tandem.plan.weights import Home
+from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
+from tandem.planner.policies import Policy
+from tandem.planner.question import Question
+from tandem.planner.relaxation.prices import Prices
+from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
+from tandem.planner.relaxation.shares import Shares, least_shares
+from tandem.planner.relaxation.way import Way, homes_of, ways
+
+_LEAF_RATIO = 1.015
+"""Of the tokens that a sweep serves; a bound is at most this much too high."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Some rows of one way.
+
+    Attributes:
+        tokens_per_s: that nothing of it exceeds.
+    """
+
+    way: Way
+    rows: Rows
+    tokens_per_s: float
+    shares: Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What no plan exceeds.
+
+    Attributes:
+        best: the range that reaches it; None: nothing fits.
+        programmes: how many were solved.
+    """
+
+    best: Bounded | None
+    programmes: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of any plan; with one request at a time, the inverse of latency."""
+        return 0.0 if self.best is None else self.best.tokens_per_s
+
+
+class Ceilings:
+    """Bounds of one question under one policy.
+
+    Ranges of rows are bounded as a whole, and halved, the most promising first, down to a grid that
+    depends on the question's workload only. So more of a resource never lowers the result.
+
+    Args:
+        homes: that layers may have; None: those of the policy's candidates.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        footprint: Footprint,
+        policy: Policy,
+        homes: Sequence[Home] | None = None,
+    ) -> None:
+        self._q = question
+        self._prices = Prices(question, footprint)
+        self._queue: list[tuple[float, int, Bounded]] = []
+        self.programmes = 0
+        allowed = homes_of(policy) if homes is None else homes
+        for way in ways(policy, allowed, alone=question.objective == "latency"):
+            for rows in self._all_rows(way):
+                self._add(way, rows, float("inf"))
+
+    def ceiling(self) -> Ceiling:
+        """The bound."""
+        return Ceiling(next(self.leaves(), None), self.programmes)
+
+    def leaves(self) -> Iterator[Bounded]:
+        """Ranges that are not halved any more, the most promising first."""
+        while self._queue:
+            bounded = heapq.heappop(self._queue)[2]
+            halves = list(self._halves(bounded))
+            if not halves:
+                yield bounded
+            for rows in halves:
+                self._add(bounded.way, rows, bounded.tokens_per_s)
+
+    def _halves(self, bounded: Bounded) -> Iterator[Rows]:
+        """Nothing if the ends are close enough; else the range is halved that serves more."""
+        way, through, cohort = bounded.way, bounded.rows.through, bounded.rows.cohort
+        served = self._prices.served
+        least = served(way, through.least, cohort.least)
+        most = served(way, through.most, cohort.most)
+        if most <= least * _LEAF_RATIO:
+            return
+        if served(way, through.most, cohort.least) - least >= (most - least) / 2:
+            yield from (Rows(half, cohort) for half in through.halves())
+        else:
+            yield from (Rows(through, half) for half in cohort.halves())
+
+    def _add(self, way: Way, rows: Rows, at_most: float) -> None:
+        through, cohort = rows.through.least, rows.cohort.least
+        served = self._prices.served(way, through, cohort)
+        if not self._q.prompts_keep_up(through, served):
+            return
+        self.programmes += 1
+        shares = least_shares(self._prices, way, rows)
+        if shares is None:
+            return
+        tokens_per_s = min(at_most, 1 / shares.token_s)
+        bounded = Bounded(way, rows, tokens_per_s, shares)
+        heapq.heappush(self._queue, (-tokens_per_s, self.programmes, bounded))
+
+    def _all_rows(self, way: Way) -> Iterator[Rows]:
+        most = self._q.max_rows
+        if not way.has_cohort:
+            yield Rows(Range(1, most))
+            return
+        cohort = Range(1, min(most, MAX_COHORT_ROWS))
+        if way.alone:
+            yield Rows(NO_ROWS, cohort)
+        elif most > 1:
+            yield Rows(Range(1, most - 1), cohort)

@@ -1,0 +1,101 @@
+"""What one layer costs a sweep, by the home of its weights; attention is priced apart.
+
+Nothing dearer than programs are: what residuals of whole layers cost on their way is left out.
+"""
+
+from dataclasses import dataclass
+
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.plan.weights import SLOTTED, Home
+from tandem.planner.demand import Demand, Demands
+from tandem.planner.footprint import Footprint
+from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.question import Question
+
+_LINEAR = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.POST))
+_BEFORE_MLP = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.OUTPUT))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPrice:
+    """One layer in one sweep.
+
+    Attributes:
+        chain_s: of its stages, one after the other, wherever they run.
+        cpu_s: of that, on the CPU. link_s: of its weights on the link. disk_s: on the disk.
+        dram_bytes: of weights, in the host's memory.
+    """
+
+    chain_s: float
+    cpu_s: float = 0.0
+    link_s: float = 0.0
+    disk_s: float = 0.0
+    dram_bytes: float = 0.0
+
+
+class LayerPrices:
+    """Prices and sizes for one question, the former those of programs."""
+
+    def __init__(self, question: Question, footprint: Footprint) -> None:
+        self._q, self._footprint = question, footprint
+        self._demands = Demands(question, footprint.page)
+        self._prices: dict[tuple[Home, int], LayerPrice] = {}
+
+    def device_bytes(self, home: Home) -> int:
+        """Of a layer on the accelerator; slots are counted apart."""
+        if home == "resident":
+            return self._footprint.layer_bytes
+        return self._footprint.layer_bytes - self._footprint.mlp_bytes if home == "cpu-mlp" else 0
+
+    def host_bytes(self, home: Home) -> int:
+        """Of a layer in the host's memory."""
+        if home == "cpu-mlp":
+            return self._footprint.mlp_bytes
+        return self._footprint.layer_bytes if home in ("streamed", "host", "cpu") else 0
+
+    def of(self, home: Home, tokens: int) -> LayerPrice:
+        """In a sweep of `tokens` tokens; layers at home `host` cost what is done with them."""
+        key = (home, tokens)
+        if key not in self._prices:
+            self._prices[key] = self._price(home, tokens)
+        return self._prices[key]
+
+    def _price(self, home: Home, tokens: int) -> LayerPrice:
+        if home == "cpu":
+            works = [self._one(*op, tokens, Queue.CPU) for op in _LINEAR]
+            cpu_s, read_bytes = _sum(works)
+            return LayerPrice(cpu_s, cpu_s, dram_bytes=read_bytes)
+        if home == "cpu-mlp":
+            return self._mlp_apart(tokens)
+        chain_s, _ = _sum([self._one(*op, tokens) for op in _LINEAR])
+        if home not in SLOTTED:
+            return LayerPrice(chain_s)
+        load_s, moved_bytes = _sum([self._one(OpKind.LOAD, Part.NONE, tokens, Queue.WEIGHTS)])
+        disk_s, rate = 0.0, self._q.hardware.host.disk_bytes_per_s
+        if home == "disk_streamed":
+            disk_s = 0.0 if rate is None else self._footprint.layer_bytes / rate
+            moved_bytes += self._footprint.layer_bytes
+        return LayerPrice(chain_s, 0.0, load_s, disk_s, moved_bytes)
+
+    def _mlp_apart(self, tokens: int) -> LayerPrice:
+        """Residuals go down to each MLP, and come back."""
+        before_s, _ = _sum([self._one(*op, tokens) for op in _BEFORE_MLP])
+        ways = (Queue.D2H, Queue.H2D)
+        turn = [self._one(OpKind.COPY, Part.RESIDUAL, tokens, way) for way in ways]
+        turn_s, copied_bytes = _sum(turn)
+        cpu_s, read_bytes = _sum([self._one(OpKind.STAGE, Part.MLP, tokens, Queue.CPU)])
+        total_s = before_s + turn_s + cpu_s
+        return LayerPrice(total_s, cpu_s, dram_bytes=copied_bytes + read_bytes)
+
+    def _one(self, kind: OpKind, part: Part, tokens: int, queue: Queue = Queue.ACCEL) -> Demand:
+        """One operation on so many tokens."""
+        op = ProgramOp(kind, queue, part, (), 0, 1, (), (), ())
+        return self._demands.of(op, [LaneLoad(TierLoad(tokens))])
+
+
+def _sum(demands: list[Demand]) -> tuple[float, float]:
+    """Seconds one after the other, and bytes in the host's memory."""
+    return (
+        sum(demand.alone_s for demand in demands),
+        sum(demand.alone_s * demand.dram_bytes_per_s for demand in demands),
+    )

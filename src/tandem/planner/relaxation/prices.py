@@ -1,0 +1,88 @@
+"""What the programmes of one question share: prices, sizes and the solver."""
+
+from tandem.cost.rates import accelerator_rates
+from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
+from tandem.planner.candidate import Candidate
+from tandem.planner.footprint import Footprint
+from tandem.planner.question import Question
+from tandem.planner.relaxation.attention_prices import attention_prices
+from tandem.planner.relaxation.layer_prices import LayerPrices
+from tandem.planner.relaxation.programme import Solver
+from tandem.planner.relaxation.rows import Rows
+from tandem.planner.relaxation.sweep_kinds import Span, SweepKind, alone_kinds, steady_kinds
+from tandem.planner.relaxation.way import Way
+
+
+class Prices:
+    """Of one question.
+
+    Attributes:
+        layers_of: number of layers by window. row_bytes: KV of a mean request at its end.
+    """
+
+    def __init__(self, question: Question, footprint: Footprint) -> None:
+        self.question, self.footprint = question, footprint
+        self.solver = Solver()
+        self.layer = LayerPrices(question, footprint)
+        windows = question.model.layer_windows
+        self.layers_of = {window: windows.count(window) for window in sorted(set(windows))}
+        self.attention = {
+            window: attention_prices(question, footprint.page, window) for window in self.layers_of
+        }
+        self.row_bytes = footprint.block_bytes * footprint.blocks_per_row
+        self._device = accelerator_rates(question.hardware, question.precision.activations)
+
+    def ends_s(self, tokens: int, logits: int) -> float:
+        """Before and after the layers."""
+        model, dtype = self.question.model, self.question.precision.activations
+        costs = (
+            embedding_cost(model, tokens, dtype, self._device),
+            head_cost(model, logits, dtype, self._device),
+            sampling_cost(model, logits, self._device),
+        )
+        return sum(cost.total_s for cost in costs)
+
+    def cohort_s(self, rows: int) -> float:
+        """On the CPU, one layer's attention: of several windows, the shortest."""
+        if not rows:
+            return 0.0
+        prices = self.attention.values()
+        return min(max(line.at(rows) for line in each.host) for each in prices)
+
+    def cohort_bytes(self, rows: int) -> float:
+        """Likewise, in the host's memory, what it reads and its copies."""
+        if not rows:
+            return 0.0
+        prices = self.attention.values()
+        return min(each.host_bytes.at(rows) + each.copied_bytes.at(rows) for each in prices)
+
+    def one_layer_s(self, way: Way, rows: int) -> float:
+        """Of a cohort that goes alone: a layer's stages, attention and its copies."""
+        stages_s = min(self.layer.of(home, rows).chain_s for home in way.homes)
+        copies_s = min(each.copies.at(rows) for each in self.attention.values())
+        return stages_s + self.cohort_s(rows) + copies_s
+
+    def sweeps_per_token(self, way: Way) -> int:
+        """Of the slowest row."""
+        candidate = Candidate(way.strategy, 0, 0, 1)
+        return candidate.sweeps_per_hosted_token(self.question.model.num_layers)
+
+    def served(self, way: Way, through: int, cohort: int) -> float:
+        """Tokens that a sweep decodes."""
+        return through + cohort / self.sweeps_per_token(way)
+
+    def span(self, way: Way, rows: Rows) -> Span:
+        """Tokens of a sweep, of a range of rows."""
+        through, cohort = rows.through, rows.cohort
+        return Span(
+            self.served(way, through.least, cohort.least),
+            self.served(way, through.most, cohort.most),
+            through.least,
+            through.most,
+        )
+
+    def kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
+        """Of sweeps; all rows in the ranges take at least the time of one of the lists."""
+        if self.question.objective == "latency":
+            return [alone_kinds(self.question)]
+        return steady_kinds(self.question, self.span(way, rows))

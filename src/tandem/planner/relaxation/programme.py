@@ -1,0 +1,118 @@
+"""A linear programme, built row by row and minimised by HiGHS."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import highspy
+import numpy as np
+
+INFINITY = float("inf")
+_TOLERANCE = 1e-10  # the finest that HiGHS takes
+
+Entries = Sequence[tuple[int, float]]
+"""Columns and their coefficients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The least value, and the columns that reach it."""
+
+    value: float
+    columns: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class Programme:
+    """Minimise `costs x` where all rows hold and `0 <= x <= upper`.
+
+    Rows are divided by their largest coefficient. Choose the columns' units so that their values
+    are about 1: the solver's tolerances are absolute.
+    """
+
+    _costs: list[float] = field(default_factory=list[float])
+    _upper: list[float] = field(default_factory=list[float])
+    _limits: list[float] = field(default_factory=list[float])
+    _is_equality: list[bool] = field(default_factory=list[bool])
+    _starts: list[int] = field(default_factory=lambda: [0])
+    _columns: list[int] = field(default_factory=list[int])
+    _factors: list[float] = field(default_factory=list[float])
+
+    def column(self, cost: float = 0.0, upper: float = INFINITY) -> int:
+        """A new variable."""
+        self._costs.append(cost)
+        self._upper.append(upper)
+        return len(self._costs) - 1
+
+    def at_most(self, entries: Entries, limit: float) -> None:
+        """Ask that `entries <= limit`."""
+        self._row(entries, limit, is_equality=False)
+
+    def equal(self, entries: Entries, value: float) -> None:
+        """Ask that `entries == value`."""
+        self._row(entries, value, is_equality=True)
+
+    def _row(self, entries: Entries, limit: float, *, is_equality: bool) -> None:
+        scale = max((abs(factor) for _, factor in entries), default=0.0) or 1.0
+        merged: dict[int, float] = {}
+        for column, factor in entries:
+            if factor:
+                merged[column] = merged.get(column, 0.0) + factor / scale
+        self._columns.extend(merged)
+        self._factors.extend(merged.values())
+        self._starts.append(len(self._columns))
+        self._limits.append(limit / scale)
+        self._is_equality.append(is_equality)
+
+    def model(self) -> highspy.HighsLp:
+        """In the solver's form."""
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(self._costs), len(self._limits)
+        model.col_cost_ = np.array(self._costs)
+        model.col_lower_ = np.zeros(len(self._costs))
+        model.col_upper_ = np.array(self._upper)
+        limits = np.array(self._limits)
+        model.row_lower_ = np.where(self._is_equality, limits, -INFINITY)
+        model.row_upper_ = limits
+        matrix = model.a_matrix_
+        matrix.format_ = highspy.MatrixFormat.kRowwise
+        matrix.start_ = np.array(self._starts, dtype=np.int32)
+        matrix.index_ = np.array(self._columns, dtype=np.int32)
+        matrix.value_ = np.array(self._factors)
+        return model
+
+
+class Solver:
+    """HiGHS, for one programme after the other; what it gives depends on none before."""
+
+    def __init__(self) -> None:
+        self._highs = highspy.Highs()
+        for option, value in _OPTIONS.items():
+            self._highs.setOptionValue(option, value)
+
+    def minimise(self, programme: Programme) -> Optimum | None:
+        """The optimum; None if the rows contradict each other.
+
+        Raises:
+            RuntimeError: the solver gave up.
+        """
+        model = programme.model()
+        # presolving costs as much as solving; but without it, some contradictions are not certain
+        for presolve in ("off", "on"):
+            self._highs.setOptionValue("presolve", presolve)
+            self._highs.passModel(model)
+            self._highs.run()
+            status = self._highs.getModelStatus()
+            if status == highspy.HighsModelStatus.kOptimal:
+                value = self._highs.getInfo().objective_function_value
+                return Optimum(value, tuple(self._highs.getSolution().col_value))
+            if status == highspy.HighsModelStatus.kInfeasible:
+                return None
+        raise RuntimeError(f"the linear programme ended as '{status.name}'")
+
+
+_OPTIONS = {
+    "output_flag": False,
+    "threads": 1,
+    "primal_feasibility_tolerance": _TOLERANCE,
+    "dual_feasibility_tolerance": _TOLERANCE,
+}

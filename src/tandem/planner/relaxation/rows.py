@@ -1,0 +1,34 @@
+"""Ranges of how many requests run at once: what all numbers in a range have in common is bounded
+together.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Whole numbers from `least` to `most`."""
+
+    least: int
+    most: int
+
+    def halves(self) -> tuple["Range", "Range"]:
+        """Two of about the same ratio of their ends; of more than one number."""
+        middle = int((max(self.least, 0.5) * self.most) ** 0.5)
+        middle = min(max(middle, self.least), self.most - 1)
+        return Range(self.least, middle), Range(middle + 1, self.most)
+
+
+NO_ROWS = Range(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Ranges of what a sweep carries.
+
+    Attributes:
+        through: rows that take part in all layers. cohort: rows that pass through one.
+    """
+
+    through: Range
+    cohort: Range = NO_ROWS

@@ -1,0 +1,99 @@
+"""The kinds of sweeps that a steady state is made of, for whole ranges of rows.
+
+A sweep of more tokens takes longer, wherever the weights lie. So a range is bounded by shares and
+sizes of prompts that all its members have at least.
+"""
+
+import math
+from typing import NamedTuple
+
+from tandem.planner.chunks import chunk_tokens, chunks_per_sweep, is_one_chunk
+from tandem.planner.question import Question
+
+
+class SweepKind(NamedTuple):
+    """One kind of sweep.
+
+    Attributes:
+        share: of all sweeps, at the least of the range; of one request's, their number.
+        per_served: of it, at the least anywhere in the range, per token that a sweep serves.
+        decodes: whether the rows decode in it; else it reads a prompt alone.
+        prompt_tokens: that it reads.
+    """
+
+    share: float
+    per_served: float
+    decodes: bool
+    prompt_tokens: int
+
+
+class Span(NamedTuple):
+    """Tokens that a sweep decodes: the least and the most of a range.
+
+    Attributes:
+        served: in the mean, of rows that pass through in several sweeps as well.
+        decoding: in every sweep.
+    """
+
+    least_served: float
+    most_served: float
+    least_decoding: int
+    most_decoding: int
+
+
+def alone_kinds(question: Question) -> list[SweepKind]:
+    """Of one request from its prompt to its end."""
+    lengths = question.lengths
+    chunk = chunk_tokens(0.0, lengths.prompt_tokens, question.max_num_batched_tokens)
+    chunks = -(-lengths.prompt_tokens // chunk)
+    return [
+        SweepKind(chunks, chunks, False, chunk),
+        SweepKind(lengths.decode_sweeps, lengths.decode_sweeps, True, 0),
+    ]
+
+
+def steady_kinds(question: Question, span: Span) -> list[list[SweepKind]]:
+    """Of a steady state.
+
+    Prompts are spread over sweeps in one of two ways, by their number: if both occur in the range,
+    each has its kinds.
+    """
+    lengths, limit = question.lengths, question.max_num_batched_tokens
+    prompt = lengths.prompt_tokens
+    per_token = prompt / lengths.decode_sweeps
+    least, most = span.least_served * per_token, span.most_served * per_token
+    tight, wide = max(1, limit - span.most_decoding), max(1, limit - span.least_decoding)
+    found: list[list[SweepKind]] = []
+    if is_one_chunk(most, prompt, tight):
+        fewest, largest = chunk_tokens(least, prompt, tight), chunk_tokens(most, prompt, wide)
+        share = min(1.0, least / largest)
+        per_served = min(1 / span.most_served, per_token / largest)
+        rest = max(0.0, 1 - most / fewest) / span.most_served
+        found.append(
+            [SweepKind(1 - share, rest, True, 0), SweepKind(share, per_served, True, fewest)]
+        )
+    if not is_one_chunk(least, prompt, wide):
+        found.append(_several(question, span, least, most, tight, wide))
+    return found
+
+
+def _several(
+    question: Question, span: Span, least: float, most: float, tight: int, wide: int
+) -> list[SweepKind]:
+    """Where sweeps read several prompts, in shares of all sweeps.
+
+    Without experts, time is convex in tokens, so that the mean of several takes at most theirs.
+    """
+    prompt = question.lengths.prompt_tokens
+    chunks = chunks_per_sweep(least, prompt, wide)
+    weighted = [(weight, min(size, tight)) for weight, size in chunks.weighted]
+    decode = 1 - chunks.share
+    if question.model.experts is not None:
+        mixed = [SweepKind(weight, 0.0, True, size) for weight, size in weighted]
+        return [SweepKind(decode, 0.0, True, 0), *mixed]
+    mean = sum(weight * size for weight, size in weighted) / chunks.share
+    none = math.exp(-most / prompt)
+    return [
+        SweepKind(decode, none / span.most_served, True, 0),
+        SweepKind(chunks.share, (1 - none) / span.most_served, True, int(mean)),
+    ]

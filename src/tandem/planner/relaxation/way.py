@@ -1,0 +1,67 @@
+"""Ways to run that are bounded one by one; each covers all placements of its kind."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tandem.plan.weights import SLOTTED, Home
+from tandem.planner.candidate import Strategy
+from tandem.planner.elsewhere import CPU_HOMES
+from tandem.planner.policies import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is decided before shares are.
+
+    Attributes:
+        homes: that layers may have.
+        all_on_host: no KV lies on the accelerator. all_streamed: all layers come to it anew.
+        alone: every row is in the cohort, and a sweep that reads no prompt is one layer of it.
+    """
+
+    strategy: Strategy
+    homes: tuple[Home, ...]
+    all_on_host: bool = False
+    all_streamed: bool = False
+    alone: bool = False
+
+    @property
+    def streams(self) -> bool:
+        """Whether layers go through slots: more than there are slots, or they would stay there."""
+        return any(home in SLOTTED for home in self.homes)
+
+    @property
+    def has_cohort(self) -> bool:
+        """Whether some rows pass through one layer in a sweep."""
+        return self.strategy == "rendezvous"
+
+
+def homes_of(policy: Policy) -> tuple[Home, ...]:
+    """Homes that the policy's candidates give to layers."""
+    homes: list[Home] = ["resident"]
+    if policy.streams:
+        homes.append("streamed")
+    homes.extend(home for home in policy.homes if home not in SLOTTED or policy.streams)
+    return tuple(homes)
+
+
+def ways(policy: Policy, homes: Sequence[Home], *, alone: bool) -> Iterator[Way]:
+    """All that a policy allows.
+
+    Args:
+        homes: that candidates may have; beside a cohort, the CPU computes none.
+        alone: one request at a time, which no cohort serves.
+    """
+    for strategy in policy.strategies:
+        cohort = strategy == "rendezvous"
+        if cohort and alone:
+            continue
+        every: tuple[Home, ...] = tuple(
+            home for home in homes if home not in CPU_HOMES or not cohort
+        )
+        lasting: tuple[Home, ...] = tuple(home for home in every if home not in SLOTTED)
+        for allowed in (lasting, every) if lasting != every else (every,):
+            if allowed == lasting and policy.all_streamed:
+                continue
+            for in_cohort in (False, True) if cohort else (False,):
+                yield Way(strategy, allowed, policy.all_on_host, policy.all_streamed, in_cohort)

@@ -1,0 +1,164 @@
+"""What must hold of the linear programme, over hardware, models and workloads."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.property.test_planner import questions
+
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import Candidate
+from tandem.planner.candidates import Candidates
+from tandem.planner.footprint import Footprint
+from tandem.planner.lending import Lending
+from tandem.planner.policies import POLICIES, Policy
+from tandem.planner.question import Question
+from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.prices import Prices
+from tandem.planner.relaxation.rows import Range, Rows
+from tandem.planner.relaxation.shares import Shares, least_shares
+from tandem.planner.relaxation.way import Way, homes_of, ways
+from tandem.planner.search import Search
+from tandem.planner.sensitivity import larger_machines
+from tandem.planner.sweeps import Sweeps
+
+AUTO = POLICIES["auto"]
+
+
+def every_way(question: Question) -> list[Way]:
+    return list(ways(AUTO, homes_of(AUTO), alone=question.objective == "latency"))
+
+
+def every_candidate(search: Search, policy: Policy) -> Iterator[Candidate]:
+    """Those that lend layers to the CPU as well."""
+    question = search.question
+    lending = Lending(Sweeps(question, search.footprint, search.schedules), search.predictor)
+    for candidate in Candidates(question, search.footprint).of(policy):
+        yield candidate
+        if "host" in policy.homes:
+            yield from lending.of(candidate)
+
+
+def rows_of(candidate: Candidate) -> Rows:
+    if candidate.strategy == "rendezvous":
+        return Rows(
+            Range(candidate.device_rows, candidate.device_rows),
+            Range(candidate.host_rows, candidate.host_rows),
+        )
+    return Rows(Range(candidate.rows, candidate.rows))
+
+
+def way_of(question: Question, candidate: Candidate) -> Way:
+    for way in every_way(question):
+        alone = candidate.strategy == "rendezvous" and not candidate.device_rows
+        if (way.strategy, way.alone) != (candidate.strategy, alone):
+            continue
+        if way.streams == (candidate.streamed > STREAM_SLOTS):
+            return way
+    raise AssertionError(candidate)
+
+
+@settings(max_examples=25)
+@given(questions(), st.data())
+def test_no_candidate_exceeds_the_bound_of_its_rows_in_closed_form_or_in_virtual_time(
+    question: Question, data: st.DataObject
+) -> None:
+    search = Search(question)
+    candidates = list(every_candidate(search, AUTO))
+    assume(candidates)
+    prices = Prices(replace(question, tpot_bound_s=None), search.footprint)
+    for candidate in data.draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=12)):
+        found = least_shares(prices, way_of(question, candidate), rows_of(candidate))
+        assert found is not None, candidate
+        most = 1 / found.token_s * (1 + 1e-9)
+        assert search.predictor.bound(candidate).tokens_per_s <= most, candidate
+        assert search.predictor.rates(candidate).tokens_per_s <= most, candidate
+
+
+@settings(max_examples=25)
+@given(questions(), st.sampled_from(sorted(POLICIES)))
+def test_no_candidate_of_a_policy_exceeds_its_ceiling(question: Question, name: str) -> None:
+    search, policy = Search(question), POLICIES[name]
+    ceiling = Ceilings(question, search.footprint, policy).ceiling()
+    best = search.best(policy)
+    if best is not None:
+        assert best.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-9)
+    for candidate in every_candidate(search, policy):
+        rates = search.predictor.bound(candidate)
+        if question.tpot_bound_s is None or rates.worst_tpot_s <= question.tpot_bound_s:
+            assert rates.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-9), candidate
+
+
+@settings(max_examples=15)
+@given(questions())
+def test_more_of_a_resource_never_lowers_the_ceiling(question: Question) -> None:
+    def most(asked: Question) -> float:
+        return Ceilings(asked, Footprint(asked), AUTO).ceiling().tokens_per_s
+
+    small = most(question)
+    for change, larger in larger_machines(question):
+        assert most(larger) >= small * (1 - 1e-9), change
+
+
+@settings(max_examples=40)
+@given(questions(), st.data())
+def test_shares_sum_to_one_and_capacities_hold(question: Question, data: st.DataObject) -> None:
+    footprint = Footprint(question)
+    prices = Prices(question, footprint)
+    way = data.draw(st.sampled_from(every_way(question)))
+    rows = 1 if question.objective == "latency" else data.draw(st.integers(1, 200))
+    cohort = data.draw(st.integers(1, 200)) if way.has_cohort else 0
+    through = 0 if way.alone else rows
+    found = least_shares(prices, way, Rows(Range(through, through), Range(cohort, cohort)))
+    if found is None:
+        return
+    layers = question.model.num_layers
+    assert sum(found.layers.values()) == pytest.approx(layers, rel=1e-9)
+    assert all(-1e-9 <= share <= layers * (1 + 1e-9) for share in found.layers.values())
+    assert -1e-9 <= found.hosted <= 1 + 1e-9
+    device, host = used_bytes(question, footprint, way, found, through, cohort)
+    assert device <= question.device_bytes * (1 + 1e-9)
+    assert host <= question.host_bytes * (1 + 1e-9)
+
+
+def used_bytes(
+    question: Question, footprint: Footprint, way: Way, found: Shares, through: int, cohort: int
+) -> tuple[float, float]:
+    row = footprint.blocks_per_row * footprint.block_bytes
+    whole = sum(found.layers.get(home, 0.0) for home in ("streamed", "host", "cpu"))
+    apart = found.layers.get("cpu-mlp", 0.0)
+    resident = found.layers["resident"] + apart + (2 if way.streams else 0)
+    device = footprint.outside_bytes + resident * footprint.layer_bytes
+    device -= apart * footprint.mlp_bytes
+    device += footprint.workspace(way.strategy, through + cohort)
+    device += (1 - found.hosted) * through * row
+    host = whole * footprint.layer_bytes + apart * footprint.mlp_bytes
+    return device, host + (found.hosted * through + cohort) * row
+
+
+@settings(max_examples=40)
+@given(questions(), st.data())
+def test_a_range_is_bounded_by_no_less_than_its_members(
+    question: Question, data: st.DataObject
+) -> None:
+    assume(question.objective == "throughput" and question.max_rows > 2)
+    prices = Prices(question, Footprint(question))
+    way = data.draw(st.sampled_from(every_way(question)))
+
+    def drawn() -> tuple[Range, int]:
+        least = data.draw(st.integers(1, question.max_rows))
+        most = data.draw(st.integers(least, question.max_rows))
+        return Range(least, most), data.draw(st.integers(least, most))
+
+    through, member = (Range(0, 0), 0) if way.alone else drawn()
+    cohort, cohort_member = drawn() if way.has_cohort else (Range(0, 0), 0)
+    point = Rows(Range(member, member), Range(cohort_member, cohort_member))
+    if not question.prompts_keep_up(member, prices.served(way, member, cohort_member)):
+        return
+    found = least_shares(prices, way, point)
+    if found is not None:
+        whole = least_shares(prices, way, Rows(through, cohort))
+        assert whole is not None
+        assert whole.token_s <= found.token_s * (1 + 1e-9)
