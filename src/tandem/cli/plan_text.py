@@ -222,7 +222,6 @@ def _command(
     model: str, answer: Answer, flags: Sequence[str], output: Path | None
 ) -> Iterator[str]:
     """Flags where they say it all; homes of layers need the plan's file."""
-    yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
     elsewhere = answer.chosen.candidate.elsewhere
     if output is None and (elsewhere.streamed or elsewhere.on_cpu):
         yield (
