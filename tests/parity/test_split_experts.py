@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.parity.greedy import Reference, TieCount
 from tests.parity.quantized_weights import precision, with_rounded_experts
-from tests.parity.test_cpu_mlps import FORMATS, Experts, Homes, check_parity
+from tests.parity.test_cpu_mlps import Experts, Homes, check_parity
 from tests.parity.tiny_models import Case, build, moe, rotary
 from transformers import MixtralConfig
 
@@ -74,8 +74,8 @@ def test_greedy_tokens_equal_transformers(
 
 @pytest.mark.parametrize(
     ("format", "mode"),
-    list(zip(FORMATS, ("threaded-cohorts", "exact-split"), strict=True)),
-    ids=[str(format) for format in FORMATS],
+    [(WeightFormat(8, 128), "threaded-cohorts"), (WeightFormat(4, 32), "exact-split")],
+    ids=str,
 )
 def test_quantized_experts_give_the_tokens_of_the_same_numbers(
     format: WeightFormat, mode: str, tmp_path: Path, ties: TieCount

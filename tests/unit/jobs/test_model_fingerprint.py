@@ -25,6 +25,9 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "max_host_seqs",
     "placement",
     "host_layers",
+    "expert_hits",
+    "save_expert_hits",
+    "plan",  # its element types are put into their own options
     "disk_io",
     "spool_dir",
     "preemption_mode",
