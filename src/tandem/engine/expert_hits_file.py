@@ -6,15 +6,14 @@ it a number for each expert; layers without experts have zeros, or an empty list
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
+from tandem.spec.user_file import parse_object, read_text, replace_text
 
 FORMAT = 1
 _MAX_FILE_BYTES = 16 << 20
@@ -47,18 +46,9 @@ def read_expert_use(path: Path, spec: ModelSpec) -> ExpertUse:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _refusal(path, "it is larger than any counts")
-        values: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _refusal(path, error.strerror or "unreadable") from None
-    except RecursionError:
-        raise _refusal(path, "it is nested too deeply") from None
-    except ValueError as error:
-        raise _refusal(path, f"not JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise _refusal(path, "it is no JSON object")
-    return values
+        return parse_object(read_text(path, _MAX_FILE_BYTES, "counts"))
+    except ConfigError as error:
+        raise _refusal(path, error.message) from None
 
 
 def _is_table(counts: Any) -> bool:
@@ -117,15 +107,7 @@ def write_expert_hits(path: Path, model: str, counts: Sequence[Sequence[int]]) -
     """
     values = {"format": FORMAT, "model": model, "expert_hits": counts}
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".expert-hits-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(values, file)
-            os.replace(name, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        replace_text(path, json.dumps(values))
     except OSError as error:
         raise ConfigError(
             f"cannot write expert hits to {path}: {error.strerror or error}",

@@ -14,6 +14,7 @@ from tandem.plan.weights import (
     streamed_layers,
 )
 from tandem.spec.errors import ConfigError
+from tandem.spec.user_file import parse_object, read_text
 
 _MAX_FILE_BYTES = 1 << 20
 _BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}  # what a file means beside an accelerator
@@ -56,16 +57,10 @@ def read_placement(
 
 def _read_entries(path: Path) -> list[Any]:
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _refusal(path, "it is larger than any placement")
-        values: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _refusal(path, error.strerror or "unreadable") from None
-    except RecursionError:
-        raise _refusal(path, "it is nested too deeply") from None
-    except ValueError as error:
-        raise _refusal(path, f"not JSON ({error})") from None
-    if not isinstance(values, dict) or values.keys() != {"layers"}:
+        values = parse_object(read_text(path, _MAX_FILE_BYTES, "placement"))
+    except ConfigError as error:
+        raise _refusal(path, error.message) from None
+    if values.keys() != {"layers"}:
         raise _refusal(path, "it needs a list 'layers' and nothing else")
     entries: Any = values["layers"]
     if not isinstance(entries, list):

@@ -1,7 +1,6 @@
 """A plan in a file: what `tandem plan --output` writes, and what an engine then executes."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from tandem.spec import forms
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import num_parameters
+from tandem.spec.user_file import parse_object, read_text
 
 FORMAT = 1
 _MAX_FILE_BYTES = 1 << 20
@@ -127,15 +127,9 @@ class PlanFile:
         Raises:
             ConfigError: not JSON, another format, or fields that do not fit.
         """
-        try:
-            values = json.loads(text)
-        except RecursionError:
-            raise ConfigError("it is nested too deeply") from None
-        except ValueError as error:
-            raise ConfigError(f"not JSON ({error})") from None
-        if not isinstance(values, Mapping) or "format" not in values or "plan" not in values:
+        given = parse_object(text)
+        if "format" not in given or "plan" not in given:
             raise ConfigError("it is no plan")
-        given: dict[str, Any] = {**values}
         if (form := given.pop("format")) != FORMAT:
             raise ConfigError(f"it has format {forms.shown(form)}, and this version reads {FORMAT}")
         try:
@@ -151,22 +145,10 @@ def read_plan(path: Path) -> PlanFile:
     Raises:
         ConfigError: no such file, or no plan that this version reads.
     """
-    text = _read(path)
     try:
-        return PlanFile.from_json(text)
+        return PlanFile.from_json(read_text(path, _MAX_FILE_BYTES, "plan"))
     except ConfigError as error:
         raise _refusal(path, error.message) from None
-
-
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _refusal(path, "it is larger than any plan")
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise _refusal(path, error.strerror or "unreadable") from None
-    except ValueError:
-        raise _refusal(path, "it is no text") from None
 
 
 def _refusal(path: Path, reason: str) -> ConfigError:

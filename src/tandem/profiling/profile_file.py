@@ -4,14 +4,13 @@ import hashlib
 import json
 import os
 import shlex
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 from tandem.profiling.plain_json import from_plain, to_plain
 from tandem.profiling.profile import FORMAT, Machine, Profile
 from tandem.spec.errors import ConfigError
+from tandem.spec.user_file import replace_text
 
 _MAX_BYTES = 16 << 20
 _DIGEST_LENGTH = 16
@@ -37,15 +36,7 @@ def write_profile(profile: Profile, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".profile-")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(to_json(profile) + "\n")
-            os.replace(name, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        replace_text(path, to_json(profile) + "\n")
     except OSError as error:
         raise ConfigError(
             f"cannot write the profile {path}: {error.strerror}; choose another with --output",

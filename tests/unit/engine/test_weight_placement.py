@@ -116,7 +116,7 @@ def test_layers_on_disk_go_to_the_accelerator_if_there_is_one(tmp_path: Path) ->
     ("value", "message"),
     [
         ("{", "not JSON"),
-        ([], "needs a list 'layers'"),
+        ([], "no JSON object"),
         ({"layers": [], "kv": 3}, "and nothing else"),
         ({"layers": 3}, "needs a list 'layers'"),
         ({"layers": [{"first": 1}]}, "needs first_layer"),
