@@ -40,6 +40,8 @@ SHAPES = (
 )
 _READ, _LOOP, _NAIVE = "read probe", "cached loop", "torch naive"
 _GIGA = 1e9
+_BANDWIDTH, _SHARE = "bandwidth", "share of roofline, paired"
+_OVER_EVEN = {_BANDWIDTH: "bandwidth over A's", _SHARE: "share of roofline over A's"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +192,16 @@ def _measure(
 def _rows(case: str, ours: str, rates: dict[str, list[float]]) -> list[BenchRow]:
     roof = [min(pair) for pair in zip(rates[_READ], rates[_LOOP], strict=True)]
     rows = [
-        _row(
-            case, name, "bandwidth", [r / _GIGA for r in rates[name]], "GB/s", median(roof) / _GIGA
-        )
+        _row(case, name, _BANDWIDTH, [r / _GIGA for r in rates[name]], "GB/s", median(roof) / _GIGA)
         for name in (ours, "torch best", _NAIVE)
     ]
     rows += [
-        _row(case, name, "bandwidth", [r / _GIGA for r in rates[name]], "GB/s", None)
+        _row(case, name, _BANDWIDTH, [r / _GIGA for r in rates[name]], "GB/s", None)
         for name in (_READ, _LOOP)
     ]
     for name in (ours, "torch best"):
         paired = [rate / limit for rate, limit in zip(rates[name], roof, strict=True)]
-        rows.append(_row(case, name, "share of roofline, paired", paired, "ratio", 1.0))
+        rows.append(_row(case, name, _SHARE, paired, "ratio", 1.0))
     speedup = [a / b for a, b in zip(rates[ours], rates["torch best"], strict=True)]
     rows.append(_row(case, ours, "speed over torch best, paired", speedup, "ratio", None))
     return rows
@@ -220,14 +220,16 @@ def _row(
 
 
 def _relative_rows(rows: Sequence[BenchRow]) -> list[BenchRow]:
-    """What uneven lengths cost: C's share of the roofline over A's, of the same shape."""
-    metric = "share of roofline, paired"
-    shares = {row.case: row for row in rows if row.metric == metric and "tandem" in row.variant}
+    """What uneven lengths cost: C over A of the same shape, in bandwidth, and in the share of the
+    roofline, which the machine's load at either time disturbs less.
+    """
     related: list[BenchRow] = []
-    for case, row in shares.items():
-        even = shares.get("A" + case[1:])
-        if case.startswith("C ") and even is not None:
-            ratio = row.value / even.value if even.value else math.inf
-            name = "share of roofline over A's"
-            related.append(BenchRow(case, row.variant, name, ratio, "ratio", 1.0, (ratio, ratio)))
+    for metric, name in _OVER_EVEN.items():
+        found = {r.case: r for r in rows if r.metric == metric and "tandem" in r.variant}
+        for case, row in found.items():
+            even = found.get("A" + case[1:])
+            if case.startswith("C ") and even is not None:
+                ratio = row.value / even.value if even.value else math.inf
+                spread = (ratio, ratio)
+                related.append(BenchRow(case, row.variant, name, ratio, "ratio", 1.0, spread))
     return related

@@ -113,8 +113,12 @@ def test_every_figure_has_its_bound_and_threads_are_put_back() -> None:
     gains = [row for row in rows if row.metric == "tokens/s over float16, paired"]
     assert [row.case for row in gains] == codes
     assert {row.bound for row in gains} == {64 * 2 / (64 / 2 + 4)}
-    relative = next(row for row in rows if row.metric == "share of roofline over A's")
-    assert relative.case == floats[1]
-    shares = {r.case[0]: r.value for r in rows if r.metric == "share of roofline, paired"
-              and r.variant == relative.variant and r.case in floats}  # fmt: skip
-    assert relative.value == pytest.approx(shares["C"] / shares["A"])
+    for over, metric in (
+        ("share of roofline over A's", "share of roofline, paired"),
+        ("bandwidth over A's", "bandwidth"),
+    ):
+        relative = next(row for row in rows if row.metric == over)
+        assert relative.case == floats[1]
+        found = {r.case[0]: r.value for r in rows if r.metric == metric
+                 and r.variant == relative.variant and r.case in floats}  # fmt: skip
+        assert relative.value == pytest.approx(found["C"] / found["A"])
