@@ -36,6 +36,7 @@ def environment() -> dict[str, str]:
     import psutil
 
     from tandem.devices.host_memory import huge_pages
+    from tandem.devices.memory_nodes import describe_nodes, memory_nodes
 
     memory = psutil.virtual_memory()
     return {
@@ -48,6 +49,7 @@ def environment() -> dict[str, str]:
         "memory": f"{format_size(memory.total)}, {format_size(memory.available)} available",
         "memory limit": _memory_limit(),
         "huge pages": huge_pages(),
+        "memory nodes": describe_nodes(memory_nodes()),
         "accelerators": _accelerators(),
         "CPU kernels": _cpu_kernels(),
         **{name: package_version(name) or "not installed" for name in _PACKAGES},

@@ -8,11 +8,14 @@ here and not taken from torch.
 
 import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from tandem.devices.memory_nodes import interleave, memory_nodes
 
 HUGE_PAGE_BYTES = 2 << 20
 _ASK = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux
@@ -33,8 +36,10 @@ def bulk_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     lazy = mmap.mmap(-1, size_bytes + room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = 0
     if huge_bytes:
-        start = -torch.frombuffer(lazy, dtype=torch.uint8).data_ptr() % HUGE_PAGE_BYTES
+        address = torch.frombuffer(lazy, dtype=torch.uint8).data_ptr()
+        start = -address % HUGE_PAGE_BYTES
         _ask(lazy, start, huge_bytes)
+        _spread(address + start, huge_bytes)
     # The tensor keeps the mapping.
     memory = torch.frombuffer(lazy, dtype=torch.uint8, count=size_bytes, offset=start)
     return memory.view(dtype).view(*shape)
@@ -66,3 +71,11 @@ def _ask(memory: mmap.mmap, start: int, size_bytes: int) -> None:
         memory.madvise(_ASK, start, size_bytes)
     except OSError:  # a system without them: small pages hold the same
         return
+
+
+def _spread(address: int, size_bytes: int) -> None:
+    """On several nodes: else all would lie on the one whose thread fills it."""
+    nodes = memory_nodes()
+    if len(nodes) > 1:
+        with suppress(OSError):  # where it is forbidden, in some containers: slower, as valid
+            interleave(address, size_bytes, nodes)
