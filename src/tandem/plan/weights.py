@@ -1,7 +1,8 @@
 """Where a model's weights lie, and the order in which those elsewhere come to the accelerator."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from tandem.spec.errors import ConfigError
@@ -157,11 +158,10 @@ def as_runs(
     Args:
         experts: as in `resident_experts`.
     """
+    single = experts or {}
+    alike = groupby(enumerate(homes), lambda entry: (entry[1], single.get(entry[0], ())))
     runs: list[WeightPlacement] = []
-    for layer, home in enumerate(homes):
-        single = (experts or {}).get(layer, ())
-        if runs and (runs[-1].home, runs[-1].experts) == (home, single):
-            runs[-1] = replace(runs[-1], last_layer=layer)
-        else:
-            runs.append(WeightPlacement(layer, layer, home, single))
+    for (home, resident), members in alike:
+        layers = [layer for layer, _ in members]
+        runs.append(WeightPlacement(layers[0], layers[-1], home, resident))
     return tuple(runs)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tandem.cost.quantized import precise_stage_cost
+from tandem.cost.quantized import PreciseStage
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import (
     AttentionWork,
@@ -71,6 +71,10 @@ class Demands:
         cut = split_post(operations)
         stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
         self._stages = {part: stage.of(operations) for part, stage in stages.items()}
+        self._summed = {
+            part: PreciseStage(stage, self._precision, fused=question.host_only)
+            for part, stage in self._stages.items()
+        }
         self._stage_costs: dict[tuple[Part, int], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self.measured: MeasuredHost | None = None
@@ -137,9 +141,7 @@ class Demands:
     def _stage(self, part: Part, tokens: int) -> CostBreakdown:
         key = (part, tokens)
         if key not in self._stage_costs:
-            self._stage_costs[key] = precise_stage_cost(
-                self._stages[part], tokens, self._precision, self._device, fused=self._host_only
-            )
+            self._stage_costs[key] = self._summed[part].cost(tokens, self._device)
         return self._stage_costs[key]
 
     def _attention(

@@ -42,3 +42,7 @@ def ask(
         host_bytes=hardware.host.memory_bytes // 2,
     )
     return replace(question, **changes)
+
+
+SMALL = short(plannable_spec("llama-3.1-8b"), 8)
+"""Eight layers of an 8B model."""
