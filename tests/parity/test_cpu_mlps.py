@@ -15,6 +15,7 @@ from transformers import Gemma2Config, LlamaConfig, MixtralConfig
 
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
+from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import Home
 from tandem.spec.precision import Precision
 from tandem.spec.weight_format import WeightFormat
@@ -74,9 +75,10 @@ def check_parity(
     ties: TieCount,
     weights: Precision | None = None,
     experts: Experts = (),
+    rules: tuple[CpuRule, ...] = (),
 ) -> None:
     mode = BY_ID[name]
-    setup = replace(mode.setup, homes=homes, experts=experts)
+    setup = replace(mode.setup, homes=homes, experts=experts, cpu_rules=rules)
     pool = open_pool() if mode.compiled else None
     model = load_model(directory, weights, pool=pool, layers=setup.layers)
     with model_engine(model, setup) as engine:
