@@ -105,4 +105,5 @@ def test_what_is_predicted_to_be_the_fastest_is(requests: int) -> None:
         taken[way] = token_s(engine, clock, requests)[0]
     assert taken["auto"] <= 1.02 * min(taken.values())
     assert (taken["cpu"] < taken["stream"]) == (requests == 1)
-    assert taken["mlp"] < taken["stream"]  # its MLPs come too where the CPU would be slower
+    # MLPs alone come too where the CPU would be slower, and about as many bytes
+    assert taken["mlp"] < 1.1 * taken["stream"]
