@@ -44,7 +44,8 @@ def test_a_host_that_hardly_computes_streams_always() -> None:
 
 def test_mlps_are_the_cpu_s_in_small_steps_but_for_a_round_and_come_in_large_ones() -> None:
     pair = hardware(link=10e9, memory=60e9)
-    homes: list[Home] = ["cpu-mlp", *["host-mlp"] * 8]
+    homes: list[Home] = ["host-mlp"] * 9
+    homes[0] = "cpu-mlp"
     found = rules(homes, pair)
     assert found[0] == CpuRule(found[0].max_tokens, tuple(range(3, 9)))
     assert found[-1].max_tokens < 2048
@@ -59,9 +60,11 @@ def test_mlps_are_the_cpu_s_in_small_steps_but_for_a_round_and_come_in_large_one
 
 def test_sweeps_with_cohorts_may_leave_mlps_to_the_cpu_but_not_whole_layers() -> None:
     rule = CpuRule(8, (2, 3))
-    mlps = SweepChoice.of_plan(as_runs(["host-mlp"] * 4), (rule,))
+    apart: list[Home] = ["host-mlp"] * 4
+    mlps = SweepChoice.of_plan(as_runs(apart), (rule,))
     assert mlps.with_cohorts(8) == mlps.of(8) != mlps.usual
-    whole = SweepChoice.of_plan(as_runs(["host-mlp", "host-mlp", "host", "host-mlp"]), (rule,))
+    mixed: list[Home] = ["host-mlp", "host-mlp", "host", "host-mlp"]
+    whole = SweepChoice.of_plan(as_runs(mixed), (rule,))
     assert whole.with_cohorts(8) == whole.usual != whole.of(8)
     assert (whole.cpu_tokens, whole.cpu_mlp_tokens) == (8, 8)
 
