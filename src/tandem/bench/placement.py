@@ -89,7 +89,8 @@ class _Cell:
         way: HostLayers,
         cores: tuple[int, ...],
     ) -> None:
-        self._bench, self._hardware, self._model, self._way = bench, hardware, model, way
+        self._bench, self._hardware, self._model = bench, hardware, model
+        self._way: HostLayers = way
         self._case = (
             f"{hardware.name}, {model.num_layers} layers of Llama-3.1-8B's shape, {_DTYPE.value}, "
             f"batch 1, room for {share:.0%} of the weights"
@@ -172,12 +173,13 @@ class _Cell:
         mlp = sum(weight.elements for weight in mlp_weights(spec)) * _DTYPE.size_bytes
         sweep = SweepChoice.of_plan(plan.weights, plan.cpu_rules).of(1)
         loads = sweep.loaded if len(sweep.loaded) > sweep.streamed.slots else ()
-        whole, mlps = len(sweep.on_cpu), len(sweep.mlp_on_cpu)
-        there = (spec.num_layers - whole - len(loads)) * layer - mlps * mlp + _head_bytes(spec)
+        loaded = sum(mlp if each in sweep.streamed.mlps else layer for each in loads)
+        on_cpu = len(sweep.on_cpu) * layer + len(sweep.mlp_on_cpu) * mlp
+        there = spec.num_layers * layer - loaded - on_cpu + _head_bytes(spec)
         return (
             there / accelerator_rates(self._hardware, _DTYPE).bytes_per_s
-            + len(loads) * layer / self._hardware.link.h2d_bytes_per_s
-            + (whole * layer + mlps * mlp) / host_bytes_per_s
+            + loaded / self._hardware.link.h2d_bytes_per_s
+            + on_cpu / host_bytes_per_s
         )
 
 

@@ -27,7 +27,7 @@ from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import default_stages, split_post
-from tandem.spec.parameters import layer_matrix_bytes
+from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
 from tandem.spec.tier import Tier
 
 _FP32_BYTES = 4
@@ -64,6 +64,7 @@ class Demands:
             Queue.D2H: d2h_rates(hardware),
         }
         self._load_bytes: int = layer_matrix_bytes(model, question.precision)
+        self._mlp_load_bytes: int = mlp_matrix_bytes(model, question.precision)
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
         operations = layer_operations(model)
@@ -184,7 +185,7 @@ class Demands:
 
     def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load]) -> float:
         if op.kind is OpKind.LOAD:
-            return self._load_bytes
+            return self._mlp_load_bytes if op.part is Part.MLP else self._load_bytes
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))
         tokens = sum(lane.tokens for lane in lanes)
