@@ -37,9 +37,9 @@ def run_twice(disk: Path, folder: Path, *, journal_only: bool) -> dict[str, obje
     return {"errors": errors, "kept": kept.decode()}
 
 
-def _error_of(*names: str) -> str:
+def _error_of(input_file: str, output_file: str, engine_log: str) -> str:
     try:
-        run_job(*names, 1)
+        run_job(input_file, output_file, engine_log, 1)
     except StorageError as error:
         return error.message
     return ""

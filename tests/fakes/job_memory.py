@@ -72,5 +72,5 @@ def main(folder: Path, num_lines: int) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
-        journal._CACHE_KIB = int(sys.argv[3])  # pyright: ignore[reportPrivateUsage]
+        journal._CACHE_KIB = int(sys.argv[3])
     main(Path(sys.argv[1]), int(sys.argv[2]))
