@@ -6,16 +6,15 @@ scaling once it has seen a sequence of that length, until one comes that is shor
 original positions.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
+from tests.parity.generation import generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES
-from tests.parity.test_engine import generate
 from tests.parity.tiny_models import VOCAB_SIZE, YARN_ROPE, Case, build, rotary
 from tests.support.engines import model_engine
 from transformers import LlamaConfig, Phi3Config, PreTrainedModel, Qwen3Config
@@ -78,13 +77,6 @@ CASES = (
         ),
     ),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
 
 
 def rotated_for(model: PreTrainedModel, length: int) -> PreTrainedModel:
