@@ -1,5 +1,7 @@
 """What must hold of every plan, over hardware, models and workloads."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.planner.questions import ask, short
@@ -34,17 +36,13 @@ def questions(draw: st.DrawFn) -> Question:
         objective=draw(st.sampled_from(["throughput", "throughput", "latency"])),
     )
     share = draw(st.floats(0.05, 1.0))
-    return ask_less(question, share, draw(st.sampled_from([None, 0.05, 0.5])))
-
-
-def ask_less(question: Question, share: float, tpot_bound_s: float | None) -> Question:
-    """With a share of the accelerator's memory, so that not everything fits."""
-    from dataclasses import replace
-
+    # often, not everything fits the accelerator, and sometimes not the host either
+    host_share = draw(st.sampled_from([1.0, 1.0, 0.06, 0.02]))
     return replace(
         question,
         device_bytes=int(question.device_bytes * share),
-        tpot_bound_s=tpot_bound_s,
+        host_bytes=int(question.host_bytes * host_share),
+        tpot_bound_s=draw(st.sampled_from([None, 0.05, 0.5])),
     )
 
 

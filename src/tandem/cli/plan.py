@@ -11,6 +11,7 @@ from tandem.cli.planning import (
     DRAWN,
     BlockSize,
     CpuMemory,
+    DiskRate,
     DtypeName,
     GpuMemory,
     KVTypeName,
@@ -69,6 +70,7 @@ def plan(
     ] = None,
     gpu_memory: GpuMemory = "auto",
     cpu_memory: CpuMemory = "auto",
+    disk: DiskRate = None,
     dtype: DtypeName = "auto",
     kv_cache_dtype: KVTypeName = "auto",
     quantization: Quantization = "auto",
@@ -96,7 +98,7 @@ def plan(
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
     from tandem.cli.plan_gantt import cycle_json, gantt_text
-    from tandem.cli.plan_hardware import plan_hardware
+    from tandem.cli.plan_hardware import plan_hardware, with_disk
     from tandem.cli.plan_json import answer_json
     from tandem.cli.plan_plot import check_plot, plot_plan
     from tandem.cli.plan_text import answer_text
@@ -109,7 +111,7 @@ def plan(
     if trace is not None:
         refuse_beside_trace(context, DRAWN)
     workload = read_workload(prompt, generate, requests, rate, trace, seed)
-    hardware = plan_hardware(accelerator, host, profile)
+    hardware = with_disk(plan_hardware(accelerator, host, profile), disk)
     if hardware.host_only and (gantt or plot is not None):
         raise ConfigError(
             "--gantt and --plot show how an accelerator and its host work side by side; on the "

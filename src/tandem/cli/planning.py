@@ -59,6 +59,13 @@ CpuMemory = Annotated[
         help="Host memory to use; auto: half of it, three quarters alone.", metavar="SIZE"
     ),
 ]
+DiskRate = Annotated[
+    str | None,
+    typer.Option(
+        help="Read rate of the disk that weights are on, e.g. 3.5GB/s; none: no disk is read.",
+        metavar="RATE",
+    ),
+]
 DtypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
 KVTypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")]
 Quantization = Annotated[

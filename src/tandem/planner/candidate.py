@@ -23,7 +23,8 @@ class Candidate:
         device_rows, host_rows: requests that run at once with their KV in that tier.
         device_share: of the KV of `host_rows`, what lies on the accelerator all the same: requests
             that are too long for it are split over both tiers.
-        on_cpu, how: layers that the CPU computes, as in `Elsewhere`.
+        on_cpu, how: layers that the CPU computes, as in `Elsewhere`. on_disk: that are read,
+            likewise.
     """
 
     strategy: Strategy
@@ -33,11 +34,12 @@ class Candidate:
     device_share: float = 0.0
     on_cpu: int = 0
     how: CpuHome = "cpu"
+    on_disk: int = 0
 
     @property
     def elsewhere(self) -> Elsewhere:
         """Layers that are not resident."""
-        return Elsewhere(self.streamed, self.on_cpu, self.how)
+        return Elsewhere(self.streamed, self.on_cpu, self.how, self.on_disk)
 
     @property
     def rows(self) -> int:
@@ -58,9 +60,7 @@ class Candidate:
 
     def with_elsewhere(self, elsewhere: Elsewhere) -> "Candidate":
         """The same requests with other layers elsewhere."""
-        return replace(
-            self, streamed=elsewhere.streamed, on_cpu=elsewhere.on_cpu, how=elsewhere.how
-        )
+        return replace(self, **elsewhere._asdict())
 
     def hosted(self) -> "Candidate":
         """The same without requests on the accelerator."""
@@ -109,9 +109,7 @@ class Candidate:
 
 def candidate_of(strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int) -> Candidate:
     """With rows on the accelerator and on the host."""
-    return Candidate(
-        strategy, elsewhere.streamed, device, hosted, 0.0, elsewhere.on_cpu, elsewhere.how
-    )
+    return Candidate(strategy, 0, device, hosted).with_elsewhere(elsewhere)
 
 
 def _requests(count: int) -> str:

@@ -64,6 +64,10 @@ class Demands:
             Queue.D2H: d2h_rates(hardware),
         }
         self._load_bytes: int = layer_matrix_bytes(model, question.precision)
+        self._disk_bytes_per_s, self._pool_bytes_per_s = (
+            host.disk_bytes_per_s,
+            host.pool_bytes_per_s,
+        )
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
         operations = layer_operations(model)
@@ -85,10 +89,14 @@ class Demands:
         """An operation on the lanes that take part."""
         if op.queue is Queue.CPU:
             return self._on_cpu(op, lanes)
+        if op.queue is Queue.DISK:
+            assert self._disk_bytes_per_s is not None, "the disk's rate is not known"
+            return Demand(self._load_bytes / self._disk_bytes_per_s, self._disk_bytes_per_s)
         if op.queue is Queue.ACCEL:
-            if self._host_only and self.measured is not None:
-                return Demand(self._on_measured_host(op, lanes, self.measured))
-            return Demand(self._on_accelerator(op, lanes).total_s)
+            cost = self._on_accelerator(op, lanes)
+            if not self._host_only:
+                return Demand(cost.total_s)
+            return self._on_host_alone(op, lanes, cost)
         return self._copy(op.queue, self._copied_bytes(op, lanes))
 
     def of_blocks(self, queue: Queue, blocks: int) -> Demand:
@@ -99,6 +107,16 @@ class Demands:
         link = self._links[queue]
         alone_s = copy_cost(size, link).total_s
         return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)
+
+    def _on_host_alone(self, op: ProgramOp, lanes: Sequence[Load], cost: CostBreakdown) -> Demand:
+        """What it reads, reads from disk share the memory with."""
+        alone_s = cost.total_s
+        if self.measured is not None:
+            alone_s = self._on_measured_host(op, lanes, self.measured)
+        if not alone_s:
+            return Demand(0.0)
+        rate = cost.memory_s * self._device.bytes_per_s / alone_s
+        return Demand(alone_s, min(rate, self._pool_bytes_per_s))
 
     def _on_measured_host(self, op: ProgramOp, lanes: Sequence[Load], host: MeasuredHost) -> float:
         """The host is the device; what was not measured is priced by its read rate."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
+from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
@@ -56,17 +57,35 @@ class Footprint:
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
         self._workspaces: dict[tuple[Strategy, int], int] = {}
 
+    @property
+    def disk_slots_bytes(self) -> int:
+        """Of the host's memory, what layers on disk go through."""
+        return slots_bytes(self.layer_bytes)
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether nothing needs to lie on disk: the memory that weights leave for holds all layers,
+        and the longest request.
+        """
+        every = self._q.model.num_layers * self.layer_bytes
+        every += self.longest_blocks * self.block_bytes
+        if not self._q.host_only:
+            return every <= self._q.host_bytes
+        return every <= self._q.device_bytes - self.outside_bytes - self.workspace("gpu-only", 1)
+
     def resident_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the accelerator's memory, what weights take."""
         slots = STREAM_SLOTS if elsewhere.streamed else 0
-        away = elsewhere.streamed + elsewhere.whole_on_cpu
-        there = (self._q.model.num_layers - away + slots) * self.layer_bytes
+        there = (self._q.model.num_layers - elsewhere.away + slots) * self.layer_bytes
+        if elsewhere.read_in_place:
+            there += self.disk_slots_bytes
         return self.outside_bytes + there - elsewhere.mlps_on_cpu * self.mlp_bytes
 
     def hosted_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the host's memory, what weights take."""
-        whole = elsewhere.streamed + elsewhere.whole_on_cpu
-        return whole * self.layer_bytes + elsewhere.mlps_on_cpu * self.mlp_bytes
+        slots = self.disk_slots_bytes if elsewhere.on_disk and elsewhere.streamed else 0
+        whole = elsewhere.in_host * self.layer_bytes
+        return whole + slots + elsewhere.mlps_on_cpu * self.mlp_bytes
 
     def workspace(self, strategy: Strategy, rows: int) -> int:
         """Of the accelerator's memory, what a step takes beside weights and pages."""
@@ -79,8 +98,9 @@ class Footprint:
                 tiers=1 if strategy == "gpu-only" else 2,
                 device_type="cpu" if self._q.host_only else "cuda",
             )
+            scratch = 0 if self._q.host_only else KERNEL_SCRATCH_BYTES
             size = self._step_memory.largest_bytes(step)
-            self._workspaces[key] = size + KERNEL_SCRATCH_BYTES + rows * _SLOT_BYTES
+            self._workspaces[key] = size + scratch + rows * _SLOT_BYTES
         return self._workspaces[key]
 
     def device_kv_bytes(self, strategy: Strategy, elsewhere: Elsewhere, rows: int) -> int:

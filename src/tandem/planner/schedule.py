@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tandem.plan.program import EventKind, LaneShape, OpKind, Part, ProgramOp, Queue, SignalRef
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
+from tandem.planner.reads_in_place import with_reads_in_place
 
 QUEUES = tuple(Queue)
 _QUEUE_INDEX = {queue: index for index, queue in enumerate(QUEUES)}
@@ -101,6 +102,8 @@ def sweep_operations(
     counts = dict(sweep.counts)
     finished = tuple(i for i, lane in enumerate(lanes) if lane.head and not lane.suspends)
     ops = list(sweep.ops)
+    if not layers.streamed.layers:
+        ops = with_reads_in_place(ops, layers.streamed.on_disk)
     for op in sampling_template(1).ops if finished else ():
         waits = tuple(SignalRef(w.queue, counts[w.queue] + w.ordinal) for w in op.waits)
         ordinal = counts.get(op.queue, 0) + op.ordinal

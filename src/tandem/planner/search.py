@@ -45,7 +45,7 @@ class _Effort:
 
 _FULL, _REDUCED = _Effort(16, 8, 2), _Effort(5, 4, 0)
 
-_Kind = tuple[Strategy, int, bool, CpuHome | None]
+_Kind = tuple[Strategy, int, bool, CpuHome | None, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +134,14 @@ class Search:
     def _job_s(self, option: Option) -> float:
         return self.predictor.job_s(option.prediction.rates)
 
-    def _complexity(self, option: Option) -> tuple[int, bool, float, int]:
-        """By strategy, what the CPU computes, what a request sees, what the link carries."""
+    def _complexity(self, option: Option) -> tuple[int, bool, bool, float, int]:
+        """By strategy, what is read from disk, what the CPU computes, what a request sees, what the
+        link carries.
+        """
         candidate, rates = option.candidate, option.prediction.rates
         place = STRATEGIES.index(candidate.strategy)
-        return place, candidate.on_cpu > 0, rates.worst_tpot_s, candidate.streamed
+        others = candidate.on_disk > 0, candidate.on_cpu > 0
+        return place, *others, rates.worst_tpot_s, candidate.streamed
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:
@@ -198,13 +201,14 @@ class Search:
         return sorted(found, key=lambda option: -option.tokens_per_s)
 
     def _kind(self, candidate: Candidate) -> _Kind:
-        """By strategy, all, some or no weights streamed, whether the KV is all on the host, and
-        what the CPU computes.
+        """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
+        the CPU computes, and whether some layers are read from disk.
         """
         streamed, layers = candidate.streamed, self.question.model.num_layers
         share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
         how = candidate.how if candidate.on_cpu else None
-        return candidate.strategy, share, candidate.device_rows == 0, how
+        reads = candidate.on_disk > 0
+        return candidate.strategy, share, candidate.device_rows == 0, how, reads
 
     def _kinds(self, policy: Policy) -> dict[_Kind, _Pile]:
         """Candidates, piled up by kind."""
@@ -240,7 +244,8 @@ class Search:
         if not self._in_time(rates):
             return None
         if candidate.elsewhere.lent:
-            plain = self.predictor.bound(candidate.with_elsewhere(Elsewhere(candidate.streamed)))
+            streamed = Elsewhere(candidate.streamed, on_disk=candidate.on_disk)
+            plain = self.predictor.bound(candidate.with_elsewhere(streamed))
             if rates.job_tokens_per_s <= plain.job_tokens_per_s * _WORTH_MOVING:
                 return None
         return rates.job_tokens_per_s

@@ -46,13 +46,14 @@ class Least(NamedTuple):
 
 class SweepCounts(NamedTuple):
     """Of a sweep: layers that the CPU computes, by window, in how many runs, and whether whole;
-    and layers that are loaded.
+    layers that are loaded, and those that are read from disk.
     """
 
     by_window: tuple[tuple[int, int], ...]
     runs: int
     whole: bool
     loads: int
+    reads: int
 
 
 class SweepBound:
@@ -66,6 +67,9 @@ class SweepBound:
         self._layer_with = {window: self._windows.index(window) for window in self._layers_of}
         self._ops: dict[tuple[OpKind, Part, int, Queue], ProgramOp] = {}
         self._load = self._one(OpKind.LOAD, Part.NONE, (), queue=Queue.WEIGHTS)
+        self._read = Least()
+        if question.hardware.host.disk_bytes_per_s is not None:
+            self._read = self._one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
         self._floors: dict[SweepLoad, Least] = {}
         self._changes: dict[tuple[LaneLoad, int, bool], Least] = {}
         self._linear: dict[tuple[int, int], tuple[Least, Least]] = {}
@@ -82,9 +86,10 @@ class SweepBound:
                 work = work.plus(self._change(load.main, window, counts.whole), count)
             if counts.runs:
                 work = work.plus(self._turn(load.main), counts.runs)
-        loads_s = counts.loads * self._load.chain_s
+        loads_s, reads_s = counts.loads * self._load.chain_s, counts.reads * self._read.chain_s
         dram = work.dram_bytes + counts.loads * self._load.dram_bytes
-        return max(work.chain_s, work.cpu_s, loads_s, dram / self._dram_bytes_per_s)
+        dram += counts.reads * self._read.dram_bytes
+        return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
 
     def counts(self, layers: SweepLayers) -> SweepCounts:
         """What of a sweep's layers the bound depends on."""
@@ -92,7 +97,8 @@ class SweepBound:
         runs = len(set(layers.on_cpu) - {layer + 1 for layer in layers.on_cpu})
         # as many as there are slots stay in them
         loads = len(layers.loaded) if len(layers.loaded) > layers.streamed.slots else 0
-        return SweepCounts(tuple(windows.items()), runs, bool(layers.on_cpu), loads)
+        reads = len(layers.streamed.on_disk) if loads or not layers.streamed.layers else 0
+        return SweepCounts(tuple(windows.items()), runs, bool(layers.on_cpu), loads, reads)
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""

@@ -35,7 +35,6 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "Rejected",
         "% less: ",
         "not planned yet: symmetric",
-        "Not weighed, though the engine has them: layers read from disk",
         "add --output FILE here, and then `tandem serve opt-30b --plan FILE`",
     ):
         assert part in ran.out, part
@@ -56,6 +55,46 @@ def test_layers_on_the_cpu_are_described_placed_and_ruled(
     assert {run["home"] for run in plan["weights"]} == {"resident", "host"}
     (rule,) = plan["cpu_rules"]
     assert (rule["max_tokens"], len(rule["layers"])) == (1, 70)
+
+
+def test_what_host_memory_does_not_hold_is_read_from_disk(
+    commands: Commands, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    asked = (
+        "plan", "llama-3.1-70b", "--accelerator", "rtx4090", "--host", "desktop-ddr5",
+        "--requests", "20", "--max-num-batched-tokens", "512",
+    )  # fmt: skip
+    ran = commands.run(*asked, "--disk", "3GB/s", "--gantt", "--output", str(file))
+    assert (ran.status, ran.err) == (0, "")
+    for part in (
+        " of 80 layers streamed and ", " of them from disk", "Limited by: disk, busy",
+        "  +1 GB/s disk", "disk      ", "d read", "Not weighed",
+    ):  # fmt: skip
+        assert (part in ran.out) == (part != "Not weighed"), part
+    homes = {run.home for run in read_plan(file).plan.weights}
+    assert homes <= {"resident", "streamed", "host", "disk_streamed"}
+    assert "disk_streamed" in homes
+    json_ = json.loads(commands.run(*asked, "--disk", "6GB/s", "--json").out)
+    assert json_["prediction"]["busy"]["disk"] > 0.9
+    assert json_["prediction"]["candidate"]["on_disk"] > 0
+    refused = commands.run(*asked, "--disk", "none")
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "any of these would do: --disk RATE" in refused.err
+
+
+def test_on_the_host_alone_too(commands: Commands, tmp_path: Path) -> None:
+    asked = (
+        "plan", "llama-3.1-8b", "--accelerator", "none", "--host", "desktop-ddr4",
+        "--cpu-memory", "8GiB", "--requests", "3",
+    )  # fmt: skip
+    ran = commands.run(*asked)
+    assert (ran.status, ran.err) == (0, "")
+    assert "Best: the host alone: " in ran.out
+    assert " of 32 layers read from disk, " in ran.out
+    assert "Limited by: disk, busy" in ran.out
+    assert "add --output FILE here" in ran.out
+    assert "accelerator" not in ran.out
 
 
 def test_weights_in_few_bits_are_planned_for_if_asked(commands: Commands) -> None:
@@ -195,6 +234,9 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--cpu-memory", "-4GiB"], "'-4GiB' is not a size"),
         (["--accelerator", "a10g", "--gpu-memory", "80GiB"], "--gpu-memory 80.0 GiB is more than"),
         (["--accelerator", "a10g", "--tpot-bound", "100"], "'100' is not a duration"),
+        (["--accelerator", "a10g", "--disk", "3GB"], "'3GB' is not a rate (--disk); write"),
+        (["--accelerator", "a10g", "--disk", "3/s"], "'3/s' is not a rate (--disk); write"),
+        (["--accelerator", "a10g", "--disk", "0GB/s"], "'0GB/s' is not a rate (--disk); write"),
         (["--accelerator", "a10g", "--tpot-bound", "1ms"], "nothing keeps 1 ms per token"),
         (["--accelerator", "a10g", "--objective", "joy"], "unknown objective 'joy'"),
         (["--accelerator", "a10g", "--policy", "neo"], "policy 'neo' cannot be planned"),

@@ -57,6 +57,8 @@ PLACED = [
     SweepLayers(StreamedLayers((1, 3))),
     SweepLayers(StreamedLayers((0, 1, 2, 3))),
     SweepLayers(StreamedLayers((0, 1, 2, 3)), on_cpu=(2, 3)),
+    SweepLayers(StreamedLayers((0, 1, 2, 3), on_disk=(0, 1, 3))),
+    SweepLayers(StreamedLayers((0, 1, 2, 3), on_disk=(0, 1)), on_cpu=(2, 3)),
     SweepLayers(on_cpu=(1, 3)),
     SweepLayers(StreamedLayers((0, 2)), on_cpu=(1,)),
     SweepLayers(on_cpu=(0, 1, 2, 3)),

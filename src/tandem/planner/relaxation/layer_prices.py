@@ -6,7 +6,7 @@ Nothing dearer than programs are: what residuals of whole layers cost on their w
 from dataclasses import dataclass
 
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.plan.weights import SLOTTED, Home
+from tandem.plan.weights import ON_DISK, SLOTTED, Home
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
@@ -37,7 +37,7 @@ class LayerPrices:
     """Prices and sizes for one question, the former those of programs."""
 
     def __init__(self, question: Question, footprint: Footprint) -> None:
-        self._q, self._footprint = question, footprint
+        self._footprint = footprint
         self._demands = Demands(question, footprint.page)
         self._prices: dict[tuple[Home, int], LayerPrice] = {}
 
@@ -67,14 +67,15 @@ class LayerPrices:
             return LayerPrice(cpu_s, cpu_s, dram_bytes=read_bytes)
         if home == "cpu-mlp":
             return self._mlp_apart(tokens)
-        chain_s, _ = _sum([self._one(*op, tokens) for op in _LINEAR])
-        if home not in SLOTTED:
-            return LayerPrice(chain_s)
-        load_s, moved_bytes = _sum([self._one(OpKind.LOAD, Part.NONE, tokens, Queue.WEIGHTS)])
-        disk_s, rate = 0.0, self._q.hardware.host.disk_bytes_per_s
-        if home == "disk_streamed":
-            disk_s = 0.0 if rate is None else self._footprint.layer_bytes / rate
-            moved_bytes += self._footprint.layer_bytes
+        # of stages on the accelerator, the host alone has the bytes in its own memory
+        chain_s, moved_bytes = _sum([self._one(*op, tokens) for op in _LINEAR])
+        load_s = disk_s = 0.0
+        if home in SLOTTED:
+            load_s, loaded_bytes = _sum([self._one(OpKind.LOAD, Part.NONE, tokens, Queue.WEIGHTS)])
+            moved_bytes += loaded_bytes
+        if home in ON_DISK:
+            disk_s, read_bytes = _sum([self._one(OpKind.READ, Part.NONE, tokens, Queue.DISK)])
+            moved_bytes += read_bytes
         return LayerPrice(chain_s, 0.0, load_s, disk_s, moved_bytes)
 
     def _mlp_apart(self, tokens: int) -> LayerPrice:

@@ -34,10 +34,10 @@ class Prices:
 
     def ends_s(self, tokens: int, logits: int) -> float:
         """Before and after the layers."""
-        model, dtype = self.question.model, self.question.precision.activations
+        model, precision = self.question.model, self.question.precision
         costs = (
-            embedding_cost(model, tokens, dtype, self._device),
-            head_cost(model, logits, dtype, self._device),
+            embedding_cost(model, tokens, precision.activations, self._device),
+            head_cost(model, logits, precision.weights, self._device),
             sampling_cost(model, logits, self._device),
         )
         return sum(cost.total_s for cost in costs)

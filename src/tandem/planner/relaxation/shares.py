@@ -138,15 +138,17 @@ class _Relaxation:
         slots = STREAM_SLOTS if way.streams else 0
         fixed = footprint.outside_bytes + slots * footprint.layer_bytes
         fixed += footprint.workspace(way.strategy, self._through + self._cohort)
+        read = footprint.disk_slots_bytes if way.reads else 0
+        on_device, on_host = (read, 0) if question.host_only else (0, read)
         row_bytes = float(prices.row_bytes * self._through)
         hosted: Form = [] if self._hosted is None else [(self._hosted, row_bytes)]
         self._p.at_most(
             [*self._layer_form(prices.layer.device_bytes), *((c, -f) for c, f in hosted)],
-            question.device_bytes - fixed - row_bytes,
+            question.device_bytes - fixed - on_device - row_bytes,
         )
         self._p.at_most(
             [*self._layer_form(prices.layer.host_bytes), *hosted],
-            question.host_bytes - prices.row_bytes * self._cohort,
+            question.host_bytes - on_host - prices.row_bytes * self._cohort,
         )
 
     def _layer_form(self, value: Callable[[Home], float]) -> Form:
