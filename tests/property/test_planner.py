@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.planner.questions import ask, short
+from tests.unit.planner.questions import ask, short, with_dense
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.policies import POLICIES
@@ -22,6 +22,7 @@ MODELS = [
         ("qwen3-30b-a3b", 6),
     )
 ]
+MODELS.append(with_dense(MODELS[-1], 0, 3))
 
 
 @st.composite

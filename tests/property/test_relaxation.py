@@ -118,7 +118,7 @@ def test_shares_sum_to_one_and_capacities_hold(question: Question, data: st.Data
     found = least_shares(prices, way, Rows(Range(through, through), Range(cohort, cohort)))
     if found is None:
         return
-    layers = question.model.num_layers
+    layers = question.movable_layers
     assert sum(found.layers.values()) == pytest.approx(layers, rel=1e-9)
     assert all(-1e-9 <= share <= layers * (1 + 1e-9) for share in found.layers.values())
     assert -1e-9 <= found.hosted <= 1 + 1e-9

@@ -144,12 +144,6 @@ def read_question(
     from tandem.spec.units import parse_duration_s
 
     spec = plannable_spec(model)
-    if len(spec.distinct_layers) > 1:
-        raise ConfigError(
-            "models with experts in some layers only are not planned yet; choose one with experts "
-            "in all layers or in none",
-            param="model",
-        )
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
     precision = _precision(weights, dtype, kv_cache_dtype, host_only=hardware.host_only)
     precision = _quantized(precision, spec, quantization)

@@ -172,8 +172,8 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     cap = candidate.rows * footprint.longest_blocks
     return OnlinePlan(
         strategy=candidate.strategy,
-        weights=candidate.placement(question.model.num_layers),
-        cpu_rules=candidate.cpu_rules(question.model.num_layers),
+        weights=candidate.placement(question.model),
+        cpu_rules=candidate.cpu_rules(question.model),
         device_blocks=min(cap, footprint.device_blocks(candidate)),
         host_blocks=min(cap, footprint.host_blocks(candidate)),
         block_size=question.block_size,
@@ -204,7 +204,7 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
                 param="tpot_bound",
             )
     footprint = search.footprint
-    layers = question.model.num_layers
+    layers = question.movable_layers
     reads = question.hardware.host.disk_bytes_per_s is not None
     apart = policy.least_resident(layers, reads=reads)
     where = "on disk" if apart.on_disk else "in host memory"

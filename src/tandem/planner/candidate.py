@@ -7,6 +7,7 @@ from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import WeightPlacement
 from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.config import KVPlacement
+from tandem.spec.model import ModelSpec
 
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
 STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
@@ -82,13 +83,13 @@ class Candidate:
         """Sweeps in which a row on the host gets a token; a cohort's advance by a layer in each."""
         return num_layers + _COHORT_EDGES if self.strategy == "rendezvous" else 1
 
-    def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
+    def placement(self, model: ModelSpec) -> tuple[WeightPlacement, ...]:
         """Homes of all layers."""
-        return self.elsewhere.placement(num_layers)
+        return self.elsewhere.placement(model.num_layers, model.dense_layers)
 
-    def cpu_rules(self, num_layers: int) -> tuple[CpuRule, ...]:
+    def cpu_rules(self, model: ModelSpec) -> tuple[CpuRule, ...]:
         """Steps of streamed layers that the CPU computes: those of no more tokens than rows."""
-        return self.elsewhere.rules(num_layers, self.rows)
+        return self.elsewhere.rules(model.num_layers, self.rows, model.dense_layers)
 
     def describe(self, num_layers: int) -> str:
         """One line for people."""

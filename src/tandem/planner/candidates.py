@@ -43,14 +43,14 @@ class Candidates:
         for elsewhere in self._elsewheres():
             for strategy in policy.strategies:
                 for candidate in self._with(strategy, elsewhere, policy.all_on_host):
-                    if policy.allows(candidate, self._q.model.num_layers):
+                    if policy.allows(candidate, self._q.movable_layers):
                         yield candidate
 
     def _elsewheres(self) -> Iterator[Elsewhere]:
         """What may be elsewhere: nothing is, some or all layers are streamed, or some are on the
         CPU; of streamed ones, none is lent to it yet. What host memory does not hold is on disk.
         """
-        layers = self._q.model.num_layers
+        layers = self._q.movable_layers
         if self._q.host_only:
             counts = range(SLOTS + 1, layers + 1) if self._reads else ()
             in_place = (Elsewhere(on_disk=count) for count in counts)

@@ -1,6 +1,6 @@
 """What operations ask of the hardware: time alone on it, and shares of what is shared meanwhile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.cost.quantized import precise_stage_cost
@@ -26,8 +26,8 @@ from tandem.planner.load import LaneLoad, Load
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
-from tandem.spec.operations import default_stages, split_post
-from tandem.spec.parameters import layer_matrix_bytes
+from tandem.spec.operations import Operation, default_stages, split_post
+from tandem.spec.parameters import layer_matrix_bytes, movable_layer
 from tandem.spec.tier import Tier
 
 _FP32_BYTES = 4
@@ -63,19 +63,21 @@ class Demands:
             Queue.WEIGHTS: h2d_rates(hardware),
             Queue.D2H: d2h_rates(hardware),
         }
-        self._load_bytes: int = layer_matrix_bytes(model, question.precision)
+        movable, self._dense = movable_layer(model), frozenset(model.dense_layers)
+        self._load_bytes: int = layer_matrix_bytes(model, question.precision, movable)
         self._disk_bytes_per_s, self._pool_bytes_per_s = (
             host.disk_bytes_per_s,
             host.pool_bytes_per_s,
         )
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
-        operations = layer_operations(model)
-        pre, attend, post = default_stages(operations)
-        cut = split_post(operations)
-        stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
-        self._stages = {part: stage.of(operations) for part, stage in stages.items()}
-        self._stage_costs: dict[tuple[Part, int], CostBreakdown] = {}
+        operations = layer_operations(model, movable)
+        attend = default_stages(operations).attend
+        self._stages = _stages(operations)
+        self._dense_stages = self._stages
+        if self._dense:
+            self._dense_stages = _stages(layer_operations(model, min(self._dense)))
+        self._stage_costs: dict[tuple[Part, int, bool], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self.measured: MeasuredHost | None = None
         if question.measured is not None:
@@ -124,7 +126,7 @@ class Demands:
             return host.head_s(sum(lane.logits for lane in lanes))
         if op.kind is OpKind.STAGE and op.part in self._stages:
             tokens = sum(lane.tokens for lane in lanes)
-            return host.stage_s(self._stages[op.part], tokens)
+            return host.stage_s(self._stages_of(op.layer)[op.part], tokens)
         if op.kind is OpKind.ATTEND:
             window = self._model.layer_windows[op.layer]
             return sum(host.attend_s(lane.device, window) for lane in _means(lanes))
@@ -143,7 +145,7 @@ class Demands:
         if op.part is Part.RESIDUAL:
             return CostBreakdown()  # it is there already
         if op.kind is OpKind.STAGE:
-            return self._stage(op.part, tokens)
+            return self._stage(op, tokens)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
             return append_cost(model, appended, dtype, rates)
@@ -152,13 +154,17 @@ class Demands:
         assert op.kind is OpKind.ATTEND, op
         return self._attention(lanes, Tier.DEVICE, op.layer, rates)
 
-    def _stage(self, part: Part, tokens: int) -> CostBreakdown:
-        key = (part, tokens)
+    def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
+        key = (op.part, tokens, op.layer in self._dense)
         if key not in self._stage_costs:
+            operations = self._stages_of(op.layer)[op.part]
             self._stage_costs[key] = precise_stage_cost(
-                self._stages[part], tokens, self._precision, self._device, fused=self._host_only
+                operations, tokens, self._precision, self._device, fused=self._host_only
             )
         return self._stage_costs[key]
+
+    def _stages_of(self, layer: int) -> Mapping[Part, Sequence[Operation]]:
+        return self._dense_stages if layer in self._dense else self._stages
 
     def _attention(
         self, lanes: Sequence[Load], tier: Tier, layer: int, rates: DeviceRates
@@ -215,6 +221,14 @@ class Demands:
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)
         assert op.part is Part.PARTIAL, op
         return partial_bytes(self._model, queries)
+
+
+def _stages(operations: tuple[Operation, ...]) -> dict[Part, Sequence[Operation]]:
+    """A layer's operations by the part of a program."""
+    pre, _, post = default_stages(operations)
+    cut = split_post(operations)
+    stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
+    return {part: stage.of(operations) for part, stage in stages.items()}
 
 
 def _means(lanes: Sequence[Load]) -> list[LaneLoad]:

@@ -1,6 +1,6 @@
 """Which of a model's layers are not resident: streamed, on disk, and what the CPU computes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal, NamedTuple
 
 from tandem.plan.sweep_layers import CpuRule, SweepChoice, SweepLayers, spread_rounds
@@ -77,21 +77,27 @@ class Elsewhere(NamedTuple):
         """Layers on disk that are brought to the accelerator."""
         return self.on_disk - self.read_in_place
 
-    def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
-        """Homes of all layers, spread evenly, so that one comes while others compute."""
+    def placement(
+        self, num_layers: int, fixed: Collection[int] = ()
+    ) -> tuple[WeightPlacement, ...]:
+        """Homes of all layers, spread evenly, so that one comes while others compute.
+
+        Args:
+            fixed: layers of another size, which are resident in any case.
+        """
         apart = self.away + self.mlps_on_cpu
         comes = iter(self._homes_on_the_way())
-        chosen = iter(_evenly(apart, num_layers))
+        chosen = iter(_evenly(apart, num_layers - len(fixed)))
         computed = iter(_evenly(self.whole_on_cpu + self.mlps_on_cpu, apart))
 
-        def home() -> Home:
-            if not next(chosen):
+        def home(layer: int) -> Home:
+            if layer in fixed or not next(chosen):
                 return "resident"
             if self.read_in_place:
                 return "disk"
             return self.how if next(computed) else next(comes)
 
-        return as_runs(home() for _ in range(num_layers))
+        return as_runs(map(home, range(num_layers)))
 
     def _homes_on_the_way(self) -> Iterator[Home]:
         """Of the streamed layers in turn. Those on disk are in as few rounds as they can be, so
@@ -106,26 +112,28 @@ class Elsewhere(NamedTuple):
             else:
                 yield "host" if self.lent else "streamed"
 
-    def rules(self, num_layers: int, tokens: int) -> tuple[CpuRule, ...]:
+    def rules(
+        self, num_layers: int, tokens: int, fixed: Collection[int] = ()
+    ) -> tuple[CpuRule, ...]:
         """Which layers steps of at most `tokens` tokens leave to the CPU."""
         if not self.lent:
             return ()
-        streamed = streamed_layers(self.placement(num_layers))
+        streamed = streamed_layers(self.placement(num_layers, fixed))
         on_disk = set(streamed.on_disk)
         rounds = [each for each in streamed.rounds[1:] if not on_disk.intersection(each)]
         return (CpuRule(tokens, spread_rounds(rounds, self.lent // streamed.slots)),)
 
-    def sweep(self, num_layers: int, *, prompts: bool) -> SweepLayers:
+    def sweep(self, num_layers: int, fixed: Collection[int] = (), *, prompts: bool) -> SweepLayers:
         """What a sweep does with them. Layers that are read in place are on disk without being
         streamed, which programs of an engine do not say.
 
         Args:
             prompts: whether it reads any.
         """
-        placement = self.placement(num_layers)
+        placement = self.placement(num_layers, fixed)
         if self.read_in_place:
             return SweepLayers(StreamedLayers(on_disk=disk_layers(placement)))
-        rules = () if prompts else self.rules(num_layers, 1)
+        rules = () if prompts else self.rules(num_layers, 1, fixed)
         return SweepChoice.of_plan(placement, rules).of(1)
 
     def describe(self, num_layers: int) -> str:

@@ -13,6 +13,7 @@ from tandem.spec.parameters import (
     layer_matrix_bytes,
     layer_matrix_parameters,
     mlp_matrix_bytes,
+    movable_layer,
     num_parameters,
 )
 
@@ -43,10 +44,13 @@ class Footprint:
         model, precision = question.model, question.precision
         self._q = question
         self.page = KVPageSpec.of_model(model, dtype=precision.kv, block_size=question.block_size)
-        self.layer_bytes: int = layer_matrix_bytes(model, precision)
-        self.mlp_bytes: int = mlp_matrix_bytes(model, precision)
-        outside = num_parameters(model) - model.num_layers * layer_matrix_parameters(model)
-        self.outside_bytes: int = outside * precision.weights.size_bytes
+        movable = movable_layer(model)
+        self.layer_bytes: int = layer_matrix_bytes(model, precision, movable)
+        self.mlp_bytes: int = mlp_matrix_bytes(model, precision, movable)
+        in_maps = sum(layer_matrix_parameters(model, i) for i in range(model.num_layers))
+        outside = (num_parameters(model) - in_maps) * precision.weights.size_bytes
+        fixed = (layer_matrix_bytes(model, precision, layer) for layer in model.dense_layers)
+        self.outside_bytes: int = outside + sum(fixed)
         self.block_bytes: int = self.page.bytes_per_block
         self._step_memory = StepMemory(model, precision.activations)
         lengths = question.lengths
@@ -67,7 +71,7 @@ class Footprint:
         """Whether nothing needs to lie on disk: the memory that weights leave for holds all layers,
         and the longest request.
         """
-        every = self._q.model.num_layers * self.layer_bytes
+        every = self._q.movable_layers * self.layer_bytes
         every += self.longest_blocks * self.block_bytes
         if not self._q.host_only:
             return every <= self._q.host_bytes
@@ -76,7 +80,7 @@ class Footprint:
     def resident_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the accelerator's memory, what weights take."""
         slots = STREAM_SLOTS if elsewhere.streamed else 0
-        there = (self._q.model.num_layers - elsewhere.away + slots) * self.layer_bytes
+        there = (self._q.movable_layers - elsewhere.away + slots) * self.layer_bytes
         if elsewhere.read_in_place:
             there += self.disk_slots_bytes
         return self.outside_bytes + there - elsewhere.mlps_on_cpu * self.mlp_bytes

@@ -86,14 +86,13 @@ class Search:
         self._reached = {} if like is None else like.reached()
         self._hopeless = frozenset[_Kind]() if like is None else like.hopeless()
         self._effort = _FULL if like is None else _REDUCED
-        windows = question.model.layer_windows
-        self.schedules = Schedules(len(windows), windows) if like is None else like.schedules
+        self.schedules = Schedules.of_model(question.model) if like is None else like.schedules
         self.footprint = Footprint(question)
         sweeps = Sweeps(question, self.footprint, self.schedules)
         self.predictor = Predictor(question, sweeps)
         self._lending = Lending(sweeps, self.predictor)
         self._candidates = Candidates(question, self.footprint)
-        self._moves = Moves(self._candidates, question.model.num_layers)
+        self._moves = Moves(self._candidates, question.movable_layers)
         self._estimated: list[tuple[Candidate, float]] = []
         self._options: dict[Candidate, Option] = {}
         self._piles: dict[str, dict[_Kind, _Pile]] = {}
@@ -204,7 +203,7 @@ class Search:
         """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
         the CPU computes, and whether some layers are read from disk.
         """
-        streamed, layers = candidate.streamed, self.question.model.num_layers
+        streamed, layers = candidate.streamed, self.question.movable_layers
         share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
         how = candidate.how if candidate.on_cpu else None
         reads = candidate.on_disk > 0
@@ -214,7 +213,7 @@ class Search:
         """Candidates, piled up by kind."""
         if policy.name not in self._piles:
             piles: dict[_Kind, _Pile] = {}
-            layers = self.question.model.num_layers
+            layers = self.question.movable_layers
             looks = self.predictor.rough_bound, self._bound_of
             for candidate, most_per_s in self._enumerated():
                 if policy.allows(candidate, layers):
@@ -255,7 +254,7 @@ class Search:
         return bound_s is None or rates.worst_tpot_s <= bound_s
 
     def _possible(self, candidate: Candidate, policy: Policy) -> bool:
-        allowed = policy.allows(candidate, self.question.model.num_layers)
+        allowed = policy.allows(candidate, self.question.movable_layers)
         return allowed and self.footprint.fits(candidate)
 
     def _try(self, pile: _Pile) -> Option | None:

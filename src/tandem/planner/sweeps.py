@@ -74,7 +74,8 @@ class Sweeps:
         key = (elsewhere, load.decodes_only)
         found = self._layers.get(key)
         if found is None:
-            layers = elsewhere.sweep(self._q.model.num_layers, prompts=not load.decodes_only)
+            model, prompts = self._q.model, not load.decodes_only
+            layers = elsewhere.sweep(model.num_layers, model.dense_layers, prompts=prompts)
             found = self._layers[key] = layers, self._bound.counts(layers)
         return found
 

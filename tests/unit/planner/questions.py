@@ -19,6 +19,12 @@ def short(model: ModelSpec, layers: int) -> ModelSpec:
     return replace(model, num_layers=layers, windows=model.windows[:layers])
 
 
+def with_dense(model: ModelSpec, *layers: int) -> ModelSpec:
+    """The same model with experts in the other layers only."""
+    assert model.experts is not None
+    return replace(model, experts=replace(model.experts, dense_layers=layers))
+
+
 def ask(
     model: str | ModelSpec = "llama-3.1-8b",
     accelerator: str = "a10g",

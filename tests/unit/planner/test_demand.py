@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.unit.planner.questions import ask, short
+from tests.unit.planner.questions import ask, short, with_dense
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
@@ -28,6 +28,7 @@ MODELS = {
     "opt": short(plannable_spec("opt-6.7b"), 4),
     "gemma": short(plannable_spec("gemma-2-9b"), 4),  # a window in one layer of two
     "experts": short(plannable_spec("qwen3-30b-a3b"), 4),
+    "some-experts": with_dense(short(plannable_spec("qwen3-30b-a3b"), 4), 0),
 }
 LOAD = LaneLoad(TierLoad(12, 5000.0, 256, 64.0), TierLoad(7, 3000.0, 0, 0.0), logits=20)
 

@@ -3,12 +3,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from tests.unit.planner.questions import alone, ask
+from tests.unit.planner.questions import alone, ask, with_dense
 
 from tandem.engine.build import scheduler_config
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import plan_memory
+from tandem.models.catalogue import plannable_spec
 from tandem.plan.plan_file import PlanFile
+from tandem.plan.weights import homes_by_layer
 from tandem.planner.answer import answer, online_plan
 from tandem.planner.candidate import Candidate
 from tandem.planner.plan_file import plan_file
@@ -44,6 +46,26 @@ def test_the_engine_finds_the_same_room_for_a_plan(
     model: str, candidate: Candidate, tmp_path: Path
 ) -> None:
     agree(ask(model, host="g5.16xlarge", requests=1000), candidate, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        Candidate("gpu-only", 36, 20, 0, on_disk=11),
+        Candidate("ride-along", 44, 10, 20, on_cpu=20, how="host"),
+        Candidate("ride-along", 0, 10, 20, on_cpu=45, how="cpu-mlp"),
+        Candidate("gpu-only", 0, 20, 0, on_cpu=40, how="cpu"),
+    ],
+    ids=["disk", "lent", "MLPs", "cpu"],
+)
+def test_layers_without_experts_beside_others_are_resident(
+    candidate: Candidate, tmp_path: Path
+) -> None:
+    model = with_dense(plannable_spec("qwen3-30b-a3b"), 0, 7, 47)
+    question = ask(model, host="g5.16xlarge", requests=1000)
+    agree(question, candidate, tmp_path)
+    homes = homes_by_layer(candidate.placement(model))
+    assert {homes[layer] for layer in (0, 7, 47)} == {"resident"}
 
 
 @pytest.mark.parametrize("on_disk", [0, 3, 20, 32])

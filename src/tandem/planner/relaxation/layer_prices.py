@@ -11,6 +11,7 @@ from tandem.planner.demand import Demand, Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
+from tandem.spec.parameters import movable_layer
 
 _LINEAR = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.POST))
 _BEFORE_MLP = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.OUTPUT))
@@ -38,6 +39,7 @@ class LayerPrices:
 
     def __init__(self, question: Question, footprint: Footprint) -> None:
         self._footprint = footprint
+        self._movable, self._dense = movable_layer(question.model), question.model.dense_layers
         self._demands = Demands(question, footprint.page)
         self._prices: dict[tuple[Home, int], LayerPrice] = {}
 
@@ -52,6 +54,13 @@ class LayerPrices:
         if home == "cpu-mlp":
             return self._footprint.mlp_bytes
         return self._footprint.layer_bytes if home in ("streamed", "host", "cpu") else 0
+
+    def dense_s(self, tokens: int) -> float:
+        """Of all layers without experts in a model with some, which are resident: their chain."""
+        if not self._dense:
+            return 0.0
+        each_s, _ = _sum([self._one(*op, tokens, layer=self._dense[0]) for op in _LINEAR])
+        return len(self._dense) * each_s
 
     def of(self, home: Home, tokens: int) -> LayerPrice:
         """In a sweep of `tokens` tokens; layers at home `host` cost what is done with them."""
@@ -88,9 +97,17 @@ class LayerPrices:
         total_s = before_s + turn_s + cpu_s
         return LayerPrice(total_s, cpu_s, dram_bytes=copied_bytes + read_bytes)
 
-    def _one(self, kind: OpKind, part: Part, tokens: int, queue: Queue = Queue.ACCEL) -> Demand:
+    def _one(
+        self,
+        kind: OpKind,
+        part: Part,
+        tokens: int,
+        queue: Queue = Queue.ACCEL,
+        layer: int | None = None,
+    ) -> Demand:
         """One operation on so many tokens."""
-        op = ProgramOp(kind, queue, part, (), 0, 1, (), (), ())
+        layer = self._movable if layer is None else layer
+        op = ProgramOp(kind, queue, part, (), layer, 1, (), (), ())
         return self._demands.of(op, [LaneLoad(TierLoad(tokens))])
 
 
