@@ -11,6 +11,7 @@ from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.planner.sensitivity import larger_machines
+from tandem.spec.kv_type import CodeType
 
 AUTO = POLICIES["auto"]
 MODELS = [
@@ -36,6 +37,9 @@ def questions(draw: st.DrawFn) -> Question:
         requests=draw(st.sampled_from([1, 3, 60, 400])),
         objective=draw(st.sampled_from(["throughput", "throughput", "latency"])),
     )
+    if draw(st.integers(0, 3)) == 0:
+        kind = draw(st.sampled_from(CodeType))
+        question = replace(question, precision=replace(question.precision, kv=kind))
     share = draw(st.floats(0.05, 1.0))
     # often, not everything fits the accelerator, and sometimes not the host either
     host_share = draw(st.sampled_from([1.0, 1.0, 0.06, 0.02]))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.cost.quantized import precise_stage_cost
+from tandem.cost.quantized_pages import dequantized_bytes, dequantizing_kernels, quantizing_cost
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import (
     AttentionWork,
@@ -71,6 +72,8 @@ class Demands:
         )
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
+        # of keys and values in codes: their bits, where the device's kernels do not read them
+        self._kv_code_bits = 0 if question.host_only else page.code_bits
         operations = layer_operations(model, movable)
         attend = default_stages(operations).attend
         self._stages = _stages(operations)
@@ -148,11 +151,25 @@ class Demands:
             return self._stage(op, tokens)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
+            if self._kv_code_bits:
+                elements = 2 * model.kv_size * appended
+                return quantizing_cost(elements, self._kv_code_bits, rates)
             return append_cost(model, appended, dtype, rates)
         if op.kind is OpKind.MERGE:
             return merge_cost(model, tokens, rates)
         assert op.kind is OpKind.ATTEND, op
-        return self._attention(lanes, Tier.DEVICE, op.layer, rates)
+        cost = self._attention(lanes, Tier.DEVICE, op.layer, rates)
+        if not self._kv_code_bits:
+            return cost
+        return cost.plus(self._dequantizing(lanes, op.layer, rates))
+
+    def _dequantizing(self, lanes: Sequence[Load], layer: int, rates: DeviceRates) -> CostBreakdown:
+        window, bits = self._model.layer_windows[layer], self._kv_code_bits
+        elements = (
+            2 * self._model.kv_size * sum(lane.seen(Tier.DEVICE, window).keys for lane in lanes)
+        )
+        kernels = dequantizing_kernels(bits) if elements else 0
+        return cost_of(0, elements * dequantized_bytes(bits), kernels, rates)
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         key = (op.part, tokens, op.layer in self._dense)

@@ -275,7 +275,16 @@ def test_experts_in_some_layers_only_are_planned(commands: Commands, tmp_path: P
     config = {**family["shared"], **family["models"]["qwen3-30b-a3b"]["config"]}
     text = json.dumps({**config, "mlp_only_layers": [0], "decoder_sparse_step": 4})
     (tmp_path / "config.json").write_text(text, "utf-8")
-    asked = ("plan", str(tmp_path), "--accelerator", "a10g", "--gpu-memory", "12GiB")
+    asked = (
+        "plan",
+        str(tmp_path),
+        "--accelerator",
+        "a10g",
+        "--gpu-memory",
+        "12GiB",
+        "--requests",
+        "4",
+    )
     ran = commands.run(*asked, "--json")
     assert (ran.status, ran.err) == (0, "")
     plan = OnlinePlan.from_object(json.loads(ran.out)["plan"])

@@ -4,13 +4,13 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.unit.planner.questions import ask, short, with_dense
+from tests.unit.planner.questions import alone, ask, short, with_dense
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
 from tandem.cost.sweep_time import layer_times
 from tandem.models.catalogue import plannable_spec
-from tandem.plan.program import LaneShape, OpKind, Part, Queue
+from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
@@ -129,6 +129,36 @@ def test_quantized_pages_take_fewer_bytes() -> None:
     lane = LaneLoad(host=TierLoad(50, 1999.0))
     plain, small = (Demands(q, Footprint(q).page).of(attend, [lane]) for q in (question, packed))
     assert small.alone_s / plain.alone_s == pytest.approx(0.28, abs=0.02)
+
+
+@pytest.mark.parametrize(("kind", "each"), [(CodeType.INT8, 26.0), (CodeType.INT4, 29.5)])
+def test_codes_cost_the_accelerator_passes_over_memory_and_the_compiled_kernels_none(
+    kind: CodeType, each: float
+) -> None:
+    question = ask(MODELS["llama"])
+    packed = replace(question, precision=replace(question.precision, kv=kind))
+    ops = sweep_template(2, (LaneShape(),)).ops
+    attend = next(op for op in ops if op.kind is OpKind.ATTEND)
+    append = next(op for op in ops if op.kind is OpKind.APPEND)
+    lane = LaneLoad(TierLoad(50, 1999.0))
+
+    def seconds(asked: Question, op: ProgramOp) -> float:
+        return Demands(asked, Footprint(asked).page).of(op, [lane]).alone_s
+
+    card = question.hardware.accelerator
+    rate = card.memory_bandwidth_bytes_per_s * card.memory_efficiency
+    elements = 50 * 2000 * 2 * 1024
+    page = Footprint(packed).page
+    small = page.bytes_per_block_layer / page.block_size / 2048
+    slower_s = elements * (each + small - 2) / rate
+    found = seconds(packed, attend) - seconds(question, attend)
+    assert found == pytest.approx(slower_s, rel=0.02)
+    # quantizing a token of each row is many small kernels
+    assert seconds(packed, append) > seconds(question, append) + 30 * card.kernel_overhead_s
+    host = alone(MODELS["llama"], host_bytes=20 << 30)
+    assert seconds(replace(host, precision=replace(host.precision, kv=kind)), attend) < seconds(
+        host, attend
+    )
 
 
 @pytest.mark.parametrize(
