@@ -293,6 +293,54 @@ def test_experts_in_some_layers_only_are_planned(commands: Commands, tmp_path: P
     assert elsewhere <= {layer for layer in range(48) if layer % 4 == 3}
 
 
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False}
+PACKED = {
+    "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True},
+        }
+    },
+}  # fmt: skip
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "precision", "share"),
+    [
+        (GPTQ, "int4:128 and bfloat16 weights", 0.28),
+        (PACKED, "int8:", 0.52),
+        (FP8, "8.2 billion parameters, bfloat16", 1.0),
+    ],
+    ids=["gptq", "compressed-tensors", "fp8"],
+)
+def test_a_quantized_checkpoint_is_planned_for_as_it_is(
+    commands: Commands,
+    tmp_path: Path,
+    quantization: dict[str, object],
+    precision: str,
+    share: float,
+) -> None:
+    family = json.loads((CATALOGUE / "qwen3.json").read_text("utf-8"))
+    config = {**family["shared"], **family["models"]["qwen3-8b"]["config"]}
+    text = json.dumps({**config, "quantization_config": quantization})
+    (tmp_path / "config.json").write_text(text, "utf-8")
+    asked = ("plan", str(tmp_path), "--accelerator", "a10g", "--objective", "latency")
+    ran = commands.run(*asked)
+    assert (ran.status, ran.err) == (0, "")
+    assert precision in ran.out
+    sizes = [
+        json.loads(commands.run(*asked, *more, "--json").out)["memory"]["accelerator"]
+        for more in ((), ("--quantization", "none"))
+    ]
+    maps = 6.95e9 * 2  # of the layers; embeddings and head stay as they are
+    saved = sizes[1]["weights_bytes"] - sizes[0]["weights_bytes"]
+    assert saved == pytest.approx((1 - share) * maps, rel=0.03)
+    refused = commands.run(*asked, "--quantization", "int8")
+    assert refused.status == (0 if quantization is FP8 else 2)
+
+
 def test_what_cannot_be_written_is_one_line(commands: Commands, tmp_path: Path) -> None:
     ran = commands.run(*PLAN, "--output", str(tmp_path / "none" / "file"))
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
