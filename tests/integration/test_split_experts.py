@@ -5,43 +5,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.test_experts import SMALL, check_hits, serve
-from tests.unit.models.configs import write
+from tests.support.small_mixture import check_hits, check_weights, serve, small_mixture
 
 from tandem.engine.build import build_engine_core
-from tandem.engine.stats import EngineStats
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
-    return EngineConfig(
-        str(write(tmp_path_factory.mktemp("split"), SMALL)),
-        load_format="dummy",
-        dtype="float32",
-        accelerator="emulated:exact,seed=5",
-        gpu_memory="7MiB",
-        cpu_memory="256MiB",
-        block_size=16,
-        max_model_len=200,
-        max_num_seqs=4,
-        max_num_batched_tokens=64,
-    )
+    directory = tmp_path_factory.mktemp("split")
+    return small_mixture(directory, accelerator="emulated:exact,seed=5", gpu_memory="7MiB")
 
 
 @pytest.fixture(scope="module")
 def expected(config: EngineConfig) -> dict[str, list[int]]:
     tokens, _ = serve(replace(config, accelerator="none", gpu_memory="auto"))
     return tokens
-
-
-def check_memory(stats: EngineStats) -> None:
-    rows = [row for row in stats.memory if row.label == "weights"]
-    assert {row.location for row in rows} == {"device", "host"}
-    assert all(row.actual_bytes == row.predicted_bytes for row in rows)
-    device = next(each for each in stats.memory_totals if each.location == "device")
-    assert device.grown_bytes == 0
 
 
 @pytest.mark.parametrize("quantization", ["auto", "int8"])
@@ -66,7 +46,7 @@ def test_a_file_places_single_experts(
     tokens, stats = serve(replace(config, quantization=quantization))
     assert tokens == expected
     check_hits(stats)
-    check_memory(stats)
+    check_weights(stats, "device", "host")
     assert any(f"but for {2 * len(experts)} experts" in note for note in stats.notes)
 
 
@@ -87,7 +67,7 @@ def test_counts_of_one_run_place_the_experts_of_another(
     tokens, stats = serve(replace(asked, expert_hits=str(path)))
     assert tokens == expected
     check_hits(stats)
-    check_memory(stats)
+    check_weights(stats, "device", "host")
     assert any(
         "experts" in note and "which the accelerator computes" in note for note in stats.notes
     )

@@ -75,7 +75,7 @@ def test_what_does_not_fit_goes_the_way_that_is_asked_for(host_layers: HostLayer
     said = {
         "stream": "are streamed",
         "cpu": "are computed on the CPU",
-        "mlp": "and are computed on the CPU",
+        "mlp": "the MLPs of",
     }[host_layers]
     assert any(said in note for note in stats.notes)
 
@@ -88,8 +88,18 @@ def test_what_does_not_fit_goes_the_way_that_is_asked_for(host_layers: HostLayer
         {0: "host", 1: "host", 2: "host", 3: "host", 4: "cpu"},
         dict.fromkeys(range(6), "cpu-mlp"),
         {0: "cpu-mlp", 1: "host", 2: "cpu", 4: "host", 5: "cpu-mlp"},
+        dict.fromkeys(range(6), "host-mlp"),
+        {0: "host-mlp", 1: "host-mlp", 2: "cpu-mlp", 3: "host", 5: "host-mlp"},
     ],
-    ids=["all-on-the-cpu", "both", "by-step", "all-mlps", "some-mlps"],
+    ids=[
+        "all-on-the-cpu",
+        "both",
+        "by-step",
+        "all-mlps",
+        "some-mlps",
+        "mlps-by-step",
+        "layers-and-mlps-by-step",
+    ],
 )
 @pytest.mark.parametrize("kv_placement", ["auto", "host", "split"])
 def test_any_placement_gives_the_same_tokens_and_keeps_to_memory(

@@ -127,3 +127,4 @@ MODES: tuple[Mode, ...] = (
     Mode("threaded-split", _lane("ride-along", "split", executor="threaded"), _in_both),
     Mode("threaded-cohorts", _lane("rendezvous", "host", executor="threaded"), _joined),
 )
+MODE_OF = {mode.id: mode for mode in MODES}

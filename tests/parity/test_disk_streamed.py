@@ -1,15 +1,15 @@
 """Tokens stay those of transformers when layers come from disk to the accelerator each time."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.parity.checkpoints import Checkpoints, Homes
+from tests.parity.generation import NUM_TOKENS, PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
-from tests.parity.modes import MODES
+from tests.parity.modes import MODE_OF
 from tests.parity.quantized_weights import precision, with_rounded_weights
-from tests.parity.test_engine import NUM_TOKENS, PROMPTS, generate
-from tests.parity.tiny_models import Case, build, moe, rotary
+from tests.parity.tiny_models import Case, moe, rotary
 from tests.support.engines import model_engine
 from tests.support.setups import Setup
 from transformers import LlamaConfig, MixtralConfig
@@ -26,7 +26,6 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 DISK: Home = "disk_streamed"
-Homes = tuple[tuple[int, Home], ...]
 DENSE = Case("llama-5-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=5))
 CASES = {
     "dense": DENSE,
@@ -55,33 +54,6 @@ RUNS = (
     ("qwen3moe", "most", ("in-torch", "exact-split", "threaded-cohorts")),
     ("mixtral", "by-step", ("batched", "exact-split")),
 )
-BY_ID = {mode.id: mode for mode in MODES}
-
-
-class Library:
-    """Checkpoints and their references, made once."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._made: dict[str, Reference] = {}
-
-    def get(self, name: str) -> tuple[Path, Reference]:
-        path = self.directory / name
-        if name not in self._made:
-            self._made[name] = Reference(build(CASES[name], path))
-        return path, self._made[name]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    return Library(tmp_path_factory.mktemp("disk-streamed"))
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
 
 
 @pytest.mark.parametrize(
@@ -89,11 +61,11 @@ def ties() -> Iterator[TieCount]:
     [pytest.param(c, p, m, id=f"{c}-{p}-{m}") for c, p, modes in RUNS for m in modes],
 )
 def test_greedy_tokens_equal_transformers(
-    case: str, placement: str, name: str, library: Library, ties: TieCount
+    case: str, placement: str, name: str, checkpoints: Checkpoints, ties: TieCount
 ) -> None:
-    directory, reference = library.get(case)
+    directory, reference = checkpoints.get(CASES[case])
     homes, rules = PLACEMENTS[placement]
-    mode = BY_ID[name]
+    mode = MODE_OF[name]
     setup: Setup = replace(mode.setup, homes=homes, cpu_rules=rules)
     on_disk = setup.layers.usual.streamed.on_disk
     model = load_model(
@@ -132,7 +104,7 @@ def test_layers_in_few_bits_come_from_a_spool(
 ) -> None:
     reference = Reference(with_rounded_weights(tmp_path, format, CASES["quantized"]))
     homes, _ = PLACEMENTS["most"]
-    mode = BY_ID[name]
+    mode = MODE_OF[name]
     setup: Setup = replace(mode.setup, homes=homes)
     model = load_model(
         tmp_path,

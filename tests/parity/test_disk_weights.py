@@ -1,15 +1,14 @@
 """Tokens stay those of transformers when layers are read from disk in every sweep."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES
-from tests.parity.test_engine import PROMPTS, generate
 from tests.parity.tiny_models import CASES, Case, build, rotary
 from tests.support.engines import model_engine
 from transformers import LlamaConfig
@@ -50,13 +49,6 @@ class Library:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(tmp_path_factory.mktemp("disk"))
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
 
 
 def load(

@@ -3,30 +3,21 @@
 The first model of each architecture runs in every mode; the others rotate through them.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES, Mode
-from tests.parity.tiny_models import CASES, VOCAB_SIZE, Case, build
+from tests.parity.tiny_models import CASES, Case, build
 from tests.support.engines import model_engine
-from tests.support.script import run_all
 
-from tandem.engine.core import EngineCore
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
 from tandem.models.model import Model
-from tandem.spec.request import EngineRequest, FinishReason
-from tandem.spec.sampling import SamplingParams
 
-NUM_TOKENS = 64
 MODES_PER_MODEL = 3
-PROMPTS = tuple(
-    tuple((7 * length + 13 * i * i + i) % VOCAB_SIZE for i in range(length))
-    for length in (1, 17, 45, 90)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +66,6 @@ def selection() -> list[tuple[Case, Mode]]:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
-
-
-def generate(
-    core: EngineCore, prompts: tuple[tuple[int, ...], ...], num_tokens: int = NUM_TOKENS
-) -> list[list[int]]:
-    params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
-    requests = [EngineRequest(str(i), prompt, params) for i, prompt in enumerate(prompts)]
-    results = run_all(core, requests)
-    assert all(result.finish_reason is FinishReason.LENGTH for result in results.values())
-    return [results[request.request_id].token_ids for request in requests]
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,14 @@ each token as the tier does in which it lies.
 As with `test_quantized_kv`, a token may differ where the best two logits are close.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES, Mode
 from tests.parity.quantized_reference import Held, QuantizedModel
-from tests.parity.test_engine import PROMPTS, generate
 from tests.parity.tiny_models import CASES, build
 from tests.support.engines import model_engine
 from transformers import PreTrainedModel
@@ -56,13 +55,6 @@ class Implementations:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Implementations:
     return Implementations(tmp_path_factory.mktemp("host_kv"))
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
 
 
 def mode(name: str) -> Mode:

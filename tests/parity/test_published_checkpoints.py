@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES
 from tests.parity.published_checkpoint import write
 from tests.parity.published_formats import PUBLISHED, Published, awq, compressed, fp8, gptq
 from tests.parity.quantized_weights import layer_maps
-from tests.parity.test_engine import PROMPTS, generate
 from tests.support.engines import model_engine
 
 from tandem.kernels.open_pool import open_pool
@@ -26,13 +26,6 @@ from tandem.spec.weight_format import WeightFormat
 
 BY_ID = {mode.id: mode for mode in MODES}
 KEPT = replace(gptq(4, 128), id="gptq-kept", kept=("o_proj", "down_proj"))
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
 
 
 def maps(model: Model, names: Iterator[str]) -> dict[str, Parameter]:

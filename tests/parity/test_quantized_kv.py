@@ -4,14 +4,13 @@ A key that lies on the border between two codes may fall to the other side where
 sums differ in the last bit: a token may differ where the best two logits are as close as that.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES, Mode
 from tests.parity.quantized_reference import QuantizedModel
-from tests.parity.test_engine import PROMPTS, generate
 from tests.parity.tiny_models import CASES, build
 from tests.support.engines import model_engine
 
@@ -39,13 +38,6 @@ class Quantized:
 @pytest.fixture(scope="module")
 def quantized(tmp_path_factory: pytest.TempPathFactory) -> Quantized:
     return Quantized(tmp_path_factory.mktemp("quantized"))
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
 
 
 @pytest.mark.parametrize("kv", list(CodeType))

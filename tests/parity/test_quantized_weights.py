@@ -1,14 +1,13 @@
 """With weights quantized on load, greedy tokens are those of transformers with the same numbers."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES, Mode
 from tests.parity.quantized_weights import precision, with_rounded_weights
-from tests.parity.test_engine import PROMPTS, generate
 from tests.support.engines import model_engine
 from tests.support.setups import streamed as stream
 from tests.support.setups import sweep_choice
@@ -60,13 +59,6 @@ class Library:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(tmp_path_factory.mktemp("quantized"))
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
 
 
 @pytest.mark.parametrize(

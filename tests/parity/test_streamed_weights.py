@@ -1,22 +1,15 @@
 """Tokens stay those of transformers when layers come to the accelerator in every sweep."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
+from tests.parity.checkpoints import Checkpoints, check_placed
+from tests.parity.generation import NUM_TOKENS
+from tests.parity.greedy import TieCount
 from tests.parity.modes import MODES, Mode
-from tests.parity.test_engine import PROMPTS, generate
-from tests.parity.tiny_models import Case, build, moe, rotary
-from tests.support.engines import model_engine
+from tests.parity.tiny_models import Case, moe, rotary
 from tests.support.setups import streamed as stream
-from tests.support.setups import sweep_choice
 from transformers import LlamaConfig
-
-from tandem.kernels.open_pool import open_pool
-from tandem.models.load import load_model
-from tandem.models.model import Model
 
 MODELS = (
     Case("llama-5-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=5)),
@@ -40,45 +33,14 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("streamed")
-
-
-@pytest.fixture(scope="module")
-def references(directory: Path) -> dict[str, Reference]:
-    return {case.id: Reference(build(case, directory / case.id)) for case in MODELS}
-
-
-@pytest.fixture(scope="module")
-def ties() -> Iterator[TieCount]:
-    count = TieCount()
-    yield count
-    count.check()
-
-
-def load(directory: Path, streamed: tuple[int, ...], *, compiled: bool) -> Model:
-    pool = open_pool() if compiled else None
-    return load_model(directory, pool=pool, layers=sweep_choice(stream(*streamed)))
-
-
 @pytest.mark.parametrize(
     ("case", "mode", "streamed"),
     [pytest.param(c, m, s, id=f"{c.id}-{m.id}-{'.'.join(map(str, s))}") for c, m, s in CASES],
 )
 def test_greedy_tokens_equal_transformers(
-    case: Case,
-    mode: Mode,
-    streamed: tuple[int, ...],
-    directory: Path,
-    references: dict[str, Reference],
-    ties: TieCount,
+    case: Case, mode: Mode, streamed: tuple[int, ...], checkpoints: Checkpoints, ties: TieCount
 ) -> None:
-    model = load(directory / case.id, streamed, compiled=mode.compiled)
-    with model_engine(model, replace(mode.setup, homes=stream(*streamed))) as engine:
-        for _ in range(2):  # slots are left as the next sweep expects them
-            made = generate(engine.core, PROMPTS)
-            for prompt, tokens in zip(PROMPTS, made, strict=True):
-                assert_greedy_parity(references[case.id], prompt, tokens, ties)
-        engine.check_idle()
-        assert mode.happened(engine.stats)
+    setup = replace(mode.setup, homes=stream(*streamed))
+    rounds = (NUM_TOKENS, NUM_TOKENS)
+    stats = check_placed(checkpoints.get(case), mode, setup, ties, rounds=rounds)
+    assert mode.happened(stats)

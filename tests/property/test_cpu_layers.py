@@ -12,12 +12,14 @@ from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.templates import sweep_template
 from tandem.plan.validator import Placed, validate_sequence
-from tandem.plan.weights import SLOTTED, Home
+from tandem.plan.weights import LENT, SLOTTED, Home
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 LAYERS = 5
-BESIDE: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "disk_streamed")
+BESIDE: tuple[Home, ...] = (
+    "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "host-mlp", "disk_streamed",
+)  # fmt: skip
 TIERS = ((True, False), (False, True), (True, True))
 MAIN = st.sampled_from(
     [LaneShape(device=d, host=h, head=end) for d, h in TIERS for end in (True, False)]
@@ -33,11 +35,11 @@ def placements(draw: st.DrawFn) -> tuple[Homes, tuple[CpuRule, ...]]:
     if len(circle) % 2:
         homes[circle.pop()] = "cpu"
     rounds = [circle[at : at + 2] for at in range(0, len(circle), 2)]
-    free = [r for r in rounds[1:] if all(homes[layer] == "host" for layer in r)]
+    free = [r for r in rounds[1:] if all(homes[layer] in LENT for layer in r)]
     rules: list[CpuRule] = []
     for tokens in sorted(draw(st.sets(st.sampled_from([1, 2, 3, 9, 40]), max_size=3))):
         chosen = [r for r in free if draw(st.booleans())]
-        every = draw(st.booleans()) and all(homes[layer] == "host" for layer in circle)
+        every = draw(st.booleans()) and all(homes[layer] in LENT for layer in circle)
         layers = circle if every else [layer for r in chosen for layer in r]
         rules.append(CpuRule(tokens, tuple(layers)))
     return tuple(enumerate(homes)), tuple(rules)

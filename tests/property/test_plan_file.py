@@ -15,7 +15,7 @@ from tests.support.plans import plan_of
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import HOMES, STREAM_SLOTS, Home, as_runs, streamed_layers
+from tandem.plan.weights import HOMES, LENT, STREAM_SLOTS, Home, as_runs, streamed_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 
@@ -33,7 +33,7 @@ def plans(draw: st.DrawFn) -> PlanFile:
     homes = draw(st.lists(st.sampled_from(ALONE if host_only else BESIDE), min_size=1, max_size=12))
     while len(streamed_layers_of(homes)) % STREAM_SLOTS:
         homes.append("streamed")
-    hosted = tuple(layer for layer, home in enumerate(homes) if home == "host")
+    hosted = tuple(layer for layer, home in enumerate(homes) if home in LENT)
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))
     plan = OnlinePlan(

@@ -145,7 +145,8 @@ def tiny_model(
         if weights.disk is not None:
             open_dummy(weights.disk, spec, 0)
     weights.prepare()
-    host = host_layers(spec, weights, layers.ever_on_cpu, torch.float32, None)
+    apart = layers.mlps_ever_on_cpu
+    host = host_layers(spec, weights, layers.ever_on_cpu, torch.float32, None, apart)
     return Model(spec, weights, host=host)
 
 

@@ -95,7 +95,7 @@ def run_paced(bench: PacedBench, report: Callable[[str], None]) -> PacedOutcome:
     Raises:
         ConfigError: the machine has a single core, or the model does not fit the description.
     """
-    with _own_core() as cores:
+    with own_core() as cores:
         cell = _make_cell(bench, cores)
         rows = device_capacity(cell)
         if rows == 0:
@@ -123,7 +123,7 @@ def _make_cell(bench: PacedBench, cores: tuple[int, ...]) -> PacedCell:
 
 
 @contextmanager
-def _own_core() -> Iterator[tuple[int, ...]]:
+def own_core() -> Iterator[tuple[int, ...]]:
     """Keep this thread on the first core; yields the others, for attention."""
     before = os.sched_getaffinity(0)
     first, *others = sorted(before)

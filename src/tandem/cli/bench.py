@@ -32,6 +32,7 @@ def bench_app() -> typer.Typer:
     app.command()(perplexity)
     app.command()(memory)
     app.command()(paced)
+    app.command()(placement)
     app.command()(disk)
     app.command()(papers)
     return app
@@ -179,6 +180,21 @@ def paced(
     _finish(SUITE, machine, rows_of(outcome), json_path)
     for line in describe(outcome):
         print(line)
+
+
+def placement(
+    json_path: JsonOption = None,
+    hardware: Annotated[
+        str, typer.Option(help="Name or TOML file of the hardware to emulate.")
+    ] = "small",
+    layers: Annotated[int, typer.Option(help="Layers of Llama-3.1-8B's 32.", min=2, max=32)] = 8,
+) -> None:
+    """One request where weights do not fit an accelerator whose times are emulated."""
+    machine = _start(json_path)
+    from tandem.bench.placement import SUITE, PlacementBench, run_placement
+
+    bench = PlacementBench(hardware, layers=layers)
+    _finish(SUITE, machine, run_placement(bench, _report), json_path)
 
 
 def disk(

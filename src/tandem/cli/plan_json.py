@@ -6,9 +6,9 @@ from typing import Any
 
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
+from tandem.planner.option import Option
 from tandem.planner.relaxation.ceiling import Ceiling
 from tandem.planner.robustness import Robustness
-from tandem.planner.search import Option
 from tandem.spec.parameters import num_parameters
 from tandem.spec.workload import Workload
 

@@ -8,8 +8,8 @@ from tandem.cli.plan_robustness import robustness_text
 from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
+from tandem.planner.option import Option
 from tandem.planner.policies import NOT_BUILT
-from tandem.planner.search import Option
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload

@@ -1,11 +1,12 @@
-"""Options of commands that plan, and what they mean."""
+"""What the options of commands that plan mean."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from tandem.cli.flags import was_given
+from tandem.cli.planning_options import GoalOptions, MemoryOptions, RequestOptions, StepOptions
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,58 +23,6 @@ _ALONE_SHARE = 0.75  # likewise, of an engine without one
 _BITS = {"int8": 8, "int4": 4}
 DRAWN = ("prompt", "generate", "requests", "rate", "seed")
 """Options that draw requests."""
-
-ModelName = Annotated[
-    str,
-    typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
-]
-AcceleratorName = Annotated[
-    str, typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file.", metavar="NAME")
-]
-HostName = Annotated[
-    str | None,
-    typer.Option(help="Host: g5.4xlarge, desktop-ddr5, ... or a TOML file.", metavar="NAME"),
-]
-PromptLengths = Annotated[
-    str, typer.Option(help="Prompt tokens: 512, 400-600, exp:300, lognormal:300,200.")
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(help="Requests per second, a Poisson process; else all come at once."),
-]
-RequestTrace = Annotated[
-    Path | None,
-    typer.Option(
-        help="Requests of an Azure LLM trace (CSV) or ShareGPT-like JSON.", metavar="FILE"
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Of drawn lengths and arrivals.")]
-GpuMemory = Annotated[
-    str,
-    typer.Option(
-        help="Accelerator memory to use; auto: all but 5%, at most 1 GiB.", metavar="SIZE"
-    ),
-]
-CpuMemory = Annotated[
-    str,
-    typer.Option(
-        help="Host memory to use; auto: half of it, three quarters alone.", metavar="SIZE"
-    ),
-]
-DiskRate = Annotated[
-    str | None,
-    typer.Option(
-        help="Read rate of the disk that weights are on, e.g. 3.5GB/s; none: no disk is read.",
-        metavar="RATE",
-    ),
-]
-DtypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
-KVTypeName = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")]
-Quantization = Annotated[
-    str, typer.Option(help="Of the layers' weights: none, int8 or int4, with :GROUP or without.")
-]
-MaxBatchedTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
-BlockSize = Annotated[int, typer.Option(help="Tokens per KV block.", min=16, max=256)]
 
 
 def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
@@ -95,14 +44,7 @@ def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
         )
 
 
-def read_workload(
-    prompt: str,
-    generate: str,
-    requests: int,
-    rate: float | None,
-    trace: Path | None,
-    seed: int,
-) -> "Workload":
+def read_workload(options: RequestOptions) -> "Workload":
     """Requests from a trace, or drawn.
 
     Raises:
@@ -111,26 +53,23 @@ def read_workload(
     from tandem.spec.trace_file import read_trace
     from tandem.spec.workload import drawn_workload, parse_lengths
 
-    if trace is not None:
-        return read_trace(trace)
+    if options.trace is not None:
+        return read_trace(options.trace)
+    rate = options.rate
     if rate is not None and not 0 < rate < float("inf"):
         raise ConfigError(f"--rate must be above 0 requests per second, not {rate}", param="rate")
-    lengths = parse_lengths(prompt, "prompt"), parse_lengths(generate, "generate")
-    return drawn_workload(*lengths, requests, rate, seed)
+    prompt = parse_lengths(options.prompt, "prompt")
+    generate = parse_lengths(options.generate, "generate")
+    return drawn_workload(prompt, generate, options.requests, rate, options.seed)
 
 
 def read_question(
     model: str,
     hardware: "PlanHardware",
     workload: "Workload",
-    dtype: str,
-    kv_cache_dtype: str,
-    gpu_memory: str,
-    cpu_memory: str,
-    objective: str,
-    tpot_bound: str | None,
-    max_num_batched_tokens: int,
-    block_size: int,
+    memory: MemoryOptions,
+    steps: StepOptions,
+    goal: GoalOptions,
     quantization: str = "auto",
 ) -> "Question":
     """What the planner is asked.
@@ -138,15 +77,15 @@ def read_question(
     Raises:
         ConfigError: says what is wrong with which option.
     """
-    from tandem.memory.margin import margin_bytes
     from tandem.models.catalogue import plannable_spec
     from tandem.planner.question import Lengths, Question, parse_objective
     from tandem.spec.dtype import parse_dtype
     from tandem.spec.units import parse_duration_s
 
     spec = plannable_spec(model)
+    dtype = memory.dtype
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
-    precision = _precision(weights, dtype, kv_cache_dtype, host_only=hardware.host_only)
+    precision = _precision(weights, dtype, memory.kv_cache_dtype, host_only=hardware.host_only)
     precision = _quantized(precision, spec, quantization, Path(model).expanduser())
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
@@ -155,18 +94,8 @@ def read_question(
             f"{spec.max_positions}; shorten --prompt or --generate, or choose another model",
             param="prompt",
         )
-    card = hardware.spec.accelerator.memory_bytes
-    there = hardware.spec.host.memory_bytes
-    device_bytes = _memory(gpu_memory, card - margin_bytes(card), card, "gpu_memory")
-    host_bytes = _memory(cpu_memory, int(there * _HOST_SHARE), there, "cpu_memory")
-    if hardware.host_only:
-        if gpu_memory != "auto":
-            raise ConfigError(
-                "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
-                param="gpu_memory",
-            )
-        device_bytes = _memory(cpu_memory, int(there * _ALONE_SHARE), there, "cpu_memory")
-        host_bytes = 0
+    device_bytes, host_bytes = _memories(hardware, memory)
+    bound = goal.tpot_bound
     return Question(
         model=spec,
         hardware=hardware.spec,
@@ -174,15 +103,31 @@ def read_question(
         lengths=lengths,
         device_bytes=device_bytes,
         host_bytes=host_bytes,
-        objective=parse_objective(objective),
-        tpot_bound_s=None
-        if tpot_bound is None
-        else parse_duration_s(tpot_bound, param="tpot_bound"),
-        max_num_batched_tokens=max_num_batched_tokens,
-        block_size=block_size,
+        objective=parse_objective(goal.objective),
+        tpot_bound_s=None if bound is None else parse_duration_s(bound, param="tpot_bound"),
+        max_num_batched_tokens=steps.max_num_batched_tokens,
+        block_size=steps.block_size,
         host_only=hardware.host_only,
         measured=None if hardware.profile is None else hardware.profile.host,
     )
+
+
+def _memories(hardware: "PlanHardware", memory: MemoryOptions) -> tuple[int, int]:
+    """Bytes to use on the accelerator and on the host; alone, the host stands for the former."""
+    from tandem.memory.margin import margin_bytes
+
+    card = hardware.spec.accelerator.memory_bytes
+    there = hardware.spec.host.memory_bytes
+    device_bytes = _memory(memory.gpu_memory, card - margin_bytes(card), card, "gpu_memory")
+    host_bytes = _memory(memory.cpu_memory, int(there * _HOST_SHARE), there, "cpu_memory")
+    if not hardware.host_only:
+        return device_bytes, host_bytes
+    if memory.gpu_memory != "auto":
+        raise ConfigError(
+            "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
+            param="gpu_memory",
+        )
+    return _memory(memory.cpu_memory, int(there * _ALONE_SHARE), there, "cpu_memory"), 0
 
 
 def _precision(

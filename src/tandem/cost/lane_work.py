@@ -73,6 +73,10 @@ def count_work(binding: LaneBinding, block_size: int, windows: tuple[int, ...]) 
 def _count_attention(part: TierAttention | None, block_size: int, window: int) -> AttentionWork:
     if part is None:
         return _NO_ATTENTION
+    if not window and part.block_index is None:  # each token sees all up to its own
+        last = part.positions[part.query_start[1:] - 1]
+        tokens, keys = len(part.positions), int(last.sum()) + len(last)
+        return AttentionWork(tokens, int(part.positions.sum()) + tokens, keys)
     seen = count_seen_keys(part, block_size, window)
     # A row's keys are what its tokens see together: from the first's first to the last's last.
     starts = part.query_start.astype(np.int64)

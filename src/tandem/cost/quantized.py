@@ -21,32 +21,40 @@ _KERNELS, _UNPACK_KERNELS = 8, 3  # of a part of a map; with the product, and it
 _ELEMENTS_AT_ONCE = 1 << 22
 
 
-def precise_stage_cost(
-    operations: Iterable[Operation],
-    tokens: int,
-    precision: Precision,
-    rates: DeviceRates,
-    *,
-    fused: bool,
-) -> CostBreakdown:
-    """As `stage_cost`, with each weight in its own type.
+class PreciseStage:
+    """A stage's operations, summed up as far as that does not depend on the number of tokens.
 
     Args:
         fused: maps in few bits are dequantized in registers.
+
+    Raises:
+        ValueError: an operation of attention.
     """
-    flops = size = kernels = 0.0
-    for op in operations:
-        if op.is_attention:
-            raise ValueError(f"{op.name} depends on the context; use attention_cost")
-        flops += op.flops(tokens)
-        size += op.activation_elements(tokens) * precision.activations.size_bytes
-        kernels += 1
-        if op.weights:
-            share = op.read_weight_elements(tokens) / op.weight_elements
+
+    def __init__(
+        self, operations: Iterable[Operation], precision: Precision, *, fused: bool
+    ) -> None:
+        self._activation_bytes = precision.activations.size_bytes
+        self._operations: list[tuple[Operation, float, int]] = []
+        for op in operations:
+            if op.is_attention:
+                raise ValueError(f"{op.name} depends on the context; use attention_cost")
             weights = [_weight(weight, precision, fused) for weight in op.weights]
-            size += share * sum(weight[0] for weight in weights)
-            kernels += share * sum(weight[1] for weight in weights)
-    return cost_of(flops, size, round(kernels), rates)
+            size, kernels = sum(each[0] for each in weights), sum(each[1] for each in weights)
+            self._operations.append((op, size, kernels))
+
+    def cost(self, tokens: int, rates: DeviceRates) -> CostBreakdown:
+        """As `stage_cost`, with each weight in its own type."""
+        flops = size = kernels = 0.0
+        for op, weight_bytes, weight_kernels in self._operations:
+            flops += op.flops(tokens)
+            size += op.activation_elements(tokens) * self._activation_bytes
+            kernels += 1
+            if op.weights:
+                share = op.read_weight_share(tokens)
+                size += share * weight_bytes
+                kernels += share * weight_kernels
+        return cost_of(flops, size, round(kernels), rates)
 
 
 def _weight(weight: WeightShape, precision: Precision, fused: bool) -> tuple[float, int]:

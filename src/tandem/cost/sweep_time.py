@@ -1,4 +1,5 @@
-"""How long a sweep takes whose layers are resident, streamed, also from disk, or on the CPU.
+"""How long a sweep takes whose layers, or their MLPs alone, are resident, streamed, also from disk,
+or on the CPU.
 
 The layers of a sweep are one chain, from device to device; loads run beside it, each as soon as its
 slot is free and, if its layer is on disk, that has been read; reads run beside both. Attention is
@@ -20,12 +21,12 @@ from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, split_post
-from tandem.spec.parameters import layer_matrix_bytes
+from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
 from tandem.spec.precision import Precision
 
-Way = Literal["resident", "loaded", "read", "cpu", "cpu-mlp"]
-"""`read`: from disk, and then loaded. `cpu-mlp`: the MLP alone on the CPU."""
-LOADED: tuple[Way, ...] = ("loaded", "read")
+Way = Literal["resident", "loaded", "loaded-mlp", "read", "cpu", "cpu-mlp"]
+"""`read`: from disk, and then loaded. `loaded-mlp`, `cpu-mlp`: the MLP alone."""
+LOADED: tuple[Way, ...] = ("loaded", "loaded-mlp", "read")
 HOST_OPERATION_S = 10e-6
 """What an operation costs the CPU beside its work: it is handed to threads, and waited for."""
 _SWEEPS = 3  # until a prediction is that of a steady state
@@ -42,7 +43,8 @@ class LayerTimes:
         turn_s: residuals to the CPU and back, once for adjacent layers there.
         host_read_s: its weights out of the host's memory at full rate, by the link.
         cpu_read_s: those that the CPU needs, likewise; of experts, the expected number.
-        attention_s: on the accelerator, without the MLP. mlp_cpu_s, mlp_read_s: of the MLP alone.
+        attention_s: on the accelerator, without the MLP.
+        mlp_cpu_s, mlp_read_s, mlp_load_s, mlp_host_read_s: of the MLP alone, as of the layer.
     """
 
     accelerator_s: float
@@ -56,6 +58,8 @@ class LayerTimes:
     attention_s: float = 0.0
     mlp_cpu_s: float = 0.0
     mlp_read_s: float = 0.0
+    mlp_load_s: float = 0.0
+    mlp_host_read_s: float = 0.0
 
 
 def layer_times(
@@ -73,6 +77,7 @@ def layer_times(
     host = _host_rates(hardware)
     up, down = h2d_rates(hardware), d2h_rates(hardware)
     weights = layer_matrix_bytes(spec, precision, layer)
+    mlp_weights = mlp_matrix_bytes(spec, precision, layer)
     residual = tokens * spec.hidden_size * dtype.size_bytes
     queries = staged_qkv_bytes(spec, tokens, tokens, dtype)
     accelerator = accelerator_rates(hardware, dtype)
@@ -90,6 +95,8 @@ def layer_times(
         attention_s=stage_cost(before, tokens, dtype, accelerator).total_s,
         mlp_cpu_s=stage_cost(mlp, tokens, dtype, host).total_s,
         mlp_read_s=_read_bytes(mlp, tokens, dtype) / host.bytes_per_s,
+        mlp_load_s=copy_cost(mlp_weights, up).total_s,
+        mlp_host_read_s=mlp_weights / host.bytes_per_s,
     )
 
 
@@ -160,7 +167,7 @@ def sweep_s(
     Args:
         ways: of each layer. slots: that loaded layers go through in turn; they stay there if they
             are no more.
-        split: of layers with way `cpu-mlp` and experts, by number.
+        split: of layers with experts, by number; for those with way `cpu-mlp`.
     """
     split = split or {}
     loads: list[Way] = [way for way in ways if way in LOADED]
@@ -170,15 +177,19 @@ def sweep_s(
     for _ in range(_SWEEPS):
         before_s, at, last = chain_s, 0, "resident"
         for layer, way in enumerate(ways):
+            if way == "loaded-mlp":
+                chain_s += times.attention_s
             if way in LOADED:
                 chain_s = max(chain_s, loader.ready[0])
             if way == "cpu":
                 on_host = last in ("cpu", "cpu-mlp")
                 chain_s += times.cpu_s + times.queries_s + (0 if on_host else times.turn_s)
-            elif layer in split:
+            elif way == "cpu-mlp" and layer in split:
                 chain_s += _split_s(split[layer], times)
             elif way == "cpu-mlp":
                 chain_s += times.attention_s + times.turn_s + times.mlp_cpu_s
+            elif way == "loaded-mlp":
+                chain_s += times.accelerator_s - times.attention_s
             else:
                 chain_s += times.accelerator_s
             if way in LOADED and reloads:
@@ -186,11 +197,19 @@ def sweep_s(
                 at += 1
             last = "resident" if layer in split and split[layer].shared else way
     # link, disk and cores share the host's memory
-    moved = len(loads) + loads.count("read") if reloads else 0
-    mlps = ways.count("cpu-mlp") - len(split)
-    read_s = ways.count("cpu") * times.cpu_read_s + mlps * times.mlp_read_s
-    read_s += sum(each.cpu_read_s for each in split.values())
-    return max(chain_s - before_s, read_s + moved * times.host_read_s)
+    moved_s = _moved_s(loads, times) if reloads else 0.0
+    read_s = ways.count("cpu") * times.cpu_read_s
+    for layer, way in enumerate(ways):
+        if way == "cpu-mlp":
+            read_s += split[layer].cpu_read_s if layer in split else times.mlp_read_s
+    return max(chain_s - before_s, read_s + moved_s)
+
+
+def _moved_s(loads: Sequence[Way], times: LayerTimes) -> float:
+    """What loads, and reads into host memory before, take of that memory's time."""
+    mlps = loads.count("loaded-mlp")
+    whole = len(loads) - mlps + loads.count("read")
+    return whole * times.host_read_s + mlps * times.mlp_host_read_s
 
 
 def _split_s(split: SplitTimes, times: LayerTimes) -> float:
@@ -218,7 +237,8 @@ class _Loader:
         start_s = max(self._link_s, free_s)
         if way == "read":
             start_s = max(start_s, self._read.popleft())
-        self._link_s = start_s + self._times.load_s
+        mlp = way == "loaded-mlp"
+        self._link_s = start_s + (self._times.mlp_load_s if mlp else self._times.load_s)
         if way == "read":
             self._disk_s = max(self._disk_s, self._link_s) + self._times.read_s
             self._read.append(self._disk_s)

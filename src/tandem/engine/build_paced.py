@@ -211,7 +211,7 @@ def _executor(
     truth = PacedTruth(spec, page, hardware, options.perturbation, sweeps.experts, use)
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
-    whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.usual.mlp_on_cpu)
+    whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.mlps_ever_on_cpu)
     layers = None
     if sweeps.uses_cpu:
         layers = PacedHostLayers(

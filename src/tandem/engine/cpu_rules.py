@@ -1,4 +1,4 @@
-"""Which layers in host memory the CPU computes, by the size of a step: decided by predicted time.
+"""Which layers, or MLPs, in host memory the CPU computes, by the size of a step and predicted time.
 
 A large step streams: the link's time is the same for any number of tokens. A small one leaves
 layers where they lie if the host's memory is faster than the link, or both share the work.
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tandem.cost.sweep_time import LayerTimes, SplitTimes, Way, layer_times, sweep_s
 from tandem.plan.sweep_layers import CpuRule, SweepChoice, spread_rounds
-from tandem.plan.weights import Home, WeightPlacement, homes_by_layer, streamed_layers
+from tandem.plan.weights import LENT, Home, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -16,8 +16,10 @@ from tandem.spec.precision import Precision
 _MIN_GAIN = 0.02
 """Less than this share of a sweep is not worth another way."""
 _WAYS: dict[Home, Way] = {
-    "resident": "resident", "streamed": "loaded", "host": "loaded", "disk_streamed": "read",
+    "resident": "resident", "streamed": "loaded", "host": "loaded", "host-mlp": "loaded-mlp",
+    "disk_streamed": "read", "cpu": "cpu", "cpu-mlp": "cpu-mlp",
 }  # fmt: skip
+_COMPUTED: dict[Home, Way] = {"host": "cpu", "host-mlp": "cpu-mlp"}
 
 
 def choose_cpu_rules(
@@ -29,7 +31,7 @@ def choose_cpu_rules(
 ) -> tuple[CpuRule, ...]:
     """Rules for steps of up to 1, 2, 4, ... `max_tokens` tokens; none where streaming is best."""
     homes = homes_by_layer(placements)
-    if "host" not in homes.values():
+    if not any(home in LENT for home in homes.values()):
         return ()
     rules: list[CpuRule] = []
     for tokens in _sizes(max_tokens):
@@ -52,10 +54,11 @@ def predicted_sweep_s(
     """Of a step of `tokens` tokens, of which `times` are.
 
     Args:
-        split: of mixtures of experts with home `cpu-mlp`.
+        split: of mixtures of experts with home `cpu-mlp` or `host-mlp`.
     """
-    on_cpu = SweepChoice.of_plan(placements, rules).of(tokens).on_cpu
-    return sweep_s(_ways(placements, on_cpu), streamed_layers(placements).slots, times, split)
+    sweep = SweepChoice.of_plan(placements, rules).of(tokens)
+    ways = _ways(placements, (*sweep.on_cpu, *sweep.mlp_on_cpu))
+    return sweep_s(ways, sweep.streamed.slots, times, split)
 
 
 def _sizes(max_tokens: int) -> Iterator[int]:
@@ -79,25 +82,19 @@ def _fastest(placements: Sequence[WeightPlacement], times: LayerTimes) -> tuple[
 
 
 def _candidates(placements: Sequence[WeightPlacement]) -> Iterator[tuple[int, ...]]:
-    """None of the layers with home `host`, then ever more of them.
+    """None of the layers that may be computed on the CPU, then ever more of them.
 
     Those that are left take the slots in turn: the circle's are kept or not by rounds, which are
     one layer for each slot; the first stays, and so do rounds with a layer that is always streamed.
     """
     streamed, homes = streamed_layers(placements), homes_by_layer(placements)
-    free = [r for r in streamed.rounds[1:] if all(homes[layer] == "host" for layer in r)]
+    free = [r for r in streamed.rounds[1:] if all(homes[layer] in LENT for layer in r)]
     for count in range(len(free) + 1):
         yield spread_rounds(free, count)
 
 
 def _ways(placements: Sequence[WeightPlacement], on_cpu: tuple[int, ...]) -> list[Way]:
-    homes = homes_by_layer(placements)
-    ways: list[Way] = []
-    for layer in sorted(homes):
-        if layer in on_cpu or homes[layer] == "cpu":
-            ways.append("cpu")
-        elif homes[layer] == "cpu-mlp":
-            ways.append("cpu-mlp")
-        else:
-            ways.append(_WAYS[homes[layer]])
-    return ways
+    return [
+        _COMPUTED.get(home, _WAYS[home]) if layer in on_cpu else _WAYS[home]
+        for layer, home in sorted(homes_by_layer(placements).items())
+    ]

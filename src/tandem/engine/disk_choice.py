@@ -8,7 +8,7 @@ from tandem.engine.weight_placement import (
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
-from tandem.plan.weights import SLOTTED, STREAM_SLOTS, Home, WeightPlacement
+from tandem.plan.weights import MLPS_APART, SLOTTED, STREAM_SLOTS, Home, WeightPlacement
 from tandem.spec.errors import ShortOfMemoryError
 
 
@@ -69,17 +69,16 @@ def choose_beside_accelerator(
     hosted = sizes.host_bytes(held)
     if not hosted or hosted + kept <= host.left_bytes:
         return held
-    # layers on disk need slots on the accelerator, whatever becomes of the others
-    slotted = held if home in SLOTTED else choose_placement(
-        sizes, device, kv_bytes, "disk_streamed"
-    )  # fmt: skip
+    # layers on disk need slots of whole layers on the accelerator, whatever becomes of the others
+    whole = home in SLOTTED and home not in MLPS_APART
+    slotted = held if whole else choose_placement(sizes, device, kv_bytes, "disk_streamed")
     slots, elsewhere = slots_bytes(sizes.layer), sizes.elsewhere(slotted)
     slotted_kept = _kept(sizes, device, slotted, kv)
     beside = slots + slotted_kept
     for count in range(elsewhere, sizes.movable + 1, STREAM_SLOTS if home in SLOTTED else 1):
         # what `home` leaves of its layers on the accelerator may take the place of others; the more
         # layers are elsewhere, the more KV lies on the accelerator
-        if home in SLOTTED:
+        if whole:
             beside = slots + _kept(sizes, device, sizes.spread(count, home), kv)
         if host.left_bytes < beside:
             continue

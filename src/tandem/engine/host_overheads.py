@@ -54,7 +54,7 @@ def staging_overheads(
     tokens = step.tokens + step.cohort_tokens
     sizes = {"staging": tokens * per_token}
     cpu_tokens = tokens if sweeps.cpu_tokens is None else sweeps.cpu_tokens
-    mlp_tokens = tokens if sweeps.usual.mlp_on_cpu else 0
+    mlp_tokens = tokens if sweeps.cpu_mlp_tokens is None else sweeps.cpu_mlp_tokens
     if cpu_tokens or mlp_tokens:
         layers = StepMemory(spec, DType.FLOAT32)
         held = layers.token_bytes + layers.qkv_token_bytes + layers.partial_token_bytes

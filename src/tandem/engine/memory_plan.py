@@ -128,7 +128,17 @@ def _plan(
             use = read_expert_use(Path(config.expert_hits), spec)
         if config.host_layers == "auto" and hardware is not None:
             times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens, use)
-        placement = place_weights(config, sizes, room, capacities, page, wanted, times, use)
+        placement = place_weights(
+            config,
+            sizes,
+            room,
+            capacities,
+            page,
+            wanted,
+            times,
+            use,
+            rates_known=hardware is not None,
+        )
     check_placement(config, placement)
     device, host = _budgets(sizes, placement, around, capacities)
     if planned is None:

@@ -5,7 +5,8 @@ from math import prod
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.sweep_time import LayerTimes, SplitTimes, layer_times, split_times
 from tandem.engine.cpu_rules import choose_cpu_rules, predicted_sweep_s
-from tandem.plan.weights import WeightPlacement, layers_at, resident_experts
+from tandem.plan.sweep_layers import CpuRule
+from tandem.plan.weights import MLPS_APART, WeightPlacement, homes_by_layer, resident_experts
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -37,6 +38,7 @@ class PlacementTimes:
         self._spec, self._precision, self._hardware = spec, precision, hardware
         self._rows, self._max_tokens = rows, max_tokens
         self.use = use or ExpertUse.uniform(spec)
+        self._rules: dict[Placement, tuple[CpuRule, ...]] = {}
 
     def choose(self, first: Placement, *others: Placement) -> Placement:
         """The best one for a request alone and for as many as may run at once.
@@ -65,15 +67,20 @@ class PlacementTimes:
 
     def sweep_s(self, placement: Placement, tokens: int) -> float:
         """Of a step of `tokens` tokens."""
-        rules = choose_cpu_rules(
-            placement, self._spec, self._precision, self._max_tokens, self._hardware
-        )
-        split = self._split_times(placement, tokens)
+        if placement not in self._rules:
+            self._rules[placement] = choose_cpu_rules(
+                placement, self._spec, self._precision, self._max_tokens, self._hardware
+            )
+        rules, split = self._rules[placement], self._split_times(placement, tokens)
         return predicted_sweep_s(placement, rules, tokens, self._times(tokens), split)
 
     def _split_times(self, placement: Placement, tokens: int) -> dict[int, SplitTimes]:
-        resident = resident_experts(placement)
-        mixtures = layers_at(placement, "cpu-mlp") if self._spec.experts is not None else ()
+        resident, homes = resident_experts(placement), homes_by_layer(placement)
+        mixtures = [
+            layer
+            for layer, home in homes.items()
+            if home in MLPS_APART and self._spec.routed_experts(layer) is not None
+        ]
         return {
             layer: split_times(
                 self._spec,

@@ -12,7 +12,7 @@ from tandem.engine.disk_choice import (
 )
 from tandem.engine.expert_placement import check_experts, split_placements
 from tandem.engine.kv_reserve import host_kv, kv_reserve
-from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.mlp_choice import Placement, PlacementTimes
 from tandem.engine.placement_file import read_placement
 from tandem.engine.weight_placement import (
     WeightSizes,
@@ -21,7 +21,7 @@ from tandem.engine.weight_placement import (
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.page import KVPageSpec
-from tandem.plan.weights import Home, WeightPlacement
+from tandem.plan.weights import MLPS_APART, Home, disk_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
 
@@ -35,15 +35,18 @@ def place_weights(
     wanted: int,
     times: PlacementTimes | None,
     use: ExpertUse | None = None,
-) -> tuple[WeightPlacement, ...]:
+    *,
+    rates_known: bool = False,
+) -> Placement:
     """Of the weights: the user's, or as many resident layers as fit beside the KV cache.
 
     Args:
         room: where the maths is done, with what others than weights and pages take of it.
         wanted: tokens of the longest request.
-        times: by which steps choose how layers outside the accelerator are computed, and by which
-            that is weighed against their MLPs on the CPU; None: rates are not known, or unwanted.
+        times: by which whole layers outside the accelerator are weighed against their MLPs alone;
+            None: rates are not known, or it is unwanted.
         use: of experts, as measured; None: not known.
+        rates_known: steps can choose whether what lies in host memory is streamed.
 
     Raises:
         ConfigError: they do not fit, or the file does not.
@@ -58,54 +61,65 @@ def place_weights(
         return choose_disk_placement(sizes, room, reserve.of(left))
     if not capacities.host_bytes:
         return all_resident(sizes.layers)
-    home = _home_elsewhere(config, times)
+    home = _home_elsewhere(config, times, rates_known=rates_known)
     left = room.left_bytes - sizes.least_device_bytes(home)
-    if home == "host" and left < reserve.least_bytes:  # no room for layers on their way
-        home = "cpu"
+    without_slots: dict[Home, Home] = {"host": "cpu", "host-mlp": "cpu-mlp"}
+    if home in without_slots and left < reserve.least_bytes:  # no room for layers on their way
+        home = without_slots[home]
         left = room.left_bytes - sizes.least_device_bytes(home)
     host, kv_bytes = MemoryBudget("host", capacities.host_bytes), reserve.of(left)
     kv = host_kv(config, page, wanted)
 
-    def with_home(chosen: Home) -> tuple[WeightPlacement, ...]:
+    def with_home(chosen: Home) -> Placement:
         return choose_beside_accelerator(sizes, room, host, kv_bytes, kv, chosen)
 
-    def split(mlps: tuple[WeightPlacement, ...]) -> list[tuple[WeightPlacement, ...]]:
-        known = use or (None if times is None else times.use)
+    def split(mlps: Placement, known: ExpertUse | None) -> list[Placement]:
+        """Single experts on the accelerator; the others stay on the CPU."""
         if known is None:
             return []
         return list(split_placements(sizes, room, host, kv_bytes, kv, mlps, known))
 
+    apart: tuple[Home, ...] = ("host-mlp", "cpu-mlp") if rates_known else ("cpu-mlp",)
+    if home in MLPS_APART:
+        mlps = _those_that_fit(with_home, apart) or [with_home("cpu-mlp")]  # tells what is short
+        chosen = min(mlps, key=_read_layers)
+        if chosen == all_resident(sizes.layers):
+            return chosen
+        return [chosen, *split(mlps[-1], use)][-1]  # the experts that were counted most stay
     try:
-        whole = with_home(home)
+        found = [with_home(home)]
     except ShortOfMemoryError:
-        others: tuple[Home, ...] = ("cpu-mlp", "cpu") if times is not None else ()
-        found = _first_that_fits(with_home, others)
-        if times is None or found is None:
+        if times is None:
             raise
-        return times.choose(found, *split(found))
-    if whole == all_resident(sizes.layers):
-        return whole
-    if times is None:  # what was asked for, and of its MLPs the experts that were counted most
-        return [whole, *(split(whole) if home == "cpu-mlp" else ())][-1]
-    # no room for the rest of every layer, or for the MLPs in host memory: None
-    mlps = _first_that_fits(with_home, ("cpu-mlp",))
-    return whole if mlps is None else times.choose(whole, mlps, *split(mlps))
+        found = _those_that_fit(with_home, apart) or _those_that_fit(with_home, ("cpu",))
+        if not found:
+            raise
+        return times.choose(*found, *split(found[-1], times.use))
+    if times is None or found == [all_resident(sizes.layers)]:
+        return found[0]
+    # without any if there is no room for the rest of every layer, or for MLPs in host memory
+    mlps = _those_that_fit(with_home, apart)
+    return times.choose(*found, *mlps, *(split(mlps[-1], times.use) if mlps else ()))
 
 
-def _first_that_fits(
-    with_home: Callable[[Home], tuple[WeightPlacement, ...]], homes: tuple[Home, ...]
-) -> tuple[WeightPlacement, ...] | None:
+def _those_that_fit(
+    with_home: Callable[[Home], Placement], homes: tuple[Home, ...]
+) -> list[Placement]:
+    found: list[Placement] = []
     for home in homes:
         try:
-            return with_home(home)
+            found.append(with_home(home))
         except ShortOfMemoryError:
             continue
-    return None
+    return found
 
 
-def _placement_of_file(
-    path: Path, sizes: WeightSizes, capacities: Capacities
-) -> tuple[WeightPlacement, ...]:
+def _read_layers(placement: Placement) -> int:
+    """Number of layers that are read from disk."""
+    return len(disk_layers(placement))
+
+
+def _placement_of_file(path: Path, sizes: WeightSizes, capacities: Capacities) -> Placement:
     host_only = capacities.device_location == "host"
     placement = read_placement(path, sizes.layers, host_only=host_only)
     refuse_fixed(sizes, placement)
@@ -120,8 +134,12 @@ def _placement_of_file(
     return placement
 
 
-def _home_elsewhere(config: EngineConfig, times: PlacementTimes | None) -> Home:
+def _home_elsewhere(
+    config: EngineConfig, times: PlacementTimes | None, *, rates_known: bool
+) -> Home:
     """Of layers that are not resident: what the user wants, or what each step is predicted to."""
-    if config.host_layers in ("cpu", "mlp"):
-        return "cpu" if config.host_layers == "cpu" else "cpu-mlp"
+    if config.host_layers == "mlp":
+        return "host-mlp" if rates_known else "cpu-mlp"
+    if config.host_layers == "cpu":
+        return "cpu"
     return "streamed" if times is None else "host"

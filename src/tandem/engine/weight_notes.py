@@ -5,7 +5,14 @@ from collections.abc import Sequence
 
 from tandem.engine.weight_placement import WeightSizes
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import HOSTED, Home, WeightPlacement, homes_by_layer, resident_experts
+from tandem.plan.weights import (
+    HOSTED,
+    Home,
+    WeightPlacement,
+    homes_by_layer,
+    layers_at,
+    resident_experts,
+)
 from tandem.spec.units import format_size
 
 
@@ -16,8 +23,8 @@ def weight_notes(
     for those on disk, and one for those of which only the MLPs are in host memory.
     """
     homes = Counter(homes_by_layer(placement).values())
-    on_disk, mlps = homes["disk"] + homes["disk_streamed"], homes["cpu-mlp"]
-    notes = list(_host_notes(sizes, homes, rules))
+    on_disk, mlps = homes["disk"] + homes["disk_streamed"], homes["cpu-mlp"] + homes["host-mlp"]
+    notes = list(_host_notes(sizes, homes, _of(rules, layers_at(placement, "host"))))
     if on_disk:
         size = format_size(sizes.disk_bytes(placement))
         read = "read" if homes["disk"] else "streamed to the accelerator through host memory"
@@ -27,11 +34,34 @@ def weight_notes(
         )
     if mlps:
         size = format_size(sizes.mlps_bytes(placement))
+        fate = _mlps_fate(homes, _of(rules, layers_at(placement, "host-mlp")))
         notes.append(
-            f"weights: the MLPs of {mlps} of {sizes.layers} layers ({size}) lie in host memory and "
-            f"are computed on the CPU{_experts_note(sizes, placement)}"
+            f"weights: the MLPs of {mlps} of {sizes.layers} layers ({size}) lie in host memory"
+            f"{fate}{_experts_note(sizes, placement)}"
         )
     return tuple(notes)
+
+
+def _of(rules: Sequence[CpuRule], layers: tuple[int, ...]) -> list[CpuRule]:
+    """The same rules as far as they name these layers; none where they never do."""
+    found = [
+        CpuRule(rule.max_tokens, tuple(layer for layer in rule.layers if layer in layers))
+        for rule in rules
+    ]
+    while found and not found[-1].layers:
+        found.pop()
+    return found
+
+
+def _mlps_fate(homes: Counter[Home], rules: Sequence[CpuRule]) -> str:
+    if not homes["host-mlp"]:
+        return " and are computed on the CPU"
+    fates = [f"{homes['cpu-mlp']} are computed on the CPU"] if homes["cpu-mlp"] else []
+    if rules:
+        fates.append(f"of {homes['host-mlp']} {_describe(rules)}")
+    else:
+        fates.append(f"{homes['host-mlp']} are streamed to the accelerator in every step")
+    return f"; {', '.join(fates)}"
 
 
 def _experts_note(sizes: WeightSizes, placement: tuple[WeightPlacement, ...]) -> str:

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.weights import (
     HOSTED,
+    MLPS_APART,
     SLOTTED,
     STREAM_SLOTS,
     Home,
+    StreamedLayers,
     WeightPlacement,
     as_runs,
     disk_layers,
     homes_by_layer,
-    layers_at,
     resident_experts,
     streamed_layers,
 )
@@ -78,7 +79,7 @@ class WeightSizes:
 
     def moved(self, home: Home) -> int:
         """Bytes of a layer that such a home takes away from where attention is."""
-        return self.mlp if home == "cpu-mlp" else self.layer
+        return self.mlp if home in MLPS_APART else self.layer
 
     def spread(self, count: int, home: Home, on_disk: int = 0) -> tuple[WeightPlacement, ...]:
         """That many layers elsewhere, evenly, so that one comes while resident ones compute.
@@ -98,10 +99,15 @@ class WeightSizes:
 
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""
-        streamed = streamed_layers(placements)
-        slots = streamed.slots if streamed.layers else 0
-        there = (self.movable - self.elsewhere(placements) + slots) * self.layer
-        return self.outside + there - self.mlps_bytes(placements)
+        there = (self.movable - self.elsewhere(placements)) * self.layer
+        slots = self._slots_bytes(streamed_layers(placements))
+        return self.outside + there + slots - self.mlps_bytes(placements)
+
+    def _slots_bytes(self, streamed: StreamedLayers) -> int:
+        """Of the accelerator's slots, which are as large as what comes, whole layers or MLPs."""
+        if not streamed.layers:
+            return 0
+        return streamed.slots * (self.mlp if streamed.layers == streamed.mlps else self.layer)
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement keeps of layers in the host's memory beside an accelerator."""
@@ -118,21 +124,21 @@ class WeightSizes:
     @staticmethod
     def mlps(placements: tuple[WeightPlacement, ...]) -> int:
         """Number of layers whose MLPs alone are elsewhere, or some of their experts."""
-        return len(layers_at(placements, "cpu-mlp"))
+        return sum(home in MLPS_APART for home in homes_by_layer(placements).values())
 
     @staticmethod
     def elsewhere(placements: tuple[WeightPlacement, ...]) -> int:
         """Number of layers none of which is resident."""
         homes = homes_by_layer(placements).values()
-        return sum(home not in ("resident", "cpu-mlp") for home in homes)
+        return sum(home not in ("resident", *MLPS_APART) for home in homes)
 
     def least_device_bytes(self, home: Home) -> int:
         """What weights take where the maths is done with as few layers resident as can be."""
-        if home == "cpu-mlp":
-            return self.outside + self.movable * (self.layer - self.mlp)
         slots = STREAM_SLOTS if home in SLOTTED else 0
         resident = self.movable % slots if slots else 0
-        return self.outside + min(slots + resident, self.movable) * self.layer
+        moved = self.moved(home)
+        kept = self.movable * (self.layer - moved)
+        return self.outside + kept + min(slots + resident, self.movable) * moved
 
     def disk_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement reads from disk in every sweep."""
@@ -154,7 +160,7 @@ def choose_placement(
 ) -> tuple[WeightPlacement, ...]:
     """As many resident layers as fit; the others get `home`, spread evenly among them.
 
-    With home `cpu-mlp` all that is of attention is resident, and as many MLPs as fit.
+    With home `cpu-mlp` or `host-mlp` all that is of attention is resident, and as many MLPs as fit.
 
     Args:
         device: capacity, and what others than weights and the KV cache take of it.
@@ -194,7 +200,7 @@ def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) ->
 def _too_small(
     sizes: WeightSizes, device: MemoryBudget, kv_bytes: int, home: Home
 ) -> ShortOfMemoryError:
-    what = "layers without their MLPs" if home == "cpu-mlp" else "layers on their way"
+    what = "layers without their MLPs" if home in MLPS_APART else "layers on their way"
     needed = {
         "embeddings, head and norms": sizes.outside,
         what: sizes.least_device_bytes(home) - sizes.outside,

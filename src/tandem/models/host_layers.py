@@ -58,26 +58,29 @@ def host_layers(
     layers: tuple[int, ...],
     dtype: torch.dtype,
     pool: "NativePool | None",
+    mlps: tuple[int, ...] = (),
     *,
     int8_activations: bool = False,
 ) -> HostLayers | None:
-    """What computes `layers`, and the MLPs that are in host memory; None if there are none.
+    """What computes `layers`, and the MLPs that stay in host memory; None if there are none.
 
     Args:
         weights: filled; those of `layers` are in host memory.
         dtype: of activations, where torch does it: without a pool.
+        mlps: others, of layers whose MLPs may be streamed.
     """
     whole = {} if weights.stream is None else weights.stream.stored
     stored = {layer: _on_cpu(whole[layer]) for layer in layers}
     in_host = {} if weights.mlps is None else weights.mlps.stored
-    mlps = {layer: _on_cpu(modules) for layer, modules in in_host.items()}
-    if not stored and not mlps:
+    in_host = in_host | {layer: whole[layer] for layer in mlps if layer not in in_host}
+    apart = {layer: _on_cpu(modules) for layer, modules in in_host.items()}
+    if not stored and not apart:
         return None
     if pool is None:
-        return TorchLayers(spec, stored | mlps, _CPU, dtype)
+        return TorchLayers(spec, stored | apart, _CPU, dtype)
     from tandem.models.native_stages import NativeLayers
 
-    return NativeLayers(spec, stored, pool, mlps, int8_activations=int8_activations)
+    return NativeLayers(spec, stored, pool, apart, int8_activations=int8_activations)
 
 
 def _on_cpu(modules: Modules) -> Modules:

@@ -95,7 +95,15 @@ def load_model(
     native = None
     if place.type == "cpu":
         native = native_stages(spec, weights, pool, int8_activations=int8)
-    host = host_layers(spec, weights, layers.ever_on_cpu, dtype, pool, int8_activations=int8)
+    host = host_layers(
+        spec,
+        weights,
+        layers.ever_on_cpu,
+        dtype,
+        pool,
+        layers.mlps_ever_on_cpu,
+        int8_activations=int8,
+    )
     return Model(spec, weights, dtype, native, host)
 
 

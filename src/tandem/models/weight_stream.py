@@ -1,10 +1,11 @@
-"""Layers whose weights lie beside the accelerator, for the CPU or to come to it."""
+"""Layers, and MLPs, that lie beside the accelerator, for the CPU or to come to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
+from tandem.devices.host_memory import bulk_memory
 from tandem.models.disk_stream import DiskStream
 from tandem.models.disk_weights import DiskWeights, Pin
 from tandem.models.weight_layout import LayerLayout, Modules
@@ -16,12 +17,12 @@ class WeightStream:
     """Layers in host memory, and the slots on the accelerator that streamed ones go through, with
     those that are read from disk before.
 
-    A layer's matrices are one piece of memory, in the host and in a slot, so that they come in one
-    copy. Its norms and biases are small, and resident.
+    A layer's matrices, or of some layers the MLP's, are one piece of memory, in the host and in a
+    slot, so that they come in one copy. Its norms and biases are small, and resident.
 
     Args:
         hosted: streamed layers, and those that are always computed on the CPU.
-        layout: of every layer's weights.
+        layouts: of these layers' weights, or of their MLPs'.
         device: of the slots.
         pin: makes what is copied known to the device.
         disk: the layers in files; None if there are none.
@@ -35,30 +36,34 @@ class WeightStream:
     def __init__(
         self,
         hosted: SweepLayers,
-        layout: LayerLayout,
+        layouts: Mapping[int, LayerLayout],
         device: torch.device,
         pin: Pin | None = None,
         disk: DiskWeights | None = None,
     ) -> None:
         streamed = hosted.streamed
         self._streamed = streamed
+        self._layouts = layouts
         self._disk = None if disk is None else DiskStream(disk)
         layers = sorted({*streamed.layers, *hosted.on_cpu} - {*streamed.on_disk})
-        self._sources = {layer: layout.allocate(torch.device("cpu")) for layer in layers}
+        self._sources = {layer: layouts[layer].allocate(torch.device("cpu")) for layer in layers}
+        largest = max((layouts[layer].size_bytes for layer in streamed.layers), default=0)
         count = streamed.slots if streamed.layers else 0
-        self._slots = [layout.allocate(device) for _ in range(count)]
+        self._slots = [bulk_memory((largest,), torch.uint8, device) for _ in range(count)]
         self._unpin: list[Callable[[], None]] = []
         if pin is not None:
             copied = [layer for layer in layers if layer in streamed.layers]
             self._unpin = [pin(self._sources[layer]) for layer in copied]
-        vectors = {layer: layout.allocate_vectors(device) for layer in layers}
+        vectors = {layer: layouts[layer].allocate_vectors(device) for layer in layers}
         self.stored: dict[int, Modules] = {
-            layer: layout.modules(source, vectors[layer]) for layer, source in self._sources.items()
+            layer: layouts[layer].modules(source, vectors[layer])
+            for layer, source in self._sources.items()
         }
         if disk is not None:
             vectors |= disk.vectors
         self.used: dict[int, Modules] = self.stored | {
-            layer: layout.modules(self.slot(layer), vectors[layer]) for layer in streamed.layers
+            layer: layouts[layer].modules(self.slot(layer), vectors[layer])
+            for layer in streamed.layers
         }
 
     @property
@@ -108,8 +113,8 @@ class WeightStream:
         return self._from_disk.oldest()
 
     def slot(self, layer: int) -> Tensor:
-        """The slot that a layer goes through: [bytes] uint8."""
-        return self._slots[self._streamed.slot_of(layer)]
+        """Where a layer lies in its slot, of which an MLP alone may leave a part: [bytes] uint8."""
+        return self._slots[self._streamed.slot_of(layer)][: self._layouts[layer].size_bytes]
 
     def _source(self, layer: int) -> Tensor:
         if layer in self._streamed.on_disk:

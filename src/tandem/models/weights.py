@@ -64,9 +64,10 @@ class Weights:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
         layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
-        stream: memory of layers in host memory, None if there are none.
+        stream: memory of layers, and of streamed MLPs, in host memory, None if there are none.
         disk: the layers that are read from files, None if there are none.
-        mlps: MLPs in host memory of layers that are resident but for these, None if there are none.
+        mlps: MLPs that stay in host memory, of layers that are resident but for these; None if
+            there are none.
     """
 
     outer: Modules
@@ -89,7 +90,7 @@ class Weights:
         stored = {} if self.stream is None else self.stream.stored
         on_disk = {} if self.disk is None else self.disk.stored
         for index, used in enumerate(self.layers):
-            layer = stored.get(index) or on_disk.get(index) or used
+            layer = used | stored.get(index, {}) | on_disk.get(index, {})
             yield from layer_weights_of(index, layer, fused)
         yield from _parts(None, {name: a for name, a in outer.items() if name not in first})
 
@@ -181,8 +182,8 @@ def allocate_weights(
     Args:
         dtype: of what is not quantized.
         device: where the maths is done.
-        hosted: layers that stay in host memory, whatever a sweep does with them, all with experts
-            or all without; and those whose MLPs stay there.
+        hosted: layers that lie in host memory, whatever a sweep does with them, all with experts
+            or all without; and those whose MLPs do.
         pin: makes host memory known to the device.
         disk: layers that stay in files, likewise; those that are not streamed among `hosted` are
             computed in host memory.
@@ -202,24 +203,29 @@ def allocate_weights(
     if disk is not None and disk.layers:
         layout = LayerLayout(shapes[_kind_of(spec, disk.layers)])
         on_disk = DiskWeights(disk, layout, device, pin)
-    stream, used = None, {}
-    elsewhere = () if hosted is None else (*hosted.streamed.layers, *hosted.on_cpu)
-    if hosted is not None and elsewhere:
-        layout = LayerLayout(shapes[_kind_of(spec, elsewhere)])
-        stream = WeightStream(hosted, layout, device, pin, on_disk)
-        used = stream.used
+    hosted = hosted or SweepLayers()
+    cut = {
+        layer: _cut(spec, layer, shapes, (experts or {}).get(layer, ()))
+        for layer in (*hosted.mlp_on_cpu, *hosted.streamed.mlps)
+    }
+    apart = {layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}
+    stream, used = None, dict[int, Modules]()
+    elsewhere = (*hosted.streamed.layers, *hosted.on_cpu)
+    if elsewhere:
+        whole = tuple(layer for layer in elsewhere if layer not in apart)
+        layouts = {layer: apart[layer] for layer in hosted.streamed.mlps}
+        if whole:
+            layouts |= dict.fromkeys(whole, LayerLayout(shapes[_kind_of(spec, whole)]))
+        stream = WeightStream(hosted, layouts, device, pin, on_disk)
+        used = dict(stream.used)
     elif on_disk is not None:
-        used = on_disk.in_first_slot()
+        used = dict(on_disk.in_first_slot())
     mlps = None
-    if hosted is not None and hosted.mlp_on_cpu:
-        cut = {
-            layer: _cut(spec, layer, shapes, (experts or {}).get(layer, ()))
-            for layer in hosted.mlp_on_cpu
-        }
-        mlps = HostMlps({layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}, device)
-        used = dict(used)
-        for layer, (here, _) in cut.items():
-            used[layer] = allocate_modules(here, device) | mlps.stored[layer]
+    if hosted.mlp_on_cpu:
+        mlps = HostMlps({layer: apart[layer] for layer in hosted.mlp_on_cpu}, device)
+        used |= mlps.stored
+    for layer, (here, _) in cut.items():
+        used[layer] = allocate_modules(here, device) | used[layer]
     layers = tuple(
         used[layer]
         if layer in used

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import HOMES, WeightPlacement, homes_by_layer
+from tandem.plan.weights import HOMES, LENT, WeightPlacement, homes_by_layer
 from tandem.spec import forms
 from tandem.spec.config import KVPlacement
 from tandem.spec.errors import ConfigError
@@ -35,7 +35,8 @@ class OnlinePlan:
 
     Attributes:
         weights: homes of all layers, from the first to the last.
-        cpu_rules: layers of home `host` that the CPU computes, by the size of a step; ascending.
+        cpu_rules: layers of home `host` that the CPU computes, and of home `host-mlp` those whose
+            MLPs it does, by the size of a step; ascending.
         device_blocks, host_blocks: KV blocks per tier.
         launch_ahead_steps: sweeps that may be in flight, the one being computed included.
         max_cohorts, max_cohort_rows: host-attention cohorts under way, and their size.
@@ -157,6 +158,6 @@ def _check_rules(homes: Mapping[int, str], rules: tuple[CpuRule, ...]) -> None:
         layers = forms.in_form(rule.layers, forms.whole_numbers, "layers", ConfigError)
         if rule.max_tokens <= most:
             raise ConfigError("cpu_rules are not in order of max_tokens")
-        if any(homes.get(layer) != "host" for layer in layers):
-            raise ConfigError("cpu_rules name layers whose home is not 'host'")
+        if any(homes.get(layer) not in LENT for layer in layers):
+            raise ConfigError(f"cpu_rules name layers whose home is none of {', '.join(LENT)}")
         most = rule.max_tokens

@@ -43,7 +43,8 @@ class OpKind(StrEnum):
 class Part(StrEnum):
     """The variant of an operation: which stage, or what is copied. `OUTPUT` and `MLP` are `POST`
     cut in two. Where the accelerator has some of a layer's experts, `ROUTE` is `OUTPUT` and all
-    before the experts; `EXPERTS` are the accelerator's, and `MLP` are the CPU's.
+    before the experts; `EXPERTS` are the accelerator's, and `MLP` are the CPU's. A LOAD of `MLP`
+    brings nothing else.
     """
 
     EMBED = "embed"

@@ -23,9 +23,9 @@ class SweepLayers:
 
     Attributes:
         streamed: the circle: layers that have a slot.
-        on_cpu: ascending; layers whose maths outside attention the CPU does. Those of the circle
-            are not brought.
-        mlp_on_cpu: ascending; others whose MLP alone the CPU computes.
+        on_cpu: ascending; layers whose maths outside attention the CPU does.
+        mlp_on_cpu: ascending; others whose MLP alone the CPU computes. What the CPU computes of the
+            circle is not brought.
         split_mlps: ascending; of `mlp_on_cpu`, mixtures of which the accelerator has some experts,
             and the router.
     """
@@ -56,7 +56,7 @@ class SweepLayers:
     @property
     def loaded(self) -> tuple[int, ...]:
         """Layers that go through the slots in this sweep, ascending."""
-        on_cpu = set(self.on_cpu)
+        on_cpu = {*self.on_cpu, *self.mlp_on_cpu}
         return tuple(layer for layer in self.streamed.layers if layer not in on_cpu)
 
     def successor(self, layer: int) -> int:
@@ -73,7 +73,9 @@ def spread_rounds(rounds: Sequence[tuple[int, ...]], count: int) -> tuple[int, .
 
 @dataclass(frozen=True, slots=True)
 class CpuRule:
-    """In steps of at most `max_tokens` tokens, `layers` (ascending) are computed on the CPU."""
+    """In steps of at most `max_tokens` tokens, `layers` (ascending) are computed on the CPU; of
+    those with home `host-mlp`, the MLPs are.
+    """
 
     max_tokens: int
     layers: tuple[int, ...]
@@ -81,10 +83,10 @@ class CpuRule:
 
 @dataclass(frozen=True, slots=True)
 class SweepChoice:
-    """Which layers are computed on the CPU, by the number of tokens of a step.
+    """Which layers, or MLPs, are computed on the CPU, by the number of tokens of a step.
 
     Attributes:
-        usual: of steps beyond all rules, and of sweeps with cohorts.
+        usual: of steps beyond all rules.
         rules: ascending; the first that a step fits counts.
         experts: by layer of `split_mlps`, those that the accelerator has.
     """
@@ -111,8 +113,12 @@ class SweepChoice:
         streamed, experts = streamed_layers(placements), resident_experts(placements)
         split = tuple(sorted(experts))
 
-        def sweep(on_cpu: Iterable[int]) -> SweepLayers:
-            return SweepLayers(streamed, tuple(sorted({*always, *on_cpu})), mlps, split)
+        def sweep(lent: Iterable[int]) -> SweepLayers:
+            apart = {layer for layer in lent if layer in streamed.mlps}
+            whole = {*always, *lent} - apart
+            return SweepLayers(
+                streamed, tuple(sorted(whole)), tuple(sorted({*mlps, *apart})), split
+            )
 
         return SweepChoice(
             sweep(()), tuple((rule.max_tokens, sweep(rule.layers)) for rule in rules), experts
@@ -122,16 +128,27 @@ class SweepChoice:
         """For a step of so many tokens without cohorts."""
         return next((sweep for most, sweep in self.rules if tokens <= most), self.usual)
 
+    def with_cohorts(self, tokens: int) -> SweepLayers:
+        """Likewise with cohorts. They come back to the layers that they left, so that those have to
+        be the accelerator's in all such sweeps; MLPs need not.
+        """
+        sweep = self.of(tokens)
+        return sweep if sweep.on_cpu == self.usual.on_cpu else self.usual
+
     @property
     def ever_on_cpu(self) -> tuple[int, ...]:
         """Whole layers that some step computes on the CPU, ascending."""
-        sweeps = (self.usual, *(sweep for _, sweep in self.rules))
-        return tuple(sorted({layer for sweep in sweeps for layer in sweep.on_cpu}))
+        return tuple(sorted({layer for sweep in self._sweeps for layer in sweep.on_cpu}))
+
+    @property
+    def mlps_ever_on_cpu(self) -> tuple[int, ...]:
+        """Other layers whose MLPs some step computes on the CPU, ascending."""
+        return tuple(sorted({layer for sweep in self._sweeps for layer in sweep.mlp_on_cpu}))
 
     @property
     def uses_cpu(self) -> bool:
         """Whether the CPU ever computes a layer or an MLP."""
-        return bool(self.ever_on_cpu or self.usual.mlp_on_cpu)
+        return bool(self.ever_on_cpu or self.mlps_ever_on_cpu)
 
     @property
     def cpu_tokens(self) -> int | None:
@@ -139,3 +156,14 @@ class SweepChoice:
         if self.usual.on_cpu:
             return None
         return max((most for most, sweep in self.rules if sweep.on_cpu), default=0)
+
+    @property
+    def cpu_mlp_tokens(self) -> int | None:
+        """Likewise of an MLP."""
+        if self.usual.mlp_on_cpu:
+            return None
+        return max((most for most, sweep in self.rules if sweep.mlp_on_cpu), default=0)
+
+    @property
+    def _sweeps(self) -> tuple[SweepLayers, ...]:
+        return (self.usual, *(sweep for _, sweep in self.rules))

@@ -124,9 +124,15 @@ class _SweepBuilder:
             )
         )
 
-    def _weights(self, layer: int) -> tuple[tuple[SignalRef, ...], tuple[BufferRef, ...]]:
-        """What a stage of `layer` waits for and reads because of its weights."""
-        if layer not in self._loads:
+    def _weights(
+        self, layer: int, *, mlp: bool
+    ) -> tuple[tuple[SignalRef, ...], tuple[BufferRef, ...]]:
+        """What a stage of `layer` waits for and reads because of its weights.
+
+        Args:
+            mlp: whether they are the MLP's, among others.
+        """
+        if layer not in self._loads or not (mlp or layer not in self._sweep.streamed.mlps):
             return (), ()
         return (self._loaded[layer],), (weight_slot(self._sweep.streamed.slot_of(layer)),)
 
@@ -136,8 +142,9 @@ class _SweepBuilder:
         if following == layer:  # no other goes through this slot: it stays
             return
         read, source = self._disk.source(following)
+        part = Part.MLP if following in self._sweep.streamed.mlps else Part.NONE
         self._loaded[following] = self._b.add(
-            OpKind.LOAD, Queue.WEIGHTS, layer=following,
+            OpKind.LOAD, Queue.WEIGHTS, part, layer=following,
             waits=(self._b.reached(Queue.ACCEL), *read),
             reads=source, writes=(weight_slot(self._sweep.streamed.slot_of(layer)),),
         )  # fmt: skip
@@ -152,7 +159,7 @@ class _SweepBuilder:
 
     def _pre(self, layer: int, lanes: tuple[int, ...]) -> None:
         states = tuple(BufferRef(STATE, i) for i in lanes)
-        loaded, weights = self._weights(layer)
+        loaded, weights = self._weights(layer, mlp=False)
         done = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer, waits=loaded,
             reads=states + weights, writes=states + tuple(BufferRef(QKV, i) for i in lanes),
@@ -217,7 +224,7 @@ class _SweepBuilder:
         part = Part.OUTPUT if layer in self._mlp_on_cpu else Part.POST
         part = Part.ROUTE if layer in self._split else part
         done = part is Part.POST and layer == self._layers - 1
-        loaded, weights = self._weights(layer)
+        loaded, weights = self._weights(layer, mlp=True)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, part, lanes=lanes, layer=layer, waits=loaded,
             reads=states + weights, writes=states, event=EventKind.LANE_DONE if done else None,

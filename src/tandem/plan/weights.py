@@ -1,20 +1,27 @@
 """Where a model's weights lie, and the order in which those elsewhere come to the accelerator."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from tandem.spec.errors import ConfigError
 
-Home = Literal["resident", "streamed", "cpu", "host", "cpu-mlp", "disk", "disk_streamed"]
-HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "cpu-mlp", "disk")
+Home = Literal[
+    "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "disk", "disk_streamed"
+]
+HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "disk")
 """Homes that a file may name; beside an accelerator `disk` becomes `disk_streamed`."""
-SLOTTED: tuple[Home, ...] = ("streamed", "host", "disk_streamed")
-"""Homes of layers that may come to the accelerator, and so have a slot there."""
+SLOTTED: tuple[Home, ...] = ("streamed", "host", "host-mlp", "disk_streamed")
+"""Homes of layers that may come to the accelerator, or whose MLPs may, and so have a slot there."""
+LENT: tuple[Home, ...] = ("host", "host-mlp")
+"""Of them, those that a sweep may leave to the CPU."""
 ON_DISK: tuple[Home, ...] = ("disk", "disk_streamed")
 """Homes of layers in files."""
 HOSTED: tuple[Home, ...] = ("streamed", "host", "cpu")
 """Homes of whole layers in host memory beside an accelerator."""
+MLPS_APART: tuple[Home, ...] = ("cpu-mlp", "host-mlp")
+"""Homes of layers of which only the MLP, or the experts, is in host memory."""
 STREAM_SLOTS = 2
 """Layers that the accelerator holds of the streamed ones: one is used while the next one comes."""
 
@@ -27,10 +34,10 @@ class WeightPlacement:
         first_layer, last_layer: inclusive.
         home: `resident` where the maths is done; `streamed`: in host memory, brought to the
             accelerator in every sweep; `cpu`: in host memory, computed there; `host`: in host
-            memory, streamed or computed there as the plan says for a step's size; `cpu-mlp`: the
-            MLP or the experts as `cpu`, the rest as `resident`; `disk`: in files, read by the host
-            in every sweep and computed there; `disk_streamed`: in files, read by the host in every
-            sweep and brought to the accelerator.
+            memory, streamed or computed there as the plan says for a step's size; `cpu-mlp`,
+            `host-mlp`: the MLP or the experts as `cpu` or `host`, the rest as `resident`; `disk`:
+            in files, read by the host in every sweep and computed there; `disk_streamed`: in files,
+            read by the host in every sweep and brought to the accelerator.
         experts: of each of these layers, those that are resident on the accelerator all the same,
             ascending, and not all; the accelerator then routes.
 
@@ -70,19 +77,23 @@ class StreamedLayers:
         layers: ascending.
         slots: layers that the accelerator has memory for.
         on_disk: ascending; those of `layers` that are read from files before they come.
+        mlps: ascending; those of which only the MLP comes, or the experts.
     """
 
     layers: tuple[int, ...] = ()
     slots: int = STREAM_SLOTS
     on_disk: tuple[int, ...] = ()
+    mlps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         over = len(self.layers) % self.slots
         if over:
+            out = self.layers[-over:]
+            home = "cpu-mlp" if set(out) <= set(self.mlps) else "cpu"
             raise ConfigError(
                 f"{len(self.layers)} streamed layers do not go into "
                 f"{self.slots} slots in turn; stream a multiple of {self.slots}: for example, give "
-                f"{_named(self.layers[-over:])} the home resident or cpu",
+                f"{_named(out)} the home resident or {home}",
                 param="placement",
             )
 
@@ -105,7 +116,8 @@ def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
     homes = sorted(homes_by_layer(placements).items())
     circle = tuple(layer for layer, home in homes if home in SLOTTED)
     read = tuple(layer for layer, home in homes if home == "disk_streamed")
-    return StreamedLayers(circle, on_disk=read)
+    mlps = tuple(layer for layer, home in homes if home == "host-mlp")
+    return StreamedLayers(circle, on_disk=read, mlps=mlps)
 
 
 def disk_layers(placements: Iterable[WeightPlacement]) -> tuple[int, ...]:
@@ -157,11 +169,10 @@ def as_runs(
     Args:
         experts: as in `resident_experts`.
     """
+    single = experts or {}
+    alike = groupby(enumerate(homes), lambda entry: (entry[1], single.get(entry[0], ())))
     runs: list[WeightPlacement] = []
-    for layer, home in enumerate(homes):
-        single = (experts or {}).get(layer, ())
-        if runs and (runs[-1].home, runs[-1].experts) == (home, single):
-            runs[-1] = replace(runs[-1], last_layer=layer)
-        else:
-            runs.append(WeightPlacement(layer, layer, home, single))
+    for (home, resident), members in alike:
+        layers = [layer for layer, _ in members]
+        runs.append(WeightPlacement(layers[0], layers[-1], home, resident))
     return tuple(runs)

@@ -1,17 +1,19 @@
 """The planner's answer: what to run, what it achieves, and what was rejected."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
+from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
 from tandem.planner.robustness import Robustness, robustness
-from tandem.planner.search import Option, Search
+from tandem.planner.search import Search
 from tandem.planner.sensitivity import Sensitivity, sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
@@ -88,7 +90,8 @@ def answer(
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
     seen = rates if arrivals is None else arrivals.rates
-    alternatives = distinct(chosen, search.alternatives(policy, chosen))[:_NUM_ALTERNATIVES]
+    others = distinct(chosen, search.alternatives(policy, chosen))
+    alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
     return Answer(
         question=question,
         policy=policy,
@@ -101,7 +104,7 @@ def answer(
         request_s=search.predictor.request_s(seen),
         job_s=search.predictor.job_s(rates, seen),
         ceiling=_ceiling(search, policy),
-        alternatives=tuple(alternatives),
+        alternatives=alternatives,
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
         extrapolated=search.predictor.extrapolated(chosen.candidate),
@@ -109,7 +112,7 @@ def answer(
     )
 
 
-def distinct(chosen: Option, options: Iterable[Option]) -> list[Option]:
+def distinct(chosen: Option, options: Iterable[Option]) -> Iterator[Option]:
     """Without those that do nearly the same as one before them, or as the chosen one: requests in
     the same places, as fast, and only some other layers streamed, or on the CPU.
     """
@@ -117,7 +120,7 @@ def distinct(chosen: Option, options: Iterable[Option]) -> list[Option]:
     for option in options:
         if not any(_alike(option, other) for other in kept):
             kept.append(option)
-    return kept[1:]
+            yield option
 
 
 def _alike(option: Option, other: Option) -> bool:

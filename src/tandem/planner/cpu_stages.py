@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tandem.cost.quantized import precise_stage_cost
+from tandem.cost.quantized import PreciseStage
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import CostBreakdown, merge_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
@@ -37,8 +37,10 @@ class CpuStages:
         host: HostFacts,
         measured: MeasuredHost | None,
     ) -> None:
-        self._model, self._stages, self._precision = model, stages, precision
-        self._measured = measured
+        self._model, self._stages, self._measured = model, stages, measured
+        self._summed = {
+            part: PreciseStage(stage, precision, fused=True) for part, stage in stages.items()
+        }
         self._rates = DeviceRates(
             host.memory_bandwidth_bytes_per_s, host.flops_per_s, HOST_OPERATION_S
         )
@@ -49,8 +51,7 @@ class CpuStages:
         key = (part, tokens)
         if key not in self._known:
             operations = self._stages[part]
-            cost = precise_stage_cost(operations, tokens, self._precision, self._rates, fused=True)
-            found = self._time(cost)
+            found = self._time(self._summed[part].cost(tokens, self._rates))
             if self._measured is not None:
                 found = found._replace(alone_s=self._measured.stage_s(operations, tokens))
             self._known[key] = found

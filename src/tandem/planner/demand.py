@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tandem.cost.quantized import precise_stage_cost
+from tandem.cost.quantized import PreciseStage
 from tandem.cost.quantized_pages import dequantized_bytes, dequantizing_kernels, quantizing_cost
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import (
@@ -28,7 +28,7 @@ from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import Operation, default_stages, split_post
-from tandem.spec.parameters import layer_matrix_bytes, movable_layer
+from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes, movable_layer
 from tandem.spec.tier import Tier
 
 _FP32_BYTES = 4
@@ -66,20 +66,23 @@ class Demands:
         }
         movable, self._dense = movable_layer(model), frozenset(model.dense_layers)
         self._load_bytes: int = layer_matrix_bytes(model, question.precision, movable)
-        self._disk_bytes_per_s, self._pool_bytes_per_s = (
-            host.disk_bytes_per_s,
-            host.pool_bytes_per_s,
-        )
+        self._mlp_load_bytes: int = mlp_matrix_bytes(model, question.precision, movable)
+        self._disk_bytes_per_s: float | None = host.disk_bytes_per_s
+        self._pool_bytes_per_s: float = host.pool_bytes_per_s
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
         # of keys and values in codes: their bits, where the device's kernels do not read them
         self._kv_code_bits = 0 if question.host_only else page.code_bits
         operations = layer_operations(model, movable)
         attend = default_stages(operations).attend
-        self._stages = _stages(operations)
-        self._dense_stages = self._stages
+        self._stages = self._dense_stages = _stages(operations)
         if self._dense:
             self._dense_stages = _stages(layer_operations(model, min(self._dense)))
+        self._summed = {
+            (part, dense): PreciseStage(stage, self._precision, fused=question.host_only)
+            for dense, stages in ((False, self._stages), (True, self._dense_stages))
+            for part, stage in stages.items()
+        }
         self._stage_costs: dict[tuple[Part, int, bool], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self.measured: MeasuredHost | None = None
@@ -129,7 +132,8 @@ class Demands:
             return host.head_s(sum(lane.logits for lane in lanes))
         if op.kind is OpKind.STAGE and op.part in self._stages:
             tokens = sum(lane.tokens for lane in lanes)
-            return host.stage_s(self._stages_of(op.layer)[op.part], tokens)
+            stages = self._dense_stages if op.layer in self._dense else self._stages
+            return host.stage_s(stages[op.part], tokens)
         if op.kind is OpKind.ATTEND:
             window = self._model.layer_windows[op.layer]
             return sum(host.attend_s(lane.device, window) for lane in _means(lanes))
@@ -165,23 +169,16 @@ class Demands:
 
     def _dequantizing(self, lanes: Sequence[Load], layer: int, rates: DeviceRates) -> CostBreakdown:
         window, bits = self._model.layer_windows[layer], self._kv_code_bits
-        elements = (
-            2 * self._model.kv_size * sum(lane.seen(Tier.DEVICE, window).keys for lane in lanes)
-        )
-        kernels = dequantizing_kernels(bits) if elements else 0
-        return cost_of(0, elements * dequantized_bytes(bits), kernels, rates)
+        keys = sum(lane.seen(Tier.DEVICE, window).keys for lane in lanes)
+        size = 2 * self._model.kv_size * keys * dequantized_bytes(bits)
+        return cost_of(0, size, dequantizing_kernels(bits) if keys else 0, rates)
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
-        key = (op.part, tokens, op.layer in self._dense)
+        dense = op.layer in self._dense
+        key = (op.part, tokens, dense)
         if key not in self._stage_costs:
-            operations = self._stages_of(op.layer)[op.part]
-            self._stage_costs[key] = precise_stage_cost(
-                operations, tokens, self._precision, self._device, fused=self._host_only
-            )
+            self._stage_costs[key] = self._summed[op.part, dense].cost(tokens, self._device)
         return self._stage_costs[key]
-
-    def _stages_of(self, layer: int) -> Mapping[Part, Sequence[Operation]]:
-        return self._dense_stages if layer in self._dense else self._stages
 
     def _attention(
         self, lanes: Sequence[Load], tier: Tier, layer: int, rates: DeviceRates
@@ -223,7 +220,7 @@ class Demands:
 
     def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load]) -> float:
         if op.kind is OpKind.LOAD:
-            return self._load_bytes
+            return self._mlp_load_bytes if op.part is Part.MLP else self._load_bytes
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))
         tokens = sum(lane.tokens for lane in lanes)
@@ -240,7 +237,7 @@ class Demands:
         return partial_bytes(self._model, queries)
 
 
-def _stages(operations: tuple[Operation, ...]) -> dict[Part, Sequence[Operation]]:
+def _stages(operations: tuple[Operation, ...]) -> Mapping[Part, Sequence[Operation]]:
     """A layer's operations by the part of a program."""
     pre, _, post = default_stages(operations)
     cut = split_post(operations)

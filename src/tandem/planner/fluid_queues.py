@@ -63,6 +63,7 @@ class Submission:
         reported: groups whose ends are of interest; that of the last one to end always is.
         left_out: lanes whose joins were refused.
         label: whatever the owner wants to find again.
+        base: by queue, groups submitted to it before; places and waits are counted from it.
     """
 
     schedule: Schedule
@@ -74,6 +75,7 @@ class Submission:
     label: object = None
     works: Sequence[Work] = ()
     groups_left: int = 0
+    base: Sequence[int] = ()
 
 
 class Ended(NamedTuple):
@@ -94,7 +96,8 @@ class Span(NamedTuple):
     group: int
 
 
-_Entry = tuple[Submission, int, tuple[tuple[int, int], ...]]
+_Line = tuple[Submission, tuple[int, ...]]
+"""A submission, and its groups on one queue."""
 
 
 class FluidQueues:
@@ -119,11 +122,14 @@ class FluidQueues:
         self.now_s = self.dram_bytes = self.hidden_s = 0.0
         self.busy_s = [0.0] * count
         self._dram, self._on_span = dram_bytes_per_s, on_span
-        self._waiting: list[deque[_Entry]] = [deque() for _ in QUEUES]
         self._submitted, self._done = [0] * count, [0] * count
+        self._waiting: list[deque[_Line]] = [deque() for _ in QUEUES]
+        self._place = [0] * count  # of the next group in the first line
+        # what the next group is known to wait for: a queue, and how far that must come
+        self._blocked_on, self._blocked_until = [0] * count, [0] * count
+        self._running: list[tuple[Submission, int] | None] = [None] * count
+        self._work = [Work(0.0)] * count
         self._left, self._started_s = [0.0] * count, [0.0] * count
-        self._current: list[Work | None] = [None] * count
-        self._entry: list[_Entry | None] = [None] * count
         self._active: list[int] = []
 
     @property
@@ -133,16 +139,13 @@ class FluidQueues:
 
     def submit(self, submission: Submission) -> None:
         """Append a schedule's groups to their queues."""
-        base = tuple(self._submitted)
-        groups = submission.schedule.groups
+        submission.base = self.submitted
         submission.works = submission.price(submission.left_out)
-        submission.groups_left = len(groups)
-        for index, group in enumerate(groups):
-            waits = [(queue, base[queue] + value) for queue, value in group.waits]
-            if group.joins is not None and index not in submission.joins:
-                waits.append((CPU, base[CPU]))
-            self._waiting[group.queue].append((submission, index, tuple(waits)))
-            self._submitted[group.queue] += 1
+        submission.groups_left = len(submission.schedule.groups)
+        for queue, groups in enumerate(submission.schedule.by_queue):
+            if groups:
+                self._waiting[queue].append((submission, groups))
+                self._submitted[queue] += len(groups)
 
     def advance(self, until_s: float = NEVER) -> list[Ended]:
         """Go on to the next moment at which something that is reported ends.
@@ -152,37 +155,60 @@ class FluidQueues:
         ended: list[Ended] = []
         while not ended:
             wake_s = self._start()
-            speeds, dram_rate = _speeds(self._active, self._current, self._dram)
+            drawn, speeds = self._speeds()
             step_s, next_s = self._next(speeds, wake_s)
             if next_s > until_s or next_s == NEVER:
                 return ended
-            self._pass(step_s, next_s, speeds, dram_rate, ended)
+            self._pass(step_s, speeds, drawn)
+            self.now_s = next_s
+            self._end_all(ended)
         return ended
+
+    # --- starts -----------------------------------------------------------------------------------
 
     def _start(self) -> float:
         """Start what can start; returns when a group that waits only for time will be able to."""
-        wake_s, current, done = NEVER, self._current, self._done
+        wake_s, running, done = NEVER, self._running, self._done
         for q, waiting in enumerate(self._waiting):
-            if current[q] is not None or not waiting:
+            if running[q] is not None or not waiting:
                 continue
-            entry = waiting[0]
-            submission, index, waits = entry
-            for queue, value in waits:
-                if done[queue] < value:
-                    break
-            else:
-                ready_s = submission.not_before_s
-                if ready_s <= self.now_s and submission.joins and index in submission.joins:
-                    ready_s = self._joined_s(submission, submission.joins[index])
-                if ready_s > self.now_s:
-                    wake_s = min(wake_s, ready_s)
-                    continue
-                waiting.popleft()
-                work = submission.works[index]
-                current[q], self._entry[q] = work, entry
-                self._left[q], self._started_s[q] = work.alone_s, self.now_s
-                self._active.append(q)
+            if done[self._blocked_on[q]] < self._blocked_until[q]:
+                continue
+            submission, groups = waiting[0]
+            index = groups[self._place[q]]
+            if self._is_blocked(q, submission, index):
+                continue
+            ready_s = submission.not_before_s
+            if ready_s <= self.now_s and submission.joins and index in submission.joins:
+                ready_s = self._joined_s(submission, submission.joins[index])
+            if ready_s > self.now_s:
+                wake_s = min(wake_s, ready_s)
+                continue
+            self._begin(q, submission, index)
         return wake_s
+
+    def _is_blocked(self, q: int, submission: Submission, index: int) -> bool:
+        """Whether another queue has not come far enough; if so, which is remembered."""
+        group, base, done = submission.schedule.groups[index], submission.base, self._done
+        for queue, value in group.waits:
+            if done[queue] < base[queue] + value:
+                self._blocked_on[q], self._blocked_until[q] = queue, base[queue] + value
+                return True
+        if group.joins is not None and index not in submission.joins and done[CPU] < base[CPU]:
+            self._blocked_on[q], self._blocked_until[q] = CPU, base[CPU]
+            return True
+        return False
+
+    def _begin(self, q: int, submission: Submission, index: int) -> None:
+        waiting = self._waiting[q]
+        self._place[q] += 1
+        if self._place[q] == len(waiting[0][1]):
+            waiting.popleft()
+            self._place[q] = 0
+        self._running[q] = submission, index
+        work = self._work[q] = submission.works[index]
+        self._left[q], self._started_s[q] = work.alone_s, self.now_s
+        self._active.append(q)
 
     def _joined_s(self, submission: Submission, join: Join) -> float:
         """When the wait for a cohort is over, as far as only time decides it."""
@@ -197,46 +223,71 @@ class FluidQueues:
             submission.works = submission.price(submission.left_out)
         return join.deadline_s
 
-    def _next(self, speeds: list[float], wake_s: float) -> tuple[float, float]:
+    # --- the time between -------------------------------------------------------------------------
+
+    def _speeds(self) -> tuple[float, list[float] | None]:
+        """What the groups under way draw from the host's memory, and how fast each is relative to
+        alone; None: as fast.
+        """
+        active, work = self._active, self._work
+        if self._running[WEIGHTS] is not None and self._running[H2D] is not None:
+            share = max(0.0, 1.0 - work[H2D].link_share)
+            speeds = [share if q == WEIGHTS else 1.0 for q in active]
+            drawn = 0.0
+            for q, speed in zip(active, speeds, strict=True):
+                drawn += speed * work[q].dram_bytes_per_s
+        else:
+            speeds, drawn = None, 0.0
+            for q in active:
+                drawn += work[q].dram_bytes_per_s
+        if drawn <= self._dram:
+            return drawn, speeds
+        slower = self._dram / drawn
+        speeds = [1.0] * len(active) if speeds is None else speeds
+        for i, q in enumerate(active):
+            if work[q].dram_bytes_per_s:
+                speeds[i] *= slower
+        return self._dram, speeds
+
+    def _next(self, speeds: list[float] | None, wake_s: float) -> tuple[float, float]:
         """Seconds to the next start or end, and when it is."""
-        step_s = NEVER
-        for q, speed in zip(self._active, speeds, strict=True):
-            if speed:
-                step_s = min(step_s, self._left[q] / speed)
+        step_s, left = NEVER, self._left
+        if speeds is None:
+            for q in self._active:
+                if left[q] < step_s:
+                    step_s = left[q]
+        else:
+            for q, speed in zip(self._active, speeds, strict=True):
+                if speed:
+                    step_s = min(step_s, left[q] / speed)
         if wake_s - self.now_s < step_s:
             return wake_s - self.now_s, wake_s
         return step_s, self.now_s + step_s
 
-    def _pass(
-        self,
-        step_s: float,
-        next_s: float,
-        speeds: list[float],
-        dram_rate: float,
-        ended: list[Ended],
-    ) -> None:
-        current, left, busy = self._current, self._left, self.busy_s
-        self.now_s = next_s
-        self.dram_bytes += dram_rate * step_s
-        if current[CPU] is not None and current[ACCEL] is not None:
+    def _pass(self, step_s: float, speeds: list[float] | None, drawn: float) -> None:
+        running, left, busy = self._running, self._left, self.busy_s
+        self.dram_bytes += drawn * step_s
+        if running[CPU] is not None and running[ACCEL] is not None:
             self.hidden_s += step_s
-        loads_only = current[H2D] is None
-        over: list[int] = []
-        for q, speed in zip(self._active, speeds, strict=True):
-            busy[H2D if q == WEIGHTS and loads_only else q] += step_s
-            left[q] -= speed * step_s
-            if left[q] <= _ROUNDING_S:
-                over.append(q)
-        for q in over:
-            self._end(q, ended)
+        for i, q in enumerate(self._active):
+            busy[H2D if q == WEIGHTS and running[H2D] is None else q] += step_s
+            left[q] -= step_s if speeds is None else speeds[i] * step_s
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def _end_all(self, ended: list[Ended]) -> None:
+        left = self._left
+        over = [q for q in self._active if left[q] <= _ROUNDING_S]
         if over:
-            self._active = [q for q in self._active if current[q] is not None]
+            self._active = [q for q in self._active if left[q] > _ROUNDING_S]
+            for q in over:
+                self._end(q, ended)
 
     def _end(self, q: int, ended: list[Ended]) -> None:
-        entry = self._entry[q]
-        assert entry is not None
-        submission, index, _ = entry
-        self._current[q] = self._entry[q] = None
+        running = self._running[q]
+        assert running is not None
+        submission, index = running
+        self._running[q] = None
         self._done[q] += 1
         submission.groups_left -= 1
         complete = submission.groups_left == 0
@@ -244,28 +295,3 @@ class FluidQueues:
             ended.append(Ended(submission, index, complete))
         if self._on_span is not None:
             self._on_span(Span(q, self._started_s[q], self.now_s, submission, index))
-
-
-def _speeds(
-    active: list[int], current: list[Work | None], capacity: float
-) -> tuple[list[float], float]:
-    """Of the groups under way, relative to alone, and what they draw from the host's memory."""
-    speeds = [1.0] * len(active)
-    demand = 0.0
-    for i, q in enumerate(active):
-        work = current[q]
-        assert work is not None
-        if q == WEIGHTS:
-            copy = current[H2D]
-            if copy is not None:
-                speeds[i] = max(0.0, 1.0 - copy.link_share)
-        demand += speeds[i] * work.dram_bytes_per_s
-    if demand <= capacity:
-        return speeds, demand
-    slower = capacity / demand
-    for i, q in enumerate(active):
-        work = current[q]
-        assert work is not None
-        if work.dram_bytes_per_s:
-            speeds[i] *= slower
-    return speeds, capacity

@@ -59,7 +59,9 @@ class Footprint:
             max(1, round(lengths.total_tokens) - 1)
         )
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
+        self._max_rows = question.max_rows
         self._workspaces: dict[tuple[Strategy, int], int] = {}
+        self._left_by_weights: dict[Elsewhere, tuple[int, int]] = {}
 
     @property
     def disk_slots_bytes(self) -> int:
@@ -131,22 +133,30 @@ class Footprint:
         """Weights, workspace and the rows' pages have room, and so has the longest request; and the
         rows leave prompts their room in a sweep.
         """
-        strategy, rows, elsewhere = candidate.strategy, candidate.rows, candidate.elsewhere
-        most_hosted = MAX_COHORT_ROWS if strategy == "rendezvous" else self._q.max_rows
-        if rows > self._q.max_rows or candidate.host_rows > most_hosted:
+        strategy, rows = candidate.strategy, candidate.rows
+        most_hosted = MAX_COHORT_ROWS if strategy == "rendezvous" else self._max_rows
+        if rows > self._max_rows or candidate.host_rows > most_hosted:
+            return False
+        device_bytes, host_bytes = self._left(candidate.elsewhere)
+        device_bytes -= self.workspace(strategy, rows)
+        if device_bytes < 0 or host_bytes < 0:
+            return False
+        device = device_bytes // self.block_bytes
+        host = 0 if strategy == "gpu-only" else host_bytes // self.block_bytes
+        wanted = self._row_blocks(candidate)
+        if wanted[0] > device or wanted[1] > host or self.longest_blocks > device + host:
             return False
         served = candidate.served(self._q.model.num_layers)
-        if not self._q.prompts_keep_up(candidate.in_every_sweep(), served):
-            return False
-        if self.device_kv_bytes(strategy, elsewhere, rows) < 0:
-            return False
-        if self.host_kv_bytes(elsewhere) < 0:
-            return False
-        device, host = self.device_blocks(candidate), self.host_blocks(candidate)
-        if self.longest_blocks > device + host:
-            return False
-        wanted = self._row_blocks(candidate)
-        return wanted[0] <= device and wanted[1] <= host
+        return self._q.prompts_keep_up(candidate.in_every_sweep(), served)
+
+    def _left(self, elsewhere: Elsewhere) -> tuple[int, int]:
+        """What weights leave of both memories."""
+        found = self._left_by_weights.get(elsewhere)
+        if found is None:
+            device_bytes = self._q.device_bytes - self.resident_bytes(elsewhere)
+            found = device_bytes, self.host_kv_bytes(elsewhere)
+            self._left_by_weights[elsewhere] = found
+        return found
 
     def _row_blocks(self, candidate: Candidate) -> tuple[int, int]:
         """Blocks that the running rows take on the accelerator and on the host."""

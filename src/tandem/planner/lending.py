@@ -18,8 +18,17 @@ class Lending:
 
     def __init__(self, sweeps: Sweeps, predictor: Predictor) -> None:
         self._sweeps, self._predictor = sweeps, predictor
+        self._proposed: dict[Candidate, Candidate | None] = {}
 
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
+        """The one proposal for a candidate, if there is any."""
+        if candidate not in self._proposed:
+            self._proposed[candidate] = next(self._propose(candidate), None)
+        proposed = self._proposed[candidate]
+        if proposed is not None:
+            yield proposed
+
+    def _propose(self, candidate: Candidate) -> Iterator[Candidate]:
         """So many layers that link and CPU take equally long, if both are then faster.
 
         Loads take time in proportion to the layers that are left, and the chain of a sweep grows

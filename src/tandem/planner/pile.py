@@ -37,13 +37,12 @@ class Pile:
 
     Attributes:
         reached: most of its bound that any of them has reached; 0: none was tried.
-        most_per_s: of the bounds so far, which the first one's is among.
     """
 
     def __init__(self, looks: Sequence[Look], reached: float) -> None:
         self.reached = reached
-        self.most_per_s = 0.0
         self._looks, self._heap = looks, list[_Entry]()
+        self._taken_per_s = 0.0
 
     def add(self, candidate: Candidate, most_per_s: float) -> None:
         """One more candidate, which cannot exceed `most_per_s`."""
@@ -52,30 +51,48 @@ class Pile:
         heapq.heappush(self._heap, entry)
 
     @property
-    def promise(self) -> float:
-        """Tokens per second that the next one may reach; 0: there is none."""
-        if not self._settle():
-            return 0.0
+    def most_per_s(self) -> float:
+        """Tokens per second that none of them exceeds, those taken included."""
+        return max(self._taken_per_s, self._first_per_s)
+
+    @property
+    def _first_per_s(self) -> float:
+        return -self._heap[0].minus_tokens_per_s if self._heap else 0.0
+
+    def promise(self, least: float = 0.0) -> float:
+        """Tokens per second that the next one may reach; 0: there is none.
+
+        Args:
+            least: of interest; what is not above it may be found too high, but not above it.
+        """
         hope = min(1.0, self.reached * _HOPE) if self.reached else 1.0
-        return -self._heap[0].minus_tokens_per_s * hope
+        self._settle(least / hope)
+        return self._first_per_s * hope
+
+    def next_bound(self, least: float = 0.0) -> float:
+        """The next one's bound, likewise."""
+        self._settle(least)
+        return self._first_per_s
 
     def take(self) -> tuple[Candidate, float] | None:
         """The next candidate and its bound."""
-        if not self._settle():
+        self._settle(0.0)
+        if not self._heap:
             return None
         entry = heapq.heappop(self._heap)
-        return entry.candidate, -entry.minus_tokens_per_s
+        bound = -entry.minus_tokens_per_s
+        self._taken_per_s = max(self._taken_per_s, bound)
+        return entry.candidate, bound
 
-    def _settle(self) -> bool:
-        """Look at the first ones until one that is bounded stays first; whether there is any."""
+    def _settle(self, least: float) -> None:
+        """Look at the first ones until one that is bounded stays first, or none exceeds `least`."""
         while self._heap and self._heap[0].looks < len(self._looks):
             entry = self._heap[0]
+            if -entry.minus_tokens_per_s <= least:
+                return
             most_per_s = self._looks[entry.looks](entry.candidate)
             if most_per_s is None:
                 heapq.heappop(self._heap)
                 continue
             seen = entry._replace(minus_tokens_per_s=-most_per_s, looks=entry.looks + 1)
             heapq.heapreplace(self._heap, seen)
-            if seen.looks == len(self._looks):
-                self.most_per_s = max(self.most_per_s, most_per_s)
-        return bool(self._heap)

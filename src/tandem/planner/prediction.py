@@ -84,6 +84,9 @@ class Predictor:
     def __init__(self, question: Question, sweeps: Sweeps) -> None:
         self._q, self._sweeps = question, sweeps
         self._bounds: dict[Candidate, Rates] = {}
+        self._predictions: dict[Candidate, Prediction] = {}
+        self._decode_bounds: dict[Candidate, float] = {}
+        self._rough_bounds: dict[Candidate, float] = {}
 
     @property
     def lengths(self) -> Lengths:
@@ -96,8 +99,23 @@ class Predictor:
             self._bounds[candidate] = self._rates(candidate, self._sweeps.bound_s)
         return self._bounds[candidate]
 
+    def closer_bound(self, candidate: Candidate) -> Rates:
+        """Likewise, but for sweeps that read no prompt, which are timed."""
+
+        def seconds(elsewhere: Elsewhere, load: SweepLoad) -> float:
+            if load.main.device.chunk or load.main.host.chunk:
+                return self._sweeps.bound_s(elsewhere, load)
+            return self._sweeps.time(elsewhere, load).period_s
+
+        return self._rates(candidate, seconds)
+
     def decode_bound(self, candidate: Candidate) -> float:
         """Tokens per second if prompts took no time: no less than the bound, and sooner found."""
+        if candidate not in self._decode_bounds:
+            self._decode_bounds[candidate] = self._decode_bound(candidate)
+        return self._decode_bounds[candidate]
+
+    def _decode_bound(self, candidate: Candidate) -> float:
         lengths, served = self._q.lengths, candidate.served(self._q.model.num_layers)
         decode_s = self._decode_s(candidate, self._sweeps.bound_s)
         return served / lengths.decode_sweeps * lengths.generated_tokens / decode_s
@@ -108,6 +126,11 @@ class Predictor:
 
     def predict(self, candidate: Candidate) -> Prediction:
         """Rates in virtual time, and what limits them."""
+        if candidate not in self._predictions:
+            self._predictions[candidate] = self._predict(candidate)
+        return self._predictions[candidate]
+
+    def _predict(self, candidate: Candidate) -> Prediction:
         rates = self.rates(candidate)
         load = decode_load(candidate, self._q.lengths)
         decode = self._sweeps.time(candidate.elsewhere, load)
@@ -119,6 +142,11 @@ class Predictor:
         """With prompts that begin one in a sweep: between the two in value and in effort."""
         if self._q.objective == "latency":
             return self.bound(candidate).tokens_per_s
+        if candidate not in self._rough_bounds:
+            self._rough_bounds[candidate] = self._rough_bound(candidate)
+        return self._rough_bounds[candidate]
+
+    def _rough_bound(self, candidate: Candidate) -> float:
         chunks = self._chunks(candidate)
         least, hosted = chunks.weighted[0][1], self._on_host(candidate)
         mixed_s = self._mixed_s(candidate, least, hosted, self._sweeps.bound_s)

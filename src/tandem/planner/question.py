@@ -1,6 +1,6 @@
 """What the planner is asked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tandem.profiling.measurements import HostMeasurements
@@ -100,6 +100,35 @@ class Question:
     host_only: bool = False
     measured: HostMeasurements | None = None
 
+    def takes_as_long_as(self, other: "Question") -> bool:
+        """Whether the machines differ in their memory's size at most, so that what both hold takes
+        equally long on them.
+        """
+        mine, its = self.hardware, other.hardware
+        size = its.accelerator.memory_bytes
+        accelerator = replace(mine.accelerator, memory_bytes=size)
+        host = replace(mine.host, memory_bytes=its.host.memory_bytes)
+        hardware = replace(mine, accelerator=accelerator, host=host)
+        return other == replace(
+            self,
+            hardware=hardware,
+            device_bytes=other.device_bytes,
+            host_bytes=other.host_bytes,
+        )
+
+    def computes_as_fast_as(self, other: "Question") -> bool:
+        """Whether the accelerators differ in their memory's size at most, and so do the questions
+        otherwise.
+        """
+        size = other.hardware.accelerator.memory_bytes
+        accelerator = replace(self.hardware.accelerator, memory_bytes=size)
+        same = replace(self, hardware=other.hardware, device_bytes=other.device_bytes)
+        return accelerator == other.hardware.accelerator and same == other
+
+    def holds_as_much_as(self, other: "Question") -> bool:
+        """Whether the machines differ in their rates at most."""
+        return other == replace(self, hardware=other.hardware)
+
     @property
     def movable_layers(self) -> int:
         """Layers that need not be resident: of a model with experts, those that have some."""
@@ -111,6 +140,10 @@ class Question:
         if self.objective == "latency":
             return 1
         return min(self.lengths.requests, MAX_ROWS, self.max_num_batched_tokens)
+
+    def allows(self, tpot_s: float) -> bool:
+        """Whether a request may see this time per output token."""
+        return self.tpot_bound_s is None or tpot_s <= self.tpot_bound_s
 
     def prompts_keep_up(self, decoding: int, served: float) -> bool:
         """Whether a sweep that decodes `decoding` rows has room for prompts as fast as rows finish.

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tandem.planner.footprint import Footprint
+from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
-from tandem.planner.search import Option, Search
+from tandem.planner.search import Search
 from tandem.spec.hardware import HardwareSpec
 
 Number = Literal["GPU rates", "host bandwidth", "link", "disk"]
@@ -78,7 +79,7 @@ def robustness(
     known = [chosen.candidate, *(rival.candidate for rival in rivals)]
     cases: list[WrongNumber] = []
     for number, error, question in wrong_machines(search.question):
-        other = Search(question, like=search)
+        other = Search(question, like=search, known=known)
         rates = [other.predictor.rates(candidate) for candidate in known]
         bound_s = question.tpot_bound_s
         cases.append(
@@ -88,7 +89,7 @@ def robustness(
                 rates[0].job_tokens_per_s,
                 bound_s is None or rates[0].worst_tpot_s <= bound_s,
                 tuple(rate.job_tokens_per_s for rate in rates[1:]),
-                other.best(policy, known),
+                other.best(policy),
             )
         )
     return Robustness(chosen.tokens_per_s, tuple(cases))

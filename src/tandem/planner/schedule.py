@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tandem.plan.program import EventKind, LaneShape, OpKind, Part, ProgramOp, Queue, SignalRef
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.reads_in_place import with_reads_in_place
 from tandem.spec.model import ModelSpec
 
@@ -46,10 +48,66 @@ class Schedule:
     Attributes:
         ops: different operations; layers alike share one.
         groups: in an order that is a topological one.
+        by_queue: places in `groups` of those on each queue.
+        costs, cost_of: different sums of operations, and by group which of them it is.
+        events: places of groups that mean something to the scheduler. cohorts: of those that a
+            cohort joins or leaves with.
     """
 
     ops: tuple[ProgramOp, ...]
     groups: tuple[Group, ...]
+    by_queue: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    costs: tuple[OpCounts, ...] = field(init=False, repr=False, compare=False)
+    cost_of: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    events: frozenset[int] = field(init=False, repr=False, compare=False)
+    cohorts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_queue: list[list[int]] = [[] for _ in QUEUES]
+        numbers: dict[OpCounts, int] = {}
+        for place, group in enumerate(self.groups):
+            by_queue[group.queue].append(place)
+            numbers.setdefault(group.ops, len(numbers))
+        places = enumerate(self.groups)
+        events = [place for place, group in places if group.event is not None]
+        cohorts = [
+            place
+            for place, group in enumerate(self.groups)
+            if group.joins is not None or group.raises is not None
+        ]
+        put = object.__setattr__  # the dataclass is frozen
+        put(self, "by_queue", tuple(map(tuple, by_queue)))
+        put(self, "costs", tuple(numbers))
+        put(self, "cost_of", tuple(numbers[group.ops] for group in self.groups))
+        put(self, "events", frozenset(events))
+        put(self, "cohorts", tuple(cohorts))
+
+
+class SweepCounts(NamedTuple):
+    """Of a sweep: layers that the CPU computes, by window, in how many runs, and whether whole;
+    layers that are loaded, and those that are read from disk.
+    """
+
+    by_window: tuple[tuple[int, int], ...]
+    runs: int
+    whole: bool
+    loads: int
+    reads: int
+
+
+def count_layers(layers: SweepLayers, windows: tuple[int, ...]) -> SweepCounts:
+    """Of a sweep's layers, by what they cost.
+
+    Args:
+        windows: of each layer of the model.
+    """
+    on_cpu = Counter(windows[layer] for layer in layers.on_cpu or layers.mlp_on_cpu)
+    runs = len(set(layers.on_cpu) - {layer + 1 for layer in layers.on_cpu})
+    loaded = layers.loaded
+    # as many as there are slots stay in them
+    loads = len(loaded) if len(loaded) > layers.streamed.slots else 0
+    reads = len(layers.streamed.on_disk) if loads or not layers.streamed.layers else 0
+    return SweepCounts(tuple(on_cpu.items()), runs, bool(layers.on_cpu), loads, reads)
 
 
 class Schedules:
@@ -60,6 +118,20 @@ class Schedules:
     ) -> None:
         self._num_layers, self._windows, self._dense = num_layers, windows, dense
         self._made: dict[tuple[tuple[LaneShape, ...], SweepLayers], Schedule] = {}
+        self._layers: dict[tuple[Elsewhere, bool], tuple[SweepLayers, SweepCounts]] = {}
+
+    def layers(self, elsewhere: Elsewhere, *, prompts: bool) -> tuple[SweepLayers, SweepCounts]:
+        """What a sweep does with layers elsewhere, and what of it the bound depends on.
+
+        Args:
+            prompts: whether it reads any.
+        """
+        found = self._layers.get((elsewhere, prompts))
+        if found is None:
+            layers = elsewhere.sweep(self._num_layers, self._dense, prompts=prompts)
+            found = layers, count_layers(layers, self._windows)
+            self._layers[elsewhere, prompts] = found
+        return found
 
     @staticmethod
     def of_model(model: ModelSpec) -> "Schedules":

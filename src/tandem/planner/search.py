@@ -5,18 +5,18 @@ most, given how far short of its bound that kind has fallen so far. The search e
 promises more than what has been found, and then moves the best of some kinds a little.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
+from tandem.planner.candidate import STRATEGIES, Candidate
 from tandem.planner.candidates import Candidates
-from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.kinds import WORTH_MOVING, Kind, KindPile, Kinds, most_promising
 from tandem.planner.lending import Lending
 from tandem.planner.moves import Moves
-from tandem.planner.pile import Look, Pile
+from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy
-from tandem.planner.prediction import Prediction, Predictor, Rates
+from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules
 from tandem.planner.sweeps import Sweeps
@@ -24,10 +24,12 @@ from tandem.planner.sweeps import Sweeps
 _BETTER = 1 + 1e-6
 _AS_FAST = 0.99
 """Of the most tokens per second, or the inverse of the shortest job: predictions are no finer."""
-_WORTH_MOVING = 1.0005
-_HOPELESS = 0.6
+_NEARBY = 1.1
+"""Times a candidate's bound: what moves from it do not reach."""
 _CLOSE = 0.9
-"""Of the best option found, what another kind's must reach for its moves to be tried."""
+"""Of the best option found, what another's must reach for its moves to be tried; and of what is
+known, what others must promise.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,74 +47,63 @@ class _Effort:
 
 _FULL, _REDUCED = _Effort(16, 8, 2), _Effort(5, 4, 0)
 
-_Kind = tuple[Strategy, int, bool, CpuHome | None, bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A candidate with its prediction."""
-
-    candidate: Candidate
-    prediction: Prediction
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Over the whole job: what options are ranked by; alone, it is the inverse of latency."""
-        return self.prediction.rates.job_tokens_per_s
-
-
-class _Pile(Pile):
-    """With those that were tried and are in time."""
-
-    def __init__(self, looks: Sequence[Look], reached: float) -> None:
-        super().__init__(looks, reached)
-        self.options: list[Option] = []
-
-    @property
-    def best(self) -> Option | None:
-        """Of those tried."""
-        return max(self.options, key=lambda option: option.tokens_per_s, default=None)
-
 
 class Search:
     """Finds the best option of a question under a policy.
 
     Args:
         like: a search for a machine much like this one, whose kinds fell as short of their bounds.
+        known: candidates to try before others, as those of a smaller machine.
     """
 
-    def __init__(self, question: Question, like: "Search | None" = None) -> None:
-        self.question = question
-        self._reached = {} if like is None else like.reached()
-        self._hopeless = frozenset[_Kind]() if like is None else like.hopeless()
+    def __init__(
+        self,
+        question: Question,
+        like: "Search | None" = None,
+        known: Iterable[Candidate] = (),
+    ) -> None:
+        self.question, self._known = question, tuple(known)
         self._effort = _FULL if like is None else _REDUCED
         self.schedules = Schedules.of_model(question.model) if like is None else like.schedules
         self.footprint = Footprint(question)
-        sweeps = Sweeps(question, self.footprint, self.schedules)
-        self.predictor = Predictor(question, sweeps)
-        self._lending = Lending(sweeps, self.predictor)
-        self._candidates = Candidates(question, self.footprint)
-        self._moves = Moves(self._candidates, question.movable_layers)
-        self._estimated: list[tuple[Candidate, float]] = []
+        if like is not None and question.takes_as_long_as(like.question):
+            self._sweeps, self.predictor = like._sweeps, like.predictor
+            self._lending = like._lending
+        else:
+            beside = None if like is None else like._sweeps
+            self._sweeps = Sweeps(question, self.footprint, self.schedules, like=beside)
+            self.predictor = Predictor(question, self._sweeps)
+            self._lending = Lending(self._sweeps, self.predictor)
+        candidates = Candidates(question, self.footprint)
+        self._moves = Moves(candidates, question.movable_layers)
+        self._kinds = Kinds(
+            question,
+            candidates,
+            self._lending,
+            self.predictor,
+            None if like is None else like._kinds,
+            frozenset() if like is None else like._hopeless(),
+        )
         self._options: dict[Candidate, Option] = {}
-        self._piles: dict[str, dict[_Kind, _Pile]] = {}
         self._found: dict[str, Option | None] = {}
 
-    def best(self, policy: Policy, known: Iterable[Candidate] = ()) -> Option | None:
+    def best(self, policy: Policy) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
 
-        No policy that allows less has a better one: each is searched as if alone.
-
-        Args:
-            known: candidates to try as well, as those of a smaller machine.
+        No policy that allows less has a better one: each that might is searched as if alone.
         """
         best = self._searched(policy)
         for narrower in POLICIES.values():
-            if policy.contains(narrower):
+            if policy.contains(narrower) and self._may_exceed(narrower, best):
                 best = self._better(best, self._searched(narrower))
-        for candidate in filter(lambda c: self._possible(c, policy), known):
-            best = self._better(best, self._option(candidate))
         return best
+
+    def _may_exceed(self, policy: Policy, best: Option | None) -> bool:
+        """Whether one of its candidates, or what is near it, may be better, by their bounds."""
+        if policy.name in self._found:
+            return True
+        least = 0.0 if best is None else best.tokens_per_s / _NEARBY
+        return any(pile.next_bound(least) > least for pile in self._kinds.piles(policy).values())
 
     def choice(self, policy: Policy) -> Option | None:
         """Of the options about as fast as the best one: a short job first, then the simplest."""
@@ -123,7 +114,7 @@ class Search:
             option
             for option in self._options.values()
             if option.tokens_per_s >= _AS_FAST * best.tokens_per_s
-            and self._in_time(option.prediction.rates)
+            and self._in_time(option)
             and self._possible(option.candidate, policy)
         ]
         shortest_s = min(map(self._job_s, near))
@@ -148,116 +139,72 @@ class Search:
         return self._found[policy.name]
 
     def _search(self, policy: Policy) -> Option | None:
-        best: Option | None = None
-        piles = list(self._kinds(policy).values())
+        known, best = self._best_known(policy), None
+        least = 0.0 if known is None else _CLOSE * known.tokens_per_s
+        piles = list(self._kinds.piles(policy).values())
         for _ in range(self._effort.tries):
-            pile = max(piles, key=lambda pile: pile.promise, default=None)
-            least = best.tokens_per_s * _BETTER if best else 0.0
-            if pile is None or pile.promise <= least:
+            pile = most_promising(piles, least)
+            if pile is None:
                 break
             best = self._better(best, self._try(pile))
-        return None if best is None else self._best_moved(best, piles, policy)
+            least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
+        starts = [option for option in (known, best) if option]
+        best = self._better(best, known)
+        return None if best is None else self._best_moved(best, starts, piles, policy)
 
-    def _best_moved(self, best: Option, piles: Iterable[_Pile], policy: Policy) -> Option:
-        """The best after small moves of it and of what comes close to it in other kinds."""
-        tried = (pile.best for pile in piles)
-        starts = sorted(
-            (option for option in tried if option), key=lambda option: -option.tokens_per_s
-        )
-        for start in [best, *starts[: self._effort.moved_kinds]]:
+    def _best_known(self, policy: Policy) -> Option | None:
+        best: Option | None = None
+        for candidate in filter(lambda c: self._possible(c, policy), self._known):
+            best = self._better(best, self._option(candidate))
+        return best
+
+    def _best_moved(
+        self, best: Option, starts: Sequence[Option], piles: Iterable[KindPile], policy: Policy
+    ) -> Option:
+        """The best after small moves of it, and of what comes close to it: other starts, and the
+        best of other kinds.
+        """
+        tried = sorted((p.best for p in piles if p.best), key=lambda option: -option.tokens_per_s)
+        for start in dict.fromkeys([best, *starts, *tried[: self._effort.moved_kinds]]):
             if start.tokens_per_s >= _CLOSE * best.tokens_per_s:
                 moved = self._moved(start, policy)
                 best = moved if moved.tokens_per_s > best.tokens_per_s else best
         return best
 
-    def reached(self) -> dict[_Kind, float]:
-        """Of each kind that was tried, the most of its bound that it has reached."""
-        return {
-            kind: pile.reached
-            for piles in self._piles.values()
-            for kind, pile in piles.items()
-            if pile.reached
-        }
-
-    def hopeless(self) -> frozenset[_Kind]:
-        """Kinds that promise so much less than the best option that no small change helps them."""
-        best = max((option.tokens_per_s for option in self._options.values()), default=0.0)
-        piles = [entry for piles in self._piles.values() for entry in piles.items()]
-        most = {kind: 0.0 for kind, _ in piles}
-        for kind, pile in piles:
-            most[kind] = max(most[kind], pile.most_per_s)
-        return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best)
-
-    def alternatives(self, policy: Policy, chosen: Option) -> list[Option]:
+    def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option found of each kind that the chosen one is not, best first."""
-        found: list[Option] = []
-        for kind, pile in self._kinds(policy).items():
-            if kind == self._kind(chosen.candidate):
-                continue
-            option = pile.best or self._try(pile)
-            if option is not None and option.tokens_per_s <= chosen.tokens_per_s:
-                found.append(option)
-        return sorted(found, key=lambda option: -option.tokens_per_s)
+        own = self._kinds.of(chosen.candidate)
+        others = [pile for kind, pile in self._kinds.piles(policy).items() if kind != own]
+        found = [pile.best for pile in others if pile.best]
+        untried = [pile for pile in others if not pile.best]
+        while True:
+            best = max(found, key=lambda option: option.tokens_per_s, default=None)
+            least = 0.0 if best is None else best.tokens_per_s
+            pile = max(untried, key=lambda pile: pile.next_bound(least), default=None)
+            if pile is not None and pile.next_bound(least) > least:
+                untried.remove(pile)
+                option = self._try(pile)
+                if option is not None:
+                    found.append(option)
+            elif best is None:
+                return
+            else:
+                found.remove(best)
+                if best.tokens_per_s <= chosen.tokens_per_s:
+                    yield best
 
-    def _kind(self, candidate: Candidate) -> _Kind:
-        """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
-        the CPU computes, and whether some layers are read from disk.
-        """
-        streamed, layers = candidate.streamed, self.question.movable_layers
-        share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
-        how = candidate.how if candidate.on_cpu else None
-        reads = candidate.on_disk > 0
-        return candidate.strategy, share, candidate.device_rows == 0, how, reads
+    def _hopeless(self) -> frozenset[Kind]:
+        best = max((option.tokens_per_s for option in self._options.values()), default=0.0)
+        return self._kinds.hopeless(best)
 
-    def _kinds(self, policy: Policy) -> dict[_Kind, _Pile]:
-        """Candidates, piled up by kind."""
-        if policy.name not in self._piles:
-            piles: dict[_Kind, _Pile] = {}
-            layers = self.question.movable_layers
-            looks = self.predictor.rough_bound, self._bound_of
-            for candidate, most_per_s in self._enumerated():
-                if policy.allows(candidate, layers):
-                    kind = self._kind(candidate)
-                    if kind not in piles:
-                        piles[kind] = _Pile(looks, self._reached.get(kind, 0.0))
-                    piles[kind].add(candidate, most_per_s)
-            self._piles[policy.name] = piles
-        return self._piles[policy.name]
-
-    def _enumerated(self) -> list[tuple[Candidate, float]]:
-        """All candidates, every policy's among them, with tokens per second that they cannot
-        exceed.
-        """
-        if not self._estimated:
-            for plain in self._candidates.of(POLICIES["auto"]):
-                if self._hopeless and self._kind(plain) in self._hopeless:
-                    continue
-                for candidate in (plain, *self._lending.of(plain)):
-                    most_per_s = self.predictor.decode_bound(candidate)
-                    self._estimated.append((candidate, most_per_s))
-        return self._estimated
-
-    def _bound_of(self, candidate: Candidate) -> float | None:
-        """None if it breaks the bound on time per token, or lends layers for nothing."""
-        rates = self.predictor.bound(candidate)
-        if not self._in_time(rates):
-            return None
-        if candidate.elsewhere.lent:
-            streamed = Elsewhere(candidate.streamed, on_disk=candidate.on_disk)
-            plain = self.predictor.bound(candidate.with_elsewhere(streamed))
-            if rates.job_tokens_per_s <= plain.job_tokens_per_s * _WORTH_MOVING:
-                return None
-        return rates.job_tokens_per_s
-
-    def _in_time(self, rates: Rates) -> bool:
-        bound_s = self.question.tpot_bound_s
-        return bound_s is None or rates.worst_tpot_s <= bound_s
+    def _in_time(self, option: Option) -> bool:
+        return self.question.allows(option.prediction.rates.worst_tpot_s)
 
     def _possible(self, candidate: Candidate, policy: Policy) -> bool:
         allowed = policy.allows(candidate, self.question.movable_layers)
         return allowed and self.footprint.fits(candidate)
 
-    def _try(self, pile: _Pile) -> Option | None:
+    def _try(self, pile: KindPile) -> Option | None:
         """Predict the next of a pile; None if there is none, or it breaks the bound on time per
         token.
         """
@@ -267,13 +214,13 @@ class Search:
         candidate, bound = taken
         option = self._option(candidate)
         pile.reached = max(pile.reached, option.tokens_per_s / bound)
-        if not self._in_time(option.prediction.rates):
+        if not self._in_time(option):
             return None
         pile.options.append(option)
         return option
 
     def _better(self, best: Option | None, option: Option | None) -> Option | None:
-        if option is None or not self._in_time(option.prediction.rates):
+        if option is None or not self._in_time(option):
             return best
         if best is None or option.tokens_per_s > best.tokens_per_s * _BETTER:
             return option
@@ -285,16 +232,27 @@ class Search:
         while improved and moves < self._effort.moves:
             improved = False
             for candidate in self._moves.of(best.candidate):
-                least = best.tokens_per_s * _WORTH_MOVING
+                least = best.tokens_per_s * WORTH_MOVING
                 if not self._possible(candidate, policy):
                     continue
                 if self.predictor.bound(candidate).job_tokens_per_s <= least:
                     continue
+                if self._is_hopeless(candidate, best):
+                    continue
                 moves += 1
                 option = self._option(candidate)
-                if option.tokens_per_s > least and self._in_time(option.prediction.rates):
+                if option.tokens_per_s > least and self._in_time(option):
                     best, improved = option, True
         return best
+
+    def _is_hopeless(self, candidate: Candidate, best: Option) -> bool:
+        """Whether it is so much slower than the best that it is not even as fast within reason,
+        which one sweep in virtual time may show.
+        """
+        if candidate in self._options:
+            return False
+        closer = self.predictor.closer_bound(candidate)
+        return closer.job_tokens_per_s < _AS_FAST * best.tokens_per_s
 
     def _option(self, candidate: Candidate) -> Option:
         if candidate not in self._options:

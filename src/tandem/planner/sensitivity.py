@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from tandem.planner.footprint import Footprint
 from tandem.planner.host_alone import with_more_memory
+from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
-from tandem.planner.search import Option, Search
+from tandem.planner.search import Search
 from tandem.spec.hardware import HostFacts
 
 _MORE_BYTES, _MORE_BYTES_PER_S, _MORE_CORES = 10**9, 10e9, 8
@@ -36,7 +37,7 @@ def sensitivities(search: Search, policy: Policy) -> list[Sensitivity]:
     if best is None:
         return found
     for change, larger in larger_machines(search.question):
-        option = Search(larger, like=search).best(policy, known=[best.candidate])
+        option = Search(larger, like=search, known=[best.candidate]).best(policy)
         if option is not None:
             gain = option.tokens_per_s / best.tokens_per_s - 1
             found.append(Sensitivity(change, option, gain))

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.plan.sweep_layers import SweepLayers
 from tandem.planner.demand import Demands
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
+from tandem.planner.schedule import SweepCounts
 from tandem.planner.sweep_load import SweepLoad
 from tandem.spec.tier import Tier
 
@@ -44,23 +44,17 @@ class Least(NamedTuple):
         return Least(chain_s, self.dram_bytes + other.dram_bytes, self.cpu_s + other.cpu_s)
 
 
-class SweepCounts(NamedTuple):
-    """Of a sweep: layers that the CPU computes, by window, in how many runs, and whether whole;
-    layers that are loaded, and those that are read from disk.
+class SweepBound:
+    """Bounds for one question; equal parts of them are computed once.
+
+    Args:
+        like: of another question; of an equal accelerator's, its own operations' times are taken.
     """
 
-    by_window: tuple[tuple[int, int], ...]
-    runs: int
-    whole: bool
-    loads: int
-    reads: int
-
-
-class SweepBound:
-    """Bounds for one question; equal parts of them are computed once."""
-
-    def __init__(self, question: Question, demands: Demands) -> None:
-        self._demands = demands
+    def __init__(
+        self, question: Question, demands: Demands, like: "SweepBound | None" = None
+    ) -> None:
+        self._question, self._demands = question, demands
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
         self._windows = question.model.layer_windows
         self._layers_of = Counter(self._windows)
@@ -79,6 +73,8 @@ class SweepBound:
         self._changes: dict[tuple[LaneLoad, int, bool], Least] = {}
         self._linear: dict[tuple[int, int], tuple[Least, Least]] = {}
         self._device: dict[tuple[TierLoad, int], Least] = {}
+        if like is not None and question.computes_as_fast_as(like._question):
+            self._linear, self._device = like._linear, like._device
         self._hosted: dict[tuple[TierLoad, int], Least] = {}
 
     def seconds(self, counts: SweepCounts, load: SweepLoad) -> float:
@@ -95,15 +91,6 @@ class SweepBound:
         dram = work.dram_bytes + counts.loads * self._load.dram_bytes
         dram += counts.reads * self._read.dram_bytes
         return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
-
-    def counts(self, layers: SweepLayers) -> SweepCounts:
-        """What of a sweep's layers the bound depends on."""
-        windows = Counter(self._windows[layer] for layer in layers.on_cpu or layers.mlp_on_cpu)
-        runs = len(set(layers.on_cpu) - {layer + 1 for layer in layers.on_cpu})
-        # as many as there are slots stay in them
-        loads = len(layers.loaded) if len(layers.loaded) > layers.streamed.slots else 0
-        reads = len(layers.streamed.on_disk) if loads or not layers.streamed.layers else 0
-        return SweepCounts(tuple(windows.items()), runs, bool(layers.on_cpu), loads, reads)
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""

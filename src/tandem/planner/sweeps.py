@@ -11,8 +11,8 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
-from tandem.planner.schedule import Schedule, Schedules, schedule_each
-from tandem.planner.sweep_bound import SweepBound, SweepCounts
+from tandem.planner.schedule import Schedule, Schedules, SweepCounts, schedule_each
+from tandem.planner.sweep_bound import SweepBound
 from tandem.planner.sweep_load import SweepLoad
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
@@ -21,7 +21,11 @@ _WARM_UP_SWEEPS = 1
 
 
 class Sweeps:
-    """Times of sweeps for one question; equal ones are computed once."""
+    """Times of sweeps for one question; equal ones are computed once.
+
+    Args:
+        like: of a question that may have something in common with this one.
+    """
 
     def __init__(
         self,
@@ -29,14 +33,14 @@ class Sweeps:
         footprint: Footprint,
         schedules: Schedules,
         warm_up_sweeps: int = _WARM_UP_SWEEPS,
+        like: "Sweeps | None" = None,
     ) -> None:
         self._q, self._warm_up = question, warm_up_sweeps
         self._demands = Demands(question, footprint.page)
         self._dram = question.hardware.host.pool_bytes_per_s
         self._schedules = schedules
-        self._layers: dict[tuple[Elsewhere, bool], tuple[SweepLayers, SweepCounts]] = {}
         self._times: dict[tuple[Elsewhere, SweepLoad], SweepTime] = {}
-        self._bound = SweepBound(question, self._demands)
+        self._bound = SweepBound(question, self._demands, None if like is None else like._bound)
 
     @property
     def measured(self) -> MeasuredHost | None:
@@ -71,13 +75,7 @@ class Sweeps:
         ]
 
     def _layers_of(self, elsewhere: Elsewhere, load: SweepLoad) -> tuple[SweepLayers, SweepCounts]:
-        key = (elsewhere, load.decodes_only)
-        found = self._layers.get(key)
-        if found is None:
-            model, prompts = self._q.model, not load.decodes_only
-            layers = elsewhere.sweep(model.num_layers, model.dense_layers, prompts=prompts)
-            found = self._layers[key] = layers, self._bound.counts(layers)
-        return found
+        return self._schedules.layers(elsewhere, prompts=not load.decodes_only)
 
     def _lanes(self, load: SweepLoad, more: int = 0) -> list[tuple[LaneShape, ...]]:
         main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))

@@ -49,14 +49,8 @@ class PricedSweep:
 
 def group_works(schedule: Schedule, demands: Sequence[Demand]) -> list[Work]:
     """What each group asks for: the sum of its operations, their mean rate of the host's memory."""
-    found: dict[OpCounts, Work] = {}
-    works: list[Work] = []
-    for group in schedule.groups:
-        work = found.get(group.ops)
-        if work is None:
-            work = found[group.ops] = _work(group.ops, demands)
-        works.append(work)
-    return works
+    works = [_work(ops, demands) for ops in schedule.costs]
+    return [works[number] for number in schedule.cost_of]
 
 
 def _work(ops: OpCounts, demands: Sequence[Demand]) -> Work:

@@ -78,6 +78,7 @@ class OpRunner:
             (OpKind.MERGE, Part.NONE): self._merge,
             (OpKind.SAMPLE, Part.NONE): self.sampling.sample,
             (OpKind.LOAD, Part.NONE): self._load,
+            (OpKind.LOAD, Part.MLP): self._load,
             (OpKind.READ, Part.NONE): self._read,
         }
 

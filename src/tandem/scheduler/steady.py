@@ -20,6 +20,8 @@ from tandem.spec.tier import Tier
 _LAUNCH_AHEAD = 2
 _MAIN = 0
 _IDS_PER_STEP = 2  # a sweep's and its sampling's
+_LEAST_LEFT = 2  # tokens of a row, with which a run could have one step
+_FOREVER = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class SteadyDecode:
         them ends; requests that found no room wait on, since room only shrinks.
         """
         in_flight = self._in_flight()
-        if in_flight is None:
+        if in_flight is None or self._ends_soon():
             return None
         rows = self._rows(in_flight)
         run = None if rows is None else self._run(in_flight, rows)
@@ -104,6 +106,12 @@ class SteadyDecode:
         if record.due != due or flight.next_step != step + _IDS_PER_STEP:
             return None
         return step
+
+    def _ends_soon(self) -> bool:
+        """Whether some row has too few tokens left for a run of two steps."""
+        r = self._s.rows
+        rows = r.owned()
+        return bool((r.limit[rows] - r.known[rows]).min(initial=_FOREVER) <= _LEAST_LEFT)
 
     def _rows(self, in_flight: int) -> LongArray | None:
         """All rows, if each has a token in flight and only that."""

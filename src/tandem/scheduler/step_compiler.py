@@ -174,11 +174,11 @@ class StepCompiler:
         return RowsInFlight(rows, self._rows.epoch[rows], self._rows.submitted[rows])
 
     def _layers_of(self, sweep: _Sweep) -> SweepLayers:
-        """A cohort comes back to the layer that it left, so its sweeps have layers in one way."""
         choice = self._config.layers
+        tokens = sum(slot.binding.num_tokens for slot in sweep.slots)
         if any(shape.suspends for shape in sweep.shapes):
-            return choice.usual
-        return choice.of(sum(slot.binding.num_tokens for slot in sweep.slots))
+            return choice.with_cohorts(tokens)
+        return choice.of(tokens)
 
     # --- sampling ---------------------------------------------------------------------------------
 

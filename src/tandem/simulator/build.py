@@ -10,9 +10,10 @@ from tandem.planner.answer import choose, online_plan
 from tandem.planner.demand import Demands
 from tandem.planner.fluid_queues import Span
 from tandem.planner.footprint import Footprint
+from tandem.planner.option import Option
 from tandem.planner.policies import strategy_alone
 from tandem.planner.question import Question
-from tandem.planner.search import Option, Search
+from tandem.planner.search import Search
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy

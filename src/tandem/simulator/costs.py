@@ -1,7 +1,7 @@
 """What a program's operations ask of the hardware, from its arrays and the planner's prices."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.cost.lane_work import LaneWork, count_work
@@ -15,7 +15,9 @@ from tandem.planner.virtual_time import group_works
 from tandem.spec.tier import Tier
 
 _NOTHING = Demand(0.0)
-_MAX_KNOWN = 50_000
+_MAX_KNOWN = 10_000
+_Key = tuple[int, tuple[tuple[int, ...], ...], frozenset[int]]
+"""A schedule, the lanes' counts, and lanes that are left out."""
 
 
 class SampledLane(NamedTuple):
@@ -51,10 +53,16 @@ class ProgramLoad:
     Attributes:
         lanes: by the template's lanes.
         transfers: of PAGES copies, in their order.
+        counts: of each lane, all that prices depend on but for attention.
     """
 
     lanes: tuple[Load, ...] = ()
     transfers: tuple[PageTransfer, ...] = ()
+    counts: tuple[tuple[int, ...], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # the dataclass is frozen
+        object.__setattr__(self, "counts", tuple(map(_counts, self.lanes)))
 
 
 class ProgramCosts:
@@ -76,7 +84,7 @@ class ProgramCosts:
         self._windows, self._dense = windows, dense
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
         self._cohorts: dict[int, LaneWork] = {}
-        self._known: dict[tuple[object, ...], Demand] = {}
+        self._known: dict[_Key, list[Demand]] = {}
 
     def schedule(self, template: ProgramTemplate) -> Schedule:
         """The template's groups; templates recur, so each is grouped once."""
@@ -114,29 +122,32 @@ class ProgramCosts:
         self, schedule: Schedule, load: ProgramLoad, left_out: frozenset[int]
     ) -> Sequence[Work]:
         """What each group asks for, without the lanes that are left out."""
-        pages = iter(load.transfers)
-        demands: list[Demand] = []
-        for op in schedule.ops:
+        key = (id(schedule), load.counts, left_out)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) > _MAX_KNOWN:
+                self._known.clear()
+            known = self._known[key] = [
+                _NOTHING if _is_single(op) else self._demand(op, load, left_out)
+                for op in schedule.ops
+            ]
+        demands, pages = known.copy(), iter(load.transfers)
+        for index, op in enumerate(schedule.ops):
             if op.part is Part.PAGES:
                 blocks = len(next(pages).source_blocks)
-                demands.append(self._demands.of_blocks(op.queue, blocks))
-            else:
-                demands.append(self._demand(op, load, left_out))
+                demands[index] = self._demands.of_blocks(op.queue, blocks)
+            elif op.kind is OpKind.ATTEND:
+                demands[index] = self._demand(op, load, left_out)
         return group_works(schedule, demands)
 
     def _demand(self, op: ProgramOp, load: ProgramLoad, left_out: frozenset[int]) -> Demand:
         lanes = [load.lanes[lane] for lane in op.lanes if lane not in left_out]
-        if op.lanes and not lanes:
-            return _NOTHING
-        if op.kind is OpKind.ATTEND:
-            return self._demands.of(op, lanes)
-        key = (id(op), *map(_counts, lanes))
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) > _MAX_KNOWN:
-                self._known.clear()
-            found = self._known[key] = self._demands.of(op, lanes)
-        return found
+        return self._demands.of(op, lanes) if lanes or not op.lanes else _NOTHING
+
+
+def _is_single(op: ProgramOp) -> bool:
+    """Whether its price depends on more than counts."""
+    return op.part is Part.PAGES or op.kind is OpKind.ATTEND
 
 
 def _counts(lane: Load) -> tuple[int, ...]:

@@ -115,12 +115,13 @@ class SimulatedExecutor:
             partial(self._price, flying, schedule),
             self.now_s + self._launch_s,
             self._joins(schedule, flying.template, slots, max_wait_s),
-            frozenset(i for i, group in enumerate(schedule.groups) if group.event is not None),
+            schedule.events,
             label=flying,
         )
         base = self.queues.submitted[CPU]
-        for group in schedule.groups:
-            if group.raises is not None and slots:
+        for index in schedule.cohorts if slots else ():
+            group = schedule.groups[index]
+            if group.raises is not None:
                 slot = slots[group.raises]
                 self._signals[slot.cohort_id, slot.cohort_signal + 1] = base + group.place
         self.queues.submit(flying.submission)
@@ -145,7 +146,8 @@ class SimulatedExecutor:
         max_wait_s: float | None,
     ) -> dict[int, Join]:
         joins: dict[int, Join] = {}
-        for index, group in enumerate(schedule.groups):
+        for index in schedule.cohorts:
+            group = schedule.groups[index]
             if group.joins is not None:
                 slot = slots[group.joins]
                 bound_s = max_wait_s if template.lanes[group.joins].guarded else None

@@ -72,7 +72,8 @@ class Loop:
         while self.next_arrival_s <= self._executor.now_s:
             shape = requests[self._arrived]
             prompt = (self._prompt_token,) * shape.prompt_tokens
-            params = SamplingParams(max_tokens=shape.generated_tokens)
+            # nothing is drawn: the seed is of no consequence, but one would be derived
+            params = SamplingParams(max_tokens=shape.generated_tokens, seed=0)
             self._scheduler.add(EngineRequest(str(self._arrived), prompt, params))
             self._arrived += 1
 

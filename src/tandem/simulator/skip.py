@@ -41,11 +41,11 @@ class Skipper:
 
     def skip(self, next_arrival_s: float) -> int:
         """Take the run that begins now, up to an arrival; returns its steps, 0 if there is none."""
-        run = self._steady.find()
-        if run is None:
+        if not self._may_repeat():
             return 0
-        works = self._works(run)
-        if works is None or self._executor.latest[0].load.lanes[0].tokens != len(run.rows):
+        run = self._steady.find()
+        works = None if run is None else self._works(run)
+        if run is None or works is None:
             return 0
         request_ids = self._steady.request_ids(run)
         kept: list[LaneDone | StepRetired] = []
@@ -63,6 +63,11 @@ class Skipper:
             [e for e in kept if isinstance(e, StepRetired) or e.step_id == last]
         )
         return steps
+
+    def _may_repeat(self) -> bool:
+        """Whether the last sweep had a token of each row; the next ones are then like it."""
+        latest, rows = self._executor.latest, self._scheduler.rows
+        return bool(latest) and latest[0].load.lanes[0].tokens == rows.max_rows - rows.num_free
 
     def _until_tokens(self) -> list[LaneDone | StepRetired]:
         """Go on until a step's tokens are known; what else has been reported."""

@@ -106,6 +106,12 @@ class Operation:
         per_expert = self.weights[0].elements
         return self.experts.touched_share(tokens) * self.experts.count * per_expert
 
+    def read_weight_share(self, tokens: int) -> float:
+        """Of the weights, what `tokens` tokens need: of experts, which are of one size, the
+        expected share.
+        """
+        return 1.0 if self.experts is None else self.experts.touched_share(tokens)
+
     def flops(self, tokens: int, context: float = 0.0) -> float:
         """FLOPs for `tokens` query tokens that each see `context` keys (a mean is exact too)."""
         return self.flops_per_token * tokens + self.flops_per_pair * tokens * context

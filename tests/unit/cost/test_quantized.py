@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import short
 
-from tandem.cost.quantized import precise_stage_cost
+from tandem.cost.quantized import PreciseStage
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import stage_cost
 from tandem.models.catalogue import plannable_spec
@@ -27,7 +27,7 @@ def cost_s(model: ModelSpec, tokens: int, bits: int | None, *, fused: bool) -> f
     if bits is not None:
         precision = replace(PLAIN, quantized=uniform_formats(model, bits, None))
     operations = [op for op in layer_operations(model) if not op.is_attention]
-    return precise_stage_cost(operations, tokens, precision, RATES, fused=fused).memory_s
+    return PreciseStage(operations, precision, fused=fused).cost(tokens, RATES).memory_s
 
 
 @pytest.mark.parametrize("model", [LLAMA, EXPERTS], ids=["dense", "experts"])
@@ -37,7 +37,7 @@ def test_without_quantized_weights_it_is_the_cost_of_a_stage(
     model: ModelSpec, tokens: int, fused: bool
 ) -> None:
     operations = [op for op in layer_operations(model) if not op.is_attention]
-    found = precise_stage_cost(operations, tokens, PLAIN, RATES, fused=fused)
+    found = PreciseStage(operations, PLAIN, fused=fused).cost(tokens, RATES)
     plain = stage_cost(operations, tokens, DType.BFLOAT16, RATES)
     assert found.compute_s == plain.compute_s
     assert found.memory_s == pytest.approx(plain.memory_s)
@@ -63,7 +63,7 @@ def test_dequantizing_elsewhere_takes_passes_over_memory_and_kernels(
     assert found == pytest.approx(elements * bytes_of_an_element / 100e9, rel=0.01)
     precision = replace(PLAIN, quantized=uniform_formats(LLAMA, bits, None))
     operations = [op for op in layer_operations(LLAMA) if not op.is_attention]
-    costs = [precise_stage_cost(operations, 1, p, RATES, fused=False) for p in (PLAIN, precision)]
+    costs = [PreciseStage(operations, p, fused=False).cost(1, RATES) for p in (PLAIN, precision)]
     # 218 million weights, four million at a time
     parts = elements / (1 << 22)
     assert (costs[1].launch_s - costs[0].launch_s) / 2e-6 > 7 * parts

@@ -22,6 +22,8 @@ TIMES = LayerTimes(
     attention_s=0.4,
     mlp_cpu_s=6.0,
     mlp_read_s=1.5,
+    mlp_load_s=12.0,
+    mlp_host_read_s=1.8,
 )
 
 
@@ -37,6 +39,11 @@ TIMES = LayerTimes(
         (["loaded"] * 4, 4 * 20.0),
         (["loaded", "cpu"] * 4, 4 * 20.0),  # loads cover the CPU's work
         (["loaded", "cpu", "cpu"] * 4, 8 * 10.5 + 4 * 0.25 + 4),  # the CPU's work covers loads
+        (["loaded-mlp"] * 2 + ["resident"], 3.0),
+        (["loaded-mlp"] * 4, 4 * 12.0),
+        (["loaded-mlp"] * 2 + ["cpu-mlp"] * 2, 2 + 2 * (0.4 + 0.25 + 6)),  # a round stays
+        (["loaded-mlp", "cpu-mlp"] * 4, 4 * 12.0),
+        (["loaded-mlp", "loaded"] * 2, 2 * (20 + 12.0)),
     ],
 )
 def test_a_chain_beside_which_loads_run(ways: list[Way], expected_s: float) -> None:
@@ -50,6 +57,9 @@ def test_link_and_cores_share_the_memory_of_the_host() -> None:
     ways = ["loaded", "cpu-mlp"] * 4
     slow = replace(slow, load_s=1.0)
     assert sweep_s(ways, 2, slow) == pytest.approx(4 * 9.0 + 4 * 5.0)
+    ways = ["loaded-mlp", "cpu-mlp"] * 4
+    slow = replace(slow, mlp_host_read_s=8.0)
+    assert sweep_s(ways, 2, slow) == pytest.approx(4 * 8.0 + 4 * 5.0)
 
 
 def test_the_cpu_reads_the_experts_that_are_needed_and_the_link_brings_all() -> None:
@@ -63,3 +73,7 @@ def test_the_cpu_reads_the_experts_that_are_needed_and_the_link_brings_all() -> 
     assert times.mlp_read_s == pytest.approx(4 * expert_s, rel=0.05)  # and the router
     assert times.mlp_read_s < times.cpu_read_s < times.host_read_s / 5
     assert times.mlp_cpu_s + times.attention_s < times.cpu_s
+    assert times.mlp_host_read_s == pytest.approx(64 * expert_s, rel=0.05)
+    assert times.mlp_load_s / times.load_s == pytest.approx(
+        times.mlp_host_read_s / times.host_read_s, rel=0.05
+    )

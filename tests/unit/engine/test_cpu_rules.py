@@ -8,7 +8,7 @@ from tests.integration.test_paced_streaming import SMALL, WIDE
 
 from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import HOSTED, SLOTTED, Home, as_runs
+from tandem.plan.weights import HOSTED, LENT, MLPS_APART, SLOTTED, Home, as_runs
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.precision import Precision
@@ -38,7 +38,35 @@ def test_small_steps_stay_where_memory_is_faster_than_the_link_and_large_ones_st
 
 
 def test_a_host_that_hardly_computes_streams_always() -> None:
-    assert rules(["host"] * 8, hardware(link=10e9, memory=60e9, flops=1e9)) == ()
+    for home in LENT:
+        assert rules([home] * 8, hardware(link=10e9, memory=60e9, flops=1e9)) == ()
+
+
+def test_mlps_are_the_cpu_s_in_small_steps_but_for_a_round_and_come_in_large_ones() -> None:
+    pair = hardware(link=10e9, memory=60e9)
+    homes: list[Home] = ["host-mlp"] * 9
+    homes[0] = "cpu-mlp"
+    found = rules(homes, pair)
+    assert found[0] == CpuRule(found[0].max_tokens, tuple(range(3, 9)))
+    assert found[-1].max_tokens < 2048
+    choice = SweepChoice.of_plan(as_runs(homes), found)
+    assert choice.of(1).mlp_on_cpu == (0, *range(3, 9))
+    assert choice.of(1).on_cpu == choice.usual.on_cpu == ()
+    assert choice.of(1).loaded == (1, 2)
+    assert choice.of(2048).loaded == choice.usual.loaded == tuple(range(1, 9))
+    assert choice.mlps_ever_on_cpu == (0, *range(3, 9))
+    assert choice.cpu_mlp_tokens is None  # that of layer 0 always is
+
+
+def test_sweeps_with_cohorts_may_leave_mlps_to_the_cpu_but_not_whole_layers() -> None:
+    rule = CpuRule(8, (2, 3))
+    apart: list[Home] = ["host-mlp"] * 4
+    mlps = SweepChoice.of_plan(as_runs(apart), (rule,))
+    assert mlps.with_cohorts(8) == mlps.of(8) != mlps.usual
+    mixed: list[Home] = ["host-mlp", "host-mlp", "host", "host-mlp"]
+    whole = SweepChoice.of_plan(as_runs(mixed), (rule,))
+    assert whole.with_cohorts(8) == whole.usual != whole.of(8)
+    assert (whole.cpu_tokens, whole.cpu_mlp_tokens) == (8, 8)
 
 
 def test_where_nothing_is_left_to_choose_there_are_no_rules() -> None:
@@ -49,7 +77,9 @@ def test_where_nothing_is_left_to_choose_there_are_no_rules() -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     homes=st.lists(
-        st.sampled_from(("resident", "disk_streamed", *HOSTED)), min_size=1, max_size=12
+        st.sampled_from(("resident", "disk_streamed", *HOSTED, *MLPS_APART)),
+        min_size=1,
+        max_size=12,
     ),
     link=st.floats(1e9, 60e9),
     memory=st.floats(5e9, 200e9),
@@ -62,7 +92,7 @@ def test_whatever_is_chosen_goes_round(
         homes.append("streamed")
     found = rules(homes, hardware(link, memory), max_tokens)
     choice = SweepChoice.of_plan(as_runs(homes), found)  # refuses what does not
-    free = {layer for layer, home in enumerate(homes) if home == "host"}
+    free = {layer for layer, home in enumerate(homes) if home in LENT}
     assert all(set(rule.layers) <= free for rule in found)
     assert [rule.max_tokens for rule in found] == sorted({rule.max_tokens for rule in found})
     assert choice.of(3001) == choice.usual or max_tokens > 3000

@@ -13,6 +13,7 @@ from tandem.engine.weight_placement import WeightSizes, all_resident, choose_pla
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import (
+    MLPS_APART,
     STREAM_SLOTS,
     Home,
     WeightPlacement,
@@ -125,6 +126,7 @@ def test_kv_in_host_memory_is_what_the_accelerator_has_no_room_for() -> None:
     hosted=st.floats(0, 1.2),
     kv=st.integers(1, 4 * MIB),
     request=st.integers(0, 640),
+    home=st.sampled_from(MLPS_APART),
 )
 def test_mlps_in_host_memory_and_layers_on_disk_fit_both_memories(
     layers: int,
@@ -134,6 +136,7 @@ def test_mlps_in_host_memory_and_layers_on_disk_fit_both_memories(
     hosted: float,
     kv: int,
     request: int,
+    home: Home,
 ) -> None:
     """Layers whose MLPs alone are elsewhere leave something on the accelerator."""
     sizes = WeightSizes(layer, layers, 1000, mlp=int(layer * mlp_share))
@@ -142,7 +145,7 @@ def test_mlps_in_host_memory_and_layers_on_disk_fit_both_memories(
     device = MemoryBudget("device", 1000 + kv + int((resident * layers + slots) * layer))
     host = MemoryBudget("host", int(hosted * layers * layer))
     try:
-        placement = choose_beside_accelerator(sizes, device, host, kv, needs, "cpu-mlp")
+        placement = choose_beside_accelerator(sizes, device, host, kv, needs, home)
     except ConfigError:
         return
     left = device.capacity_bytes - sizes.device_bytes(placement)

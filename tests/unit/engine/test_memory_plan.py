@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.engine.small_model import FLOAT32, SPEC
 
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
@@ -15,27 +16,12 @@ from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.kv_type import CodeType
-from tandem.spec.model import ExpertSpec, ModelSpec, RopeSpec
+from tandem.spec.model import ExpertSpec
 from tandem.spec.parameters import layer_matrix_parameters, weight_bytes
-from tandem.spec.precision import Precision
 from tandem.spec.units import GIB, MIB
 
-SPEC = ModelSpec(
-    architecture="llama",
-    vocab_size=1000,
-    hidden_size=64,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    intermediate_size=128,
-    max_positions=4096,
-    rope=RopeSpec(),
-    dtype=DType.BFLOAT16,
-)
 CONFIG = EngineConfig("m", max_num_seqs=4, max_num_batched_tokens=64)
 WEIGHTS = weight_bytes(SPEC, DType.FLOAT32)
-FLOAT32 = Precision.uniform(DType.FLOAT32)
 HYBRID = Capacities(8 * MIB, 64 * MIB, real=False)
 
 

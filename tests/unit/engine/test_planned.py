@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.plans import PLAN, plan_of, saved
+from tests.unit.engine.small_model import FLOAT32
+from tests.unit.engine.small_model import SPEC as TWO_LAYERS
 
 from tandem.engine.build import build_parts
 from tandem.engine.capacities import Capacities
@@ -16,23 +18,9 @@ from tandem.plan.online import OnlinePlan
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.model import ModelSpec, RopeSpec
-from tandem.spec.precision import Precision
 from tandem.spec.units import MIB
 
-SPEC = ModelSpec(
-    architecture="llama",
-    vocab_size=1000,
-    hidden_size=64,
-    num_layers=1,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    intermediate_size=128,
-    max_positions=4096,
-    rope=RopeSpec(),
-)
-FLOAT32 = Precision.uniform(DType.FLOAT32)
+SPEC = replace(TWO_LAYERS, num_layers=1)
 
 
 @pytest.fixture

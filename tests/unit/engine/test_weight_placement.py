@@ -83,6 +83,42 @@ def test_the_most_mlps_that_fit_are_resident(
     assert not moved or sizes.device_bytes(placement) + mlp + 10 > capacity
 
 
+@given(
+    layers=st.integers(1, 90),
+    attention=st.integers(1, 500),
+    mlp=st.integers(1, 1000),
+    capacity=st.integers(0, 200_000),
+)
+def test_mlps_on_their_way_have_slots_of_their_size(
+    layers: int, attention: int, mlp: int, capacity: int
+) -> None:
+    sizes = WeightSizes(attention + mlp, layers, outside=50, mlp=mlp)
+    device = MemoryBudget("device", capacity, {"workspace": 7})
+    try:
+        placement = choose_placement(sizes, device, 3, "host-mlp")
+    except ConfigError:
+        assert capacity < sizes.least_device_bytes("host-mlp") + 10
+        return
+    assert {*homes_by_layer(placement).values()} <= {"resident", "host-mlp"}
+    streamed = streamed_layers(placement)
+    assert streamed.mlps == streamed.layers
+    moved = len(streamed.layers)
+    slots = 2 if moved else 0
+    kept = 50 + layers * attention + (layers - moved + slots) * mlp
+    assert sizes.device_bytes(placement) == kept
+    assert sizes.host_bytes(placement) == moved * mlp
+    assert kept + 10 <= capacity
+    assert not moved or kept + 2 * mlp + 10 > capacity
+
+
+def test_a_slot_that_whole_layers_go_through_too_has_their_size() -> None:
+    sizes = WeightSizes(100, 4, outside=50, mlp=60)
+    runs = (WeightPlacement(0, 0, "host-mlp"), WeightPlacement(1, 1, "streamed"))
+    placement = (*runs, WeightPlacement(2, 3))
+    assert sizes.device_bytes(placement) == 50 + 40 + 2 * 100 + 2 * 100
+    assert sizes.host_bytes(placement) == 60 + 100
+
+
 def write(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "placement.json"
     path.write_text(value if isinstance(value, str) else json.dumps(value))
@@ -137,10 +173,10 @@ def test_files_that_say_something_else_are_refused(
 
 @given(
     homes=st.lists(st.sampled_from(HOMES), min_size=1, max_size=12),
-    chosen=st.sampled_from(["resident", "cpu"]),
+    resident=st.booleans(),
 )
 def test_the_change_of_a_file_that_a_refusal_names_is_accepted(
-    tmp_path_factory: pytest.TempPathFactory, homes: list[Home], chosen: Home
+    tmp_path_factory: pytest.TempPathFactory, homes: list[Home], resident: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("placement")
 
@@ -148,14 +184,16 @@ def test_the_change_of_a_file_that_a_refusal_names_is_accepted(
         runs = [{"first_layer": i, "last_layer": i, "home": home} for i, home in enumerate(homes)]
         return SweepChoice.of_plan(read_placement(write(folder, {"layers": runs}), len(homes)))
 
-    slotted = sum(home in ("streamed", "host", "disk") for home in homes)
+    slotted = sum(home in ("streamed", "host", "host-mlp", "disk") for home in homes)
     if slotted % 2 == 0:
         assert len(read(homes).usual.loaded) == slotted
         return
     with pytest.raises(ConfigError, match=f"{slotted} streamed layers") as error:
         read(homes)
-    named = re.search(r"give layer (\d+) the home resident or cpu$", error.value.message)
+    named = re.search(r"give layer (\d+) the home resident or (cpu|cpu-mlp)$", error.value.message)
     assert named is not None
+    assert (named[2] == "cpu-mlp") == (homes[int(named[1])] == "host-mlp")
+    chosen: Home = "resident" if resident else "cpu" if named[2] == "cpu" else "cpu-mlp"
     changed: list[Home] = [chosen if i == int(named[1]) else home for i, home in enumerate(homes)]
     assert len(read(changed).usual.loaded) == slotted - 1
 

@@ -75,3 +75,7 @@ def alone(
         host_bytes=0,
         host_only=True,
     )
+
+
+SMALL = short(plannable_spec("llama-3.1-8b"), 8)
+"""Eight layers of an 8B model."""

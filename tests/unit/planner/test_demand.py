@@ -54,6 +54,7 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
         SweepLayers(StreamedLayers((0, 1, 2, 3), on_disk=(1, 2))),
         SweepLayers(on_cpu=(1, 3)),
         SweepLayers(mlp_on_cpu=(0, 2)),
+        SweepLayers(StreamedLayers((0, 1, 2, 3), mlps=(0, 3))),
     )
     lane = LaneShape(device=True, host=True)
     sweeps = [sweep_template(4, (lane,), layers).ops for layers in placed]
@@ -63,9 +64,9 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
             continue  # the emulator's host works for real
         kinds.add(op.kind)
         if op.kind is OpKind.LOAD:
-            expected = truth.load_s()
+            expected = truth.load_s(op)
         elif op.kind is OpKind.READ:
-            expected = truth.read_s()
+            expected = truth.read_s(op)
         elif op.kind is OpKind.SAMPLE or op.part is Part.TOKENS:
             expected = truth.sample_s(op, LOAD.logits)
         else:

@@ -13,9 +13,10 @@ from tandem.plan.plan_file import PlanFile
 from tandem.plan.weights import homes_by_layer
 from tandem.planner.answer import answer, online_plan
 from tandem.planner.candidate import Candidate
+from tandem.planner.option import Option
 from tandem.planner.plan_file import plan_file
 from tandem.planner.question import Question
-from tandem.planner.search import Option, Search
+from tandem.planner.search import Search
 from tandem.spec.config import EngineConfig
 from tandem.spec.quantized_maps import uniform_formats
 

@@ -80,9 +80,9 @@ class PacedCosts:
     def cost_s(self, program: PacedProgram, op: ProgramOp, active: tuple[int, ...]) -> float:
         """Duration of a device operation."""
         if op.kind is OpKind.LOAD:
-            return self._truth.load_s()
+            return self._truth.load_s(op)
         if op.kind is OpKind.READ:
-            return self._truth.read_s()
+            return self._truth.read_s(op)
         if op.part is Part.PAGES:
             return self._truth.transfer_s(op, program.pages[(op.queue, op.ordinal)])
         if program.program.sampling:
@@ -93,7 +93,7 @@ class PacedCosts:
         """Bytes that a copy or a read moves; 0 for other operations."""
         op, program = span.entry.op, span.entry.program
         if op.kind in (OpKind.LOAD, OpKind.READ):
-            return self._truth.load_bytes
+            return self._truth.weight_bytes(op)
         if op.kind is not OpKind.COPY:
             return 0.0
         if op.part is Part.PAGES:

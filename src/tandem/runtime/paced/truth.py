@@ -33,7 +33,8 @@ from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import default_stages, split_experts, split_post
-from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 
 
@@ -84,8 +85,9 @@ class PacedTruth:
         streamable = next(
             i for i in model.distinct_layers if model.routed_experts(i) == model.experts
         )
-        parameters = layer_matrix_parameters(model, streamable)
-        self.load_bytes: int = parameters * page.float_type.size_bytes
+        precision = Precision.uniform(page.float_type)
+        self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
+        self._mlp_bytes: int = mlp_matrix_bytes(model, precision, streamable)
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
         self._jitter = random.Random(draw.random())
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
@@ -112,14 +114,18 @@ class PacedTruth:
         size = len(transfer.source_blocks) * self._page.bytes_per_block
         return self._done(copy_cost(size, self._links[op.queue]))
 
-    def load_s(self) -> float:
-        """One streamed layer's weights, on a link of its own."""
-        return self._done(copy_cost(self.load_bytes, self._links[Queue.WEIGHTS]))
+    def weight_bytes(self, op: ProgramOp) -> int:
+        """What a load or a read brings: a layer's weights, or its MLP's."""
+        return self._mlp_bytes if op.part is Part.MLP else self._layer_bytes
 
-    def read_s(self) -> float:
+    def load_s(self, op: ProgramOp) -> float:
+        """One streamed layer's weights, or its MLP's, on a link of its own."""
+        return self._done(copy_cost(self.weight_bytes(op), self._links[Queue.WEIGHTS]))
+
+    def read_s(self, op: ProgramOp) -> float:
         """One layer's weights from disk into host memory."""
         assert self._disk_bytes_per_s is not None
-        return self._done(CostBreakdown(memory_s=self.load_bytes / self._disk_bytes_per_s))
+        return self._done(CostBreakdown(memory_s=self.weight_bytes(op) / self._disk_bytes_per_s))
 
     def _accelerator_cost(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._rates

@@ -1,0 +1,192 @@
+"""`tandem bench placement`: one request on an emulated accelerator that the weights do not fit.
+
+Each way of placing what does not fit is decoded with; layers on the CPU are computed for real, the
+accelerator's and the link's times are emulated, so all variants carry the word `paced`. A step at
+batch 1 is a chain: its bound is every weight byte over the rate of what it comes through, one after
+the other (algorithms.md, section 6), the host's rate probed in turns with the steps.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tandem.bench.limits import read_probe
+from tandem.bench.paced import LLAMA_8B, own_core
+from tandem.bench.records import BenchRow, row_of_samples
+from tandem.cost.rates import accelerator_rates
+from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.probes.interleave import interleave
+from tandem.runtime.paced.report import PacedReport
+from tandem.spec.config import EngineConfig, HostLayers
+from tandem.spec.dtype import DType
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.hardware_file import load_hardware
+from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import layer_matrix_parameters, mlp_weights
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+SUITE = "placement"
+WAYS: tuple[HostLayers, ...] = ("stream", "cpu", "mlp", "auto")
+_READ = "read"
+_ALLOWED_LATENESS = 0.02  # of a step; beyond it, its time is the emulator's own
+_PROMPT_TOKENS = 32
+_MAX_MODEL_LEN = 2048
+_DTYPE = DType.BFLOAT16
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementBench:
+    """What to run.
+
+    Attributes:
+        hardware: name or path of a description.
+        model: `layers` of its layers are run, the output head cut alike.
+        memory_shares: of the model's weights that the accelerator has room for, a case each.
+        step_tokens: of one sample.
+    """
+
+    hardware: str = "small"
+    model: ModelSpec = LLAMA_8B
+    layers: int = 8
+    memory_shares: tuple[float, ...] = (0.4, 0.7)
+    step_tokens: int = 8
+    rounds: int = 7
+
+
+def run_placement(bench: PlacementBench, report: Callable[[str], None]) -> tuple[BenchRow, ...]:
+    """Every way of every case.
+
+    Args:
+        report: told in words what is being done.
+
+    Raises:
+        ConfigError: the machine has a single core, or nothing of the model would fit.
+    """
+    hardware = load_hardware(bench.hardware)
+    whole, cut = bench.model, bench.layers / bench.model.num_layers
+    model = replace(whole, num_layers=bench.layers, vocab_size=int(whole.vocab_size * cut))
+    rows: list[BenchRow] = []
+    with own_core() as cores:
+        for share in bench.memory_shares:
+            for way in WAYS:
+                report(f"{way}: {share:.0%} of the weights fit")
+                rows += _Cell(bench, hardware, model, share, way, cores).rows()
+    return tuple(rows)
+
+
+class _Cell:
+    """One way of placing what does not fit."""
+
+    def __init__(
+        self,
+        bench: PlacementBench,
+        hardware: HardwareSpec,
+        model: ModelSpec,
+        share: float,
+        way: HostLayers,
+        cores: tuple[int, ...],
+    ) -> None:
+        self._bench, self._hardware, self._model = bench, hardware, model
+        self._way: HostLayers = way
+        self._case = (
+            f"{hardware.name}, {model.num_layers} layers of Llama-3.1-8B's shape, {_DTYPE.value}, "
+            f"batch 1, room for {share:.0%} of the weights"
+        )
+        self._engine = self._build(int(share * _weight_bytes(model)), cores)
+
+    def _build(self, room_bytes: int, cores: tuple[int, ...]) -> PacedEngine:
+        config = EngineConfig(
+            model=self._hardware.name,
+            dtype=_DTYPE.value,
+            gpu_memory=str(room_bytes),
+            strategy="gpu-only",
+            host_layers=self._way,
+            max_num_seqs=1,
+            max_num_batched_tokens=_PROMPT_TOKENS,
+            max_model_len=_MAX_MODEL_LEN,
+            enable_prefix_caching=False,
+        )
+        options = PacedOptions(cores=cores)
+        return build_paced_core(config, self._model, self._hardware, options)
+
+    def rows(self) -> list[BenchRow]:
+        """Measure, and hold it against the chain."""
+        core = self._engine.core
+        try:
+            self._admit()
+            samples = interleave({self._way: self._step_s, _READ: read_probe()}, self._bench.rounds)
+            late_s = self._window().lateness_p95_s
+        finally:
+            core.close()
+        read = statistics.median(samples[_READ])
+        chain_s = self._chain_s(read)
+        steps_s, variant = samples[self._way], f"paced {self._way}"
+        allowed_s = _ALLOWED_LATENESS * statistics.median(steps_s)
+        return [
+            row_of_samples(
+                self._case,
+                variant,
+                "decode throughput",
+                [1 / step_s for step_s in steps_s],
+                "tokens/s",
+                1 / chain_s,
+            ),
+            BenchRow(self._case, variant, "emulator's lateness p95", late_s, "s", allowed_s),
+            row_of_samples(
+                self._case, variant, "host reading", [s / 1e9 for s in samples[_READ]], "GB/s"
+            ),
+        ]
+
+    def _admit(self) -> None:
+        params = SamplingParams(max_tokens=_MAX_MODEL_LEN - _PROMPT_TOKENS)
+        prompt = tuple(range(1, _PROMPT_TOKENS + 1))
+        self._engine.core.add_request(EngineRequest("placement", prompt, params))
+        self._advance(1)
+
+    def _step_s(self) -> float:
+        return self._advance(self._bench.step_tokens) / self._bench.step_tokens
+
+    def _window(self) -> PacedReport:
+        """Whether the emulator kept its times, over a sample of its own."""
+        self._engine.executor.begin_window()
+        self._advance(self._bench.step_tokens)
+        return self._engine.executor.report()
+
+    def _advance(self, tokens: int) -> float:
+        """Decode so many tokens from the end of one to the end of another; seconds."""
+        self._emit(1)
+        begin = time.perf_counter()
+        self._emit(tokens)
+        return time.perf_counter() - begin
+
+    def _emit(self, tokens: int) -> None:
+        while tokens > 0:
+            tokens -= sum(len(output.token_ids) for output in self._engine.core.step())
+
+    def _chain_s(self, host_bytes_per_s: float) -> float:
+        """A token's weights over the rates that they come at, one after the other."""
+        plan, spec = self._engine.memory.plan, self._model
+        layer = layer_matrix_parameters(spec) * _DTYPE.size_bytes
+        mlp = sum(weight.elements for weight in mlp_weights(spec)) * _DTYPE.size_bytes
+        sweep = SweepChoice.of_plan(plan.weights, plan.cpu_rules).of(1)
+        loads = sweep.loaded if len(sweep.loaded) > sweep.streamed.slots else ()
+        loaded = sum(mlp if each in sweep.streamed.mlps else layer for each in loads)
+        on_cpu = len(sweep.on_cpu) * layer + len(sweep.mlp_on_cpu) * mlp
+        there = spec.num_layers * layer - loaded - on_cpu + _head_bytes(spec)
+        return (
+            there / accelerator_rates(self._hardware, _DTYPE).bytes_per_s
+            + loaded / self._hardware.link.h2d_bytes_per_s
+            + on_cpu / host_bytes_per_s
+        )
+
+
+def _weight_bytes(model: ModelSpec) -> int:
+    layers = model.num_layers * layer_matrix_parameters(model) * _DTYPE.size_bytes
+    return layers + 2 * _head_bytes(model)  # and the embeddings
+
+
+def _head_bytes(model: ModelSpec) -> int:
+    return model.vocab_size * model.hidden_size * _DTYPE.size_bytes

@@ -1,0 +1,117 @@
+"""Options of commands that plan."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ModelName = Annotated[
+    str,
+    typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
+]
+AcceleratorName = Annotated[
+    str, typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file.", metavar="NAME")
+]
+HostName = Annotated[
+    str | None,
+    typer.Option(help="Host: g5.4xlarge, desktop-ddr5, ... or a TOML file.", metavar="NAME"),
+]
+PromptLengths = Annotated[
+    str, typer.Option(help="Prompt tokens: 512, 400-600, exp:300, lognormal:300,200.")
+]
+RequestCount = Annotated[int, typer.Option(help="Number of requests.", metavar="COUNT", min=1)]
+Rate = Annotated[
+    float | None,
+    typer.Option(help="Requests per second, a Poisson process; else all come at once."),
+]
+RequestTrace = Annotated[
+    Path | None,
+    typer.Option(
+        help="Requests of an Azure LLM trace (CSV) or ShareGPT-like JSON.", metavar="FILE"
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Of drawn lengths and arrivals.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """Requests: drawn, or of a trace."""
+
+    prompt: PromptLengths = "512"
+    generate: Annotated[str, typer.Option(help="Output tokens, in the same forms.")] = "128"
+    requests: RequestCount = 1000
+    rate: Rate = None
+    trace: RequestTrace = None
+    seed: Seed = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServedOptions:
+    """Requests that are served in one run, or in several where an option is a list."""
+
+    prompt: PromptLengths = "512"
+    generate: Annotated[
+        str, typer.Option(help="Output tokens, in the same forms; or 50,100,...: a run each.")
+    ] = "128"
+    requests: RequestCount = 200
+    rate: Rate = None
+    rates: Annotated[
+        str | None,
+        typer.Option(help="Requests per second, 0.5,1,2: a run each.", metavar="LIST"),
+    ] = None
+    host_cores: Annotated[
+        str | None,
+        typer.Option(help="Cores of the host, 4,8,16: a run each.", metavar="LIST"),
+    ] = None
+    trace: RequestTrace = None
+    seed: Seed = 0
+
+    def one_run(self, rate: float | None, generate: str) -> RequestOptions:
+        """Those of one run."""
+        return RequestOptions(self.prompt, generate, self.requests, rate, self.trace, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class GoalOptions:
+    """What a plan is to be best at."""
+
+    objective: Annotated[str, typer.Option(help="throughput or latency (one request).")] = (
+        "throughput"
+    )
+    tpot_bound: Annotated[
+        str | None,
+        typer.Option(help="Most time per output token of any request, e.g. 100ms.", metavar="TIME"),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """What an engine may use of each memory, and the types that it holds there."""
+
+    gpu_memory: Annotated[
+        str,
+        typer.Option(
+            help="Accelerator memory to use; auto: all but 5%, at most 1 GiB.", metavar="SIZE"
+        ),
+    ] = "auto"
+    cpu_memory: Annotated[
+        str,
+        typer.Option(
+            help="Host memory to use; auto: half of it, three quarters alone.", metavar="SIZE"
+        ),
+    ] = "auto"
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto"
+    kv_cache_dtype: Annotated[
+        str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")
+    ] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    """Sizes of an engine's steps and blocks."""
+
+    max_num_batched_tokens: Annotated[
+        int, typer.Option(help="Most tokens computed in one step.", min=1)
+    ] = 2048
+    block_size: Annotated[int, typer.Option(help="Tokens per KV block.", min=16, max=256)] = 64

@@ -1,0 +1,65 @@
+"""The runs that one call of `tandem simulate` asks for."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tandem.cli.plan_hardware import PlanHardware
+from tandem.cli.planning import read_question, read_workload
+from tandem.cli.planning_options import GoalOptions, MemoryOptions, ServedOptions, StepOptions
+from tandem.cli.simulate_sweep import HOST_CORES, RATES, Sweep, hardware_with_cores
+from tandem.cli.simulate_text import Run
+from tandem.planner.fluid_queues import Span
+from tandem.simulator.build import Planned, plan_for
+from tandem.simulator.simulate import simulate
+from tandem.spec.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Plans, and serves requests by the plans."""
+
+    model: str
+    hardware: PlanHardware
+    served: ServedOptions
+    strategy: str
+    memory: MemoryOptions
+    steps: StepOptions
+
+    def one(self, on_span: Callable[[Span], None] | None) -> Run:
+        """No option is a list."""
+        requested = self._requested(self.served.rate)
+        return self._run(None, self._planned(self.hardware, requested), requested, on_span)
+
+    def each(self, sweep: Sweep) -> Iterator[Run]:
+        """A run for each value."""
+        if sweep.flag == RATES:
+            planned = self._planned(self.hardware, self._requested(None))  # the same at any rate
+            for rate in sweep.values:
+                yield self._run(rate, planned, self._requested(rate))
+            return
+        for value in sweep.values:
+            hardware, generate = self.hardware, str(value)
+            if sweep.flag == HOST_CORES:
+                machine = hardware_with_cores(hardware.spec, int(value))
+                hardware, generate = replace(hardware, spec=machine), self.served.generate
+            requested = self._requested(self.served.rate, generate)
+            yield self._run(value, self._planned(hardware, requested), requested)
+
+    def _requested(self, rate: float | None, generate: str | None = None) -> Workload:
+        return read_workload(self.served.one_run(rate, generate or self.served.generate))
+
+    def _planned(self, hardware: PlanHardware, workload: Workload) -> Planned:
+        question = read_question(
+            self.model, hardware, workload, self.memory, self.steps, GoalOptions()
+        )
+        return plan_for(question, self.strategy)
+
+    def _run(
+        self,
+        value: float | None,
+        planned: Planned,
+        workload: Workload,
+        on_span: Callable[[Span], None] | None = None,
+    ) -> Run:
+        outcome = simulate(planned, workload, self.served.seed, on_span=on_span)
+        return Run(value, planned, workload, outcome)

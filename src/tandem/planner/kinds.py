@@ -1,0 +1,134 @@
+"""Candidates by kind: those of one kind fall about equally short of their bounds."""
+
+from collections.abc import Iterable, Sequence
+
+from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidates import Candidates
+from tandem.planner.elsewhere import CpuHome, Elsewhere
+from tandem.planner.lending import Lending
+from tandem.planner.option import Option
+from tandem.planner.pile import Look, Pile
+from tandem.planner.policies import POLICIES, Policy
+from tandem.planner.prediction import Predictor
+from tandem.planner.question import Question
+
+WORTH_MOVING = 1.0005
+_HOPELESS = 0.6
+
+Kind = tuple[Strategy, int, bool, CpuHome | None, bool]
+
+
+class KindPile(Pile):
+    """With those that were tried and are in time."""
+
+    def __init__(self, looks: Sequence[Look], reached: float) -> None:
+        super().__init__(looks, reached)
+        self.options: list[Option] = []
+
+    @property
+    def best(self) -> Option | None:
+        """Of those tried."""
+        return max(self.options, key=lambda option: option.tokens_per_s, default=None)
+
+
+class Kinds:
+    """All candidates of a question, piled up by kind, for each policy anew.
+
+    Args:
+        like: of a machine much like this one, whose kinds fell as short of their bounds.
+        hopeless: kinds that are left out.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        candidates: Candidates,
+        lending: Lending,
+        predictor: Predictor,
+        like: "Kinds | None",
+        hopeless: frozenset[Kind],
+    ) -> None:
+        self._q, self._candidates = question, candidates
+        self._lending, self._predictor = lending, predictor
+        self._reached = {} if like is None else like.reached()
+        self._hopeless = hopeless
+        same_room = like is not None and question.holds_as_much_as(like._q)
+        self._plain: list[Candidate] = like._plain if like is not None and same_room else list[Candidate]()
+        self._estimated: list[tuple[Candidate, float]] = []
+        self._piles: dict[str, dict[Kind, KindPile]] = {}
+
+    def of(self, candidate: Candidate) -> Kind:
+        """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
+        the CPU computes, and whether some layers are read from disk.
+        """
+        streamed, layers = candidate.streamed, self._q.movable_layers
+        share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
+        how = candidate.how if candidate.on_cpu else None
+        reads = candidate.on_disk > 0
+        return candidate.strategy, share, candidate.device_rows == 0, how, reads
+
+    def piles(self, policy: Policy) -> dict[Kind, KindPile]:
+        """Of all that a policy allows."""
+        if policy.name not in self._piles:
+            piles: dict[Kind, KindPile] = {}
+            layers = self._q.movable_layers
+            looks = self._predictor.rough_bound, self._bound_of
+            for candidate, most_per_s in self._enumerated():
+                if policy.allows(candidate, layers):
+                    kind = self.of(candidate)
+                    if kind not in piles:
+                        piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
+                    piles[kind].add(candidate, most_per_s)
+            self._piles[policy.name] = piles
+        return self._piles[policy.name]
+
+    def reached(self) -> dict[Kind, float]:
+        """Of each kind that was tried, the most of its bound that it has reached."""
+        return {kind: pile.reached for kind, pile in self._all_piles() if pile.reached}
+
+    def hopeless(self, best_per_s: float) -> frozenset[Kind]:
+        """Kinds that promise so much less than the best option that no small change helps them."""
+        most: dict[Kind, float] = {}
+        for kind, pile in self._all_piles():
+            most[kind] = max(most.get(kind, 0.0), pile.most_per_s)
+        return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best_per_s)
+
+    def _all_piles(self) -> list[tuple[Kind, KindPile]]:
+        return [entry for piles in self._piles.values() for entry in piles.items()]
+
+    def _enumerated(self) -> list[tuple[Candidate, float]]:
+        """All candidates, every policy's among them, with tokens per second that they cannot
+        exceed.
+        """
+        if not self._estimated:
+            if not self._plain:
+                self._plain += self._candidates.of(POLICIES["auto"])
+            for plain in self._plain:
+                if self._hopeless and self.of(plain) in self._hopeless:
+                    continue
+                for candidate in (plain, *self._lending.of(plain)):
+                    most_per_s = self._predictor.decode_bound(candidate)
+                    self._estimated.append((candidate, most_per_s))
+        return self._estimated
+
+    def _bound_of(self, candidate: Candidate) -> float | None:
+        """None if it breaks the bound on time per token, or lends layers for nothing."""
+        rates = self._predictor.bound(candidate)
+        if not self._q.allows(rates.worst_tpot_s):
+            return None
+        if candidate.elsewhere.lent:
+            streamed = Elsewhere(candidate.streamed, on_disk=candidate.on_disk)
+            plain = self._predictor.bound(candidate.with_elsewhere(streamed))
+            if rates.job_tokens_per_s <= plain.job_tokens_per_s * WORTH_MOVING:
+                return None
+        return rates.job_tokens_per_s
+
+
+def most_promising(piles: Iterable[KindPile], least: float) -> KindPile | None:
+    """The pile that promises most, if that is more than `least`."""
+    found: KindPile | None = None
+    for pile in piles:
+        promise = pile.promise(least)
+        if promise > least:
+            found, least = pile, promise
+    return found

@@ -1,0 +1,118 @@
+"""What an answer says of the plan, of what was rejected, and of what cannot be."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import SMALL, ask, with_disk
+
+from tandem.planner.answer import answer
+from tandem.planner.candidate import Candidate
+from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.policies import POLICIES
+from tandem.planner.question import Question
+from tandem.planner.search import Search
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.precision import Precision
+
+
+def test_a_bound_that_nothing_keeps_is_refused_with_the_fastest() -> None:
+    with pytest.raises(ConfigError, match=r"nothing keeps 5 ms per token.*is 3\d(\.\d)? ms"):
+        answer(ask(tpot_bound_s=0.005))
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_the_sizes() -> None:
+    with pytest.raises(ConfigError, match=r"does not fit.*131\.\d GiB.*which may give 32\.0 GiB"):
+        answer(with_disk(ask("llama-3.1-70b"), None))
+
+
+def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> None:
+    found = answer(ask("opt-30b", "a4000"), compare=True)
+    rates = [option.tokens_per_s for option in found.alternatives]
+    assert len(rates) == 3
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] <= found.chosen.tokens_per_s
+    changes = {entry.change: entry.option.tokens_per_s for entry in found.sensitivities}
+    assert list(changes) == ["+1 GB GPU memory", "+10 GB/s link", "+8 cores"]
+    assert min(changes.values()) >= found.chosen.tokens_per_s
+    assert min(entry.gain for entry in found.sensitivities) >= 0
+    assert changes["+10 GB/s link"] > 1.05 * found.chosen.tokens_per_s
+    by_policy = {result.policy.name: result.option for result in found.policies}
+    assert list(by_policy) == list(POLICIES)
+    assert by_policy["auto"] == found.chosen
+    zero = by_policy["zero-inference"]
+    assert zero is not None
+    assert (zero.candidate.streamed, zero.candidate.host_rows) == (48, 0)
+    simple = by_policy["simple"]
+    assert simple is not None
+    assert simple.candidate.device_rows == 0
+    assert found.spare_bytes < 0
+    assert found.plan.max_num_seqs == found.chosen.candidate.rows
+
+
+@pytest.mark.parametrize("accelerator", ["t4", "a100-80", "h200"])
+def test_of_plans_as_fast_the_simpler_one_with_the_shorter_job_is_chosen(accelerator: str) -> None:
+    found = answer(
+        ask(
+            "llama-3.1-8b", accelerator, requests=1000, precision=Precision.uniform(DType.BFLOAT16)
+        ),
+        compare=True,
+    )
+    best = {r.policy.name: r.option for r in found.policies if r.option}
+    assert found.chosen.candidate.strategy != "rendezvous"
+    assert found.chosen == best["auto"]
+    assert all(
+        option.tokens_per_s <= found.chosen.tokens_per_s * 1.0102 for option in best.values()
+    )
+    assert found.job_s < 1.5 * 1000 * 128 / found.chosen.tokens_per_s
+
+
+def test_what_limits_is_read_from_sweeps_with_prompts_as_well() -> None:
+    precision = Precision.uniform(DType.BFLOAT16)  # slow on a T4, where prompts set the pace
+    # so many that how rows fill up and run out does not count
+    found = answer(ask("llama-3.1-8b", "t4", requests=50_000, precision=precision))
+    gains = {entry.change: entry.gain for entry in found.sensitivities}
+    assert gains["+10 GB/s link"] < 0.02  # of the sweeps in which no prompt begins
+    prediction = found.chosen.prediction
+    assert prediction.rates.prefill_share > 0.7
+    assert prediction.bottleneck[0] == "accelerator"
+    assert prediction.bottleneck[1] > 0.9
+    decode = prediction.decode
+    assert decode.h2d_s > decode.accelerator_s  # a sweep that only decodes says otherwise
+
+
+@pytest.mark.parametrize("policy", ["auto", "gpu-only"])
+def test_what_fits_to_the_byte_fits(policy: str) -> None:
+    question = ask(requests=1, host_bytes=0)
+    footprint = Search(question).footprint
+    request = footprint.longest_blocks * footprint.block_bytes
+    spare = footprint.device_kv_bytes("gpu-only", Elsewhere(), 1) - request
+    exact = replace(question, device_bytes=question.device_bytes - spare)
+    found = answer(exact, policy)
+    assert (found.spare_bytes, found.chosen.candidate) == (0, Candidate("gpu-only", 0, 1, 0))
+    with pytest.raises(ConfigError, match="does not fit"):
+        answer(replace(exact, device_bytes=exact.device_bytes - 1), policy)
+
+
+def test_all_weights_can_be_streamed_where_they_would_fit() -> None:
+    found = answer(ask(requests=20), "zero-inference")
+    assert found.spare_bytes > 0
+    assert found.chosen.candidate.streamed == 32
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ask(accelerator="rtx4090", device_bytes=17 << 30),
+        ask(prompt="4000", generate="500", requests=50),
+        ask(SMALL, device_bytes=4_500_000_000, prompt="1500"),
+    ],
+    ids=["17GiB", "long", "small"],
+)
+def test_what_was_rejected_is_no_twin_of_anything_else(question: Question) -> None:
+    found = answer(question)
+    shown = [found.chosen, *found.alternatives]
+    for index, option in enumerate(shown):
+        for other in shown[:index]:
+            same = replace(option.candidate, streamed=0) == replace(other.candidate, streamed=0)
+            assert not same or abs(option.tokens_per_s / other.tokens_per_s - 1) >= 0.01

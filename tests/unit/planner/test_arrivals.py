@@ -1,0 +1,65 @@
+"""How long jobs take, and what requests see that come over time."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import ask
+
+from tandem.planner.answer import Answer, answer
+from tandem.planner.policies import POLICIES
+from tandem.planner.search import Search
+
+AUTO = POLICIES["auto"]
+
+
+def test_a_job_takes_as_long_as_its_tokens_and_its_arrivals() -> None:
+    search = Search(ask(requests=1000))
+    best = search.best(AUTO)
+    assert best is not None
+    rates = best.prediction.rates
+    # beside the steady rate: the first rows' prompts, and the last rows' tokens
+    steady_s = 1000 * 128 / rates.tokens_per_s
+    assert steady_s < search.predictor.job_s(rates) < steady_s + search.predictor.request_s(rates)
+    spread = replace(search.question.lengths, duration_s=10_000.0)
+    slow = Search(replace(search.question, lengths=spread)).predictor
+    assert slow.job_s(rates) == pytest.approx(10_000 + slow.request_s(rates))
+
+
+def arriving(requests_per_s: float) -> Answer:
+    question = ask("llama-3.1-8b", "rtx4090", requests=1000)
+    spread = replace(question.lengths, duration_s=999 / requests_per_s)
+    return answer(replace(question, lengths=spread))
+
+
+def test_requests_that_come_slowly_run_alone_and_see_it() -> None:
+    found = arriving(0.1)
+    assert found.arrivals is not None
+    assert found.arrivals.keeps_up
+    assert found.arrivals.rows == 1
+    assert found.arrivals.tokens_per_s == pytest.approx(0.1 * 128)
+    alone = answer(ask("llama-3.1-8b", "rtx4090", objective="latency")).chosen.prediction.rates
+    assert found.arrivals.rates.tpot_s == pytest.approx(alone.tpot_s, rel=0.15)
+    assert found.arrivals.rates.tpot_s < 0.5 * found.chosen.prediction.rates.tpot_s
+    assert found.job_s == pytest.approx(9990 + found.request_s)
+
+
+def test_rows_grow_with_the_rate_until_requests_queue() -> None:
+    found = [arriving(rate) for rate in (2.0, 8.0, 20.0)]
+    loads = [each.arrivals for each in found]
+    assert [load.keeps_up for load in loads if load] == [True, True, False]
+    rows = [load.rows for load in loads if load]
+    assert 1 < rows[0] < rows[1] < rows[2] == found[2].chosen.candidate.rows
+    # Little's law: as many run as come in the time that each takes
+    assert rows[1] == pytest.approx(8 * found[1].request_s, rel=0.2)
+    assert found[2].job_s > 1.5 * 999 / 20
+    assert answer(ask()).arrivals is None
+
+
+def test_a_job_is_not_shorter_than_its_prompts_and_then_its_tokens() -> None:
+    search = Search(ask("llama-3.1-70b", "rtx4090", "server-genoa", requests=394))
+    best = search.best(AUTO)
+    assert best is not None
+    assert best.candidate.rows == 394  # all at once: the first and the last wave are one
+    weights_s = best.candidate.streamed * search.footprint.layer_bytes / 25e9
+    sweeps = 394 * 512 / 2048 + 127
+    assert search.predictor.job_s(best.prediction.rates) >= sweeps * weights_s

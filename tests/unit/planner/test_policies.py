@@ -1,0 +1,50 @@
+"""Policies restrict the search, and are named."""
+
+import pytest
+from tests.unit.planner.questions import ask
+
+from tandem.planner.policies import NOT_BUILT, POLICIES, find_policy
+from tandem.planner.search import Search
+from tandem.spec.errors import ConfigError
+
+AUTO = POLICIES["auto"]
+
+
+@pytest.mark.parametrize(("policy", "how"), [("n-gpu-layers", "cpu"), ("n-cpu-moe", "cpu-mlp")])
+def test_policies_of_layers_on_the_cpu_stream_none(policy: str, how: str) -> None:
+    experts = ask("qwen3-30b-a3b", "rtx4090", "server-genoa", requests=4)
+    option = Search(experts).best(POLICIES[policy])
+    assert option is not None
+    assert option.candidate.how == how
+    assert 0 < option.candidate.on_cpu < 48
+    assert option.candidate.streamed == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "accelerator", "host", "requests"),
+    [
+        ("llama-3.1-70b", "rtx4090", "server-genoa", 395),
+        ("llama-3.1-70b", "rtx4090", "server-genoa", 400),
+        ("llama-3.1-8b", "l4", None, 1000),
+    ],
+)
+def test_no_policy_searched_by_itself_beats_the_plan(
+    model: str, accelerator: str, host: str | None, requests: int
+) -> None:
+    question = ask(model, accelerator, host, requests=requests)
+    best = Search(question).best(AUTO)
+    assert best is not None
+    for policy in POLICIES.values():
+        option = Search(question).best(policy)
+        assert option is None or option.tokens_per_s <= best.tokens_per_s * 1.00001, policy.name
+
+
+@pytest.mark.parametrize("name", NOT_BUILT)
+def test_a_policy_without_its_means_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"policy '{name}' cannot be planned: it needs"):
+        find_policy(name)
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"unknown policy 'best'; use one of: auto, gpu-only"):
+        find_policy("best")
