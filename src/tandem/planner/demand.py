@@ -99,7 +99,8 @@ class Demands:
             return self._on_cpu(op, lanes)
         if op.queue is Queue.DISK:
             assert self._disk_bytes_per_s is not None, "the disk's rate is not known"
-            return Demand(self._load_bytes / self._disk_bytes_per_s, self._disk_bytes_per_s)
+            size = self._copied_bytes(op, lanes)
+            return Demand(size / self._disk_bytes_per_s, self._disk_bytes_per_s)
         if op.queue is Queue.ACCEL:
             cost = self._on_accelerator(op, lanes)
             if not self._host_only:
@@ -219,7 +220,7 @@ class Demands:
         return Demand(cost.total_s, size / cost.total_s)
 
     def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load]) -> float:
-        if op.kind is OpKind.LOAD:
+        if op.kind in (OpKind.LOAD, OpKind.READ):
             return self._mlp_load_bytes if op.part is Part.MLP else self._load_bytes
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))

@@ -53,7 +53,9 @@ class Kinds:
         self._reached = {} if like is None else like.reached()
         self._hopeless = hopeless
         same_room = like is not None and question.holds_as_much_as(like._q)
-        self._plain: list[Candidate] = like._plain if like is not None and same_room else list[Candidate]()
+        self._plain: list[Candidate] = (
+            like._plain if like is not None and same_room else list[Candidate]()
+        )
         self._estimated: list[tuple[Candidate, float]] = []
         self._piles: dict[str, dict[Kind, KindPile]] = {}
 
