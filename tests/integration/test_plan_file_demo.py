@@ -32,6 +32,11 @@ STREAMED = (
     "--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "84MiB", "--cpu-memory", "200MiB",
 )  # fmt: skip
 
+READ = (
+    "--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "79MiB", "--cpu-memory", "14MiB",
+    "--disk", "2GB/s", "--policy", "gpu-only",
+)  # fmt: skip
+
 
 def planned(path: Path, *flags: str) -> PlanFile:
     """What `tandem plan` writes for a few requests of the demo model."""
@@ -59,16 +64,27 @@ def expected() -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("flags", "accelerator"), [(ALONE, "none"), (STREAMED, EMULATED)], ids=["alone", "streamed"]
+    ("flags", "accelerator", "homes"),
+    [
+        (ALONE, "none", {"resident"}),
+        (STREAMED, EMULATED, {"streamed"}),
+        ((*ALONE, "--cpu-memory", "24MiB"), "none", {"disk"}),
+        (READ, EMULATED, {"streamed", "disk_streamed"}),
+    ],
+    ids=["alone", "streamed", "alone, from disk", "streamed, from disk"],
 )
 def test_what_the_planner_wrote_is_executed(
-    flags: Sequence[str], accelerator: str, tmp_path: Path, expected: list[list[int]]
+    flags: Sequence[str],
+    accelerator: str,
+    homes: set[Home],
+    tmp_path: Path,
+    expected: list[list[int]],
 ) -> None:
     path = tmp_path / "plan.json"
     file = planned(path, *flags)
-    homes = {run.home for run in file.plan.weights}
-    assert homes == ({"resident"} if accelerator == "none" else {"streamed"})
-    config = engine_config({"model": DEMO, "plan": path, "accelerator": accelerator})
+    assert {run.home for run in file.plan.weights} == homes
+    options = {"model": DEMO, "plan": path, "accelerator": accelerator, "spool_dir": str(tmp_path)}
+    config = engine_config(options)
     tokens, built = serve(config)
     assert tokens == expected
     assert replace(built, notes=()) == file.plan

@@ -1,14 +1,17 @@
 """What must hold of every plan, over hardware, models and workloads."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.planner.questions import ask, short
+from tests.unit.planner.questions import ask, short, with_dense
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.planner.sensitivity import larger_machines
+from tandem.spec.kv_type import CodeType
 
 AUTO = POLICIES["auto"]
 MODELS = [
@@ -20,6 +23,7 @@ MODELS = [
         ("qwen3-30b-a3b", 6),
     )
 ]
+MODELS.append(with_dense(MODELS[-1], 0, 3))
 
 
 @st.composite
@@ -33,18 +37,17 @@ def questions(draw: st.DrawFn) -> Question:
         requests=draw(st.sampled_from([1, 3, 60, 400])),
         objective=draw(st.sampled_from(["throughput", "throughput", "latency"])),
     )
+    if draw(st.integers(0, 3)) == 0:
+        kind = draw(st.sampled_from(CodeType))
+        question = replace(question, precision=replace(question.precision, kv=kind))
     share = draw(st.floats(0.05, 1.0))
-    return ask_less(question, share, draw(st.sampled_from([None, 0.05, 0.5])))
-
-
-def ask_less(question: Question, share: float, tpot_bound_s: float | None) -> Question:
-    """With a share of the accelerator's memory, so that not everything fits."""
-    from dataclasses import replace
-
+    # often, not everything fits the accelerator, and sometimes not the host either
+    host_share = draw(st.sampled_from([1.0, 1.0, 0.06, 0.02]))
     return replace(
         question,
         device_bytes=int(question.device_bytes * share),
-        tpot_bound_s=tpot_bound_s,
+        host_bytes=int(question.host_bytes * host_share),
+        tpot_bound_s=draw(st.sampled_from([None, 0.05, 0.5])),
     )
 
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.property.test_planner import questions
+from tests.unit.planner.questions import alone, short, with_disk
 
+from tandem.models.catalogue import plannable_spec
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate
 from tandem.planner.candidates import Candidates
@@ -28,7 +30,8 @@ AUTO = POLICIES["auto"]
 
 
 def every_way(question: Question) -> list[Way]:
-    return list(ways(AUTO, homes_of(AUTO), alone=question.objective == "latency"))
+    homes = homes_of(AUTO, question, Footprint(question))
+    return list(ways(AUTO, homes, alone=question.objective == "latency"))
 
 
 def every_candidate(search: Search, policy: Policy) -> Iterator[Candidate]:
@@ -55,7 +58,8 @@ def way_of(question: Question, candidate: Candidate) -> Way:
         alone = candidate.strategy == "rendezvous" and not candidate.device_rows
         if (way.strategy, way.alone) != (candidate.strategy, alone):
             continue
-        if way.streams == (candidate.streamed > STREAM_SLOTS):
+        streams = candidate.streamed > STREAM_SLOTS
+        if (way.streams, way.reads) == (streams, candidate.on_disk > 0):
             return way
     raise AssertionError(candidate)
 
@@ -114,7 +118,7 @@ def test_shares_sum_to_one_and_capacities_hold(question: Question, data: st.Data
     found = least_shares(prices, way, Rows(Range(through, through), Range(cohort, cohort)))
     if found is None:
         return
-    layers = question.model.num_layers
+    layers = question.movable_layers
     assert sum(found.layers.values()) == pytest.approx(layers, rel=1e-9)
     assert all(-1e-9 <= share <= layers * (1 + 1e-9) for share in found.layers.values())
     assert -1e-9 <= found.hosted <= 1 + 1e-9
@@ -128,13 +132,14 @@ def used_bytes(
 ) -> tuple[float, float]:
     row = footprint.blocks_per_row * footprint.block_bytes
     whole = sum(found.layers.get(home, 0.0) for home in ("streamed", "host", "cpu"))
+    slots = footprint.disk_slots_bytes if way.reads else 0
     apart = found.layers.get("cpu-mlp", 0.0)
     resident = found.layers["resident"] + apart + (2 if way.streams else 0)
     device = footprint.outside_bytes + resident * footprint.layer_bytes
     device -= apart * footprint.mlp_bytes
     device += footprint.workspace(way.strategy, through + cohort)
     device += (1 - found.hosted) * through * row
-    host = whole * footprint.layer_bytes + apart * footprint.mlp_bytes
+    host = whole * footprint.layer_bytes + apart * footprint.mlp_bytes + slots
     return device, host + (found.hosted * through + cohort) * row
 
 
@@ -162,3 +167,29 @@ def test_a_range_is_bounded_by_no_less_than_its_members(
         whole = least_shares(prices, way, Rows(through, cohort))
         assert whole is not None
         assert whole.token_s <= found.token_s * (1 + 1e-9)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b"]), st.floats(0.1, 1.0), st.data())
+def test_no_plan_of_the_host_alone_exceeds_its_ceiling(
+    model: str, share: float, data: st.DataObject
+) -> None:
+    spec = short(plannable_spec(model), 6)
+    question = alone(
+        spec,
+        data.draw(st.sampled_from(["desktop-ddr4", "server-genoa"])),
+        host_bytes=int(share * 12e9),
+        prompt=data.draw(st.sampled_from(["32", "1500"])),
+        requests=data.draw(st.sampled_from([1, 60, 400])),
+    )
+    question = with_disk(question, data.draw(st.sampled_from([0.5e9, 4e9, 100e9])))
+    policy = POLICIES["gpu-only"]
+    search = Search(question)
+    ceiling = Ceilings(question, search.footprint, policy).ceiling()
+    for candidate in Candidates(question, search.footprint).of(policy):
+        rates = search.predictor.bound(candidate)
+        assert rates.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-9), candidate
+    best = search.best(policy)
+    if best is not None:
+        assert best.tokens_per_s <= best.prediction.bound_tokens_per_s * (1 + 1e-9)
+        assert best.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-9)

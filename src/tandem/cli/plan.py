@@ -50,6 +50,13 @@ class MachineOptions:
         Path | None,
         typer.Option(help="What `tandem profile --output` wrote.", metavar="FILE"),
     ] = None
+    disk: Annotated[
+        str | None,
+        typer.Option(
+            help="Read rate of the disk that weights are on, e.g. 3.5GB/s; none: no disk is read.",
+            metavar="RATE",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,7 @@ def plan(
     shown: OutputOptions,
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
-    from tandem.cli.plan_hardware import plan_hardware
+    from tandem.cli.plan_hardware import plan_hardware, with_disk
     from tandem.cli.plan_plot import check_plot, plot_plan
     from tandem.planner.answer import answer
     from tandem.planner.cycle import decode_cycle
@@ -115,6 +122,7 @@ def plan(
         refuse_beside_trace(context, DRAWN)
     workload = read_workload(requested)
     hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
+    hardware = with_disk(hardware, machine.disk)
     _refuse_cycle_of_host(hardware, shown)
     question = read_question(model, hardware, workload, memory, steps, goal, quantization)
     found = answer(question, policies.policy, policies.compare_policies, policies.robust)

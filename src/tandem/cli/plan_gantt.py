@@ -7,7 +7,7 @@ from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.cycle import Cycle, OpSpan, overlap_s
 from tandem.spec.units import format_duration
 
-ROWS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.CPU)
+_ROWS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.CPU)
 _WIDTH = 72
 _SHADES = "·░▒▓█"
 SHOWN_LAYERS = 2
@@ -27,6 +27,7 @@ _MARKS = {
     "results": "r",
     "tokens": "t",
     "load": "l",
+    "read": "d",
 }
 _NEXT_LOAD = "L"
 
@@ -51,8 +52,14 @@ def operation_name(op: ProgramOp) -> str:
         OpKind.MERGE: "merge",
         OpKind.SAMPLE: "sampling",
         OpKind.LOAD: "load",
+        OpKind.READ: "read",
     }
     return by_part[op.part] if op.kind in (OpKind.STAGE, OpKind.COPY) else by_kind[op.kind]
+
+
+def rows(cycle: Cycle) -> tuple[Queue, ...]:
+    """Queues that are shown: the disk's only if something is read."""
+    return (*_ROWS, Queue.DISK) if cycle.on(Queue.DISK) else _ROWS
 
 
 def cycle_json(cycle: Cycle) -> dict[str, Any]:
@@ -76,13 +83,13 @@ def gantt_text(cycle: Cycle) -> Iterator[str]:
     """The lines to print."""
     whole = format_duration(cycle.period_s)
     yield f"One decode cycle, {whole}: how much of each moment a queue is busy"
-    for queue in ROWS:
+    for queue in rows(cycle):
         yield f"  {queue.value:<10}{_shades(cycle, queue)}"
     yield _axis("0", whole)
     first, begin_s, end_s = some_layers(cycle)
     seen = [span for span in cycle.spans if overlap_s(span, begin_s, end_s)]
     yield f"Of it, {SHOWN_LAYERS} layers from layer {first} on: what a queue is at"
-    for queue in ROWS:
+    for queue in rows(cycle):
         spans = [span for span in seen if span.op.queue is queue]
         yield f"  {queue.value:<10}{_marks(spans, begin_s, end_s)}"
     yield _axis(format_duration(max(0.0, begin_s)), format_duration(end_s))

@@ -55,6 +55,21 @@ def plan_hardware(accelerator: str, host: str | None, profile_file: Path | None)
     return _measured_host(profile, accelerator)
 
 
+def with_disk(hardware: PlanHardware, disk: str | None) -> PlanHardware:
+    """With what `--disk` says in place of the host's own disk; None: nothing.
+
+    Raises:
+        ConfigError: neither a rate nor `none`.
+    """
+    from tandem.spec.units import parse_rate_bytes_per_s
+
+    if disk is None:
+        return hardware
+    rate = None if disk == NONE else parse_rate_bytes_per_s(disk, param="disk")
+    host = replace(hardware.spec.host, disk_bytes_per_s=rate)
+    return replace(hardware, spec=replace(hardware.spec, host=host))
+
+
 def _described(accelerator: str, host: str | None) -> PlanHardware:
     from tandem.planner.host_alone import host_alone
     from tandem.spec.hardware_file import (
@@ -98,7 +113,7 @@ def _facts(profile: "Profile") -> "HostFacts":
     from tandem.memory.peaks import read_host_memory
     from tandem.profiling.hardware import host_facts
 
-    return host_facts(profile.host, read_host_memory().capacity_bytes)
+    return host_facts(profile.host, read_host_memory().capacity_bytes, profile.disks)
 
 
 def _alone(profile: "Profile") -> PlanHardware:
@@ -106,7 +121,7 @@ def _alone(profile: "Profile") -> PlanHardware:
 
     basis = (
         f"Predicted from what was measured here on {profile.measured_at}: the host's memory, "
-        "products, attention",
+        f"products, attention{_disks(profile)}",
         "assumed: prompts' attention runs at the rate of products, all else at that of memory",
     )
     return PlanHardware(host_alone(_name(profile), _facts(profile)), True, profile, basis)
@@ -123,7 +138,7 @@ def _measured_host(profile: "Profile", accelerator: str) -> PlanHardware:
     link = "the card's own" if profile.accelerator is None else "no faster than measured here"
     basis = (
         f"Predicted from what was measured here on {profile.measured_at}: the host's memory and "
-        "attention",
+        f"attention{_disks(profile)}",
         f"assumed, from data sheets and efficiencies: the accelerator and its link ({link})",
     )
     return PlanHardware(spec, False, profile, basis)
@@ -159,7 +174,7 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
     also = "assumed: attention on the accelerator runs at the rate of its memory"
     if host == MEASURED:
         spec = HardwareSpec(f"{measured.name}, {_name(profile)}", facts, link, _facts(profile))
-        what = "the accelerator, its link and the host"
+        what = f"the accelerator, its link and the host{_disks(profile)}"
         basis = (f"Predicted from what was measured here on {profile.measured_at}: {what}", also)
         return PlanHardware(spec, False, profile, basis)
     other = load_host(host)
@@ -170,6 +185,15 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
         f"{also}; the host, from data sheets",
     )
     return PlanHardware(spec, False, None, basis)
+
+
+def _disks(profile: "Profile") -> str:
+    """Which disk a plan may read layers from."""
+    if not profile.disks:
+        return ""
+    slowest = min(profile.disks, key=lambda disk: disk.bytes_per_s)
+    of_several = ", the slowest" if len(profile.disks) > 1 else ""
+    return f", the disk of {slowest.folder}{of_several}"
 
 
 def _name(profile: "Profile") -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tandem.cli.plan_gantt import ROWS, SHOWN_LAYERS, operation_name, some_layers
+from tandem.cli.plan_gantt import SHOWN_LAYERS, operation_name, rows, some_layers
 from tandem.planner.answer import Answer
 from tandem.planner.cycle import Cycle, overlap_s
 from tandem.spec.errors import ConfigError
@@ -31,6 +31,7 @@ _OPERATIONS = {
     "head": "tab:purple",
     "sampling": "tab:red",
     "load": "tab:orange",
+    "read": "peru",
     "queries": "tab:gray",
     "results": "black",
     "tokens": "tab:red",
@@ -103,9 +104,10 @@ def _draw_tiers(axes: "Axes", answer: Answer) -> None:
 
 def _draw_cycle(axes: "Axes", cycle: Cycle, begin_s: float, end_s: float) -> None:
     """Bars of the operations by name; those that run at both bounds are cut there."""
+    queues = rows(cycle)
     for name, colour in _OPERATIONS.items():
         labelled = False
-        for row, queue in enumerate(ROWS):
+        for row, queue in enumerate(queues):
             bars = [
                 (max(span.begin_s, begin_s) * 1e3, overlap_s(span, begin_s, end_s) * 1e3)
                 for span in cycle.on(queue)
@@ -123,8 +125,8 @@ def _draw_cycle(axes: "Axes", cycle: Cycle, begin_s: float, end_s: float) -> Non
                     label=label,
                 )
                 labelled = True
-    axes.set_yticks(range(len(ROWS)), [queue.value for queue in ROWS])
-    axes.set_ylim(len(ROWS) - 0.5, -0.5)
+    axes.set_yticks(range(len(queues)), [queue.value for queue in queues])
+    axes.set_ylim(len(queues) - 0.5, -0.5)
     axes.set_xlim(begin_s * 1e3, end_s * 1e3)
     axes.set_xlabel("ms", fontsize=8)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -15,7 +15,7 @@ from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
-_NOT_WEIGHED = "layers read from disk"
+_NOT_WEIGHED = "single experts on the accelerator"
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 
@@ -57,7 +57,8 @@ def answer_text(
         yield ""
         yield from robustness_text(answer.robustness, answer.question.model.num_layers)
     yield ""
-    yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
+    if answer.question.model.experts is not None:
+        yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
     yield from _command(model, answer, flags, output)
 
 
@@ -169,14 +170,15 @@ def _limits(answer: Answer) -> Iterator[str]:
         f"A sweep, {format_duration(prediction.decode.period_s)} if it only decodes; "
         f"{prediction.rates.prefill_share:.0%} read prompts as well"
     )
-    if answer.question.host_only:
+    alone = answer.question.host_only and not answer.chosen.candidate.on_disk
+    if alone:
         yield "The processor and its memory are all there is, and busy all the time"
-    for name, share in () if answer.question.host_only else prediction.busy:
+    for name, share in () if alone else prediction.busy:
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
     name, share = prediction.bottleneck
     waits = "" if share > 0.9 else "; the rest is waiting for one another"
-    if not answer.question.host_only:
+    if not alone:
         yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
     for entry in answer.sensitivities:
         effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({entry.gain:+.1%})"
@@ -186,11 +188,11 @@ def _limits(answer: Answer) -> Iterator[str]:
 
 
 def _described(answer: Answer, option: Option) -> str:
-    candidate = option.candidate
+    candidate, layers = option.candidate, answer.question.model.num_layers
     if answer.question.host_only:
         rows = "1 request" if candidate.rows == 1 else f"{candidate.rows} requests"
-        return f"the host alone: weights resident, {rows}"
-    return candidate.describe(answer.question.model.num_layers)
+        return f"the host alone: {candidate.elsewhere.describe(layers)}, {rows}"
+    return candidate.describe(layers)
 
 
 def _why(answer: Answer, option: Option) -> str:
@@ -223,7 +225,7 @@ def _command(
 ) -> Iterator[str]:
     """Flags where they say it all; homes of layers need the plan's file."""
     elsewhere = answer.chosen.candidate.elsewhere
-    if output is None and (elsewhere.streamed or elsewhere.on_cpu):
+    if output is None and (elsewhere.away or elsewhere.on_cpu):
         yield (
             "Run it on that machine: add --output FILE here, and then "
             f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"

@@ -1,5 +1,6 @@
 """What the options of commands that plan mean."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tandem.spec.dtype import DType
     from tandem.spec.model import ModelSpec
     from tandem.spec.precision import Precision
+    from tandem.spec.weight_format import WeightFormat
     from tandem.spec.workload import Workload
 
 _HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
@@ -81,16 +83,10 @@ def read_question(
     from tandem.spec.units import parse_duration_s
 
     spec = plannable_spec(model)
-    if len(spec.distinct_layers) > 1:
-        raise ConfigError(
-            "models with experts in some layers only are not planned yet; choose one with experts "
-            "in all layers or in none",
-            param="model",
-        )
     dtype = memory.dtype
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
     precision = _precision(weights, dtype, memory.kv_cache_dtype, host_only=hardware.host_only)
-    precision = _quantized(precision, spec, quantization)
+    precision = _quantized(precision, spec, quantization, Path(model).expanduser())
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
         raise ConfigError(
@@ -149,23 +145,50 @@ def _precision(
     return Precision(weights, activations, kv)
 
 
-def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str) -> "Precision":
-    """The layers' linear maps in few bits, if that is asked for; checkpoints are not looked at."""
+def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str, folder: Path) -> "Precision":
+    """The layers' linear maps in few bits, if that is asked for, or if the checkpoint in `folder`
+    has them so and nothing else is asked for.
+    """
     from dataclasses import replace
 
     from tandem.spec.quantized_maps import uniform_formats
 
     kind, _, group = wanted.partition(":")
-    if wanted in ("auto", "none"):
+    if wanted == "none":
         return precision
+    stored = _stored_formats(folder, spec)
+    if wanted == "auto":
+        return replace(precision, quantized=stored)
     if kind not in _BITS or (":" in wanted and not group.isdigit()):
         raise ConfigError(
             f"cannot plan for quantization '{wanted}'; use none, int8 or int4, the latter two "
             "with a group's size or without, such as int4:64",
             param="quantization",
         )
+    if stored:
+        raise ConfigError(
+            "the checkpoint is quantized already; leave --quantization out to plan for it as it "
+            "is, or use none to plan for it dequantized",
+            param="quantization",
+        )
     formats = uniform_formats(spec, _BITS[kind], int(group) if group else None)
     return replace(precision, quantized=formats)
+
+
+def _stored_formats(folder: Path, spec: "ModelSpec") -> dict[str, "WeightFormat"]:
+    """Of a checkpoint's folder. Formats are read by code that needs torch, so only if need be."""
+    from tandem.models.config import read_config
+
+    if not folder.is_dir():
+        return {}
+    config = read_config(folder)
+    keys = ("quantization_config", "compression_config")
+    places = (config, config.section("text_config"))
+    if not any(place.section(key).values for place in places for key in keys):
+        return {}
+    from tandem.models.stored_formats import folder_formats
+
+    return folder_formats(folder, spec)
 
 
 def _memory(text: str, default: int, there: int, param: str) -> int:

@@ -29,6 +29,14 @@ class CostBreakdown:
         """Time on the device."""
         return max(self.compute_s, self.memory_s) + self.launch_s
 
+    def plus(self, other: "CostBreakdown") -> "CostBreakdown":
+        """Work that is added to the same kernels' or overlaps with it as they do."""
+        return CostBreakdown(
+            self.compute_s + other.compute_s,
+            self.memory_s + other.memory_s,
+            self.launch_s + other.launch_s,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionWork:

@@ -59,20 +59,11 @@ def plannable_spec(model: str) -> ModelSpec:
             if wanted in (_plain(entry.name), _plain(entry.hub_id)):
                 return entry.spec()
     try:
-        return _alike(model, read_model_spec(resolve_model(model)))
+        return read_model_spec(resolve_model(model))
     except ModelError as error:
         if Path(model).expanduser().exists():
             raise
         raise _unknown(model, entries, error) from None
-
-
-def _alike(model: str, spec: ModelSpec) -> ModelSpec:
-    if len(spec.distinct_layers) > 1:
-        raise ModelError(
-            f"{model} has experts in some layers only, which no plan models; plan for a model "
-            "whose layers are alike"
-        )
-    return spec
 
 
 def _read_family(path: Path) -> list[KnownModel]:

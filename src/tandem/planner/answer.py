@@ -80,7 +80,8 @@ def answer(
     policy = _policy(question, policy_name, compare)
     if robust and question.host_only:
         raise ConfigError(
-            "--robustness compares placements, and on the host alone there is one; leave it out",
+            "--robustness moves the rates of an accelerator and its link, and on the host alone "
+            "there are none; leave it out",
             param="robustness",
         )
     search = Search(question)
@@ -174,8 +175,8 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     cap = candidate.rows * footprint.longest_blocks
     return OnlinePlan(
         strategy=candidate.strategy,
-        weights=candidate.placement(question.model.num_layers),
-        cpu_rules=candidate.cpu_rules(question.model.num_layers),
+        weights=candidate.placement(question.model),
+        cpu_rules=candidate.cpu_rules(question.model),
         device_blocks=min(cap, footprint.device_blocks(candidate)),
         host_blocks=min(cap, footprint.host_blocks(candidate)),
         block_size=question.block_size,
@@ -206,19 +207,26 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
                 param="tpot_bound",
             )
     footprint = search.footprint
-    apart = policy.least_resident(question.model.num_layers)
+    layers = question.movable_layers
+    reads = question.hardware.host.disk_bytes_per_s is not None
+    apart = policy.least_resident(layers, reads=reads)
+    where = "on disk" if apart.on_disk else "in host memory"
     weights = footprint.resident_bytes(Elsewhere())
     request = footprint.longest_blocks * footprint.block_bytes
     least = footprint.resident_bytes(apart) + footprint.workspace("gpu-only", 1)
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     has = (
-        f"with as many layers as can be in host memory it needs {format_size(least)} on the "
+        f"with as many layers as can be {where} it needs {format_size(least)} on the "
         f"accelerator, which may give {format_size(question.device_bytes)}, and "
         f"{format_size(footprint.hosted_bytes(apart))} on the host, which may give "
         f"{format_size(question.host_bytes)}"
     )
     if question.host_only:
         keeps, has = "", f"the host may give {format_size(question.device_bytes)}"
+        if reads:
+            alone = Elsewhere(on_disk=layers)
+            least = footprint.resident_bytes(alone) + footprint.workspace("gpu-only", 1)
+            has = f"with every layer on disk it needs {format_size(least)} beside the KV; {has}"
     return ConfigError(
         f"the model does not fit{keeps}: weights {format_size(weights)} and "
         f"{format_size(request)} of KV for the longest request; {has}; "

@@ -7,6 +7,7 @@ from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import WeightPlacement
 from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.config import KVPlacement
+from tandem.spec.model import ModelSpec
 
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
 STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
@@ -23,7 +24,8 @@ class Candidate:
         device_rows, host_rows: requests that run at once with their KV in that tier.
         device_share: of the KV of `host_rows`, what lies on the accelerator all the same: requests
             that are too long for it are split over both tiers.
-        on_cpu, how: layers that the CPU computes, as in `Elsewhere`.
+        on_cpu, how: layers that the CPU computes, as in `Elsewhere`. on_disk: that are read,
+            likewise.
     """
 
     strategy: Strategy
@@ -33,11 +35,12 @@ class Candidate:
     device_share: float = 0.0
     on_cpu: int = 0
     how: CpuHome = "cpu"
+    on_disk: int = 0
 
     @property
     def elsewhere(self) -> Elsewhere:
         """Layers that are not resident."""
-        return Elsewhere(self.streamed, self.on_cpu, self.how)
+        return Elsewhere(self.streamed, self.on_cpu, self.how, self.on_disk)
 
     @property
     def rows(self) -> int:
@@ -58,9 +61,7 @@ class Candidate:
 
     def with_elsewhere(self, elsewhere: Elsewhere) -> "Candidate":
         """The same requests with other layers elsewhere."""
-        return replace(
-            self, streamed=elsewhere.streamed, on_cpu=elsewhere.on_cpu, how=elsewhere.how
-        )
+        return replace(self, **elsewhere._asdict())
 
     def hosted(self) -> "Candidate":
         """The same without requests on the accelerator."""
@@ -82,13 +83,13 @@ class Candidate:
         """Sweeps in which a row on the host gets a token; a cohort's advance by a layer in each."""
         return num_layers + _COHORT_EDGES if self.strategy == "rendezvous" else 1
 
-    def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
+    def placement(self, model: ModelSpec) -> tuple[WeightPlacement, ...]:
         """Homes of all layers."""
-        return self.elsewhere.placement(num_layers)
+        return self.elsewhere.placement(model.num_layers, model.dense_layers)
 
-    def cpu_rules(self, num_layers: int) -> tuple[CpuRule, ...]:
+    def cpu_rules(self, model: ModelSpec) -> tuple[CpuRule, ...]:
         """Steps of streamed layers that the CPU computes: those of no more tokens than rows."""
-        return self.elsewhere.rules(num_layers, self.rows)
+        return self.elsewhere.rules(model.num_layers, self.rows, model.dense_layers)
 
     def describe(self, num_layers: int) -> str:
         """One line for people."""
@@ -109,9 +110,7 @@ class Candidate:
 
 def candidate_of(strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int) -> Candidate:
     """With rows on the accelerator and on the host."""
-    return Candidate(
-        strategy, elsewhere.streamed, device, hosted, 0.0, elsewhere.on_cpu, elsewhere.how
-    )
+    return Candidate(strategy, 0, device, hosted).with_elsewhere(elsewhere)
 
 
 def _requests(count: int) -> str:

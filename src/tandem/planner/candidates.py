@@ -7,6 +7,7 @@ and more; what just fits is added to it.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy, candidate_of
 from tandem.planner.elsewhere import Elsewhere
@@ -34,32 +35,79 @@ class Candidates:
 
     def __init__(self, question: Question, footprint: Footprint) -> None:
         self._q, self._footprint = question, footprint
+        known = question.hardware.host.disk_bytes_per_s is not None
+        self._reads = known and (question.host_only or not footprint.holds_weights)
 
     def of(self, policy: Policy) -> Iterator[Candidate]:
         """Every candidate that keeps to the policy and to all capacities."""
         for elsewhere in self._elsewheres():
             for strategy in policy.strategies:
                 for candidate in self._with(strategy, elsewhere, policy.all_on_host):
-                    if policy.allows(candidate, self._q.model.num_layers):
+                    if policy.allows(candidate, self._q.movable_layers):
                         yield candidate
 
     def _elsewheres(self) -> Iterator[Elsewhere]:
         """What may be elsewhere: nothing is, some or all layers are streamed, or some are on the
-        CPU; of streamed ones, none is lent to it yet.
+        CPU; of streamed ones, none is lent to it yet. What host memory does not hold is on disk.
         """
-        layers = self._q.model.num_layers
-        even = range(0, layers // STREAM_SLOTS * STREAM_SLOTS + 1, STREAM_SLOTS)
-        streamed = self._growing([Elsewhere(count) for count in even], 2)
-        yield from streamed
-        every = Elsewhere(even[-1])
-        if every not in streamed and self._has_room(every):
-            yield every
-        if self._q.host_only or streamed == [Elsewhere()]:
+        layers = self._q.movable_layers
+        if self._q.host_only:
+            counts = range(SLOTS + 1, layers + 1) if self._reads else ()
+            in_place = (Elsewhere(on_disk=count) for count in counts)
+            yield from self._growing([Elsewhere(), *in_place], 2)
             return
-        for how in ("cpu", "cpu-mlp"):
+        even = range(0, layers // STREAM_SLOTS * STREAM_SLOTS + 1, STREAM_SLOTS)
+        streamed = self._growing([self._least_on_disk(Elsewhere(count)) for count in even], 2)
+        all_rows_fit = streamed == [Elsewhere()]
+        every = self._least_on_disk(Elsewhere(even[-1]))
+        if every not in streamed and self._has_room(every):
+            streamed.append(every)
+        for elsewhere in streamed:
+            yield elsewhere
+            yield from self._more_on_disk(elsewhere)
+        for how in () if all_rows_fit else ("cpu", "cpu-mlp"):
+            counts = range(1, layers + 1)
             yield from self._growing(
-                [Elsewhere(0, count, how) for count in range(1, layers + 1)], 1
+                [self._least_on_disk(Elsewhere(0, count, how)) for count in counts], 1
             )
+
+    def _least_on_disk(self, elsewhere: Elsewhere) -> Elsewhere:
+        """With as few layers on disk as host memory makes necessary; they are streamed, also those
+        that the CPU would compute. The same if none or all would be on disk.
+        """
+        footprint = self._footprint
+        over = -footprint.host_kv_bytes(elsewhere)
+        if over <= 0 or not self._reads:
+            return elsewhere
+        moved = footprint.mlp_bytes if elsewhere.mlps_on_cpu else footprint.layer_bytes
+        count = -(-(over + footprint.disk_slots_bytes) // moved)
+        if not elsewhere.on_cpu:
+            return elsewhere._replace(on_disk=min(count, elsewhere.streamed))
+        count += count % STREAM_SLOTS
+        if count >= elsewhere.on_cpu:
+            return elsewhere
+        return Elsewhere(count, elsewhere.on_cpu - count, elsewhere.how, count)
+
+    def _more_on_disk(self, elsewhere: Elsewhere) -> Iterator[Elsewhere]:
+        """In growing steps, while host memory would hold the KV of more rows."""
+        step = STREAM_SLOTS if elsewhere.on_disk else 2 * STREAM_SLOTS
+        while (
+            self._reads
+            and elsewhere.on_disk < elsewhere.streamed
+            and self._more_hosted_wanted(elsewhere)
+        ):
+            more = min(elsewhere.on_disk + step, elsewhere.streamed)
+            elsewhere = elsewhere._replace(on_disk=more)
+            step *= 2
+            yield elsewhere
+
+    def _more_hosted_wanted(self, elsewhere: Elsewhere) -> bool:
+        """Whether the longest request, or one more of them, has no room in both tiers."""
+        footprint = self._footprint
+        if footprint.longest_blocks > self._blocks(elsewhere):
+            return True
+        rows = self._most_hosted(elsewhere) + 1
+        return rows <= self._q.max_rows and self._q.prompts_keep_up(rows, rows)
 
     def _growing(self, every: Sequence[Elsewhere], slowness: int) -> list[Elsewhere]:
         """As few as fit, and more in growing steps, until more memory would hold no more rows."""
@@ -87,6 +135,9 @@ class Candidates:
         self, strategy: Strategy, elsewhere: Elsewhere, all_on_host: bool
     ) -> Iterator[Candidate]:
         if strategy == "gpu-only":
+            least = self._least_on_disk(Elsewhere(elsewhere.streamed))
+            if not elsewhere.on_cpu and elsewhere.on_disk > least.on_disk + elsewhere.read_in_place:
+                return  # host memory that it makes no use of
             most = self.most_on_device(strategy, elsewhere, 0)
             for rows in _thinned(row_grid(most), elsewhere):
                 yield candidate_of(strategy, elsewhere, rows, 0)
@@ -94,7 +145,8 @@ class Candidates:
         limit = self._most_hosted(elsewhere)
         if strategy == "rendezvous":
             short = self._q.model.num_layers < _LEAST_LAYERS
-            if self._q.objective == "latency" or short or elsewhere.on_cpu:
+            beside = elsewhere.on_cpu or elsewhere.on_disk
+            if self._q.objective == "latency" or short or beside:
                 return
             limit = min(limit, MAX_COHORT_ROWS)
         for hosted in _thinned(row_grid(limit), elsewhere):
@@ -115,10 +167,13 @@ class Candidates:
 
     def _most_hosted(self, elsewhere: Elsewhere) -> int:
         """Rows that the host's memory holds, with what the accelerator's may add to it."""
-        footprint = self._footprint
-        left = footprint.host_kv_bytes(elsewhere)
-        left += max(0, footprint.device_kv_bytes("ride-along", elsewhere, 1))
-        return min(self._q.max_rows, left // footprint.block_bytes // footprint.blocks_per_row)
+        return min(self._q.max_rows, self._blocks(elsewhere) // self._footprint.blocks_per_row)
+
+    def _blocks(self, elsewhere: Elsewhere) -> int:
+        """That both memories hold."""
+        left = self._footprint.host_kv_bytes(elsewhere)
+        left += max(0, self._footprint.device_kv_bytes("ride-along", elsewhere, 1))
+        return left // self._footprint.block_bytes
 
     def most_on_device(self, strategy: Strategy, elsewhere: Elsewhere, hosted: int) -> int:
         """Most rows on the accelerator beside `hosted` rows on the host; 0 if none."""
@@ -133,8 +188,12 @@ class Candidates:
 
 
 def _thinned(grid: list[int], elsewhere: Elsewhere) -> list[int]:
-    """Every second number, and the last one, where the CPU always computes: small moves follow."""
-    return grid if not elsewhere.on_cpu else [*grid[:-1:2], *grid[-1:]]
+    """Every second number, and the last one, where the CPU always computes or layers are read:
+    small moves follow.
+    """
+    if not elsewhere.on_cpu and not elsewhere.on_disk:
+        return grid
+    return [*grid[:-1:2], *grid[-1:]]
 
 
 def _order(candidate: Candidate) -> tuple[int, float]:

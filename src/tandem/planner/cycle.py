@@ -51,9 +51,8 @@ def overlap_s(span: OpSpan, begin_s: float, end_s: float) -> float:
 
 def decode_cycle(question: Question, candidate: Candidate) -> Cycle:
     """The cycle of a candidate for that question."""
-    windows = question.model.layer_windows
     footprint = Footprint(question)
-    sweeps = Sweeps(question, footprint, Schedules(len(windows), windows))
+    sweeps = Sweeps(question, footprint, Schedules.of_model(question.model))
     load = decode_load(candidate, question.lengths)
     dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
     return steady_cycle(sweeps.each_operation(candidate.elsewhere, load), dram_bytes_per_s)

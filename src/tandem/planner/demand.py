@@ -1,9 +1,10 @@
 """What operations ask of the hardware: time alone on it, and shares of what is shared meanwhile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.cost.quantized import PreciseStage
+from tandem.cost.quantized_pages import dequantized_bytes, dequantizing_kernels, quantizing_cost
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import (
     AttentionWork,
@@ -26,8 +27,8 @@ from tandem.planner.load import LaneLoad, Load
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
-from tandem.spec.operations import default_stages, split_post
-from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
+from tandem.spec.operations import Operation, default_stages, split_post
+from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes, movable_layer
 from tandem.spec.tier import Tier
 
 _FP32_BYTES = 4
@@ -63,20 +64,26 @@ class Demands:
             Queue.WEIGHTS: h2d_rates(hardware),
             Queue.D2H: d2h_rates(hardware),
         }
-        self._load_bytes: int = layer_matrix_bytes(model, question.precision)
-        self._mlp_load_bytes: int = mlp_matrix_bytes(model, question.precision)
+        movable, self._dense = movable_layer(model), frozenset(model.dense_layers)
+        self._load_bytes: int = layer_matrix_bytes(model, question.precision, movable)
+        self._mlp_load_bytes: int = mlp_matrix_bytes(model, question.precision, movable)
+        self._disk_bytes_per_s: float | None = host.disk_bytes_per_s
+        self._pool_bytes_per_s: float = host.pool_bytes_per_s
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
-        operations = layer_operations(model)
-        pre, attend, post = default_stages(operations)
-        cut = split_post(operations)
-        stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
-        self._stages = {part: stage.of(operations) for part, stage in stages.items()}
+        # of keys and values in codes: their bits, where the device's kernels do not read them
+        self._kv_code_bits = 0 if question.host_only else page.code_bits
+        operations = layer_operations(model, movable)
+        attend = default_stages(operations).attend
+        self._stages = self._dense_stages = _stages(operations)
+        if self._dense:
+            self._dense_stages = _stages(layer_operations(model, min(self._dense)))
         self._summed = {
-            part: PreciseStage(stage, self._precision, fused=question.host_only)
-            for part, stage in self._stages.items()
+            (part, dense): PreciseStage(stage, self._precision, fused=question.host_only)
+            for dense, stages in ((False, self._stages), (True, self._dense_stages))
+            for part, stage in stages.items()
         }
-        self._stage_costs: dict[tuple[Part, int], CostBreakdown] = {}
+        self._stage_costs: dict[tuple[Part, int, bool], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self.measured: MeasuredHost | None = None
         if question.measured is not None:
@@ -90,10 +97,15 @@ class Demands:
         """An operation on the lanes that take part."""
         if op.queue is Queue.CPU:
             return self._on_cpu(op, lanes)
+        if op.queue is Queue.DISK:
+            assert self._disk_bytes_per_s is not None, "the disk's rate is not known"
+            size = self._copied_bytes(op, lanes)
+            return Demand(size / self._disk_bytes_per_s, self._disk_bytes_per_s)
         if op.queue is Queue.ACCEL:
-            if self._host_only and self.measured is not None:
-                return Demand(self._on_measured_host(op, lanes, self.measured))
-            return Demand(self._on_accelerator(op, lanes).total_s)
+            cost = self._on_accelerator(op, lanes)
+            if not self._host_only:
+                return Demand(cost.total_s)
+            return self._on_host_alone(op, lanes, cost)
         return self._copy(op.queue, self._copied_bytes(op, lanes))
 
     def of_blocks(self, queue: Queue, blocks: int) -> Demand:
@@ -105,13 +117,24 @@ class Demands:
         alone_s = copy_cost(size, link).total_s
         return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)
 
+    def _on_host_alone(self, op: ProgramOp, lanes: Sequence[Load], cost: CostBreakdown) -> Demand:
+        """What it reads, reads from disk share the memory with."""
+        alone_s = cost.total_s
+        if self.measured is not None:
+            alone_s = self._on_measured_host(op, lanes, self.measured)
+        if not alone_s:
+            return Demand(0.0)
+        rate = cost.memory_s * self._device.bytes_per_s / alone_s
+        return Demand(alone_s, min(rate, self._pool_bytes_per_s))
+
     def _on_measured_host(self, op: ProgramOp, lanes: Sequence[Load], host: MeasuredHost) -> float:
         """The host is the device; what was not measured is priced by its read rate."""
         if op.part is Part.HEAD:
             return host.head_s(sum(lane.logits for lane in lanes))
         if op.kind is OpKind.STAGE and op.part in self._stages:
             tokens = sum(lane.tokens for lane in lanes)
-            return host.stage_s(self._stages[op.part], tokens)
+            stages = self._dense_stages if op.layer in self._dense else self._stages
+            return host.stage_s(stages[op.part], tokens)
         if op.kind is OpKind.ATTEND:
             window = self._model.layer_windows[op.layer]
             return sum(host.attend_s(lane.device, window) for lane in _means(lanes))
@@ -130,19 +153,32 @@ class Demands:
         if op.part is Part.RESIDUAL:
             return CostBreakdown()  # it is there already
         if op.kind is OpKind.STAGE:
-            return self._stage(op.part, tokens)
+            return self._stage(op, tokens)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
+            if self._kv_code_bits:
+                elements = 2 * model.kv_size * appended
+                return quantizing_cost(elements, self._kv_code_bits, rates)
             return append_cost(model, appended, dtype, rates)
         if op.kind is OpKind.MERGE:
             return merge_cost(model, tokens, rates)
         assert op.kind is OpKind.ATTEND, op
-        return self._attention(lanes, Tier.DEVICE, op.layer, rates)
+        cost = self._attention(lanes, Tier.DEVICE, op.layer, rates)
+        if not self._kv_code_bits:
+            return cost
+        return cost.plus(self._dequantizing(lanes, op.layer, rates))
 
-    def _stage(self, part: Part, tokens: int) -> CostBreakdown:
-        key = (part, tokens)
+    def _dequantizing(self, lanes: Sequence[Load], layer: int, rates: DeviceRates) -> CostBreakdown:
+        window, bits = self._model.layer_windows[layer], self._kv_code_bits
+        keys = sum(lane.seen(Tier.DEVICE, window).keys for lane in lanes)
+        size = 2 * self._model.kv_size * keys * dequantized_bytes(bits)
+        return cost_of(0, size, dequantizing_kernels(bits) if keys else 0, rates)
+
+    def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
+        dense = op.layer in self._dense
+        key = (op.part, tokens, dense)
         if key not in self._stage_costs:
-            self._stage_costs[key] = self._summed[part].cost(tokens, self._device)
+            self._stage_costs[key] = self._summed[op.part, dense].cost(tokens, self._device)
         return self._stage_costs[key]
 
     def _attention(
@@ -184,7 +220,7 @@ class Demands:
         return Demand(cost.total_s, size / cost.total_s)
 
     def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load]) -> float:
-        if op.kind is OpKind.LOAD:
+        if op.kind in (OpKind.LOAD, OpKind.READ):
             return self._mlp_load_bytes if op.part is Part.MLP else self._load_bytes
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))
@@ -200,6 +236,14 @@ class Demands:
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)
         assert op.part is Part.PARTIAL, op
         return partial_bytes(self._model, queries)
+
+
+def _stages(operations: tuple[Operation, ...]) -> Mapping[Part, Sequence[Operation]]:
+    """A layer's operations by the part of a program."""
+    pre, _, post = default_stages(operations)
+    cut = split_post(operations)
+    stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
+    return {part: stage.of(operations) for part, stage in stages.items()}
 
 
 def _means(lanes: Sequence[Load]) -> list[LaneLoad]:

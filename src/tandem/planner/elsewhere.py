@@ -1,27 +1,38 @@
-"""Which of a model's layers are not resident: how many are streamed, and what the CPU computes."""
+"""Which of a model's layers are not resident: streamed, on disk, and what the CPU computes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal, NamedTuple
 
 from tandem.plan.sweep_layers import CpuRule, SweepChoice, SweepLayers, spread_rounds
-from tandem.plan.weights import STREAM_SLOTS, Home, WeightPlacement, as_runs, streamed_layers
+from tandem.plan.weights import (
+    STREAM_SLOTS,
+    Home,
+    StreamedLayers,
+    WeightPlacement,
+    as_runs,
+    disk_layers,
+    streamed_layers,
+)
 
 CpuHome = Literal["host", "cpu", "cpu-mlp"]
 CPU_HOMES: tuple[CpuHome, ...] = ("host", "cpu", "cpu-mlp")
 
 
 class Elsewhere(NamedTuple):
-    """Layers that are not, or not whole, in the accelerator's memory.
+    """Layers that are not, or not whole, in the memory where the maths is done.
 
     Attributes:
         streamed: that go through the accelerator's slots.
         on_cpu: that the CPU computes, by `how`: `host`: of the streamed ones, in sweeps without
             prompts; `cpu`: others, always; `cpu-mlp`: the MLPs of others, always.
+        on_disk: that are read in every sweep: of the streamed ones, or, on the host alone, which
+            streams none, of all.
     """
 
     streamed: int = 0
     on_cpu: int = 0
     how: CpuHome = "cpu"
+    on_disk: int = 0
 
     @property
     def whole_on_cpu(self) -> int:
@@ -38,36 +49,91 @@ class Elsewhere(NamedTuple):
         """Streamed layers that the CPU computes where no prompt is read."""
         return self.on_cpu if self.how == "host" else 0
 
-    def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
-        """Homes of all layers, spread evenly, so that one comes while others compute."""
-        apart = self.streamed + self.whole_on_cpu + self.mlps_on_cpu
-        comes: Home = "host" if self.lent else "streamed"
-        chosen = iter(_evenly(apart, num_layers))
-        computed = iter(_evenly(apart - self.streamed, apart))
+    @property
+    def read_in_place(self) -> int:
+        """Layers on disk that are computed where they are read to: on the host alone."""
+        return 0 if self.streamed else self.on_disk
 
-        def home() -> Home:
-            if not next(chosen):
+    @property
+    def in_host(self) -> int:
+        """Whole layers in host memory beside an accelerator."""
+        return self.streamed - self._on_their_way + self.whole_on_cpu
+
+    @property
+    def away(self) -> int:
+        """Whole layers that are not resident."""
+        return self.streamed + self.whole_on_cpu + self.read_in_place
+
+    @property
+    def may_be_lent(self) -> int:
+        """Of the streamed layers: not one round, which stays in the slots, nor rounds with a layer
+        on disk.
+        """
+        rounds = max(1, -(-self._on_their_way // STREAM_SLOTS))
+        return max(0, self.streamed - rounds * STREAM_SLOTS)
+
+    @property
+    def _on_their_way(self) -> int:
+        """Layers on disk that are brought to the accelerator."""
+        return self.on_disk - self.read_in_place
+
+    def placement(
+        self, num_layers: int, fixed: Collection[int] = ()
+    ) -> tuple[WeightPlacement, ...]:
+        """Homes of all layers, spread evenly, so that one comes while others compute.
+
+        Args:
+            fixed: layers of another size, which are resident in any case.
+        """
+        apart = self.away + self.mlps_on_cpu
+        comes = iter(self._homes_on_the_way())
+        chosen = iter(_evenly(apart, num_layers - len(fixed)))
+        computed = iter(_evenly(self.whole_on_cpu + self.mlps_on_cpu, apart))
+
+        def home(layer: int) -> Home:
+            if layer in fixed or not next(chosen):
                 return "resident"
-            return self.how if next(computed) else comes
+            if self.read_in_place:
+                return "disk"
+            return self.how if next(computed) else next(comes)
 
-        return as_runs(home() for _ in range(num_layers))
+        return as_runs(map(home, range(num_layers)))
 
-    def rules(self, num_layers: int, tokens: int) -> tuple[CpuRule, ...]:
+    def _homes_on_the_way(self) -> Iterator[Home]:
+        """Of the streamed layers in turn. Those on disk are in as few rounds as they can be, so
+        that others may be lent; the first round, which never is, is one of them.
+        """
+        rounds, left = self.streamed // STREAM_SLOTS, self._on_their_way
+        read = _evenly(-(-left // STREAM_SLOTS), rounds)[::-1]
+        for layer in range(self.streamed):
+            if left and read[layer // STREAM_SLOTS]:
+                left -= 1
+                yield "disk_streamed"
+            else:
+                yield "host" if self.lent else "streamed"
+
+    def rules(
+        self, num_layers: int, tokens: int, fixed: Collection[int] = ()
+    ) -> tuple[CpuRule, ...]:
         """Which layers steps of at most `tokens` tokens leave to the CPU."""
         if not self.lent:
             return ()
-        streamed = streamed_layers(self.placement(num_layers))
-        rounds = streamed.rounds[1:]
+        streamed = streamed_layers(self.placement(num_layers, fixed))
+        on_disk = set(streamed.on_disk)
+        rounds = [each for each in streamed.rounds[1:] if not on_disk.intersection(each)]
         return (CpuRule(tokens, spread_rounds(rounds, self.lent // streamed.slots)),)
 
-    def sweep(self, num_layers: int, *, prompts: bool) -> SweepLayers:
-        """What a sweep does with them.
+    def sweep(self, num_layers: int, fixed: Collection[int] = (), *, prompts: bool) -> SweepLayers:
+        """What a sweep does with them. Layers that are read in place are on disk without being
+        streamed, which programs of an engine do not say.
 
         Args:
             prompts: whether it reads any.
         """
-        placement = self.placement(num_layers)
-        rules = () if prompts else self.rules(num_layers, 1)
+        placement = self.placement(num_layers, fixed)
+        if self.read_in_place:
+            return SweepLayers(StreamedLayers(on_disk=disk_layers(placement)))
+        rules = () if prompts else self.rules(num_layers, 1, fixed)
         return SweepChoice.of_plan(placement, rules).of(1)
 
     def describe(self, num_layers: int) -> str:
@@ -80,6 +146,10 @@ class Elsewhere(NamedTuple):
             yield "weights streamed"
         elif self.streamed:
             yield f"{self.streamed} {of_all} streamed"
+        if self.read_in_place:
+            yield f"{self.on_disk} {of_all} read from disk"
+        elif self.on_disk:
+            yield f"{self.on_disk} of them from disk"
         if self.lent:
             yield f"{self.lent} of them on the CPU where no prompt is read"
         if self.whole_on_cpu:
@@ -88,10 +158,11 @@ class Elsewhere(NamedTuple):
             yield f"the MLPs of {self.on_cpu} {of_all} on the CPU"
 
 
-def lent(streamed: int, count: int) -> Elsewhere:
-    """Streamed layers, as many of them lent as may be up to `count`: a round stays in the slots."""
-    count = max(0, min(count, streamed - STREAM_SLOTS))
-    return Elsewhere(streamed, count, "host") if count else Elsewhere(streamed)
+def lent(streamed: int, count: int, on_disk: int = 0) -> Elsewhere:
+    """Streamed layers, as many of them lent as may be up to `count`."""
+    plain = Elsewhere(streamed, on_disk=on_disk)
+    count = max(0, min(count, plain.may_be_lent))
+    return plain._replace(on_cpu=count, how="host") if count else plain
 
 
 def _evenly(count: int, places: int) -> list[bool]:

@@ -6,6 +6,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.spec.layer_operations import layer_operations
+from tandem.spec.parameters import movable_layer
 
 
 def extrapolations(
@@ -25,7 +26,11 @@ def extrapolations(
     if not (question.host_only or candidate.on_cpu):
         return
     model, linear = question.model, host.linear.surface
-    matrices = [op.weight_elements for op in layer_operations(model) if op.kind == "linear"]
+    matrices = [
+        op.weight_elements
+        for op in layer_operations(model, movable_layer(model))
+        if op.kind == "linear"
+    ]
     if question.host_only:
         matrices.append(model.hidden_size * model.vocab_size)
     products = candidate.rows if candidate.elsewhere.lent else max(chunk, candidate.rows)

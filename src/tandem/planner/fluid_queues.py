@@ -14,8 +14,9 @@ from typing import NamedTuple
 from tandem.plan.program import Queue
 from tandem.planner.schedule import QUEUES, Schedule
 
-ACCEL, H2D, D2H, CPU, WEIGHTS = (
-    QUEUES.index(queue) for queue in (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.CPU, Queue.WEIGHTS)
+ACCEL, H2D, D2H, CPU, WEIGHTS, DISK = (
+    QUEUES.index(queue)
+    for queue in (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.CPU, Queue.WEIGHTS, Queue.DISK)
 )
 NEVER = float("inf")
 _ROUNDING_S = 1e-15

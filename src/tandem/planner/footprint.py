@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
+from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
@@ -12,6 +13,7 @@ from tandem.spec.parameters import (
     layer_matrix_bytes,
     layer_matrix_parameters,
     mlp_matrix_bytes,
+    movable_layer,
     num_parameters,
 )
 
@@ -42,10 +44,13 @@ class Footprint:
         model, precision = question.model, question.precision
         self._q = question
         self.page = KVPageSpec.of_model(model, dtype=precision.kv, block_size=question.block_size)
-        self.layer_bytes: int = layer_matrix_bytes(model, precision)
-        self.mlp_bytes: int = mlp_matrix_bytes(model, precision)
-        outside = num_parameters(model) - model.num_layers * layer_matrix_parameters(model)
-        self.outside_bytes: int = outside * precision.weights.size_bytes
+        movable = movable_layer(model)
+        self.layer_bytes: int = layer_matrix_bytes(model, precision, movable)
+        self.mlp_bytes: int = mlp_matrix_bytes(model, precision, movable)
+        in_maps = sum(layer_matrix_parameters(model, i) for i in range(model.num_layers))
+        outside = (num_parameters(model) - in_maps) * precision.weights.size_bytes
+        fixed = (layer_matrix_bytes(model, precision, layer) for layer in model.dense_layers)
+        self.outside_bytes: int = outside + sum(fixed)
         self.block_bytes: int = self.page.bytes_per_block
         self._step_memory = StepMemory(model, precision.activations)
         lengths = question.lengths
@@ -58,17 +63,35 @@ class Footprint:
         self._workspaces: dict[tuple[Strategy, int], int] = {}
         self._left_by_weights: dict[Elsewhere, tuple[int, int]] = {}
 
+    @property
+    def disk_slots_bytes(self) -> int:
+        """Of the host's memory, what layers on disk go through."""
+        return slots_bytes(self.layer_bytes)
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether nothing needs to lie on disk: the memory that weights leave for holds all layers,
+        and the longest request.
+        """
+        every = self._q.movable_layers * self.layer_bytes
+        every += self.longest_blocks * self.block_bytes
+        if not self._q.host_only:
+            return every <= self._q.host_bytes
+        return every <= self._q.device_bytes - self.outside_bytes - self.workspace("gpu-only", 1)
+
     def resident_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the accelerator's memory, what weights take."""
         slots = STREAM_SLOTS if elsewhere.streamed else 0
-        away = elsewhere.streamed + elsewhere.whole_on_cpu
-        there = (self._q.model.num_layers - away + slots) * self.layer_bytes
+        there = (self._q.movable_layers - elsewhere.away + slots) * self.layer_bytes
+        if elsewhere.read_in_place:
+            there += self.disk_slots_bytes
         return self.outside_bytes + there - elsewhere.mlps_on_cpu * self.mlp_bytes
 
     def hosted_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the host's memory, what weights take."""
-        whole = elsewhere.streamed + elsewhere.whole_on_cpu
-        return whole * self.layer_bytes + elsewhere.mlps_on_cpu * self.mlp_bytes
+        slots = self.disk_slots_bytes if elsewhere.on_disk and elsewhere.streamed else 0
+        whole = elsewhere.in_host * self.layer_bytes
+        return whole + slots + elsewhere.mlps_on_cpu * self.mlp_bytes
 
     def workspace(self, strategy: Strategy, rows: int) -> int:
         """Of the accelerator's memory, what a step takes beside weights and pages."""
@@ -81,8 +104,9 @@ class Footprint:
                 tiers=1 if strategy == "gpu-only" else 2,
                 device_type="cpu" if self._q.host_only else "cuda",
             )
+            scratch = 0 if self._q.host_only else KERNEL_SCRATCH_BYTES
             size = self._step_memory.largest_bytes(step)
-            self._workspaces[key] = size + KERNEL_SCRATCH_BYTES + rows * _SLOT_BYTES
+            self._workspaces[key] = size + scratch + rows * _SLOT_BYTES
         return self._workspaces[key]
 
     def device_kv_bytes(self, strategy: Strategy, elsewhere: Elsewhere, rows: int) -> int:

@@ -15,7 +15,7 @@ from tandem.planner.question import Question
 WORTH_MOVING = 1.0005
 _HOPELESS = 0.6
 
-Kind = tuple[Strategy, int, bool, CpuHome | None]
+Kind = tuple[Strategy, int, bool, CpuHome | None, bool]
 
 
 class KindPile(Pile):
@@ -60,19 +60,20 @@ class Kinds:
         self._piles: dict[str, dict[Kind, KindPile]] = {}
 
     def of(self, candidate: Candidate) -> Kind:
-        """By strategy, all, some or no weights streamed, whether the KV is all on the host, and
-        what the CPU computes.
+        """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
+        the CPU computes, and whether some layers are read from disk.
         """
-        streamed, layers = candidate.streamed, self._q.model.num_layers
+        streamed, layers = candidate.streamed, self._q.movable_layers
         share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
         how = candidate.how if candidate.on_cpu else None
-        return candidate.strategy, share, candidate.device_rows == 0, how
+        reads = candidate.on_disk > 0
+        return candidate.strategy, share, candidate.device_rows == 0, how, reads
 
     def piles(self, policy: Policy) -> dict[Kind, KindPile]:
         """Of all that a policy allows."""
         if policy.name not in self._piles:
             piles: dict[Kind, KindPile] = {}
-            layers = self._q.model.num_layers
+            layers = self._q.movable_layers
             looks = self._predictor.rough_bound, self._bound_of
             for candidate, most_per_s in self._enumerated():
                 if policy.allows(candidate, layers):
@@ -118,7 +119,8 @@ class Kinds:
         if not self._q.allows(rates.worst_tpot_s):
             return None
         if candidate.elsewhere.lent:
-            plain = self._predictor.bound(candidate.with_elsewhere(Elsewhere(candidate.streamed)))
+            streamed = Elsewhere(candidate.streamed, on_disk=candidate.on_disk)
+            plain = self._predictor.bound(candidate.with_elsewhere(streamed))
             if rates.job_tokens_per_s <= plain.job_tokens_per_s * WORTH_MOVING:
                 return None
         return rates.job_tokens_per_s

@@ -34,7 +34,8 @@ class Lending:
         Loads take time in proportion to the layers that are left, and the chain of a sweep grows
         with each layer on the CPU.
         """
-        streamed, most = candidate.streamed, candidate.streamed - STREAM_SLOTS
+        streamed, on_disk = candidate.streamed, candidate.on_disk
+        most = candidate.elsewhere.may_be_lent
         if candidate.strategy == "rendezvous" or candidate.on_cpu or most < STREAM_SLOTS:
             return
         if self._predictor.decode_share(candidate) < _LEAST_SHARE:
@@ -47,9 +48,9 @@ class Lending:
         link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
         balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
         below = max(STREAM_SLOTS, int(balanced) // STREAM_SLOTS * STREAM_SLOTS)
-        around = [lent(streamed, count) for count in (below, below + STREAM_SLOTS)]
+        around = [lent(streamed, count, on_disk) for count in (below, below + STREAM_SLOTS)]
         moved = min(around, key=lambda elsewhere: self._decode_s(candidate, elsewhere))
-        if self._decode_s(candidate, moved) < all_streamed_s:
+        if self._decode_s(candidate, moved) < self._decode_s(candidate, candidate.elsewhere):
             yield candidate.with_elsewhere(moved)
 
     def _decode_s(self, candidate: Candidate, elsewhere: Elsewhere) -> float:

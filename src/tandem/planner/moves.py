@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.candidates import Candidates
@@ -40,14 +41,23 @@ class Moves:
                 yield there, 1.0
 
     def _elsewhere(self, here: Elsewhere) -> Iterator[Elsewhere]:
+        if here.read_in_place:
+            for count in (here.on_disk - 1, here.on_disk + 1):
+                if SLOTS < count <= self._layers:
+                    yield here._replace(on_disk=count)
+            return
         if here.on_cpu and here.how != "host":
             for count in (here.on_cpu - 1, here.on_cpu + 1):
-                if 0 < count <= self._layers:
+                if 0 < count <= self._layers - here.streamed:
                     yield here._replace(on_cpu=count)
             return
         for streamed in (here.streamed - STREAM_SLOTS, here.streamed + STREAM_SLOTS):
             if 0 <= streamed <= self._layers:
-                every = here.on_cpu and here.on_cpu == here.streamed - STREAM_SLOTS
-                yield lent(streamed, streamed if every else here.on_cpu)
+                every = here.on_cpu and here.on_cpu == here.may_be_lent
+                read = max(0, here.on_disk + streamed - here.streamed) if here.on_disk else 0
+                yield lent(streamed, streamed if every else here.on_cpu, read)
         for more in _MORE_LENT if here.on_cpu else ():
-            yield lent(here.streamed, here.on_cpu + more)
+            yield lent(here.streamed, here.on_cpu + more, here.on_disk)
+        for read in (here.on_disk - 1, here.on_disk + 1) if here.on_disk else ():
+            if read <= here.streamed:
+                yield lent(here.streamed, here.on_cpu, read)

@@ -42,8 +42,15 @@ class Policy:
             and (not candidate.on_cpu or candidate.how in self.homes)
         )
 
-    def least_resident(self, num_layers: int) -> Elsewhere:
-        """With as little of the weights on the accelerator as may be."""
+    def least_resident(self, num_layers: int, *, reads: bool) -> Elsewhere:
+        """With as little of the weights on the accelerator as may be.
+
+        Args:
+            reads: layers may be on disk.
+        """
+        if reads and self.streams:
+            even = num_layers - num_layers % STREAM_SLOTS
+            return Elsewhere(even, on_disk=even)
         if "cpu" in self.homes:
             return Elsewhere(0, num_layers, "cpu")
         if "cpu-mlp" in self.homes:

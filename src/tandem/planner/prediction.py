@@ -14,7 +14,9 @@ from tandem.planner.sweep_load import SweepLoad, decode_load
 from tandem.planner.sweeps import Sweeps
 from tandem.planner.virtual_time import SweepTime
 
-Resource = Literal["accelerator", "host processor", "link to the accelerator", "host memory"]
+Resource = Literal[
+    "accelerator", "host processor", "link to the accelerator", "host memory", "disk"
+]
 _NEARLY_ALL = 0.95
 """Of the prompts: when so many are read into the host's memory, all are taken to be, which is
 slower.
@@ -61,7 +63,8 @@ class Prediction:
         decode: one sweep in which all rows decode.
         bound_tokens_per_s: what no schedule of this candidate exceeds.
         busy: shares of the steady state's time, prompts included (with one request at a time, of a
-            decode sweep's); of host memory, of its bytes per second.
+            decode sweep's); of host memory, of its bytes per second. A disk that nothing is read
+            from is left out.
     """
 
     rates: Rates
@@ -318,9 +321,14 @@ class Predictor:
 
     def _busy(self, sweep: SweepTime) -> tuple[tuple[Resource, float], ...]:
         dram = self._q.hardware.host.pool_bytes_per_s
-        return (
+        shares: list[tuple[Resource, float]] = [
             ("accelerator", sweep.accelerator_s / sweep.period_s),
             ("host processor", sweep.cpu_s / sweep.period_s),
             ("link to the accelerator", sweep.h2d_s / sweep.period_s),
             ("host memory", sweep.dram_bytes / sweep.period_s / dram),
-        )
+        ]
+        if self._q.host_only:  # it is the device
+            shares = [("host processor", sweep.accelerator_s / sweep.period_s), shares[-1]]
+        if sweep.disk_s:
+            shares.append(("disk", sweep.disk_s / sweep.period_s))
+        return tuple(shares)

@@ -130,6 +130,11 @@ class Question:
         return other == replace(self, hardware=other.hardware)
 
     @property
+    def movable_layers(self) -> int:
+        """Layers that need not be resident: of a model with experts, those that have some."""
+        return self.model.num_layers - len(self.model.dense_layers)
+
+    @property
     def max_rows(self) -> int:
         """Most requests that can run at once."""
         if self.objective == "latency":

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.spec.hardware import HardwareSpec
 
-Number = Literal["GPU rates", "host bandwidth", "link"]
+Number = Literal["GPU rates", "host bandwidth", "link", "disk"]
 _ERROR = 0.2
 
 
@@ -95,7 +96,8 @@ def robustness(
 
 
 def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question]]:
-    """The question for machines with one number a fifth lower or higher; memory is the same.
+    """The question for machines with one number a fifth lower or higher; memory is the same. The
+    disk's is one of them where not all weights fit in memory.
 
     The host's is left out where it was measured: times stand in its place.
     """
@@ -116,11 +118,15 @@ def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question
             h2d_bytes_per_s=hardware.link.h2d_bytes_per_s * factor,
             d2h_bytes_per_s=hardware.link.d2h_bytes_per_s * factor,
         )
-        machines: tuple[tuple[Number, HardwareSpec], ...] = (
+        machines: list[tuple[Number, HardwareSpec]] = [
             ("GPU rates", replace(hardware, accelerator=accelerator)),
             ("host bandwidth", replace(hardware, host=host)),
             ("link", replace(hardware, link=link)),
-        )
+        ]
+        disk = hardware.host.disk_bytes_per_s
+        if disk is not None and not Footprint(question).holds_weights:
+            host = replace(hardware.host, disk_bytes_per_s=disk * factor)
+            machines.append(("disk", replace(hardware, host=host)))
         for number, machine in machines:
             if number == "host bandwidth" and question.measured is not None:
                 continue

@@ -1,7 +1,7 @@
 """Programs prepared for virtual time: operations that run back to back become one group."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +9,8 @@ from tandem.plan.program import EventKind, LaneShape, OpKind, Part, ProgramOp, Q
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.reads_in_place import with_reads_in_place
+from tandem.spec.model import ModelSpec
 
 QUEUES = tuple(Queue)
 _QUEUE_INDEX = {queue: index for index, queue in enumerate(QUEUES)}
@@ -83,13 +85,14 @@ class Schedule:
 
 class SweepCounts(NamedTuple):
     """Of a sweep: layers that the CPU computes, by window, in how many runs, and whether whole;
-    and layers that are loaded.
+    layers that are loaded, and those that are read from disk.
     """
 
     by_window: tuple[tuple[int, int], ...]
     runs: int
     whole: bool
     loads: int
+    reads: int
 
 
 def count_layers(layers: SweepLayers, windows: tuple[int, ...]) -> SweepCounts:
@@ -103,14 +106,17 @@ def count_layers(layers: SweepLayers, windows: tuple[int, ...]) -> SweepCounts:
     loaded = layers.loaded
     # as many as there are slots stay in them
     loads = len(loaded) if len(loaded) > layers.streamed.slots else 0
-    return SweepCounts(tuple(on_cpu.items()), runs, bool(layers.on_cpu), loads)
+    reads = len(layers.streamed.on_disk) if loads or not layers.streamed.layers else 0
+    return SweepCounts(tuple(on_cpu.items()), runs, bool(layers.on_cpu), loads, reads)
 
 
 class Schedules:
     """Schedules of one model; each is made once, whatever the machine."""
 
-    def __init__(self, num_layers: int, windows: tuple[int, ...]) -> None:
-        self._num_layers, self._windows = num_layers, windows
+    def __init__(
+        self, num_layers: int, windows: tuple[int, ...], dense: Collection[int] = ()
+    ) -> None:
+        self._num_layers, self._windows, self._dense = num_layers, windows, dense
         self._made: dict[tuple[tuple[LaneShape, ...], SweepLayers], Schedule] = {}
         self._layers: dict[tuple[Elsewhere, bool], tuple[SweepLayers, SweepCounts]] = {}
 
@@ -122,27 +128,23 @@ class Schedules:
         """
         found = self._layers.get((elsewhere, prompts))
         if found is None:
-            layers = elsewhere.sweep(self._num_layers, prompts=prompts)
+            layers = elsewhere.sweep(self._num_layers, self._dense, prompts=prompts)
             found = layers, count_layers(layers, self._windows)
             self._layers[elsewhere, prompts] = found
         return found
+
+    @staticmethod
+    def of_model(model: ModelSpec) -> "Schedules":
+        """For a model."""
+        return Schedules(model.num_layers, model.layer_windows, model.dense_layers)
 
     def of(self, lanes: tuple[LaneShape, ...], layers: SweepLayers) -> Schedule:
         """One sweep of these lanes, with these layers streamed or on the CPU."""
         key = (lanes, layers)
         if key not in self._made:
-            self._made[key] = schedule_sweep(self._num_layers, self._windows, lanes, layers)
+            ops = sweep_operations(self._num_layers, lanes, layers)
+            self._made[key] = grouped(ops, self._windows, self._dense)
         return self._made[key]
-
-
-def schedule_sweep(
-    num_layers: int,
-    windows: tuple[int, ...],
-    lanes: tuple[LaneShape, ...],
-    layers: SweepLayers,
-) -> Schedule:
-    """The operations of a sweep, as the engine compiles it, and of sampling its logits."""
-    return grouped(sweep_operations(num_layers, lanes, layers), windows)
 
 
 def schedule_each(num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers) -> Schedule:
@@ -171,6 +173,8 @@ def sweep_operations(
     counts = dict(sweep.counts)
     finished = tuple(i for i, lane in enumerate(lanes) if lane.head and not lane.suspends)
     ops = list(sweep.ops)
+    if not layers.streamed.layers:
+        ops = with_reads_in_place(ops, layers.streamed.on_disk)
     for op in sampling_template(1).ops if finished else ():
         waits = tuple(SignalRef(w.queue, counts[w.queue] + w.ordinal) for w in op.waits)
         ordinal = counts.get(op.queue, 0) + op.ordinal
@@ -186,11 +190,14 @@ def _moved(
     )
 
 
-def grouped(ops: Sequence[ProgramOp], windows: tuple[int, ...]) -> Schedule:
+def grouped(
+    ops: Sequence[ProgramOp], windows: tuple[int, ...], dense: Collection[int] = ()
+) -> Schedule:
     """Operations in a topological order as groups.
 
     Args:
         windows: of each layer of the model; attention costs more where more is seen.
+        dense: in a model with experts, layers without, whose stages cost less.
     """
     awaited = {(wait.queue, wait.ordinal) for op in ops for wait in op.waits}
     last = {op.queue: op.ordinal for op in ops}
@@ -215,7 +222,7 @@ def grouped(ops: Sequence[ProgramOp], windows: tuple[int, ...]) -> Schedule:
         places.append(counts[queue])
         for op in members:
             group_of[(queue, op.ordinal)] = counts[queue]
-    unique = _Unique(windows)
+    unique = _Unique(windows, frozenset(dense))
     groups = [
         _group(members, place, unique, tuple(_waits(queue, members, group_of)))
         for (queue, members), place in zip(lists, places, strict=True)
@@ -252,8 +259,8 @@ def _waits(
 class _Unique:
     """Numbers operations that cost the same alike."""
 
-    def __init__(self, windows: tuple[int, ...]) -> None:
-        self._windows = windows
+    def __init__(self, windows: tuple[int, ...], dense: frozenset[int]) -> None:
+        self._windows, self._dense = windows, dense
         self._index: dict[tuple[object, ...], int] = {}
         self.ops: list[ProgramOp] = []
 
@@ -261,7 +268,8 @@ class _Unique:
         """Of `op` among the different ones."""
         window = self._windows[op.layer] if op.kind is OpKind.ATTEND else 0
         pages = op.ordinal if op.part is Part.PAGES else 0
-        key = (op.kind, op.queue, op.part, op.lanes, op.tier, window, pages)
+        dense = op.kind is OpKind.STAGE and op.layer in self._dense
+        key = (op.kind, op.queue, op.part, op.lanes, op.tier, window, pages, dense)
         if key not in self._index:
             self._index[key] = len(self.ops)
             self.ops.append(op)

@@ -64,8 +64,7 @@ class Search:
     ) -> None:
         self.question, self._known = question, tuple(known)
         self._effort = _FULL if like is None else _REDUCED
-        windows = question.model.layer_windows
-        self.schedules = Schedules(len(windows), windows) if like is None else like.schedules
+        self.schedules = Schedules.of_model(question.model) if like is None else like.schedules
         self.footprint = Footprint(question)
         if like is not None and question.takes_as_long_as(like.question):
             self._sweeps, self.predictor = like._sweeps, like.predictor
@@ -76,7 +75,7 @@ class Search:
             self.predictor = Predictor(question, self._sweeps)
             self._lending = Lending(self._sweeps, self.predictor)
         candidates = Candidates(question, self.footprint)
-        self._moves = Moves(candidates, question.model.num_layers)
+        self._moves = Moves(candidates, question.movable_layers)
         self._kinds = Kinds(
             question,
             candidates,
@@ -125,11 +124,14 @@ class Search:
     def _job_s(self, option: Option) -> float:
         return self.predictor.job_s(option.prediction.rates)
 
-    def _complexity(self, option: Option) -> tuple[int, bool, float, int]:
-        """By strategy, what the CPU computes, what a request sees, what the link carries."""
+    def _complexity(self, option: Option) -> tuple[int, bool, bool, float, int]:
+        """By strategy, what is read from disk, what the CPU computes, what a request sees, what the
+        link carries.
+        """
         candidate, rates = option.candidate, option.prediction.rates
         place = STRATEGIES.index(candidate.strategy)
-        return place, candidate.on_cpu > 0, rates.worst_tpot_s, candidate.streamed
+        others = candidate.on_disk > 0, candidate.on_cpu > 0
+        return place, *others, rates.worst_tpot_s, candidate.streamed
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:
@@ -198,7 +200,7 @@ class Search:
         return self.question.allows(option.prediction.rates.worst_tpot_s)
 
     def _possible(self, candidate: Candidate, policy: Policy) -> bool:
-        allowed = policy.allows(candidate, self.question.model.num_layers)
+        allowed = policy.allows(candidate, self.question.movable_layers)
         return allowed and self.footprint.fits(candidate)
 
     def _try(self, pile: KindPile) -> Option | None:

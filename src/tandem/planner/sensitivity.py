@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tandem.planner.footprint import Footprint
 from tandem.planner.host_alone import with_more_memory
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
@@ -11,6 +12,7 @@ from tandem.planner.search import Search
 from tandem.spec.hardware import HostFacts
 
 _MORE_BYTES, _MORE_BYTES_PER_S, _MORE_CORES = 10**9, 10e9, 8
+_MORE_DISK_BYTES_PER_S = 1e9
 _REACHED_SHARE = 0.8
 """Of the memory channels' peak, what many cores together reach."""
 
@@ -44,10 +46,13 @@ def sensitivities(search: Search, policy: Policy) -> list[Sensitivity]:
 
 def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:
     """The question for machines with more of one thing each."""
+    hardware, disk = question.hardware, question.hardware.host.disk_bytes_per_s
+    if disk is not None and not Footprint(question).holds_weights:
+        host = replace(hardware.host, disk_bytes_per_s=disk + _MORE_DISK_BYTES_PER_S)
+        yield "+1 GB/s disk", replace(question, hardware=replace(hardware, host=host))
     if question.host_only:
         yield "+1 GB memory", with_more_memory(question, _MORE_BYTES)
         return
-    hardware = question.hardware
     accelerator, link = hardware.accelerator, hardware.link
     accelerator = replace(accelerator, memory_bytes=accelerator.memory_bytes + _MORE_BYTES)
     yield (

@@ -18,6 +18,7 @@ from tandem.spec.weight_format import WeightFormat
 
 _STEPS_PER_GIB = 10  # sizes are printed with one decimal
 _LEAST_BATCH = 256
+_ANY_BYTES_PER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,11 @@ def _first_of_each(
 
 def _settings(question: Question) -> Iterator[tuple[str, Question]]:
     """Flags that make something smaller; of one kind, the least change first."""
+    hardware = question.hardware
+    if hardware.host.disk_bytes_per_s is None:
+        host = replace(hardware.host, disk_bytes_per_s=_ANY_BYTES_PER_S)
+        changed = replace(question, hardware=replace(hardware, host=host))
+        yield "--disk RATE (of the disk to read layers from)", changed
     if question.precision.kv not in list(CodeType) and question.model.head_dim <= MAX_HEAD_DIM:
         for kind in CodeType:
             precision = replace(question.precision, kv=kind)

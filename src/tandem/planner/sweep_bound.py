@@ -58,9 +58,17 @@ class SweepBound:
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
         self._windows = question.model.layer_windows
         self._layers_of = Counter(self._windows)
-        self._layer_with = {window: self._windows.index(window) for window in self._layers_of}
+        self._dense = question.model.dense_layers
+        movable = [i for i in range(len(self._windows)) if i not in self._dense]
+        # the last one counts: of each window a layer that may be elsewhere, if there is one
+        order = (*self._dense, *reversed(movable))
+        self._layer_with = {self._windows[layer]: layer for layer in order}
+        self._movable, self._num_movable = movable[0], len(movable)
         self._ops: dict[tuple[OpKind, Part, int, Queue], ProgramOp] = {}
         self._load = self._one(OpKind.LOAD, Part.NONE, (), queue=Queue.WEIGHTS)
+        self._read = Least()
+        if question.hardware.host.disk_bytes_per_s is not None:
+            self._read = self._one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
         self._floors: dict[SweepLoad, Least] = {}
         self._changes: dict[tuple[LaneLoad, int, bool], Least] = {}
         self._linear: dict[tuple[int, int], tuple[Least, Least]] = {}
@@ -79,9 +87,10 @@ class SweepBound:
                 work = work.plus(self._change(load.main, window, counts.whole), count)
             if counts.runs:
                 work = work.plus(self._turn(load.main), counts.runs)
-        loads_s = counts.loads * self._load.chain_s
+        loads_s, reads_s = counts.loads * self._load.chain_s, counts.reads * self._read.chain_s
         dram = work.dram_bytes + counts.loads * self._load.dram_bytes
-        return max(work.chain_s, work.cpu_s, loads_s, dram / self._dram_bytes_per_s)
+        dram += counts.reads * self._read.dram_bytes
+        return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""
@@ -89,10 +98,11 @@ class SweepBound:
         if load.cohort is not None and not main.tokens:
             return self._cohort_floor(load.cohort)
         ends, linear = self._linear_of(main)
-        work = ends
+        work = ends.plus(linear, self._num_movable)
+        if self._dense:
+            work = work.plus(self._layer(main, self._dense[0]), len(self._dense))
         for window, count in self._layers_of.items():
-            attention = self._attention(main, self._layer_with[window])
-            work = work.plus(linear, count).plus(attention, count)
+            work = work.plus(self._attention(main, self._layer_with[window]), count)
         if load.cohort is not None:
             # one layer's attention per sweep; of several windows, the shortest
             hosted = [self._host(load.cohort.host, layer) for layer in self._layer_with.values()]
@@ -102,10 +112,11 @@ class SweepBound:
 
     def _cohort_floor(self, cohort: LaneLoad) -> Least:
         """Of a cohort that goes alone: through one layer, the one that takes least."""
-        _, linear = self._linear_of(cohort)
+        layers = (self._movable, *self._dense[:1])
+        linear_s = min(self._layer(cohort, layer).chain_s for layer in layers)
         hosted = [self._host(cohort.host, layer) for layer in self._layer_with.values()]
         way_s, dram = min(w.chain_s for w in hosted), min(w.dram_bytes for w in hosted)
-        return Least(linear.chain_s + way_s, dram)
+        return Least(linear_s + way_s, dram)
 
     def _attention(self, lane: LaneLoad, layer: int) -> Least:
         """Of one layer whose queries are on the accelerator."""
@@ -117,16 +128,23 @@ class SweepBound:
         if key not in self._linear:
             ends = self._all([lane], (OpKind.STAGE, Part.EMBED), (OpKind.STAGE, Part.HEAD),
                              (OpKind.SAMPLE, Part.NONE))  # fmt: skip
-            layer = self._all([lane], (OpKind.STAGE, Part.PRE), (OpKind.STAGE, Part.POST),
-                              (OpKind.MERGE, Part.NONE))  # fmt: skip
-            self._linear[key] = ends, layer
+            self._linear[key] = ends, self._layer(lane, self._movable)
         return self._linear[key]
 
-    def _all(self, lanes: Sequence[LaneLoad], *ops: tuple[OpKind, Part]) -> Least:
+    def _layer(self, lane: LaneLoad, layer: int) -> Least:
+        """Its operations outside attention."""
+        return self._all([lane], (OpKind.STAGE, Part.PRE), (OpKind.STAGE, Part.POST),
+                         (OpKind.MERGE, Part.NONE), layer=layer)  # fmt: skip
+
+    def _all(
+        self, lanes: Sequence[LaneLoad], *ops: tuple[OpKind, Part], layer: int | None = None
+    ) -> Least:
         """Operations of the accelerator, one after the other."""
         work = Least()
         for kind, part in ops:
-            work = work.plus(self._one(kind, part, lanes))
+            work = work.plus(
+                self._one(kind, part, lanes, self._movable if layer is None else layer)
+            )
         return work
 
     def _device_part(self, tier: TierLoad, layer: int) -> Least:

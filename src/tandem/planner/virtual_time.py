@@ -4,7 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tandem.planner.demand import Demand
-from tandem.planner.fluid_queues import ACCEL, CPU, D2H, H2D, FluidQueues, Span, Submission, Work
+from tandem.planner.fluid_queues import (
+    ACCEL,
+    CPU,
+    D2H,
+    DISK,
+    H2D,
+    FluidQueues,
+    Span,
+    Submission,
+    Work,
+)
 from tandem.planner.schedule import OpCounts, Schedule
 
 
@@ -17,6 +27,7 @@ class SweepTime:
         accelerator_s, cpu_s, h2d_s, d2h_s: how long each is busy in it; h2d counts copies and
             loads.
         dram_bytes: moved in the host's memory.
+        disk_s: how long the disk is busy in it.
     """
 
     period_s: float
@@ -25,6 +36,7 @@ class SweepTime:
     h2d_s: float
     d2h_s: float
     dram_bytes: float
+    disk_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +100,5 @@ def steady_sweep(
         h2d_s=busy[H2D],
         d2h_s=busy[D2H],
         dram_bytes=dram_bytes,
+        disk_s=busy[DISK],
     )

@@ -1,7 +1,10 @@
 """A profile's numbers as a hardware description has them: what is reached, so at efficiency 1."""
 
+from collections.abc import Sequence
+
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
+    DiskMeasurements,
     HostMeasurements,
     LinearTimes,
     LinkDirection,
@@ -10,12 +13,19 @@ from tandem.spec.dtype import DType
 from tandem.spec.hardware import AcceleratorFacts, HostFacts, LinkFacts
 
 
-def host_facts(measured: HostMeasurements, memory_bytes: int) -> HostFacts:
-    """The host. Its cores are left out: what more of them would bring was not measured."""
+def host_facts(
+    measured: HostMeasurements, memory_bytes: int, disks: Sequence[DiskMeasurements] = ()
+) -> HostFacts:
+    """The host. Its cores are left out: what more of them would bring was not measured.
+
+    Args:
+        disks: which of them holds the weights is not known, so the slowest counts.
+    """
     return HostFacts(
         memory_bytes=memory_bytes,
         memory_bandwidth_bytes_per_s=measured.memory.read_bytes_per_s,
         flops_per_s=max(map(peak_flops_per_s, measured.linear)),
+        disk_bytes_per_s=min((disk.bytes_per_s for disk in disks), default=None),
     )
 
 

@@ -90,7 +90,10 @@ def build(
     token = _ordinary_token(model)
     executor = SimulatedExecutor(
         ProgramCosts(
-            Demands(question, Footprint(question).page), plan.block_size, model.layer_windows
+            Demands(question, Footprint(question).page),
+            plan.block_size,
+            model.layer_windows,
+            model.dense_layers,
         ),
         hardware.host.pool_bytes_per_s,
         hardware.accelerator.launch_latency_s,

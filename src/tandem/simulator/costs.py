@@ -1,6 +1,6 @@
 """What a program's operations ask of the hardware, from its arrays and the planner's prices."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,10 +70,18 @@ class ProgramCosts:
 
     Args:
         windows: of each layer of the model.
+        dense: in a model with experts, layers without.
     """
 
-    def __init__(self, demands: Demands, block_size: int, windows: tuple[int, ...]) -> None:
-        self._demands, self._block_size, self._windows = demands, block_size, windows
+    def __init__(
+        self,
+        demands: Demands,
+        block_size: int,
+        windows: tuple[int, ...],
+        dense: Collection[int] = (),
+    ) -> None:
+        self._demands, self._block_size = demands, block_size
+        self._windows, self._dense = windows, dense
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
         self._cohorts: dict[int, LaneWork] = {}
         self._known: dict[_Key, list[Demand]] = {}
@@ -83,7 +91,7 @@ class ProgramCosts:
         known = self._schedules.get(id(template))
         if known is None:
             # the template is kept with its groups, so that its id stays its own
-            known = template, grouped(template.ops, self._windows)
+            known = template, grouped(template.ops, self._windows, self._dense)
             self._schedules[id(template)] = known
         return known[1]
 

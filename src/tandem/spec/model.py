@@ -185,6 +185,11 @@ class ModelSpec:
         return None if is_dense else self.experts
 
     @property
+    def dense_layers(self) -> tuple[int, ...]:
+        """In a model with experts, layers without, which are smaller than the others."""
+        return () if self.experts is None else self.experts.dense_layers
+
+    @property
     def distinct_layers(self) -> tuple[int, ...]:
         """The first layer of each kind: with a mixture of experts, and with a plain feed-forward.
         Layers of a kind have the same operations.

@@ -12,6 +12,12 @@ from tandem.spec.precision import Precision
 FUSED_MODULES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 
+def movable_layer(spec: ModelSpec) -> int:
+    """The first of the layers that may be moved: in a model with experts, one that has some."""
+    dense = spec.dense_layers
+    return next((i for i in range(spec.num_layers) if i not in dense), 0)
+
+
 def layer_weights(spec: ModelSpec, layer: int = 0) -> tuple[WeightShape, ...]:
     """Every weight of one decoder layer, in order of use."""
     return tuple(weight for op in layer_operations(spec, layer) for weight in op.weights)

@@ -53,6 +53,22 @@ def parse_size_with_unit(text: str, *, param: str | None = None) -> int:
     return size
 
 
+def parse_rate_bytes_per_s(text: str, *, param: str | None = None) -> float:
+    """Bytes per second meant by `3.5GB/s` or `900MiB/s`.
+
+    Raises:
+        ConfigError: not a rate, or nothing at all.
+    """
+    size, _, second = text.strip().rpartition("/")
+    match = _SIZE.fullmatch(size) if second == "s" else None
+    factor = _FACTORS.get(match.group(2).lower()) if match and match.group(2) else None
+    if match is None or factor is None or not float(match.group(1)):
+        raise ConfigError(
+            f"'{text}' is not a rate{_of(param)}; write for example 3.5GB/s", param=param
+        )
+    return float(match.group(1)) * factor
+
+
 def parse_duration_s(text: str, *, param: str | None = None) -> float:
     """Seconds meant by `100ms`, `0.5s` or `2min`.
 

@@ -12,6 +12,7 @@ from tandem.cli.engine_flags import ENGINE_FLAGS
 from tandem.models.catalogue import CATALOGUE
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import read_plan
+from tandem.plan.weights import homes_by_layer
 from tandem.spec.hardware_file import PAIRS
 
 PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
@@ -35,7 +36,6 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "Rejected",
         "% less: ",
         "not planned yet: symmetric",
-        "Not weighed, though the engine has them: layers read from disk",
         "add --output FILE here, and then `tandem serve opt-30b --plan FILE`",
     ):
         assert part in ran.out, part
@@ -56,6 +56,46 @@ def test_layers_on_the_cpu_are_described_placed_and_ruled(
     assert {run["home"] for run in plan["weights"]} == {"resident", "host"}
     (rule,) = plan["cpu_rules"]
     assert (rule["max_tokens"], len(rule["layers"])) == (1, 70)
+
+
+def test_what_host_memory_does_not_hold_is_read_from_disk(
+    commands: Commands, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    asked = (
+        "plan", "llama-3.1-70b", "--accelerator", "rtx4090", "--host", "desktop-ddr5",
+        "--requests", "20", "--max-num-batched-tokens", "512",
+    )  # fmt: skip
+    ran = commands.run(*asked, "--disk", "3GB/s", "--gantt", "--output", str(file))
+    assert (ran.status, ran.err) == (0, "")
+    for part in (
+        " of 80 layers streamed and ", " of them from disk", "Limited by: disk, busy",
+        "  +1 GB/s disk", "disk      ", "d read", "Not weighed",
+    ):  # fmt: skip
+        assert (part in ran.out) == (part != "Not weighed"), part
+    homes = {run.home for run in read_plan(file).plan.weights}
+    assert homes <= {"resident", "streamed", "host", "disk_streamed"}
+    assert "disk_streamed" in homes
+    json_ = json.loads(commands.run(*asked, "--disk", "6GB/s", "--json").out)
+    assert json_["prediction"]["busy"]["disk"] > 0.9
+    assert json_["prediction"]["candidate"]["on_disk"] > 0
+    refused = commands.run(*asked, "--disk", "none")
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "any of these would do: --disk RATE" in refused.err
+
+
+def test_on_the_host_alone_too(commands: Commands, tmp_path: Path) -> None:
+    asked = (
+        "plan", "llama-3.1-8b", "--accelerator", "none", "--host", "desktop-ddr4",
+        "--cpu-memory", "8GiB", "--requests", "3",
+    )  # fmt: skip
+    ran = commands.run(*asked)
+    assert (ran.status, ran.err) == (0, "")
+    assert "Best: the host alone: " in ran.out
+    assert " of 32 layers read from disk, " in ran.out
+    assert "Limited by: disk, busy" in ran.out
+    assert "add --output FILE here" in ran.out
+    assert "accelerator" not in ran.out
 
 
 def test_weights_in_few_bits_are_planned_for_if_asked(commands: Commands) -> None:
@@ -195,6 +235,9 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--cpu-memory", "-4GiB"], "'-4GiB' is not a size"),
         (["--accelerator", "a10g", "--gpu-memory", "80GiB"], "--gpu-memory 80.0 GiB is more than"),
         (["--accelerator", "a10g", "--tpot-bound", "100"], "'100' is not a duration"),
+        (["--accelerator", "a10g", "--disk", "3GB"], "'3GB' is not a rate (--disk); write"),
+        (["--accelerator", "a10g", "--disk", "3/s"], "'3/s' is not a rate (--disk); write"),
+        (["--accelerator", "a10g", "--disk", "0GB/s"], "'0GB/s' is not a rate (--disk); write"),
         (["--accelerator", "a10g", "--tpot-bound", "1ms"], "nothing keeps 1 ms per token"),
         (["--accelerator", "a10g", "--objective", "joy"], "unknown objective 'joy'"),
         (["--accelerator", "a10g", "--policy", "neo"], "policy 'neo' cannot be planned"),
@@ -227,14 +270,75 @@ def test_an_unknown_model_and_an_empty_trace_are_one_line(
                                      "least one request\n")  # fmt: skip
 
 
-def test_experts_in_some_layers_only_are_refused(commands: Commands, tmp_path: Path) -> None:
+def test_experts_in_some_layers_only_are_planned(commands: Commands, tmp_path: Path) -> None:
     family = json.loads((CATALOGUE / "qwen3_moe.json").read_text("utf-8"))
     config = {**family["shared"], **family["models"]["qwen3-30b-a3b"]["config"]}
-    text = json.dumps({**config, "mlp_only_layers": [0]})
+    text = json.dumps({**config, "mlp_only_layers": [0], "decoder_sparse_step": 4})
     (tmp_path / "config.json").write_text(text, "utf-8")
-    ran = commands.run("plan", str(tmp_path), "--accelerator", "a10g")
-    assert (ran.status, ran.err.count("\n")) == (2, 1)
-    assert "experts in some layers only" in ran.err
+    asked = (
+        "plan",
+        str(tmp_path),
+        "--accelerator",
+        "a10g",
+        "--gpu-memory",
+        "12GiB",
+        "--requests",
+        "4",
+    )
+    ran = commands.run(*asked, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    plan = OnlinePlan.from_object(json.loads(ran.out)["plan"])
+    elsewhere = {i for i, home in homes_by_layer(plan.weights).items() if home != "resident"}
+    assert elsewhere
+    assert elsewhere <= {layer for layer in range(48) if layer % 4 == 3}
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False}
+PACKED = {
+    "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True},
+        }
+    },
+}  # fmt: skip
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "precision", "share"),
+    [
+        (GPTQ, "int4:128 and bfloat16 weights", 0.28),
+        (PACKED, "int8:", 0.52),
+        (FP8, "8.2 billion parameters, bfloat16", 1.0),
+    ],
+    ids=["gptq", "compressed-tensors", "fp8"],
+)
+def test_a_quantized_checkpoint_is_planned_for_as_it_is(
+    commands: Commands,
+    tmp_path: Path,
+    quantization: dict[str, object],
+    precision: str,
+    share: float,
+) -> None:
+    family = json.loads((CATALOGUE / "qwen3.json").read_text("utf-8"))
+    config = {**family["shared"], **family["models"]["qwen3-8b"]["config"]}
+    text = json.dumps({**config, "quantization_config": quantization})
+    (tmp_path / "config.json").write_text(text, "utf-8")
+    asked = ("plan", str(tmp_path), "--accelerator", "a10g", "--objective", "latency")
+    ran = commands.run(*asked)
+    assert (ran.status, ran.err) == (0, "")
+    assert precision in ran.out
+    sizes = [
+        json.loads(commands.run(*asked, *more, "--json").out)["memory"]["accelerator"]
+        for more in ((), ("--quantization", "none"))
+    ]
+    maps = 6.95e9 * 2  # of the layers; embeddings and head stay as they are
+    saved = sizes[1]["weights_bytes"] - sizes[0]["weights_bytes"]
+    assert saved == pytest.approx((1 - share) * maps, rel=0.03)
+    refused = commands.run(*asked, "--quantization", "int8")
+    assert refused.status == (0 if quantization is FP8 else 2)
 
 
 def test_what_cannot_be_written_is_one_line(commands: Commands, tmp_path: Path) -> None:

@@ -68,6 +68,20 @@ def test_the_host_alone(commands: Commands, here: Path) -> None:
     assert found["plan"]["host_blocks"] == 0
 
 
+def test_a_measured_disk_is_read_from(commands: Commands, here: Path) -> None:
+    write_profile(profile(), here)
+    large = ("plan", "llama-2-13b", *MODEL[2:], "--accelerator", "none", "--host", "measured")
+    ran = commands.run(*large)
+    assert (ran.status, ran.err) == (0, "")
+    assert "the host's memory, products, attention, the disk of /data" in ran.out
+    assert " of 40 layers read from disk" in ran.out
+    found = json.loads(commands.run(*large, "--json").out)
+    reads = found["prediction"]["candidate"]["on_disk"]
+    # 3 GB/s, 13 billion parameters in 40 layers of 16 bits
+    read_s = reads * 317.2e6 * 2 / 3e9
+    assert found["prediction"]["decode_sweep"]["disk_s"] == pytest.approx(read_s, rel=0.02)
+
+
 def test_a_described_host_alone_is_assumed(commands: Commands) -> None:
     ran = commands.run(*MODEL, "--accelerator", "none", "--host", "desktop-ddr5")
     assert ran.status == 0

@@ -49,7 +49,7 @@ def test_on_the_host_alone_there_is_nothing_to_show(commands: Commands, flags: l
 
 def test_a_host_that_is_too_small_is_told_how_much_it_lacks(commands: Commands) -> None:
     alone = ("plan", "llama-3.1-70b", "--accelerator", "none", "--host", "desktop-ddr5")
-    ran = commands.run(*alone)
+    ran = commands.run(*alone, "--disk", "none")
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "accelerator" not in ran.err
     assert re.search(r"may give 48\.0 GiB; any of these .*--cpu-memory \d+\.\dGiB", ran.err)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tandem.models.catalogue import plannable_spec
+from tandem.planner.host_alone import host_alone
 from tandem.planner.question import Lengths, Question
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import pair_hardware
@@ -16,6 +17,12 @@ from tandem.spec.workload import drawn_workload, parse_lengths
 def short(model: ModelSpec, layers: int) -> ModelSpec:
     """The same model with fewer layers."""
     return replace(model, num_layers=layers, windows=model.windows[:layers])
+
+
+def with_dense(model: ModelSpec, *layers: int) -> ModelSpec:
+    """The same model with experts in the other layers only."""
+    assert model.experts is not None
+    return replace(model, experts=replace(model.experts, dense_layers=layers))
 
 
 def ask(
@@ -42,6 +49,32 @@ def ask(
         host_bytes=hardware.host.memory_bytes // 2,
     )
     return replace(question, **changes)
+
+
+def with_disk(question: Question, bytes_per_s: float | None) -> Question:
+    """The same with a disk of that rate, or with none."""
+    host = replace(question.hardware.host, disk_bytes_per_s=bytes_per_s)
+    return replace(question, hardware=replace(question.hardware, host=host))
+
+
+def alone(
+    model: str | ModelSpec = "llama-3.1-8b",
+    host: str = "desktop-ddr5",
+    *,
+    host_bytes: int,
+    **changes: Any,
+) -> Question:
+    """On the host alone, which may use so much memory."""
+    question = ask(model, "a10g", host, **changes)
+    precision = replace(question.precision, activations=DType.FLOAT32)
+    return replace(
+        question,
+        hardware=host_alone(host, question.hardware.host),
+        precision=precision,
+        device_bytes=host_bytes,
+        host_bytes=0,
+        host_only=True,
+    )
 
 
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)

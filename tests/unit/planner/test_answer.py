@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.planner.questions import SMALL, ask
+from tests.unit.planner.questions import SMALL, ask, with_disk
 
 from tandem.planner.answer import answer
 from tandem.planner.candidate import Candidate
@@ -23,7 +23,7 @@ def test_a_bound_that_nothing_keeps_is_refused_with_the_fastest() -> None:
 
 def test_a_model_that_fits_nowhere_is_refused_with_the_sizes() -> None:
     with pytest.raises(ConfigError, match=r"does not fit.*131\.\d GiB.*which may give 32\.0 GiB"):
-        answer(ask("llama-3.1-70b"))
+        answer(with_disk(ask("llama-3.1-70b"), None))
 
 
 def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> None:

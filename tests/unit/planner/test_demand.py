@@ -4,13 +4,13 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.unit.planner.questions import ask, short
+from tests.unit.planner.questions import alone, ask, short, with_dense
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
 from tandem.cost.sweep_time import layer_times
 from tandem.models.catalogue import plannable_spec
-from tandem.plan.program import LaneShape, OpKind, Part, Queue
+from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
@@ -28,6 +28,7 @@ MODELS = {
     "opt": short(plannable_spec("opt-6.7b"), 4),
     "gemma": short(plannable_spec("gemma-2-9b"), 4),  # a window in one layer of two
     "experts": short(plannable_spec("qwen3-30b-a3b"), 4),
+    "some-experts": with_dense(short(plannable_spec("qwen3-30b-a3b"), 4), 0),
 }
 LOAD = LaneLoad(TierLoad(12, 5000.0, 256, 64.0), TierLoad(7, 3000.0, 0, 0.0), logits=20)
 
@@ -50,7 +51,7 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
     demands = Demands(question, page)
     truth = PacedTruth(question.model, page, question.hardware)
     placed = (
-        SweepLayers(StreamedLayers((0, 1, 2, 3))),
+        SweepLayers(StreamedLayers((0, 1, 2, 3), on_disk=(1, 2))),
         SweepLayers(on_cpu=(1, 3)),
         SweepLayers(mlp_on_cpu=(0, 2)),
         SweepLayers(StreamedLayers((0, 1, 2, 3), mlps=(0, 3))),
@@ -64,12 +65,14 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
         kinds.add(op.kind)
         if op.kind is OpKind.LOAD:
             expected = truth.load_s(op)
+        elif op.kind is OpKind.READ:
+            expected = truth.read_s(op)
         elif op.kind is OpKind.SAMPLE or op.part is Part.TOKENS:
             expected = truth.sample_s(op, LOAD.logits)
         else:
             expected = truth.compute_s(op, [work(question)])
         assert demands.of(op, [LOAD]).alone_s == pytest.approx(expected), op
-    assert kinds == set(OpKind) - {OpKind.READ}  # plans have no layers on disk
+    assert kinds == set(OpKind)
 
 
 def test_attention_on_the_host_takes_its_bytes_or_its_flops() -> None:
@@ -127,6 +130,36 @@ def test_quantized_pages_take_fewer_bytes() -> None:
     lane = LaneLoad(host=TierLoad(50, 1999.0))
     plain, small = (Demands(q, Footprint(q).page).of(attend, [lane]) for q in (question, packed))
     assert small.alone_s / plain.alone_s == pytest.approx(0.28, abs=0.02)
+
+
+@pytest.mark.parametrize(("kind", "each"), [(CodeType.INT8, 26.0), (CodeType.INT4, 29.5)])
+def test_codes_cost_the_accelerator_passes_over_memory_and_the_compiled_kernels_none(
+    kind: CodeType, each: float
+) -> None:
+    question = ask(MODELS["llama"])
+    packed = replace(question, precision=replace(question.precision, kv=kind))
+    ops = sweep_template(2, (LaneShape(),)).ops
+    attend = next(op for op in ops if op.kind is OpKind.ATTEND)
+    append = next(op for op in ops if op.kind is OpKind.APPEND)
+    lane = LaneLoad(TierLoad(50, 1999.0))
+
+    def seconds(asked: Question, op: ProgramOp) -> float:
+        return Demands(asked, Footprint(asked).page).of(op, [lane]).alone_s
+
+    card = question.hardware.accelerator
+    rate = card.memory_bandwidth_bytes_per_s * card.memory_efficiency
+    elements = 50 * 2000 * 2 * 1024
+    page = Footprint(packed).page
+    small = page.bytes_per_block_layer / page.block_size / 2048
+    slower_s = elements * (each + small - 2) / rate
+    found = seconds(packed, attend) - seconds(question, attend)
+    assert found == pytest.approx(slower_s, rel=0.02)
+    # quantizing a token of each row is many small kernels
+    assert seconds(packed, append) > seconds(question, append) + 30 * card.kernel_overhead_s
+    host = alone(MODELS["llama"], host_bytes=20 << 30)
+    assert seconds(replace(host, precision=replace(host.precision, kv=kind)), attend) < seconds(
+        host, attend
+    )
 
 
 @pytest.mark.parametrize(

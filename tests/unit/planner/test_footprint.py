@@ -3,12 +3,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from tests.unit.planner.questions import ask
+from tests.unit.planner.questions import alone, ask, with_dense
 
 from tandem.engine.build import scheduler_config
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import plan_memory
+from tandem.models.catalogue import plannable_spec
 from tandem.plan.plan_file import PlanFile
+from tandem.plan.weights import homes_by_layer
 from tandem.planner.answer import answer, online_plan
 from tandem.planner.candidate import Candidate
 from tandem.planner.option import Option
@@ -34,6 +36,11 @@ from tandem.spec.quantized_maps import uniform_formats
         ("llama-3.1-8b", Candidate("gpu-only", 12, 30, 0, on_cpu=6, how="host")),
         ("llama-3.1-8b", Candidate("ride-along", 4, 20, 30, on_cpu=3, how="cpu")),
         ("qwen3-30b-a3b", Candidate("gpu-only", 0, 30, 0, on_cpu=40, how="cpu-mlp")),
+        ("llama-3.1-8b", Candidate("gpu-only", 24, 30, 0, on_disk=9)),
+        ("llama-3.1-8b", Candidate("ride-along", 32, 20, 30, on_disk=32)),
+        ("llama-3.1-8b", Candidate("ride-along", 20, 20, 30, on_cpu=8, how="host", on_disk=7)),
+        ("llama-3.1-8b", Candidate("gpu-only", 4, 20, 0, on_cpu=9, how="cpu", on_disk=4)),
+        ("llama-3.1-8b", Candidate("gpu-only", 6, 20, 0, on_cpu=9, how="cpu-mlp", on_disk=6)),
     ],
 )
 def test_the_engine_finds_the_same_room_for_a_plan(
@@ -42,12 +49,41 @@ def test_the_engine_finds_the_same_room_for_a_plan(
     agree(ask(model, host="g5.16xlarge", requests=1000), candidate, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        Candidate("gpu-only", 36, 20, 0, on_disk=11),
+        Candidate("ride-along", 44, 10, 20, on_cpu=20, how="host"),
+        Candidate("ride-along", 0, 10, 20, on_cpu=45, how="cpu-mlp"),
+        Candidate("gpu-only", 0, 20, 0, on_cpu=40, how="cpu"),
+    ],
+    ids=["disk", "lent", "MLPs", "cpu"],
+)
+def test_layers_without_experts_beside_others_are_resident(
+    candidate: Candidate, tmp_path: Path
+) -> None:
+    model = with_dense(plannable_spec("qwen3-30b-a3b"), 0, 7, 47)
+    question = ask(model, host="g5.16xlarge", requests=1000)
+    agree(question, candidate, tmp_path)
+    homes = homes_by_layer(candidate.placement(model))
+    assert {homes[layer] for layer in (0, 7, 47)} == {"resident"}
+
+
+@pytest.mark.parametrize("on_disk", [0, 3, 20, 32])
+def test_the_engine_finds_the_same_room_on_the_host_alone(on_disk: int, tmp_path: Path) -> None:
+    question = alone(host_bytes=40 << 30, requests=1000)
+    agree(question, Candidate("gpu-only", 0, 30, 0, on_disk=on_disk), tmp_path)
+
+
 def agree(question: Question, candidate: Candidate, tmp_path: Path) -> None:
     search = Search(question)
     assert search.footprint.fits(candidate)
     plan = online_plan(search, Option(candidate, search.predictor.predict(candidate)))
     placement = tmp_path / "placement.json"
-    placement.write_text(json.dumps({"layers": [asdict(run) for run in plan.weights]}), "utf-8")
+    layers = [asdict(run) for run in plan.weights]
+    for run in layers:  # a file names what is meant; where layers go from the disk follows
+        run["home"] = run["home"].replace("disk_streamed", "disk")
+    placement.write_text(json.dumps({"layers": layers}), "utf-8")
     config = EngineConfig(
         model="any",
         strategy=plan.strategy,
@@ -57,6 +93,8 @@ def agree(question: Question, candidate: Candidate, tmp_path: Path) -> None:
         max_model_len=plan.max_model_len,
     )
     capacities = Capacities(question.device_bytes, question.host_bytes)
+    if question.host_only:
+        capacities = replace(capacities, device_location="host", real=False)
     engine = plan_memory(config, question.model, question.precision, capacities).plan
     assert engine.weights == plan.weights
     # the engine's pools end at what its requests can use; cohorts are sized alike or larger there

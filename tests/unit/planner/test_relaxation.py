@@ -105,6 +105,7 @@ class Tried:
         device = footprint.outside_bytes + footprint.workspace(self.way.strategy, self.rows)
         device += resident * layer + apart * (layer - mlp) + (1 - hosted) * row
         host = (layers.get("streamed", 0.0) + layers.get("cpu", 0.0)) * layer + apart * mlp
+        host += footprint.disk_slots_bytes if self.way.reads else 0
         return device <= question.device_bytes and host + hosted * row <= question.host_bytes
 
 
@@ -160,7 +161,8 @@ def test_no_shares_tried_one_by_one_are_better_and_some_are_about_as_good(
     question = ask(SMALL, device_bytes=int(4.2e9), prompt="1500", requests=100)
     question = replace(question, hardware=with_disk(question.hardware))
     if "disk_streamed" in homes:
-        question = replace(question, host_bytes=int(1.6e9))
+        slots = Footprint(question).disk_slots_bytes
+        question = replace(question, host_bytes=int(1.6e9) + slots)
     prices = Prices(question, Footprint(question))
     way = Way("ride-along", homes)
     found = solved(prices, way, rows)

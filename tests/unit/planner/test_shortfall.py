@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.planner.questions import ask
+from tests.unit.planner.questions import ask, with_disk
 
 from tandem.planner.answer import answer
 from tandem.planner.policies import find_policy
@@ -17,7 +17,8 @@ from tandem.spec.units import GIB
 
 AUTO = find_policy("auto")
 TENTH = GIB // 10
-LONG = ask(prompt="119000", device_bytes=4 * GIB, host_bytes=17 * GIB)
+LONG = with_disk(ask(prompt="119000", device_bytes=4 * GIB, host_bytes=17 * GIB), None)
+DISK = "--disk RATE (of the disk to read layers from)"
 
 
 def fits(question: Question) -> bool:
@@ -47,7 +48,8 @@ def test_a_shorter_request_and_smaller_kv_are_named_if_they_do() -> None:
     assert fits(with_prompt(prompt))
     assert not fits(with_prompt(prompt + 200))
     # a quarter of the KV fits, half does not
-    assert found.settings == ("--kv-cache-dtype int4", "--quantization int4")
+    assert found.settings == (DISK, "--kv-cache-dtype int4", "--quantization int4")
+    assert fits(with_disk(LONG, 1e8))
     for kind, enough in ((CodeType.INT8, False), (CodeType.INT4, True)):
         assert fits(replace(LONG, precision=replace(LONG.precision, kv=kind))) == enough
     assert "--kv-cache-dtype int4, --quantization int4, --gpu-memory" in describe_shortfall(
@@ -67,6 +69,6 @@ def test_no_host_helps_where_the_accelerator_is_too_small_for_one_layer() -> Non
 
 
 def test_a_machine_that_is_too_small_is_said_to_be() -> None:
-    question = ask("llama-3.1-70b", "a10g", "g5.2xlarge")
+    question = with_disk(ask("llama-3.1-70b", "a10g", "g5.2xlarge"), None)
     with pytest.raises(ConfigError, match=r"--cpu-memory \d+\.\dGiB \(\d+\.\d GiB more, of a larg"):
         answer(question)

@@ -9,7 +9,7 @@ from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.demand import Demand
-from tandem.planner.schedule import Schedule, schedule_sweep
+from tandem.planner.schedule import Schedule, grouped, sweep_operations
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
 LAYERS = 4
@@ -23,7 +23,7 @@ def key(op: ProgramOp) -> Key:
 
 
 def schedule(lane: LaneShape, layers: SweepLayers) -> Schedule:
-    return schedule_sweep(LAYERS, (0,) * LAYERS, (lane,), layers)
+    return grouped(sweep_operations(LAYERS, (lane,), layers), (0,) * LAYERS)
 
 
 def priced(made: Schedule, demands: dict[Key, Demand]) -> PricedSweep:
@@ -57,6 +57,8 @@ PLACED = [
     SweepLayers(StreamedLayers((1, 3))),
     SweepLayers(StreamedLayers((0, 1, 2, 3))),
     SweepLayers(StreamedLayers((0, 1, 2, 3)), on_cpu=(2, 3)),
+    SweepLayers(StreamedLayers((0, 1, 2, 3), on_disk=(0, 1, 3))),
+    SweepLayers(StreamedLayers((0, 1, 2, 3), on_disk=(0, 1)), on_cpu=(2, 3)),
     SweepLayers(on_cpu=(1, 3)),
     SweepLayers(StreamedLayers((0, 2)), on_cpu=(1,)),
     SweepLayers(on_cpu=(0, 1, 2, 3)),

@@ -70,7 +70,7 @@ class Ceilings:
         self._prices = Prices(question, footprint)
         self._queue: list[tuple[float, int, Bounded]] = []
         self.programmes = 0
-        allowed = homes_of(policy) if homes is None else homes
+        allowed = homes_of(policy, question, footprint) if homes is None else homes
         for way in ways(policy, allowed, alone=question.objective == "latency"):
             for rows in self._all_rows(way):
                 self._add(way, rows, float("inf"))

@@ -6,11 +6,12 @@ Nothing dearer than programs are: what residuals of whole layers cost on their w
 from dataclasses import dataclass
 
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.plan.weights import SLOTTED, Home
+from tandem.plan.weights import ON_DISK, SLOTTED, Home
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
+from tandem.spec.parameters import movable_layer
 
 _LINEAR = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.POST))
 _BEFORE_MLP = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.OUTPUT))
@@ -37,7 +38,8 @@ class LayerPrices:
     """Prices and sizes for one question, the former those of programs."""
 
     def __init__(self, question: Question, footprint: Footprint) -> None:
-        self._q, self._footprint = question, footprint
+        self._footprint = footprint
+        self._movable, self._dense = movable_layer(question.model), question.model.dense_layers
         self._demands = Demands(question, footprint.page)
         self._prices: dict[tuple[Home, int], LayerPrice] = {}
 
@@ -53,6 +55,13 @@ class LayerPrices:
             return self._footprint.mlp_bytes
         return self._footprint.layer_bytes if home in ("streamed", "host", "cpu") else 0
 
+    def dense_s(self, tokens: int) -> float:
+        """Of all layers without experts in a model with some, which are resident: their chain."""
+        if not self._dense:
+            return 0.0
+        each_s, _ = _sum([self._one(*op, tokens, layer=self._dense[0]) for op in _LINEAR])
+        return len(self._dense) * each_s
+
     def of(self, home: Home, tokens: int) -> LayerPrice:
         """In a sweep of `tokens` tokens; layers at home `host` cost what is done with them."""
         key = (home, tokens)
@@ -67,14 +76,15 @@ class LayerPrices:
             return LayerPrice(cpu_s, cpu_s, dram_bytes=read_bytes)
         if home == "cpu-mlp":
             return self._mlp_apart(tokens)
-        chain_s, _ = _sum([self._one(*op, tokens) for op in _LINEAR])
-        if home not in SLOTTED:
-            return LayerPrice(chain_s)
-        load_s, moved_bytes = _sum([self._one(OpKind.LOAD, Part.NONE, tokens, Queue.WEIGHTS)])
-        disk_s, rate = 0.0, self._q.hardware.host.disk_bytes_per_s
-        if home == "disk_streamed":
-            disk_s = 0.0 if rate is None else self._footprint.layer_bytes / rate
-            moved_bytes += self._footprint.layer_bytes
+        # of stages on the accelerator, the host alone has the bytes in its own memory
+        chain_s, moved_bytes = _sum([self._one(*op, tokens) for op in _LINEAR])
+        load_s = disk_s = 0.0
+        if home in SLOTTED:
+            load_s, loaded_bytes = _sum([self._one(OpKind.LOAD, Part.NONE, tokens, Queue.WEIGHTS)])
+            moved_bytes += loaded_bytes
+        if home in ON_DISK:
+            disk_s, read_bytes = _sum([self._one(OpKind.READ, Part.NONE, tokens, Queue.DISK)])
+            moved_bytes += read_bytes
         return LayerPrice(chain_s, 0.0, load_s, disk_s, moved_bytes)
 
     def _mlp_apart(self, tokens: int) -> LayerPrice:
@@ -87,9 +97,17 @@ class LayerPrices:
         total_s = before_s + turn_s + cpu_s
         return LayerPrice(total_s, cpu_s, dram_bytes=copied_bytes + read_bytes)
 
-    def _one(self, kind: OpKind, part: Part, tokens: int, queue: Queue = Queue.ACCEL) -> Demand:
+    def _one(
+        self,
+        kind: OpKind,
+        part: Part,
+        tokens: int,
+        queue: Queue = Queue.ACCEL,
+        layer: int | None = None,
+    ) -> Demand:
         """One operation on so many tokens."""
-        op = ProgramOp(kind, queue, part, (), 0, 1, (), (), ())
+        layer = self._movable if layer is None else layer
+        op = ProgramOp(kind, queue, part, (), layer, 1, (), (), ())
         return self._demands.of(op, [LaneLoad(TierLoad(tokens))])
 
 

@@ -34,10 +34,10 @@ class Prices:
 
     def ends_s(self, tokens: int, logits: int) -> float:
         """Before and after the layers."""
-        model, dtype = self.question.model, self.question.precision.activations
+        model, precision = self.question.model, self.question.precision
         costs = (
-            embedding_cost(model, tokens, dtype, self._device),
-            head_cost(model, logits, dtype, self._device),
+            embedding_cost(model, tokens, precision.activations, self._device),
+            head_cost(model, logits, precision.weights, self._device),
             sampling_cost(model, logits, self._device),
         )
         return sum(cost.total_s for cost in costs)
@@ -58,7 +58,9 @@ class Prices:
 
     def one_layer_s(self, way: Way, rows: int) -> float:
         """Of a cohort that goes alone: a layer's stages, attention and its copies."""
-        stages_s = min(self.layer.of(home, rows).chain_s for home in way.homes)
+        every_s = [self.layer.of(home, rows).chain_s for home in way.homes]
+        dense = len(self.question.model.dense_layers)
+        stages_s = min(*every_s, self.layer.dense_s(rows) / dense) if dense else min(every_s)
         copies_s = min(each.copies.at(rows) for each in self.attention.values())
         return stages_s + self.cohort_s(rows) + copies_s
 

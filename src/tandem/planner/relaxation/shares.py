@@ -73,7 +73,8 @@ class _Relaxation:
             slotted = [column for home, column in self._homes.items() if home in SLOTTED]
             least = STREAM_SLOTS + 1 - _LEFT_OUT
             if self._way.all_streamed:
-                every = self._num_layers - self._num_layers % STREAM_SLOTS
+                movable = self._prices.question.movable_layers
+                every = movable - movable % STREAM_SLOTS
                 least = max(least, every - _LEFT_OUT)
             self._p.at_most([(column, -1.0) for column in slotted], -least)
         times = [self._time(kind) for kind in self._kinds]
@@ -128,7 +129,8 @@ class _Relaxation:
         for place in dict.fromkeys(part.place for part in parts):
             homes = [(c, 1.0) for home, c in self._homes.items() if _place(home) == place]
             group = [(part.layers, -1.0) for part in parts if part.place == place]
-            self._p.equal([*homes, *group], 0.0)
+            fixed = len(self._prices.question.model.dense_layers) if place == "accelerator" else 0
+            self._p.equal([*homes, *group], -float(fixed))
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -138,15 +140,17 @@ class _Relaxation:
         slots = STREAM_SLOTS if way.streams else 0
         fixed = footprint.outside_bytes + slots * footprint.layer_bytes
         fixed += footprint.workspace(way.strategy, self._through + self._cohort)
+        read = footprint.disk_slots_bytes if way.reads else 0
+        on_device, on_host = (read, 0) if question.host_only else (0, read)
         row_bytes = float(prices.row_bytes * self._through)
         hosted: Form = [] if self._hosted is None else [(self._hosted, row_bytes)]
         self._p.at_most(
             [*self._layer_form(prices.layer.device_bytes), *((c, -f) for c, f in hosted)],
-            question.device_bytes - fixed - row_bytes,
+            question.device_bytes - fixed - on_device - row_bytes,
         )
         self._p.at_most(
             [*self._layer_form(prices.layer.host_bytes), *hosted],
-            question.host_bytes - prices.row_bytes * self._cohort,
+            question.host_bytes - on_host - prices.row_bytes * self._cohort,
         )
 
     def _layer_form(self, value: Callable[[Home], float]) -> Form:
@@ -178,7 +182,8 @@ class _Relaxation:
             logits = (self._through if kind.decodes else 0) + bool(kind.prompt_tokens)
             chain = [entry for forms in attention for entry in forms.chain]
             chain += self._priced(layer, lambda price: price.chain_s)
-            self._at_least(time, chain, prices.ends_s(tokens, logits))
+            around_s = prices.ends_s(tokens, logits) + prices.layer.dense_s(tokens)
+            self._at_least(time, chain, around_s)
             cpu = [entry for forms in attention for entry in forms.cpu]
             cpu += self._priced(layer, lambda price: price.cpu_s)
             self._at_least(time, cpu, cpu_s)

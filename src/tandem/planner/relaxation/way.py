@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tandem.plan.weights import SLOTTED, Home
+from tandem.plan.weights import ON_DISK, SLOTTED, Home
 from tandem.planner.candidate import Strategy
 from tandem.planner.elsewhere import CPU_HOMES
+from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
+from tandem.planner.question import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +33,27 @@ class Way:
         return any(home in SLOTTED for home in self.homes)
 
     @property
+    def reads(self) -> bool:
+        """Whether layers may be read from disk, through slots in the host's memory."""
+        return any(home in ON_DISK for home in self.homes)
+
+    @property
     def has_cohort(self) -> bool:
         """Whether some rows pass through one layer in a sweep."""
         return self.strategy == "rendezvous"
 
 
-def homes_of(policy: Policy) -> tuple[Home, ...]:
+def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[Home, ...]:
     """Homes that the policy's candidates give to layers."""
+    known = question.hardware.host.disk_bytes_per_s is not None
     homes: list[Home] = ["resident"]
+    if question.host_only:
+        return (*homes, "disk") if known else tuple(homes)
     if policy.streams:
         homes.append("streamed")
     homes.extend(home for home in policy.homes if home not in SLOTTED or policy.streams)
+    if policy.streams and known and not footprint.holds_weights:
+        homes.append("disk_streamed")
     return tuple(homes)
 
 
@@ -49,19 +61,22 @@ def ways(policy: Policy, homes: Sequence[Home], *, alone: bool) -> Iterator[Way]
     """All that a policy allows.
 
     Args:
-        homes: that candidates may have; beside a cohort, the CPU computes none.
+        homes: that candidates may have; beside a cohort, the CPU computes none, and none is read.
         alone: one request at a time, which no cohort serves.
     """
     for strategy in policy.strategies:
         cohort = strategy == "rendezvous"
         if cohort and alone:
             continue
-        every: tuple[Home, ...] = tuple(
-            home for home in homes if home not in CPU_HOMES or not cohort
-        )
-        lasting: tuple[Home, ...] = tuple(home for home in every if home not in SLOTTED)
-        for allowed in (lasting, every) if lasting != every else (every,):
+        every = _without(homes, (*CPU_HOMES, *ON_DISK) if cohort else ())
+        unread = _without(every, ON_DISK)
+        lasting = _without(unread, SLOTTED)
+        for allowed in dict.fromkeys((lasting, unread, every)):
             if allowed == lasting and policy.all_streamed:
                 continue
             for in_cohort in (False, True) if cohort else (False,):
                 yield Way(strategy, allowed, policy.all_on_host, policy.all_streamed, in_cohort)
+
+
+def _without(homes: Sequence[Home], others: Sequence[Home]) -> tuple[Home, ...]:
+    return tuple(home for home in homes if home not in others)
