@@ -14,7 +14,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     parameters of a command are.
     """
     signature = inspect.signature(command, eval_str=True)
-    groups = {
+    groups: dict[str, Any] = {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
         if is_dataclass(parameter.annotation)

@@ -54,8 +54,9 @@ class Kinds:
         self._reached = reached
         self._hopeless = hopeless
         same_room = like is not None and question.holds_as_much_as(like._q)
-        plain: list[Candidate] = like._plain if like is not None and same_room else []
-        self._plain = plain
+        self._plain: list[Candidate] = []
+        if like is not None and same_room:
+            self._plain = like._plain
         self._estimated: list[tuple[Candidate, float]] = []
         self._piles: dict[str, dict[Kind, KindPile]] = {}
 
