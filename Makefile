@@ -14,7 +14,7 @@ PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDI
 NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-run test native-check neon-check wheel wheel-check lint format types contracts check bench bench-peers gpu-check clean distclean
+.PHONY: help demo setup setup-run test native-check fuzz neon-check wheel wheel-check lint format types contracts check bench bench-peers gpu-check clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ native-check: setup ## test the core of the CPU kernels under address, undefined
 	  && $(BIN)/cmake --build build/native/$$kind \
 	  && $(BIN)/ctest --test-dir build/native/$$kind --output-on-failure --timeout 300 || exit 1; \
 	done
+
+fuzz: setup ## look for block tables that break attention, with clang's libFuzzer (FUZZ_SECONDS=60)
+	@scripts/fuzz.sh
 
 neon-check: ## compile the core for AArch64, and test it where qemu-aarch64 is at hand
 	@scripts/check_neon.sh

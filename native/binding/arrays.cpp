@@ -1,7 +1,6 @@
 #include "arrays.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
 namespace tandem {
@@ -15,10 +14,6 @@ std::string text(const Sizes& sizes) {
 
 }  // namespace
 
-void require(bool condition, const std::string& message) {
-    if (!condition) throw std::invalid_argument(message);
-}
-
 View::View(std::string name, const Array& array) : name_(std::move(name)) { read(array); }
 
 View::View(std::string name, const ReadOnlyArray& array) : name_(std::move(name)) { read(array); }
@@ -31,9 +26,13 @@ void View::read(const A& array) {
         shape_.push_back(static_cast<std::int64_t>(array.shape(i)));
         strides_.push_back(array.stride(i));
     }
-    const std::uintptr_t bytes = type_.bits / 8;
-    require(bytes == 0 || reinterpret_cast<std::uintptr_t>(data_) % bytes == 0,
-            name_ + " is not aligned to its elements");
+    require_alignment(std::max(1, type_.bits / 8));
+}
+
+const View& View::require_alignment(std::uintptr_t bytes) const {
+    require(reinterpret_cast<std::uintptr_t>(data_) % bytes == 0,
+            name_ + " must lie at a multiple of " + std::to_string(bytes) + " bytes");
+    return *this;
 }
 
 std::int64_t View::elements() const {

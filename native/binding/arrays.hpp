@@ -1,4 +1,8 @@
 // Arrays from Python, checked before memory is touched.
+//
+// Empty batches: attention, append, merge and copies of nothing do nothing, since a tier may hold
+// none of a step's rows. Linear maps and layers refuse a batch without rows or tokens: a step
+// without tokens is an error of whoever made it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,6 +14,7 @@
 #include <vector>
 
 #include "dtype.hpp"
+#include "require.hpp"
 
 namespace tandem {
 
@@ -19,9 +24,6 @@ using Array = nb::ndarray<nb::device::cpu>;
 using ReadOnlyArray = nb::ndarray<nb::ro, nb::device::cpu>;
 
 using Sizes = std::vector<std::int64_t>;
-
-// Throws std::invalid_argument (ValueError in Python) unless the condition holds.
-void require(bool condition, const std::string& message);
 
 // Where an array lies and what it holds. Every check names the array.
 class View {
@@ -43,7 +45,8 @@ class View {
     const View& require_contiguous() const;
     const View& require_contiguous_entries() const;  // of the first dimension
 
-    const View& require_bytes() const;  // uint8 elements
+    const View& require_bytes() const;                          // uint8 elements
+    const View& require_alignment(std::uintptr_t bytes) const;  // beyond that of its elements
 
     DType float_type() const;
     float* floats() const;                // of a float32 array

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "host_weight_reader.hpp"
+#include "waiting.hpp"
 
 namespace tandem {
 namespace {
@@ -50,7 +51,8 @@ void bind_reader(nb::module_& module) {
                 new (self) HostWeightReader(files, layers, slots,
                                             {.num_threads = num_threads,
                                              .piece_bytes = piece_bytes,
-                                             .alignment = alignment});
+                                             .alignment = alignment,
+                                             .while_waiting = check_interrupts});
             },
             "files"_a, "layers"_a, "slots"_a.noconvert(), "num_threads"_a, "piece_bytes"_a,
             "alignment"_a)

@@ -152,7 +152,7 @@ std::unique_ptr<Task> append_task(const PoolPointer& pool, const Array& pages,
                               .head_dim = shape.head_dim};
     return std::make_unique<Task>(
         pool, std::vector<nb::object>{nb::cast(pages), nb::cast(k), nb::cast(v), nb::cast(slots)},
-        std::make_unique<AppendJob>(memory, pool->num_threads()));
+        std::make_unique<AppendJob>(memory, pool->num_threads(), pool->buffers()));
 }
 
 std::unique_ptr<Task> merge_task(const PoolPointer& pool, const ReadOnlyArray& out_a,

@@ -25,7 +25,7 @@ DType check(const View& pages, const AttentionShape& shape, Sizes before,
     const QuantizedPage layout{shape.code_bits, shape.kv_heads, shape.block_size, shape.head_dim};
     layout.check();
     expect({layout.page_bytes()}, "page_bytes");
-    pages.require_bytes();
+    pages.require_bytes().require_alignment(2);  // of scales
     return shape.code_bits == 8 ? DType::kInt8 : DType::kInt4;
 }
 

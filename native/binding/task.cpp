@@ -20,7 +20,7 @@ Task::~Task() {
 }
 
 void Task::submit(const Points& after, const Point& then) {
-    require(!submitted_ && !job_->done(), "a task runs once");
+    require(!submitted_, "a task runs once");
     const Conditions conditions = to_conditions(after);
     after_ = after;
     then_ = then;
@@ -35,16 +35,15 @@ bool Task::cancel() {
 }
 
 void Task::run() {
-    require(!submitted_ && !job_->done(), "a task runs once");
+    require(!submitted_, "a task runs once");
+    submitted_ = true;
     nb::gil_scoped_release release;
     pool_->run(*job_);
 }
 
 bool Task::wait(std::optional<double> timeout_s) {
-    require(submitted_ || job_->done(), "a task that was not submitted never ends");
-    return wait_in_slices(timeout_s, [&](auto until) {
-        return (job_->done() && !submitted_) || pool_->wait(*job_, until);
-    });
+    require(submitted_, "a task that was not submitted never ends");
+    return wait_in_slices(timeout_s, [&](auto until) { return pool_->wait(*job_, until); });
 }
 
 }  // namespace tandem

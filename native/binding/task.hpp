@@ -34,7 +34,7 @@ class Task {
     Points after_;
     Point then_;
     std::unique_ptr<Job> job_;
-    bool submitted_ = false;
+    bool submitted_ = false;  // or run
 };
 
 }  // namespace tandem

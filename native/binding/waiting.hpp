@@ -9,6 +9,12 @@
 
 namespace tandem {
 
+// Lets the interpreter handle its signals; throws what their handlers raise. Takes the interpreter.
+inline void check_interrupts() {
+    const nanobind::gil_scoped_acquire interpreter;
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+}
+
 // Calls `wait(until)` without the interpreter until it returns true or the timeout is over; between
 // slices of a tenth of a second the interpreter handles its signals.
 template <class Wait>
@@ -31,7 +37,7 @@ bool wait_in_slices(std::optional<double> timeout_s, const Wait& wait) {
             done = wait(until);
         }
         if (done || last) return done;
-        if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+        check_interrupts();
     }
 }
 

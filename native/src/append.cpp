@@ -45,11 +45,14 @@ void convert(const void* source, DType from, std::int64_t first, void* target, D
 
 }  // namespace
 
-AppendJob::AppendJob(const AppendMemory& memory, int num_threads)
+AppendJob::AppendJob(const AppendMemory& memory, int num_threads, BufferStore& buffers)
     : Job(count_parts(memory, num_threads)),
       memory_(memory),
+      slots_(buffers, memory.slots.size()),
       parts_(static_cast<std::size_t>(count_parts(memory, num_threads))) {
     if (is_quantized(memory_.page_type)) quantized_page().check();
+    std::ranges::copy(memory.slots, slots_.all().begin());
+    memory_.slots = slots_.all();
     const std::int64_t end = memory_.num_blocks * memory_.block_size;
     for (std::int64_t slot : memory_.slots)
         if (slot < 0 || slot >= end)

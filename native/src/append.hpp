@@ -7,10 +7,11 @@
 #include "dtype.hpp"
 #include "job.hpp"
 #include "quantized_page.hpp"
+#include "scratch.hpp"
 
 namespace tandem {
 
-// Memory of one call; must outlive its job.
+// Memory of one call; but for the slots it must outlive its job.
 struct AppendMemory {
     const void* keys;  // [tokens, kv_heads, head_dim]; a token's heads lie together
     const void* values;
@@ -28,9 +29,10 @@ struct AppendMemory {
 
 class AppendJob final : public Job {
   public:
+    // Copies the slots: what is checked is what is written to.
     // Throws std::invalid_argument if a slot does not exist, or the shape cannot be quantized.
     // Each slot may occur once; nothing beside a token's own bytes is touched.
-    AppendJob(const AppendMemory& memory, int num_threads);
+    AppendJob(const AppendMemory& memory, int num_threads, BufferStore& buffers);
 
   private:
     void run_part(int part) override;
@@ -39,6 +41,7 @@ class AppendJob final : public Job {
     QuantizedPage quantized_page() const;
 
     AppendMemory memory_;
+    Borrowed<std::int64_t> slots_;
     std::size_t parts_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "convert.hpp"
+#include "kernel_set.hpp"
 #include "thread_scratch.hpp"
 
 namespace tandem {
@@ -14,27 +15,20 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-AttendRun choose_kernel(Isa isa, DType type, const CodeLayout& codes) {
-    const AttentionKernels* kernels = &kPortableAttention;
-#if defined(__x86_64__)
-    if (isa == Isa::kAvx2) kernels = &kAvx2Attention;
-    if (isa == Isa::kAvx512) kernels = &kAvx512Attention;
-#elif defined(__aarch64__)
-    if (isa == Isa::kNeon) kernels = &kNeonAttention;
-#endif
+AttendRun choose_attend(const AttentionKernels& kernels, DType type, const CodeLayout& codes) {
     switch (type) {
         case DType::kFloat16:
-            return kernels->float16;
+            return kernels.float16;
         case DType::kBFloat16:
-            return kernels->bfloat16;
+            return kernels.bfloat16;
         case DType::kInt8:
-            return codes.group_size == kCodeRun ? kernels->codes8_32 : kernels->codes8;
+            return codes.group_size == kCodeRun ? kernels.codes8_32 : kernels.codes8;
         case DType::kInt4:
-            return codes.group_size == kCodeRun ? kernels->codes4_32 : kernels->codes4;
+            return codes.group_size == kCodeRun ? kernels.codes4_32 : kernels.codes4;
         case DType::kFloat32:
             break;
     }
-    return kernels->float32;
+    return kernels.float32;
 }
 
 // target[i] = source[first + i] * scale
@@ -72,23 +66,24 @@ AttentionJob::AttentionJob(std::shared_ptr<const AttentionPlan> plan, const Atte
       memory_(memory),
       scale_(scale * std::numbers::log2e_v<float>),
       soft_cap_(soft_cap * std::numbers::log2e_v<float>),
-      kernel_(choose_kernel(isa, memory.page_type, quantized_page().layout())),
+      kernels_(kernel_set(isa).attention),
+      attend_(choose_attend(kernels_, memory.page_type, quantized_page().layout())),
       groups_(is_quantized(memory.page_type) ? quantized_page().groups() : 0),
       padded_dim_(groups_ > 0 ? quantized_page().row_elements()
                               : (plan_->shape.head_dim + kPadDim - 1) / kPadDim * kPadDim),
       max_queries_(plan_->max_row_tokens * plan_->shape.heads),
       // A multiple of 16 floats, so that every state is aligned.
       state_floats_(std::size_t(max_queries_) * padded_dim_ + (2 * max_queries_ + 15) / 16 * 16),
-      buffers_(buffers),
-      partials_(buffers.take()),
-      partial_data_(partials_.reserve(state_floats_ * plan_->num_partials)) {
+      attending_(plan_->num_attending_parts()),
+      partials_(buffers, state_floats_ * plan_->num_partials) {
     check_scales(scale, soft_cap);
     check_blocks(plan_->max_block, memory_.num_blocks);
 }
 
-AttentionJob::~AttentionJob() { buffers_.give(std::move(partials_)); }
-
 void AttentionJob::run_part(int part) {
+    const int attending = plan_->num_attending_parts();
+    if (part >= attending) return merge_part(part - attending);
+    const FirstPhase::Part own(attending_);
     FloatBuffer& scratch = thread_scratch();
     const Segment* end = plan_->segments.data() + plan_->part_start[part + 1];
     for (const Segment* s = plan_->segments.data() + plan_->part_start[part]; s != end; ++s)
@@ -109,7 +104,7 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
     auto* first_seen = reinterpret_cast<std::int32_t*>(take(padded));
     auto* visible = reinterpret_cast<std::int32_t*>(take(padded));
     float* query_sums = groups_ > 0 ? take(std::size_t(padded) * groups_) : nullptr;
-    const Place after = first_key(next);
+    const Start after = first_key(next);
     State state{};
     if (segment.partial >= 0) {
         state = partial(segment.partial);
@@ -124,7 +119,7 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
         first_seen[i] = plan_->first_seen[token];
         visible[i] = plan_->visible[token];
     }
-    kernel_({.pages = memory_.pages,
+    attend_({.pages = memory_.pages,
              .blocks = plan_->blocks.data() + row.blocks,
              .kv_heads = shape.kv_heads,
              .block_size = shape.block_size,
@@ -149,7 +144,7 @@ void AttentionJob::attend(const Segment& segment, const Segment* next, FloatBuff
     if (segment.partial < 0) write(row, state);
 }
 
-AttentionJob::Place AttentionJob::first_key(const Segment* segment) const {
+AttentionJob::Start AttentionJob::first_key(const Segment* segment) const {
     if (!segment || segment->begin == segment->end) return {nullptr, nullptr};
     const AttentionShape& shape = plan_->shape;
     const AttentionPlan::Row& row = plan_->rows[segment->row];
@@ -185,51 +180,61 @@ void AttentionJob::load_queries(const Segment& segment, float* target) const {
 }
 
 AttentionJob::State AttentionJob::partial(std::int32_t index) const {
-    float* sums = partial_data_ + index * state_floats_;
+    float* sums = partials_.data() + index * state_floats_;
     float* max = sums + std::size_t(max_queries_) * padded_dim_;
     return {sums, max, max + max_queries_};
 }
 
-void AttentionJob::finish() {
-    for (const Merge& m : plan_->merges) merge(m);
+void AttentionJob::merge_part(int part) const {
+    attending_.wait();
+    for (int i = plan_->merge_start[part]; i < plan_->merge_start[part + 1]; ++i)
+        merge(plan_->merge_runs[i]);
 }
 
-// Brings all partials of a row to their common maximum and adds them to the first.
-void AttentionJob::merge(const Merge& merge) const {
+// Brings all partials of each query to their common maximum and adds them.
+void AttentionJob::merge(const MergeRun& run) const {
+    const Merge& merge = plan_->merges[run.merge];
     const AttentionPlan::Row& row = plan_->rows[merge.row];
-    const State total = partial(merge.first);
-    for (int q = 0; q < row.num_tokens * plan_->shape.heads; ++q) {
-        float max = kMinusInfinity;
+    float* factors = thread_scratch().reserve(static_cast<std::size_t>(merge.count));
+    for (int q = run.begin; q < run.end; ++q) {
+        float max = kMinusInfinity, weight = 0.0f;
         for (int i = 0; i < merge.count; ++i) max = std::max(max, partial(merge.first + i).max[q]);
-        if (max == kMinusInfinity) continue;  // nothing seen: all sums are 0
-        float* sums = total.sums + std::size_t(q) * padded_dim_;
-        float weight = 0.0f;
+        const float base = max == kMinusInfinity ? 0.0f : max;  // nothing seen: all sums are 0
         for (int i = 0; i < merge.count; ++i) {
             const State part = partial(merge.first + i);
-            const float factor = std::exp2(part.max[q] - max);
-            const float* other = part.sums + std::size_t(q) * padded_dim_;
-            weight += factor * part.weight[q];
-            for (int c = 0; c < plan_->shape.head_dim; ++c)
-                sums[c] = i == 0 ? factor * other[c] : sums[c] + factor * other[c];
+            factors[i] = std::exp2(part.max[q] - base);
+            weight += factors[i] * part.weight[q];
         }
-        total.max[q] = max;
-        total.weight[q] = weight;
+        const Place place = place_of(row, q);
+        const Normalised result = normalise(max, weight, place.sink);
+        for (int i = 0; i < merge.count; ++i) factors[i] *= result.factor;
+        kernels_.add_states({.sums = partial(merge.first).sums + std::size_t(q) * padded_dim_,
+                             .stride = static_cast<std::int64_t>(state_floats_),
+                             .factors = factors,
+                             .count = merge.count,
+                             .out = place.out,
+                             .head_dim = plan_->shape.head_dim});
+        *place.lse = result.lse;
     }
-    write(row, total);
+}
+
+AttentionJob::Place AttentionJob::place_of(const AttentionPlan::Row& row, int query) const {
+    const AttentionShape& shape = plan_->shape;
+    const QueryPlace place(query, row.num_tokens, shape.group());
+    const std::int64_t head =
+        std::int64_t{row.first_token + place.token} * shape.heads + place.head;
+    return {memory_.out + head * shape.head_dim, memory_.lse + head,
+            memory_.sinks ? memory_.sinks + place.head : nullptr};
 }
 
 void AttentionJob::write(const AttentionPlan::Row& row, const State& state) const {
     const AttentionShape& shape = plan_->shape;
     for (int q = 0; q < row.num_tokens * shape.heads; ++q) {
-        const QueryPlace place(q, row.num_tokens, shape.group());
-        const std::int64_t head =
-            std::int64_t{row.first_token + place.token} * shape.heads + place.head;
+        const Place place = place_of(row, q);
         const float* sums = state.sums + std::size_t(q) * padded_dim_;
-        float* out = memory_.out + head * shape.head_dim;
-        const float* sink = memory_.sinks ? memory_.sinks + place.head : nullptr;
-        const Normalised result = normalise(state.max[q], state.weight[q], sink);
-        for (int c = 0; c < shape.head_dim; ++c) out[c] = sums[c] * result.factor;
-        memory_.lse[head] = result.lse;
+        const Normalised result = normalise(state.max[q], state.weight[q], place.sink);
+        for (int c = 0; c < shape.head_dim; ++c) place.out[c] = sums[c] * result.factor;
+        *place.lse = result.lse;
     }
 }
 

@@ -7,10 +7,11 @@
 #include "attention_kernel.hpp"
 #include "attention_memory.hpp"
 #include "attention_plan.hpp"
-#include "buffer.hpp"
 #include "isa.hpp"
 #include "job.hpp"
 #include "quantized_page.hpp"
+#include "scratch.hpp"
+#include "two_phases.hpp"
 
 namespace tandem {
 
@@ -21,11 +22,9 @@ class AttentionJob final : public Job {
     // `soft_cap` bounds scores to cap * tanh(score / cap); 0: none.
     AttentionJob(std::shared_ptr<const AttentionPlan> plan, const AttentionMemory& memory,
                  float scale, float soft_cap, Isa isa, BufferStore& buffers);
-    ~AttentionJob() override;
 
   private:
     void run_part(int part) override;
-    void finish() override;
 
     // Sums, maximum and weight of each query of one row, KV head by KV head.
     struct State {
@@ -37,28 +36,36 @@ class AttentionJob final : public Job {
     void attend(const Segment& segment, const Segment* next, FloatBuffer& scratch) const;
     void load_queries(const Segment& segment, float* target) const;
     // Where a segment's first key lies, and its scales in quantized pages; null without a key.
-    struct Place {
+    struct Start {
         const char* key;
         const char* pairs;
     };
-    Place first_key(const Segment* segment) const;
+    Start first_key(const Segment* segment) const;
     QuantizedPage quantized_page() const;
     State partial(std::int32_t index) const;
-    void merge(const Merge& merge) const;
+    void merge_part(int part) const;
+    void merge(const MergeRun& run) const;
+    // Where a query's result goes, and its sink; null without sinks.
+    struct Place {
+        float* out;
+        float* lse;
+        const float* sink;
+    };
+    Place place_of(const AttentionPlan::Row& row, int query) const;
     void write(const AttentionPlan::Row& row, const State& state) const;
 
     std::shared_ptr<const AttentionPlan> plan_;
     AttentionMemory memory_;
     float scale_;     // of base-2 scores
     float soft_cap_;  // likewise
-    AttendRun kernel_;
+    const AttentionKernels& kernels_;
+    AttendRun attend_;
     int groups_;  // of a head in quantized pages; 0
     int padded_dim_;
     int max_queries_;  // of one row
     std::size_t state_floats_;
-    BufferStore& buffers_;
-    FloatBuffer partials_;
-    float* partial_data_;
+    FirstPhase attending_;
+    Borrowed<float> partials_;
 };
 
 }  // namespace tandem

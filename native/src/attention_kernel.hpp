@@ -43,6 +43,16 @@ struct AttentionRun {
 
 using AttendRun = void (*)(const AttentionRun&);
 
+// The sum of a query's partial sums, each with a factor.
+struct StateSum {
+    const float* sums;     // of the first; the others follow at steps of `stride` floats
+    std::int64_t stride;   // a multiple of kPadDim
+    const float* factors;  // [count]
+    int count;
+    float* out;    // [head_dim]
+    int head_dim;  // sums are padded to a multiple of kPadDim
+};
+
 // The kernel of each key and value type.
 struct AttentionKernels {
     AttendRun float32;
@@ -50,6 +60,7 @@ struct AttentionKernels {
     AttendRun bfloat16;
     AttendRun codes8, codes4;        // groups of 64
     AttendRun codes8_32, codes4_32;  // groups of 32
+    void (*add_states)(const StateSum&);
 };
 
 extern const AttentionKernels kPortableAttention;

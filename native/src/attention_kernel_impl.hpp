@@ -54,6 +54,28 @@ void attend_run(const AttentionRun& run) {
     rows.finish();
 }
 
+template <class Vec>
+void add_states(const StateSum& s) {
+    constexpr int kVectors = kPadDim / Vec::kWidth;
+    for (int column = 0; column < s.head_dim; column += kPadDim) {
+        typename Vec::Reg sums[kVectors];
+        for (int v = 0; v < kVectors; ++v) sums[v] = Vec::zero();
+        const float* from = s.sums + column;
+        for (int i = 0; i < s.count; ++i, from += s.stride) {
+            const auto factor = Vec::broadcast(s.factors[i]);
+            for (int v = 0; v < kVectors; ++v)
+                sums[v] = Vec::fma(factor, Vec::load(from + v * Vec::kWidth), sums[v]);
+        }
+        for (int v = 0; v < kVectors; ++v) {
+            const int at = column + v * Vec::kWidth, left = s.head_dim - at;
+            if (left >= Vec::kWidth)
+                Vec::store(s.out + at, sums[v]);
+            else if (left > 0)
+                Vec::store_part(s.out + at, sums[v], left);
+        }
+    }
+}
+
 // Lanes of a load that covers as much of a group as fits.
 template <class Vec, int kBits, int kGroup>
 constexpr int kGroupLaneBytes =
@@ -65,13 +87,10 @@ constexpr AttendRun kAttendCodes =
 
 template <class Vec>
 constexpr AttentionKernels make_kernels() {
-    return {attend_run<FloatRows<Vec, float>>,
-            attend_run<FloatRows<Vec, Half>>,
-            attend_run<FloatRows<Vec, BFloat>>,
-            kAttendCodes<Vec, 8, 64>,
-            kAttendCodes<Vec, 4, 64>,
-            kAttendCodes<Vec, 8, 32>,
-            kAttendCodes<Vec, 4, 32>};
+    return {attend_run<FloatRows<Vec, float>>,  attend_run<FloatRows<Vec, Half>>,
+            attend_run<FloatRows<Vec, BFloat>>, kAttendCodes<Vec, 8, 64>,
+            kAttendCodes<Vec, 4, 64>,           kAttendCodes<Vec, 8, 32>,
+            kAttendCodes<Vec, 4, 32>,           add_states<Vec>};
 }
 
 }  // namespace

@@ -11,11 +11,10 @@ namespace tandem {
 
 Normalised normalise(float max, float weight, const float* sink) {
     constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-    if (max == kMinusInfinity) return {0.0f, sink ? *sink : kMinusInfinity};
+    if (max == kMinusInfinity && weight == 0) return {0.0f, sink ? *sink : kMinusInfinity};
     const auto natural = [](float base, float sum) {
         return (base + std::log2(sum)) * std::numbers::ln2_v<float>;
     };
-    // A NaN among the scores makes the maximum unreliable, not the weight: it shows in the sums.
     if (!sink) return {1.0f / weight, natural(max, weight)};
     const float other = *sink * std::numbers::log2e_v<float>;
     const float base = std::max(max, other);

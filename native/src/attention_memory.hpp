@@ -27,7 +27,8 @@ struct Normalised {
     float lse;
 };
 
-// `max` -inf: no key was seen. `sink`: natural log of what joins the denominator alone; may be
+// `max` -inf and `weight` 0: no key was seen. A NaN among the scores is one in `weight`, whatever
+// the maximum says. `sink`: natural log of what joins the denominator alone; may be
 // null.
 Normalised normalise(float max, float weight, const float* sink);
 

@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <limits>
-#include <stdexcept>
 #include <string>
+
+#include "divide.hpp"
+#include "require.hpp"
 
 namespace tandem {
 namespace {
 
 constexpr int kPartsPerThread = 8;                  // taken as threads become free
 constexpr std::int64_t kMinPartElements = 1 << 15;  // of keys and values
-
-void require(bool condition, const std::string& message) {
-    if (!condition) throw std::invalid_argument(message);
-}
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr int kMergePartsPerThread = 2;
+constexpr std::int64_t kMinMergeElements = 1 << 15;  // of partial sums
 
 std::int64_t count_units(const AttentionPlan::Row& row) {
     if (row.num_tokens == 0) return 0;
@@ -34,6 +32,7 @@ AttentionPlan::AttentionPlan(const AttentionShape& given, const AttentionArrays&
                     " query tokens; decode attention takes at most " +
                     std::to_string(kMaxQueryTokens));
     cut(num_threads);
+    cut_merges(num_threads);
 }
 
 void AttentionPlan::cut(int num_threads) {
@@ -64,6 +63,29 @@ void AttentionPlan::cut(int num_threads) {
         }
     }
     part_start.push_back(static_cast<std::int32_t>(segments.size()));
+}
+
+// A unit is a query of a row, of all heads', and weighs as much as it has partials.
+void AttentionPlan::cut_merges(int num_threads) {
+    const auto queries = [&](const Merge& merge) {
+        return rows[merge.row].num_tokens * shape.heads;
+    };
+    std::int64_t total = 0;
+    for (const Merge& merge : merges) total += std::int64_t{merge.count} * queries(merge);
+    merge_start.push_back(0);
+    const std::int64_t most = std::int64_t{num_threads} * kMergePartsPerThread;
+    EvenCut even(total,
+                 std::clamp<std::int64_t>(total * shape.head_dim / kMinMergeElements, 1, most));
+    for (std::int32_t m = 0; m < static_cast<std::int32_t>(merges.size()); ++m) {
+        std::int32_t begin = 0;
+        for (std::int32_t query = 0; query < queries(merges[m]); ++query) {
+            const bool part_ends = even.ends_after(merges[m].count);
+            if (!part_ends && query + 1 < queries(merges[m])) continue;
+            merge_runs.push_back({m, begin, query + 1});
+            begin = query + 1;
+            if (part_ends) merge_start.push_back(static_cast<std::int32_t>(merge_runs.size()));
+        }
+    }
 }
 
 void AttentionPlan::add_segment(Segment segment, const Row& row) {

@@ -28,6 +28,13 @@ struct Merge {
     std::int32_t count;
 };
 
+// Queries begin..end-1 of a merge's row, in the order of `AttentionRun`.
+struct MergeRun {
+    std::int32_t merge;
+    std::int32_t begin;
+    std::int32_t end;
+};
+
 class AttentionPlan : public AttentionRows {
   public:
     // Cuts the work into runs of equal bytes, the same for the same arguments.
@@ -39,12 +46,18 @@ class AttentionPlan : public AttentionRows {
     std::vector<Segment> segments;
     std::vector<std::int32_t> part_start;  // [parts + 1]; segments of each part
     std::vector<Merge> merges;
+    std::vector<MergeRun> merge_runs;
+    std::vector<std::int32_t> merge_start;  // [merging parts + 1]; merge runs of each part
     std::int32_t num_partials = 0;
 
-    int num_parts() const { return static_cast<int>(part_start.size()) - 1; }
+    // Parts that attend come first, then those that merge what they left.
+    int num_attending_parts() const { return static_cast<int>(part_start.size()) - 1; }
+    int num_merging_parts() const { return static_cast<int>(merge_start.size()) - 1; }
+    int num_parts() const { return num_attending_parts() + num_merging_parts(); }
 
   private:
     void cut(int num_threads);
+    void cut_merges(int num_threads);
     void add_segment(Segment segment, const Row& row);
 };
 

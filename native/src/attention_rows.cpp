@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <stdexcept>
 #include <string>
 
+#include "divide.hpp"
 #include "quantized_page.hpp"
+#include "require.hpp"
 
 namespace tandem {
 namespace {
-
-void require(bool condition, const std::string& message) {
-    if (!condition) throw std::invalid_argument(message);
-}
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 void check_shape(const AttentionShape& s) {
     require(s.kv_heads > 0 && s.heads > 0 && s.heads % s.kv_heads == 0,

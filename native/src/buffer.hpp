@@ -32,6 +32,9 @@ class FloatBuffer {
         return memory_.get();
     }
 
+    float* data() const { return memory_.get(); }
+    std::size_t capacity() const { return capacity_; }
+
   private:
     static constexpr std::align_val_t kAlign{64};
 
@@ -46,23 +49,40 @@ class FloatBuffer {
 // Buffers that jobs took and gave back, for the next ones: once warm, no job allocates.
 class BufferStore {
   public:
-    FloatBuffer take() {
-        const std::lock_guard lock(mutex_);
-        if (spare_.empty()) return {};
-        FloatBuffer buffer = std::move(spare_.back());
-        spare_.pop_back();
+    BufferStore() { spare_.reserve(kMost); }
+
+    // At least `count` floats: the smallest spare buffer that has them, else the largest one,
+    // grown.
+    FloatBuffer take(std::size_t count) {
+        FloatBuffer buffer = take_spare(count);
+        buffer.reserve(count);
         return buffer;
     }
 
     void give(FloatBuffer buffer) {
         const std::lock_guard lock(mutex_);
-        if (spare_.size() < spare_.capacity()) spare_.push_back(std::move(buffer));
+        if (buffer.capacity() > 0 && spare_.size() < kMost) spare_.push_back(std::move(buffer));
     }
 
-    BufferStore() { spare_.reserve(kMost); }
-
   private:
-    static constexpr std::size_t kMost = 64;
+    static constexpr std::size_t kMost = 1024;  // more than are in use at a time
+
+    FloatBuffer take_spare(std::size_t count) {
+        if (count == 0) return {};
+        const std::lock_guard lock(mutex_);
+        if (spare_.empty()) return {};
+        std::size_t best = 0;
+        for (std::size_t i = 1; i < spare_.size(); ++i) {
+            const std::size_t found = spare_[i].capacity(), before = spare_[best].capacity();
+            if (found >= count ? before < count || found < before
+                               : found > before && before < count)
+                best = i;
+        }
+        std::swap(spare_[best], spare_.back());
+        FloatBuffer buffer = std::move(spare_.back());
+        spare_.pop_back();
+        return buffer;
+    }
 
     std::mutex mutex_;
     std::vector<FloatBuffer> spare_;

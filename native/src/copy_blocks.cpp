@@ -62,7 +62,12 @@ void check(const CopyMemory& m) {
 CopyJob::CopyJob(const CopyMemory& memory, int num_threads)
     : Job(static_cast<int>(count_parts(memory, num_threads))),
       memory_(memory),
+      ids_(memory.source_ids.begin(), memory.source_ids.end()),
       parts_(count_parts(memory, num_threads)) {
+    ids_.insert(ids_.end(), memory.target_ids.begin(), memory.target_ids.end());
+    const std::span<const std::int64_t> all(ids_);
+    memory_.source_ids = all.first(memory.source_ids.size());
+    memory_.target_ids = all.subspan(memory.source_ids.size());
     check(memory_);
 }
 

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "job.hpp"
 
 namespace tandem {
 
-// Memory of one call; must outlive its job. Pools are [layers, blocks, block_bytes].
+// Memory of one call; but for the ids it must outlive its job. Pools are [layers, blocks,
+// block_bytes].
 struct CopyMemory {
     const std::byte* source;
     std::byte* target;
@@ -23,6 +25,7 @@ struct CopyMemory {
 
 class CopyJob final : public Job {
   public:
+    // Copies the ids: what is checked is what is read and written.
     // Throws std::invalid_argument if a block does not exist, is written twice, or is written where
     // another is read: the order of copies is not defined.
     CopyJob(const CopyMemory& memory, int num_threads);
@@ -31,6 +34,7 @@ class CopyJob final : public Job {
     void run_part(int part) override;
 
     CopyMemory memory_;
+    std::vector<std::int64_t> ids_;  // to read, then to write
     std::int64_t parts_;
 };
 

@@ -1,12 +1,14 @@
 #include "cpu_limit.hpp"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 namespace tandem {
 namespace {
@@ -14,6 +16,26 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kNoQuota = 0.0;
+constexpr int kMostCpus = 1 << 20;
+
+// Room for processors below `most`; empty.
+class CpuSet {
+  public:
+    explicit CpuSet(int most) : bytes_(CPU_ALLOC_SIZE(most)), set_(CPU_ALLOC(most)) {
+        if (!set_) throw std::bad_alloc();
+        CPU_ZERO_S(bytes_, set_);
+    }
+    ~CpuSet() { CPU_FREE(set_); }
+    CpuSet(const CpuSet&) = delete;
+    CpuSet& operator=(const CpuSet&) = delete;
+
+    std::size_t bytes() const { return bytes_; }
+    cpu_set_t* get() const { return set_; }
+
+  private:
+    std::size_t bytes_;
+    cpu_set_t* set_;
+};
 
 std::string read_word(std::istream& stream) {
     std::string word;
@@ -48,6 +70,8 @@ double lowest_quota(const fs::path& mount, std::string group, double (*read)(con
     }
 }
 
+int whole_cpus(double quota) { return quota > 0 ? std::max(1, static_cast<int>(quota)) : 0; }
+
 bool names_controller(const std::string& list, const std::string& name) {
     return ("," + list + ",").find("," + name + ",") != std::string::npos;
 }
@@ -56,11 +80,23 @@ bool names_controller(const std::string& list, const std::string& name) {
 
 std::vector<int> allowed_cpus() {
     std::vector<int> cpus;
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-        if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    for (int most = CPU_SETSIZE; most <= kMostCpus; most *= 2) {
+        const CpuSet set(most);
+        if (sched_getaffinity(0, set.bytes(), set.get()) != 0) {
+            if (errno == EINVAL) continue;  // the machine may have more
+            break;
+        }
+        for (int cpu = 0; cpu < most; ++cpu)
+            if (CPU_ISSET_S(cpu, set.bytes(), set.get())) cpus.push_back(cpu);
+        break;
+    }
     return cpus;
+}
+
+void pin_thread(std::thread& thread, int cpu) {
+    const CpuSet set(cpu + 1);
+    CPU_SET_S(cpu, set.bytes(), set.get());
+    pthread_setaffinity_np(thread.native_handle(), set.bytes(), set.get());
 }
 
 int quota_cpus(const std::string& root) {
@@ -77,9 +113,9 @@ int quota_cpus(const std::string& root) {
         if (controllers.empty())
             quota = lowest_quota(mounts, group, read_v2);
         else if (names_controller(controllers, "cpu"))
-            return static_cast<int>(std::ceil(lowest_quota(mounts / "cpu", group, read_v1)));
+            return whole_cpus(lowest_quota(mounts / "cpu", group, read_v1));
     }
-    return static_cast<int>(std::ceil(quota));
+    return whole_cpus(quota);
 }
 
 int default_num_threads(const std::string& root) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace tandem {
@@ -9,7 +10,11 @@ namespace tandem {
 // Processors in the calling thread's affinity mask, ascending.
 std::vector<int> allowed_cpus();
 
-// Processors that the cgroup's quota is worth, rounded up; 0 without a quota.
+// Lets the thread run on that processor alone; where this is forbidden, it runs on all as before.
+void pin_thread(std::thread& thread, int cpu);
+
+// Processors that the cgroup's quota is worth: rounded down, since threads that spin would use up
+// the quota of those that work, but at least 1; 0 without a quota.
 // `root` is where `proc` and `sys` lie: "/" but in tests.
 int quota_cpus(const std::string& root);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernel_set.hpp"
+
 namespace tandem {
 namespace {
 
@@ -20,7 +22,7 @@ DequantizeJob::DequantizeJob(const LinearWeight& weight, float* out, Isa isa, in
     : Job(count_parts(checked_weight(weight), num_threads)),
       weight_(weight),
       out_(out),
-      kernels_(linear_kernels(isa)) {}
+      kernels_(kernel_set(isa).linear) {}
 
 void DequantizeJob::run_part(int part) {
     const std::int64_t outputs = weight_.outputs;

@@ -1,11 +1,9 @@
 #include "experts.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "linear.hpp"
 #include "linear_group.hpp"
@@ -53,7 +51,8 @@ struct Half {
 // One map of all experts of a wave.
 void multiply(const Workers& workers, const Experts& experts, const Routing& routing,
               const Wave& wave, const Half& half) {
-    std::vector<std::unique_ptr<LinearJob>> maps;
+    Pool& pool = workers.pool;
+    LinearMaps maps(pool.buffers(), static_cast<std::size_t>(wave.end - wave.begin));
     for (int expert = wave.begin; expert < wave.end; ++expert) {
         const std::int64_t row = routing.first[expert] - wave.first_row;
         const int rows = routing.first[expert + 1] - routing.first[expert];
@@ -68,11 +67,10 @@ void multiply(const Workers& workers, const Experts& experts, const Routing& rou
                               .end = half.end,
                               .activation = half.activation,
                               .rounds_x = half.rounds_x};
-        maps.push_back(std::make_unique<LinearJob>(
-            weight, call, workers.isa, workers.pool.num_threads(), workers.pool.buffers()));
+        maps.add(weight, call, workers.isa, pool.num_threads());
     }
-    LinearGroupJob job(std::move(maps));
-    workers.pool.run(job);
+    LinearGroupJob job(maps);
+    pool.run(job);
 }
 
 void gather(const Workers& workers, const Routing& routing, const Wave& wave, int hidden,
@@ -102,21 +100,24 @@ void scatter(const Workers& workers, const Experts& experts, const Routing& rout
 
 Routing route_by_scores(const Workers& workers, const Experts& experts, std::int64_t tokens,
                         const float* x) {
-    const Scratch scores(workers.pool, tokens, static_cast<int>(experts.weights.size()));
+    const Scratch scores(workers.pool.buffers(), tokens, static_cast<int>(experts.weights.size()));
     score(workers, experts.router, tokens, x, scores.data());
     return route(workers, experts.rule(), tokens, scores.data());
 }
 
-Routing route_as_given(const Experts& experts, std::int64_t tokens, const Choices& given) {
-    std::vector<bool> here;
-    for (const ExpertWeights& expert : experts.weights) here.push_back(expert.here());
-    return route_as_given(experts.rule(), tokens, given.experts, given.shares, here);
+Routing route_as_given(const Workers& workers, const Experts& experts, std::int64_t tokens,
+                       const Choices& given) {
+    const Borrowed<bool> here(workers.pool.buffers(), experts.weights.size());
+    std::ranges::transform(experts.weights, here.data(), &ExpertWeights::here);
+    return route_as_given(workers, experts.rule(), tokens, given.experts, given.shares, here.all());
 }
 
 void count(const Experts& experts, const Routing& routing) {
     if (!experts.hits) return;
     for (std::size_t expert = 0; expert < experts.weights.size(); ++expert)
-        experts.hits[expert] += routing.first[expert + 1] - routing.first[expert];
+        std::atomic_ref(experts.hits[expert])
+            .fetch_add(routing.first[expert + 1] - routing.first[expert],
+                       std::memory_order_relaxed);
 }
 
 // The most experts from `begin` on whose rows fit; at least one.
@@ -131,14 +132,14 @@ int wave_end(const Routing& routing, int begin, int experts, std::int64_t rows) 
 void run_experts(const Workers& workers, const Experts& experts, Activation activation,
                  bool rounds_x, std::int64_t tokens, const float* x, float* residual,
                  const Choices& given) {
-    Pool& pool = workers.pool;
     const int total = static_cast<int>(experts.weights.size()), hidden = experts.hidden;
-    const Routing routing = given.experts ? route_as_given(experts, tokens, given)
+    const Routing routing = given.experts ? route_as_given(workers, experts, tokens, given)
                                           : route_by_scores(workers, experts, tokens, x);
     if (!given.experts) count(experts, routing);
     const std::int64_t rows = std::max(tokens, std::min(kFewRows, tokens * experts.per_token));
-    const Scratch in(pool, rows, hidden), inner(pool, rows, experts.intermediate);
-    const Scratch out(pool, rows, hidden);
+    BufferStore& buffers = workers.pool.buffers();
+    const Scratch in(buffers, rows, hidden), inner(buffers, rows, experts.intermediate);
+    const Scratch out(buffers, rows, hidden);
     for (int begin = 0, end = 0; begin < total; begin = end) {
         end = wave_end(routing, begin, total, rows);
         const int first = routing.first[begin];

@@ -5,20 +5,36 @@
 
 #if defined(__x86_64__)
 #include "x86_features.hpp"
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace tandem {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvx512};
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kNeon,   Isa::kNeonDot,
+                        Isa::kAvx2,     Isa::kAvx512, Isa::kAvx512Vnni};
+
+#if defined(__aarch64__)
+bool has_dot_products() {
+#if defined(__linux__)
+    constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP
+    return getauxval(AT_HWCAP) & kAsimdDp;
+#else
+    return false;
+#endif
+}
+#endif
 
 bool supported(Isa isa) {
 #if defined(__x86_64__)
     static const X86Features here = x86_features();
     if (isa == Isa::kAvx2) return here.avx2;
     if (isa == Isa::kAvx512) return here.avx512;
+    if (isa == Isa::kAvx512Vnni) return here.vnni;
 #elif defined(__aarch64__)
     if (isa == Isa::kNeon) return true;
+    if (isa == Isa::kNeonDot) return has_dot_products();
 #endif
     return isa == Isa::kPortable;
 }
@@ -33,10 +49,14 @@ std::string names(const std::vector<Isa>& isas) {
 
 const char* isa_name(Isa isa) {
     switch (isa) {
+        case Isa::kAvx512Vnni:
+            return "avx512vnni";
         case Isa::kAvx512:
             return "avx512";
         case Isa::kAvx2:
             return "avx2";
+        case Isa::kNeonDot:
+            return "neondot";
         case Isa::kNeon:
             return "neon";
         case Isa::kPortable:

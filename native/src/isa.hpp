@@ -7,9 +7,10 @@
 
 namespace tandem {
 
-enum class Isa { kPortable, kNeon, kAvx2, kAvx512 };
+// kNeonDot, kAvx512Vnni: with dot products of bytes.
+enum class Isa { kPortable, kNeon, kNeonDot, kAvx2, kAvx512, kAvx512Vnni };
 
-// "portable", "neon", "avx2" or "avx512".
+// "portable", "neon", "neondot", "avx2", "avx512" or "avx512vnni".
 const char* isa_name(Isa isa);
 
 // Instruction sets that this library holds and this processor runs, slowest first.

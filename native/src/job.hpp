@@ -25,9 +25,6 @@ class Job {
     std::int64_t end_ns() const { return end_ns_.load(std::memory_order_acquire); }
     bool done() const { return done_.load(std::memory_order_acquire); }
 
-    // Runs everything on the calling thread instead of giving it to a pool.
-    void run_here();
-
   protected:
     // Both may throw: the first exception reaches whoever waits for the job.
     virtual void run_part(int part) = 0;
@@ -36,21 +33,25 @@ class Job {
   private:
     friend class Pool;
 
+    int parts_left() const { return num_parts_ - next_part_.load(std::memory_order_relaxed); }
+    int workers_left() const { return most_workers_ - workers_; }
+
     const int num_parts_;
     Conditions after_;
     SignalPoint then_;
     std::atomic<std::int64_t> start_ns_{0};
     std::atomic<std::int64_t> end_ns_{0};
+    std::atomic<bool> submitted_{false};
     std::atomic<bool> done_{false};
-    // Below: held by the pool's mutex.
-    bool submitted_ = false;
+    // Below: held by the pool's mutex until the last thread has left.
     bool ready_ = false;
-    int next_part_ = 0;
-    int parts_left_ = 0;
-    int workers_ = 0;  // the pool's threads that run a part now
+    bool begun_ = false;
+    int threads_ = 0;  // that run parts now
+    int workers_ = 0;  // of those, the pool's
     int most_workers_ = std::numeric_limits<int>::max();
     std::exception_ptr error_;
     Job* next_ = nullptr;
+    alignas(64) std::atomic<int> next_part_{0};  // alone in its line: all threads write to it
 };
 
 }  // namespace tandem

@@ -40,7 +40,7 @@ void add_branch(const Workers& workers, const LinearWeight& weight, const Norm& 
                 std::int64_t tokens, const float* x, float* residual) {
     if (!norm.weight)
         return multiply(workers, tokens, {weight, x, residual, rounds_x, LinearEnd::kAdd});
-    const Scratch product(workers.pool, tokens, weight.outputs);
+    const Scratch product(workers.pool.buffers(), tokens, weight.outputs);
     multiply(workers, tokens, {weight, x, product.data(), rounds_x});
     normalize_rows(workers, norm, tokens, product.data(), residual, NormEnd::kAdd);
 }
@@ -49,7 +49,7 @@ void add_branch(const Workers& workers, const LinearWeight& weight, const Norm& 
 
 void run_pre(const Workers& workers, const LayerWeights& layer, const Rotation& rotation,
              std::int64_t tokens, const float* residual, float* qkv) {
-    const Scratch normed(workers.pool, tokens, layer.hidden());
+    const Scratch normed(workers.pool.buffers(), tokens, layer.hidden());
     normalize_rows(workers, layer.attention_norm, tokens, residual, normed.data());
     multiply(workers, tokens, {layer.qkv, normed.data(), qkv, layer.rounds_x});
     const HeadTransform transform{.query_norm = layer.query_norm,
@@ -71,12 +71,12 @@ void run_post(const Workers& workers, const LayerWeights& layer, std::int64_t to
 
 void run_mlp(const Workers& workers, const MlpWeights& mlp, std::int64_t tokens, float* residual,
              const Choices& given) {
-    const Scratch normed(workers.pool, tokens, mlp.hidden());
+    const Scratch normed(workers.pool.buffers(), tokens, mlp.hidden());
     normalize_rows(workers, mlp.norm, tokens, residual, normed.data());
     if (mlp.experts)
         return run_experts(workers, *mlp.experts, mlp.activation, mlp.rounds_x, tokens,
                            normed.data(), residual, given);
-    const Scratch inner(workers.pool, tokens, mlp.intermediate());
+    const Scratch inner(workers.pool.buffers(), tokens, mlp.intermediate());
     const LinearEnd end = mlp.gated ? LinearEnd::kGated : LinearEnd::kActivate;
     multiply(workers, tokens,
              {mlp.up, normed.data(), inner.data(), mlp.rounds_x, end, mlp.activation});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 #include "append.hpp"
 #include "attention.hpp"
@@ -68,9 +69,9 @@ void attend(const Turn& turn, const std::shared_ptr<const Plan>& plan,
 void run_attention(const Turn& turn, std::int64_t tokens, const float* residual, float* out) {
     const HeadShape& shape = turn.layer.heads;
     Pool& pool = turn.workers.pool;
-    const Scratch qkv(pool, tokens, static_cast<int>(shape.token_elements()));
-    const Scratch lse(pool, tokens, shape.heads);
-    AppendJob append(append_memory(turn, qkv.data()), pool.num_threads());
+    const Scratch qkv(pool.buffers(), tokens, static_cast<int>(shape.token_elements()));
+    const Scratch lse(pool.buffers(), tokens, shape.heads);
+    AppendJob append(append_memory(turn, qkv.data()), pool.num_threads(), pool.buffers());
     run_pre(turn.workers, turn.layer, turn.rotation, tokens, residual, qkv.data());
     pool.run(append);
     const StepPlans& plans = turn.plans;
@@ -81,19 +82,43 @@ void run_attention(const Turn& turn, std::int64_t tokens, const float* residual,
     attend<PrefillJob>(turn, plans.prefill, memory_from(plans.decode_tokens()));
 }
 
+// A layer of the reader's, from when it is there until its slot may be filled anew.
+class HeldSlot {
+  public:
+    HeldSlot(WeightReader& reader, int layer) : reader_(reader), begin_(reader.acquire(layer)) {}
+    ~HeldSlot() { reader_.release(); }
+    HeldSlot(const HeldSlot&) = delete;
+    HeldSlot& operator=(const HeldSlot&) = delete;
+
+    // From the first slot to where the layer begins; what is resident stays.
+    template <class T>
+    const T* moved(const T* pointer) const {
+        if (!reader_.is_in_first_slot(pointer)) return pointer;
+        const auto* from = reinterpret_cast<const std::byte*>(pointer);
+        return reinterpret_cast<const T*>(begin_ + (from - reader_.first_slot()));
+    }
+
+    void move(LinearWeight& weight) const {
+        weight.data = moved(weight.data);
+        weight.scales = moved(weight.scales);
+        weight.zeros = moved(weight.zeros);
+    }
+
+  private:
+    WeightReader& reader_;
+    const std::byte* begin_;
+};
+
 // A layer's weights while they are there.
 class HeldWeights {
   public:
-    HeldWeights(const StackLayer& layer, WeightReader* reader)
-        : weights_(layer.weights), reader_(layer.read < 0 ? nullptr : reader) {
-        if (!reader_) return;
-        const std::byte* here = reader_->acquire(layer.read);
+    HeldWeights(const StackLayer& layer, WeightReader* reader, BufferStore& buffers)
+        : weights_(layer.weights) {
+        if (layer.read < 0) return;
+        slot_.emplace(*reader, layer.read);
         for (LinearWeight* weight : {&weights_.qkv, &weights_.output, &weights_.up, &weights_.down})
-            move(*weight, here);
-        if (weights_.experts) move_experts(here);
-    }
-    ~HeldWeights() {
-        if (reader_) reader_->release();
+            slot_->move(*weight);
+        if (weights_.experts) move_experts(buffers);
     }
     HeldWeights(const HeldWeights&) = delete;
     HeldWeights& operator=(const HeldWeights&) = delete;
@@ -101,36 +126,23 @@ class HeldWeights {
     const LayerWeights& get() const { return weights_; }
 
   private:
-    void move_experts(const std::byte* here) {
+    void move_experts(BufferStore& buffers) {
         experts_ = *weights_.experts;
-        each_.assign(experts_.weights.begin(), experts_.weights.end());
-        move(experts_.router, here);
-        for (ExpertWeights& expert : each_) {
-            move(expert.up, here);
-            move(expert.down, here);
+        each_.emplace(buffers, experts_.weights.size());
+        std::ranges::copy(experts_.weights, each_->all().begin());
+        slot_->move(experts_.router);
+        for (ExpertWeights& expert : each_->all()) {
+            slot_->move(expert.up);
+            slot_->move(expert.down);
         }
-        experts_.weights = each_;
+        experts_.weights = each_->all();
         weights_.experts = &experts_;
-    }
-
-    void move(LinearWeight& weight, const std::byte* here) const {
-        weight.data = moved(weight.data, here);
-        weight.scales = moved(weight.scales, here);
-        weight.zeros = moved(weight.zeros, here);
-    }
-
-    // From the first slot to where the layer begins; what is resident stays.
-    template <class T>
-    const T* moved(const T* pointer, const std::byte* here) const {
-        if (!reader_->is_in_first_slot(pointer)) return pointer;
-        const auto* from = reinterpret_cast<const std::byte*>(pointer);
-        return reinterpret_cast<const T*>(here + (from - reader_->first_slot()));
     }
 
     LayerWeights weights_;
     Experts experts_{};
-    std::vector<ExpertWeights> each_;
-    WeightReader* reader_;
+    std::optional<HeldSlot> slot_;
+    std::optional<Borrowed<ExpertWeights>> each_;
 };
 
 void check(const StepAttention& attention) {
@@ -162,7 +174,7 @@ void run_layers(const Workers& workers, std::span<const StackLayer> layers,
     check(attention);
     char* pages = static_cast<char*>(attention.pages);
     for (const StackLayer& each : layers) {
-        const HeldWeights held(each, reader);
+        const HeldWeights held(each, reader, workers.pool.buffers());
         const LayerWeights& layer = held.get();
         const Turn turn{.workers = workers,
                         .layer = layer,
@@ -170,7 +182,7 @@ void run_layers(const Workers& workers, std::span<const StackLayer> layers,
                         .plans = attention.plans[each.plans],
                         .attention = attention,
                         .pages = pages};
-        const Scratch out(workers.pool, tokens, layer.heads.heads * layer.heads.head_dim);
+        const Scratch out(workers.pool.buffers(), tokens, layer.heads.heads * layer.heads.head_dim);
         run_attention(turn, tokens, residual, out.data());
         run_post(workers, layer, tokens, out.data(), residual);
         pages += attention.layer_bytes;

@@ -1,11 +1,13 @@
 #include "linear.hpp"
 
 #include <algorithm>
-#include <stdexcept>
-#include <thread>
 #include <utility>
 
-#include "signal.hpp"
+#include "divide.hpp"
+#include "kernel_set.hpp"
+#include "require.hpp"
+#include "spin_until.hpp"
+#include "thread_scratch.hpp"
 
 namespace tandem {
 namespace {
@@ -17,11 +19,10 @@ constexpr int kStreamChunk = 8 * kTileStep;  // weight rows that meet a block of
 constexpr int kStreamedInputs = 1024;
 constexpr int kMostWideRows = 48;  // of x; beyond, sums of a wide part would leave the caches
 constexpr int kIntegerRows = 8;    // of x that meet a chunk of weights: a block of them stays in L1
-constexpr int kSpins = 1000;
 
 int ranges(LinearEnd end) { return end == LinearEnd::kGated ? 2 : 1; }
 
-int ceil_div(std::int64_t a, std::int64_t b) { return static_cast<int>((a + b - 1) / b); }
+int ceil_div(std::int64_t a, std::int64_t b) { return static_cast<int>(divide_up(a, b)); }
 
 int round_up(int value, int step) { return ceil_div(value, step) * step; }
 
@@ -52,26 +53,17 @@ int share_columns(const LinearWeight& weight, const LinearCall& call, int num_th
     return std::min({round_up(even, kTileStep), most, columns});
 }
 
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
-
 const LinearCall& checked_call(const LinearCall& c, const LinearWeight& w) {
-    check(c.rows > 0, "x must have rows");
-    check(c.end != LinearEnd::kGated || w.outputs % 2 == 0,
-          "a gated map must have an even number of outputs");
-    check(c.x_stride >= w.inputs || c.rows == 1, "rows of x must not overlap");
-    check(c.y_stride >= w.outputs / ranges(c.end) || c.rows == 1, "rows of y must not overlap");
+    require(c.rows > 0, "x must have rows");
+    require(c.end != LinearEnd::kGated || w.outputs % 2 == 0,
+            "a gated map must have an even number of outputs");
+    require(c.x_stride >= w.inputs || c.rows == 1, "rows of x must not overlap");
+    require(c.y_stride >= w.outputs / ranges(c.end) || c.rows == 1, "rows of y must not overlap");
     const bool activates = c.end == LinearEnd::kGated || c.end == LinearEnd::kActivate;
-    check(!c.rounds_x || w.type == WeightType::kInt8, "only x of int8 weights can be rounded");
-    check(activates || c.activation == Activation::kNone,
-          "an activation needs an end that activates");
+    require(!c.rounds_x || w.type == WeightType::kInt8, "only x of int8 weights can be rounded");
+    require(activates || c.activation == Activation::kNone,
+            "an activation needs an end that activates");
     return c;
-}
-
-FloatBuffer& thread_scratch() {
-    thread_local FloatBuffer buffer;
-    return buffer;
 }
 
 }  // namespace
@@ -88,30 +80,29 @@ LinearJob::LinearJob(const LinearWeight& weight, const LinearCall& call, Isa isa
                    share_columns(weight, call, num_threads))),
       weight_(weight),
       call_(call),
-      kernels_(linear_kernels(isa)),
-      integer_kernels_(integer_kernels(isa)),
+      kernels_(kernel_set(isa).linear),
+      integer_kernels_(kernel_set(isa).integer),
       streams_(streams(weight, call)),
       columns_(weight.outputs / ranges(call.end)),
       share_columns_(share_columns(weight, call, num_threads)),
       padded_rows_(round_up(call.rows, kernels_.width)),
       block_inputs_(block_inputs(weight, call, kernels_)),
-      buffers_(buffers),
-      prepared_(buffers.take()) {
-    std::size_t floats = 0;
-    if (!streams_) {
-        num_units_ = ceil_div(padded_rows_, 2 * kernels_.width);
-        floats = std::size_t(padded_rows_) * weight_.inputs;
-    } else if (is_quantized(weight_.type)) {
-        num_units_ = call_.rows;
-        floats = std::size_t(call_.rows) * row_groups();
-        if (call_.rounds_x)  // scales and codes
-            floats = 2 * floats + std::size_t(call_.rows) * weight_.inputs *
-                                      integer_kernels_.code_bytes / sizeof(float);
-    }
-    prepared_data_ = prepared_.reserve(floats);
+      num_units_(count_units()),
+      prepared_(buffers, prepared_floats()) {}
+
+int LinearJob::count_units() const {
+    if (!streams_) return ceil_div(padded_rows_, 2 * kernels_.width);
+    return is_quantized(weight_.type) ? call_.rows : 0;
 }
 
-LinearJob::~LinearJob() { buffers_.give(std::move(prepared_)); }
+std::size_t LinearJob::prepared_floats() const {
+    if (!streams_) return std::size_t(padded_rows_) * weight_.inputs;
+    if (!is_quantized(weight_.type)) return 0;
+    const std::size_t sums = std::size_t(call_.rows) * row_groups();
+    if (!call_.rounds_x) return sums;
+    const std::size_t code_bytes = integer_kernels_.code_bytes;
+    return 2 * sums + std::size_t(call_.rows) * weight_.inputs * code_bytes / sizeof(float);
+}
 
 void LinearJob::run_part(int part) {
     FloatBuffer& scratch = thread_scratch();
@@ -132,12 +123,7 @@ void LinearJob::prepare() {
         units_done_.fetch_add(1, std::memory_order_release);
     }
     // Others are at work on the rest.
-    for (int i = 0; units_done_.load(std::memory_order_acquire) < num_units_; ++i) {
-        if (i < kSpins)
-            relax();
-        else
-            std::this_thread::yield();
-    }
+    spin_until([&] { return units_done_.load(std::memory_order_acquire) == num_units_; });
 }
 
 void LinearJob::prepare_unit(int unit) {
@@ -146,7 +132,7 @@ void LinearJob::prepare_unit(int unit) {
         return kernels_.sum_groups({.x = call_.x + unit * call_.x_stride,
                                     .group = weight_.group,
                                     .groups = static_cast<int>(row_groups()),
-                                    .sums = prepared_data_ + unit * row_groups()});
+                                    .sums = prepared_.data() + unit * row_groups()});
     const int first_row = unit * 2 * kernels_.width;
     const int rows = std::min(2 * kernels_.width, call_.rows - first_row);
     for (int first = 0; first < weight_.inputs; first += block_inputs_) {
@@ -156,7 +142,7 @@ void LinearJob::prepare_unit(int unit) {
                        .rows = rows,
                        .first = first,
                        .count = count,
-                       .out = prepared_data_ + std::int64_t{first} * padded_rows_ +
+                       .out = prepared_.data() + std::int64_t{first} * padded_rows_ +
                               std::int64_t{first_row} * count});
     }
 }
@@ -164,14 +150,14 @@ void LinearJob::prepare_unit(int unit) {
 // Behind the sums of all rows lie their scales, and then their codes.
 void LinearJob::round_row(int row) {
     const std::int64_t all = call_.rows * row_groups();
-    char* codes = reinterpret_cast<char*>(prepared_data_ + 2 * all);
+    char* codes = reinterpret_cast<char*>(prepared_.data() + 2 * all);
     integer_kernels_.round(
         {.x = call_.x + row * call_.x_stride,
          .group = weight_.group,
          .groups = static_cast<int>(row_groups()),
          .codes = codes + std::int64_t{row} * weight_.inputs * integer_kernels_.code_bytes,
-         .scales = prepared_data_ + all + row * row_groups(),
-         .sums = prepared_data_ + row * row_groups()});
+         .scales = prepared_.data() + all + row * row_groups(),
+         .sums = prepared_.data() + row * row_groups()});
 }
 
 void LinearJob::stream(const Share& share, FloatBuffer& scratch) const {
@@ -197,7 +183,7 @@ void LinearJob::stream_chunk(const WeightRows& weights, float* sums, std::int64_
              .x = call_.x,
              .x_stride = call_.x_stride,
              .rows = call_.rows,
-             .sums = prepared_data_,
+             .sums = prepared_.data(),
              .out = sums,
              .out_stride = stride,
              .adds = first > 0});
@@ -205,7 +191,7 @@ void LinearJob::stream_chunk(const WeightRows& weights, float* sums, std::int64_
 
 void LinearJob::stream_integers(const WeightRows& weights, float* sums, std::int64_t stride) const {
     const std::int64_t groups = row_groups(), all = call_.rows * groups;
-    const char* codes = reinterpret_cast<const char*>(prepared_data_ + 2 * all);
+    const char* codes = reinterpret_cast<const char*>(prepared_.data() + 2 * all);
     const std::int64_t row_bytes = std::int64_t{weight_.inputs} * integer_kernels_.code_bytes;
     for (int first = 0; first < weight_.inputs; first += block_inputs_)
         for (std::int64_t row = 0; row < call_.rows; row += kIntegerRows)
@@ -214,8 +200,8 @@ void LinearJob::stream_integers(const WeightRows& weights, float* sums, std::int
                  .first = first,
                  .count = std::min(block_inputs_, weight_.inputs - first),
                  .x = codes + row * row_bytes,
-                 .scales = prepared_data_ + all + row * groups,
-                 .sums = prepared_data_ + row * groups,
+                 .scales = prepared_.data() + all + row * groups,
+                 .sums = prepared_.data() + row * groups,
                  .rows = static_cast<int>(std::min<std::int64_t>(kIntegerRows, call_.rows - row)),
                  .out = sums + row * stride,
                  .out_stride = stride,
@@ -259,7 +245,7 @@ void LinearJob::multiply_block(const Share& share, int range, int first, float* 
     const char* data = static_cast<const char*>(rows.data);
     kernels_.multiply({.weights = weights,
                        .count = round_up(share.count, kTileStep),
-                       .x = prepared_data_ + std::int64_t{first} * padded_rows_,
+                       .x = prepared_.data() + std::int64_t{first} * padded_rows_,
                        .padded_rows = padded_rows_,
                        .inputs = count,
                        .sums = sums,

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <cstdint>
 
-#include "buffer.hpp"
 #include "isa.hpp"
 #include "job.hpp"
 #include "linear_integer.hpp"
 #include "linear_kernel.hpp"
 #include "linear_weight.hpp"
+#include "scratch.hpp"
 
 namespace tandem {
 
@@ -33,16 +33,17 @@ class LinearJob final : public Job {
     // Throws std::invalid_argument for sizes, strides or parameters that make no sense.
     LinearJob(const LinearWeight& weight, const LinearCall& call, Isa isa, int num_threads,
               BufferStore& buffers);
-    ~LinearJob() override;
 
   private:
-    friend class LinearGroupJob;
+    friend class LinearMaps;
     void run_part(int part) override;
 
     // The outputs of one part: `count` columns of y from `first`; their weights are `ranges` runs
     // of rows, two if gated.
     struct Share;
 
+    int count_units() const;
+    std::size_t prepared_floats() const;
     void prepare();
     void prepare_unit(int unit);
     void round_row(int row);
@@ -59,15 +60,13 @@ class LinearJob final : public Job {
     LinearCall call_;
     const LinearKernels& kernels_;
     const IntegerKernels& integer_kernels_;
-    bool streams_;       // few rows of x: see `streams`
-    int columns_;        // of y
-    int share_columns_;  // of a part, but the last
-    int padded_rows_;    // to whole vectors
-    int block_inputs_;   // multiplied at a time
-    int num_units_ = 0;  // of preparation
-    BufferStore& buffers_;
-    FloatBuffer prepared_;  // x in panels, or its sums per group, and then as rounded
-    float* prepared_data_;
+    bool streams_;              // few rows of x: see `streams`
+    int columns_;               // of y
+    int share_columns_;         // of a part, but the last
+    int padded_rows_;           // to whole vectors
+    int block_inputs_;          // multiplied at a time
+    int num_units_;             // of preparation
+    Borrowed<float> prepared_;  // x in panels, or its sums per group, and then as rounded
     std::atomic<int> next_unit_{0};
     std::atomic<int> units_done_{0};
 };

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "isa.hpp"
 #include "linear_kernel.hpp"
 
 namespace tandem {
@@ -39,9 +38,6 @@ struct IntegerKernels {
     void (*round)(const RoundRun&);
     void (*multiply)(const IntegerRun&);
 };
-
-// Those for an instruction set, with the processor's dot products of bytes where it has them.
-const IntegerKernels& integer_kernels(Isa isa);
 
 extern const IntegerKernels kPortableInteger;
 #if defined(__x86_64__)

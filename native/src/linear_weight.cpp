@@ -1,15 +1,8 @@
 #include "linear_weight.hpp"
 
-#include <stdexcept>
+#include "require.hpp"
 
 namespace tandem {
-namespace {
-
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
-
-}  // namespace
 
 std::int64_t weight_bytes(WeightType type, int elements) {
     switch (type) {
@@ -27,12 +20,12 @@ std::int64_t weight_bytes(WeightType type, int elements) {
 }
 
 const LinearWeight& checked_weight(const LinearWeight& w) {
-    check(w.outputs > 0 && w.inputs > 0, "a weight must have outputs and inputs");
-    check(w.data != nullptr, "a weight must have data");
+    require(w.outputs > 0 && w.inputs > 0, "a weight must have outputs and inputs");
+    require(w.data != nullptr, "a weight must have data");
     if (!is_quantized(w.type)) return w;
-    check(w.group == 32 || w.group == 64 || w.group == 128, "groups must be of 32, 64 or 128");
-    check(w.inputs % w.group == 0, "inputs must be a multiple of the group");
-    check(w.scales && w.zeros, "quantized weights must have scales and zeros");
+    require(w.group == 32 || w.group == 64 || w.group == 128, "groups must be of 32, 64 or 128");
+    require(w.inputs % w.group == 0, "inputs must be a multiple of the group");
+    require(w.scales && w.zeros, "quantized weights must have scales and zeros");
     return w;
 }
 
@@ -49,17 +42,6 @@ WeightRows weight_rows(const LinearWeight& weight, int first, int count) {
     rows.scales = weight.scales + std::int64_t{first} * rows.groups;
     rows.zeros = weight.zeros + std::int64_t{first} * rows.groups;
     return rows;
-}
-
-const LinearKernels& linear_kernels(Isa isa) {
-#if defined(__x86_64__)
-    if (isa == Isa::kAvx2) return kAvx2Linear;
-    if (isa == Isa::kAvx512) return kAvx512Linear;
-#elif defined(__aarch64__)
-    if (isa == Isa::kNeon) return kNeonLinear;
-#endif
-    (void)isa;
-    return kPortableLinear;
 }
 
 }  // namespace tandem

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "isa.hpp"
 #include "linear_kernel.hpp"
 
 namespace tandem {
@@ -34,7 +33,5 @@ const LinearWeight& checked_weight(const LinearWeight& weight);
 
 // Rows first..first + count - 1.
 WeightRows weight_rows(const LinearWeight& weight, int first, int count);
-
-const LinearKernels& linear_kernels(Isa isa);
 
 }  // namespace tandem

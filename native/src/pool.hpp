@@ -20,8 +20,10 @@ struct PoolOptions {
 
 // Safe to use from several threads, and from jobs.
 //
-// One idle thread at a time watches the signals that jobs wait for; while it sleeps, it looks every
-// 50 microseconds. A job whose signal is raised after a job behind it may run later than that one.
+// A thread takes parts of a job one after another and looks for an earlier job every 100
+// microseconds. One idle thread at a time watches the signals that jobs wait for; while it sleeps,
+// it looks every 50 microseconds. A job whose signal is raised after a job behind it may run later
+// than that one.
 class Pool {
   public:
     // Throws std::invalid_argument for fewer than 0 threads, std::system_error if none can be had.
@@ -35,20 +37,22 @@ class Pool {
     // Throws std::invalid_argument for a job that was submitted before.
     void submit(Job& job, const Conditions& after = {}, SignalPoint then = {});
 
-    // Takes back a job of which nothing has begun: it is done, `wait` throws, and `then` is not
-    // raised. False, and nothing happens, for any other job.
+    // Takes back a job of this pool of which nothing has begun: it is done, `wait` throws, and
+    // `then` is not raised. False, and nothing happens, for any other job.
     bool cancel(Job& job);
 
     // Runs the job to its end, the calling thread taking part in place of one of the pool's: where
     // those find no free processor, it does the work alone. A job of one part is not shown to them.
-    // Throws what the job threw.
+    // Throws what the job threw, std::invalid_argument for a job that was submitted or run before.
     void run(Job& job);
 
     // Blocks until the job is done and throws what it threw; false if `deadline` passed first.
     // In a job of this pool it runs other work meanwhile.
     bool wait(Job& job, std::chrono::steady_clock::time_point deadline);
 
-    // Waits for running parts, then continues with another number of threads.
+    // Continues with another number of threads; those that go end the work that they are at.
+    // Throws std::invalid_argument as the constructor does, or in a job of this pool; throws
+    // std::system_error, and changes nothing, if the threads cannot be had.
     void resize(int num_threads);
 
     int num_threads() const;
@@ -56,26 +60,28 @@ class Pool {
     BufferStore& buffers() { return buffers_; }
 
   private:
-    struct Claim {
-        Job* job = nullptr;
-        int part = 0;
-        bool by_worker = true;
-    };
+    using Clock = std::chrono::steady_clock;
 
-    void start(int num_threads);
-    void stop();
-    void work(int cpu);
-    void idle(std::unique_lock<std::mutex>& lock);
-    void enqueue(Job& job, const Conditions& after, SignalPoint then);  // under the mutex
-    void unlink(Job* before, Job& job);                                 // under the mutex
-    Claim claim(Job* only = nullptr);  // under the mutex; of one job: by a thread outside the pool
-    void wake();                       // under the mutex
-    bool any_ready() const;            // under the mutex
-    bool any_unready() const;          // under the mutex: a job waits for signals
-    void watch(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point spin_end);
-    void help(std::unique_lock<std::mutex>& lock);
-    void run_claimed(Claim claim);
-    void complete(Claim claim, std::exception_ptr error);
+    enum class Role { kWorker, kCaller };  // of the pool, or a thread that called `run`
+
+    void grow(int num_threads);    // under resizing_
+    void shrink(int num_threads);  // under resizing_
+    void work(int index);
+    static void mark_submitted(Job& job);
+    std::exception_ptr run_parts(Job& job, Clock::time_point until);  // at least one
+    void complete(Job& job);
+    // Below: under the mutex. What takes the lock gives it up for a while.
+    void enqueue(Job& job);
+    void unlink(Job& job);
+    Job* find();  // the first job of which a thread of the pool may take parts; null: none
+    void wake();
+    bool any_open() const;     // `find` would find one
+    bool any_unready() const;  // a job waits for signals
+    void take_parts(std::unique_lock<std::mutex>& lock, Job& job, Role role,
+                    Clock::time_point until);
+    void idle(std::unique_lock<std::mutex>& lock, Clock::time_point deadline);
+    void watch(std::unique_lock<std::mutex>& lock, Clock::time_point spin_end);
+    void help(std::unique_lock<std::mutex>& lock, const Job& awaited, Clock::time_point deadline);
 
     const bool pin_;
     const std::chrono::microseconds spin_;
@@ -84,15 +90,15 @@ class Pool {
     mutable std::mutex mutex_;
     std::condition_variable work_;
     std::condition_variable done_;
-    std::atomic<std::uint32_t> news_{0};  // changes when there may be something to claim
+    std::atomic<std::uint32_t> news_{0};  // changes when there may be something to take or to see
     std::vector<std::thread> threads_;    // under resizing_
-    int num_threads_ = 0;
-    bool stopping_ = false;
-    bool watched_ = false;  // a thread watches signals
-    int callers_ = 0;       // threads that take part in `run`
-    int spinning_ = 0;      // the pool's threads that will see news at once
+    int num_threads_ = 0;                 // those with a higher index end
+    bool watched_ = false;                // a thread watches signals
+    int callers_ = 0;                     // threads that take part in `run`
+    int helpers_ = 0;                     // the pool's threads that wait for a job
+    int spinning_ = 0;                    // the pool's threads that will see news at once
     int sleeping_ = 0;
-    Job* first_ = nullptr;  // jobs with unclaimed parts
+    Job* first_ = nullptr;  // jobs with parts to take
     Job* last_ = nullptr;
 };
 

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <utility>
 
+#include "kernel_set.hpp"
 #include "quantized_page.hpp"
 #include "thread_scratch.hpp"
 
@@ -14,16 +15,6 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr int kMostLanes = 64;
-
-const PrefillKernels& choose_kernels(Isa isa) {
-#if defined(__x86_64__)
-    if (isa == Isa::kAvx2) return kAvx2Prefill;
-    if (isa == Isa::kAvx512) return kAvx512Prefill;
-#elif defined(__aarch64__)
-    if (isa == Isa::kNeon) return kNeonPrefill;
-#endif
-    return kPortablePrefill;
-}
 
 AttendPrefill choose_attend(const PrefillKernels& kernels, DType page_type) {
     switch (page_type) {
@@ -57,19 +48,16 @@ PrefillJob::PrefillJob(std::shared_ptr<const PrefillPlan> plan, const AttentionM
       memory_(memory),
       scale_(scale * std::numbers::log2e_v<float>),
       soft_cap_(soft_cap * std::numbers::log2e_v<float>),
-      kernels_(choose_kernels(isa)),
+      kernels_(kernel_set(isa).prefill),
       attend_(choose_attend(kernels_, memory.page_type)),
       pack_(choose_pack(kernels_, memory.query_type)),
       max_panels_((plan_->max_tile_tokens * plan_->shape.group() + kernels_.lanes - 1) /
                   kernels_.lanes),
-      buffers_(buffers),
-      partials_(buffers.take()),
-      partial_data_(partials_.reserve(state_floats(max_panels_) * plan_->num_partials)) {
+      attending_(plan_->num_attending_parts()),
+      partials_(buffers, state_floats(max_panels_) * plan_->num_partials) {
     check_scales(scale, soft_cap);
     check_blocks(plan_->max_block, memory_.num_blocks);
 }
-
-PrefillJob::~PrefillJob() { buffers_.give(std::move(partials_)); }
 
 int PrefillJob::count_queries(const QueryTile& tile) const {
     return tile.num_tokens * plan_->shape.group();
@@ -99,6 +87,9 @@ std::size_t PrefillJob::scratch_floats() const {
 }
 
 void PrefillJob::run_part(int part) {
+    const int attending = plan_->num_attending_parts();
+    if (part >= attending) return merge_part(part - attending);
+    const FirstPhase::Part own(attending_);
     float* scratch = thread_scratch().reserve(scratch_floats());
     for (int i = plan_->part_start[part]; i < plan_->part_start[part + 1]; ++i)
         attend(plan_->runs[i], scratch);
@@ -122,7 +113,7 @@ void PrefillJob::attend(const KeyRun& run, float* scratch) const {
     const State state =
         run.partial < 0
             ? place_state(scratch, panels)
-            : place_state(partial_data_ + run.partial * state_floats(max_panels_), max_panels_);
+            : place_state(partials_.data() + run.partial * state_floats(max_panels_), max_panels_);
     pack(tile, keys, queries);
     fill_bounds(tile, bounds, first_seen, visible);
     const QuantizedPage page{shape.code_bits, shape.kv_heads, shape.block_size, shape.head_dim};
@@ -189,8 +180,10 @@ void PrefillJob::pack(const QueryTile& tile, float* rows, float* panels) const {
     }
 }
 
-void PrefillJob::finish() {
-    for (const TileMerge& m : plan_->merges) merge(m);
+void PrefillJob::merge_part(int part) const {
+    attending_.wait();
+    for (int i = plan_->merge_start[part]; i < plan_->merge_start[part + 1]; ++i)
+        merge(plan_->merges[i]);
 }
 
 // Brings all partials of a tile to their common maximum and adds them to the first.
@@ -198,7 +191,7 @@ void PrefillJob::merge(const TileMerge& merge) const {
     const QueryTile& tile = plan_->tiles[merge.tile];
     const int lanes = kernels_.lanes, dim = plan_->shape.head_dim;
     const auto partial = [&](int i) {
-        return place_state(partial_data_ + (merge.first + i) * state_floats(max_panels_),
+        return place_state(partials_.data() + (merge.first + i) * state_floats(max_panels_),
                            max_panels_);
     };
     const State total = partial(0);

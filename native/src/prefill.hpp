@@ -5,11 +5,12 @@
 #include <memory>
 
 #include "attention_memory.hpp"
-#include "buffer.hpp"
 #include "isa.hpp"
 #include "job.hpp"
 #include "prefill_kernel.hpp"
 #include "prefill_plan.hpp"
+#include "scratch.hpp"
+#include "two_phases.hpp"
 
 namespace tandem {
 
@@ -19,11 +20,9 @@ class PrefillJob final : public Job {
     // `soft_cap` bounds scores to cap * tanh(score / cap); 0: none.
     PrefillJob(std::shared_ptr<const PrefillPlan> plan, const AttentionMemory& memory, float scale,
                float soft_cap, Isa isa, BufferStore& buffers);
-    ~PrefillJob() override;
 
   private:
     void run_part(int part) override;
-    void finish() override;
 
     // Of each query of a tile: see `PrefillRun`.
     struct State {
@@ -48,6 +47,7 @@ class PrefillJob final : public Job {
     void pack(const QueryTile& tile, float* rows, float* panels) const;
     QueryPlace place(const QueryTile& tile, int query) const;
     int lanes_of_panel(const QueryTile& tile, int panel) const;  // in use
+    void merge_part(int part) const;
     void merge(const TileMerge& merge) const;
     void write(const QueryTile& tile, const State& state) const;
 
@@ -59,9 +59,8 @@ class PrefillJob final : public Job {
     AttendPrefill attend_;
     PackPanel pack_;
     int max_panels_;  // of a tile
-    BufferStore& buffers_;
-    FloatBuffer partials_;
-    float* partial_data_;
+    FirstPhase attending_;
+    Borrowed<float> partials_;
 };
 
 }  // namespace tandem

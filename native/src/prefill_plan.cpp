@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "divide.hpp"
+
 namespace tandem {
 namespace {
 
 constexpr int kPartsPerThread = 16;               // taken as threads become free
 constexpr std::int64_t kMinPartWork = 1 << 21;    // multiplications of one product: some 50 us
+constexpr int kAttendingPartsPerMerging = 8;      // which take far less time
 constexpr std::int64_t kKeysOfOneQuery = 16;      // what reading and writing a query costs, in keys
 constexpr std::int64_t kQueriesOfConversion = 6;  // what converting a key costs, in queries
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
@@ -21,6 +22,7 @@ PrefillPlan::PrefillPlan(const AttentionShape& given, const AttentionArrays& arr
     if (num_threads <= 0) throw std::invalid_argument("num_threads must be positive");
     add_tiles();
     cut(num_threads);
+    cut_merges();
 }
 
 // A row's tiles are as equal as can be, so that none is left with a few queries in wide vectors.
@@ -78,6 +80,20 @@ void PrefillPlan::cut(int num_threads) {
     }
     if (part_start.back() != static_cast<std::int32_t>(runs.size()) || runs.empty())
         part_start.push_back(static_cast<std::int32_t>(runs.size()));
+}
+
+void PrefillPlan::cut_merges() {
+    const auto weight = [&](const TileMerge& merge) {
+        return std::int64_t{merge.count} * tiles[merge.tile].num_tokens;
+    };
+    std::int64_t total = 0;
+    for (const TileMerge& merge : merges) total += weight(merge);
+    merge_start.push_back(0);
+    EvenCut even(total,
+                 std::max<std::int64_t>(num_attending_parts() / kAttendingPartsPerMerging, 1));
+    for (std::size_t m = 0; m < merges.size(); ++m)
+        if (even.ends_after(weight(merges[m])))
+            merge_start.push_back(static_cast<std::int32_t>(m + 1));
 }
 
 void PrefillPlan::add_run(KeyRun run) {

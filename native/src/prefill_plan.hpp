@@ -49,15 +49,20 @@ class PrefillPlan : public AttentionRows {
     std::vector<KeyRun> runs;
     std::vector<std::int32_t> part_start;  // [parts + 1]; runs of each part
     std::vector<TileMerge> merges;
+    std::vector<std::int32_t> merge_start;  // [merging parts + 1]; merges of each part
     std::int32_t num_partials = 0;
     std::int32_t max_tile_tokens = 0;
 
-    int num_parts() const { return static_cast<int>(part_start.size()) - 1; }
+    // Parts that attend come first, then those that merge what they left.
+    int num_attending_parts() const { return static_cast<int>(part_start.size()) - 1; }
+    int num_merging_parts() const { return static_cast<int>(merge_start.size()) - 1; }
+    int num_parts() const { return num_attending_parts() + num_merging_parts(); }
 
   private:
     void add_tiles();
     std::int64_t work(const QueryTile& tile) const;
     void cut(int num_threads);
+    void cut_merges();
     void add_run(KeyRun run);
 };
 

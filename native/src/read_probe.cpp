@@ -18,7 +18,7 @@ void ReadProbe::run_part(int part) {
     const std::size_t steps = words_ / kStep;
     const std::size_t first = steps * static_cast<std::size_t>(part) / parts_;
     const std::size_t last = steps * (static_cast<std::size_t>(part) + 1) / parts_;
-    // Nothing is asked for ahead: the processor itself does it better, in huge pages and small ones.
+    // Nothing is asked for ahead: the processor itself does it better.
     typedef std::uint64_t Words __attribute__((vector_size(64)));
     Words sums[4] = {};
     for (std::size_t step = first; step < last; ++step) {

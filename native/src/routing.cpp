@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 
 #include "rows_job.hpp"
 
@@ -41,33 +43,39 @@ void weigh(const RoutingRule& rule, const float* scores, const int* chosen, floa
     for (int i = 0; i < rule.per_token; ++i) shares[i] /= total;
 }
 
-// By counting: `first`, then every row's place.
-void order_rows(const RoutingRule& rule, const std::vector<bool>& here, Routing& routing) {
-    routing.first.assign(std::size_t(rule.experts) + 1, 0);
-    for (int expert : routing.experts) routing.first[expert + 1] += here[expert];
-    std::partial_sum(routing.first.begin(), routing.first.end(), routing.first.begin());
-    std::vector<int> next(routing.first.begin(), routing.first.end() - 1);
-    for (std::size_t i = 0; i < routing.experts.size(); ++i) {
-        if (!here[routing.experts[i]]) continue;
-        const int row = next[routing.experts[i]]++;
+// By counting: `first`, then every row's place. `here(expert)`: whether it has rows.
+template <class Here>
+void order_rows(BufferStore& buffers, const RoutingRule& rule, const Here& here, Routing& routing) {
+    const std::span<int> experts = routing.experts.all(), first = routing.first.all();
+    std::ranges::fill(first, 0);
+    for (int expert : experts) first[expert + 1] += here(expert);
+    std::partial_sum(first.begin(), first.end(), first.begin());
+    const Borrowed<int> next(buffers, static_cast<std::size_t>(rule.experts));
+    std::copy(first.begin(), first.end() - 1, next.data());
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+        routing.rows[i] = -1;
+        if (!here(experts[i])) continue;
+        const int row = next[experts[i]]++;
         routing.rows[i] = row;
         routing.tokens[row] = static_cast<int>(i / rule.per_token);
     }
 }
 
-Routing empty_routing(std::size_t pairs) {
-    return {.experts = std::vector<int>(pairs),
-            .shares = std::vector<float>(pairs),
-            .rows = std::vector<int>(pairs, -1),
-            .tokens = std::vector<int>(pairs),
-            .first = {}};
+Routing empty_routing(BufferStore& buffers, const RoutingRule& rule, std::int64_t tokens) {
+    const std::size_t pairs = static_cast<std::size_t>(tokens) * rule.per_token;
+    return {.experts = {buffers, pairs},
+            .shares = {buffers, pairs},
+            .rows = {buffers, pairs},
+            .tokens = {buffers, pairs},
+            .first = {buffers, static_cast<std::size_t>(rule.experts) + 1}};
 }
 
 }  // namespace
 
 Routing route(const Workers& workers, const RoutingRule& rule, std::int64_t tokens,
               const float* scores) {
-    Routing routing = empty_routing(std::size_t(tokens) * rule.per_token);
+    BufferStore& buffers = workers.pool.buffers();
+    Routing routing = empty_routing(buffers, rule, tokens);
     const auto choose_of = [&](std::int64_t token) {
         const float* row = scores + token * rule.experts;
         int* chosen = routing.experts.data() + token * rule.per_token;
@@ -77,17 +85,23 @@ Routing route(const Workers& workers, const RoutingRule& rule, std::int64_t toke
     RowsJob job(tokens, std::int64_t{rule.experts} * rule.per_token, workers.pool.num_threads(),
                 choose_of);
     workers.pool.run(job);
-    order_rows(rule, std::vector<bool>(rule.experts, true), routing);
+    order_rows(buffers, rule, [](int) { return true; }, routing);
     return routing;
 }
 
-Routing route_as_given(const RoutingRule& rule, std::int64_t tokens, const std::int64_t* experts,
-                       const float* shares, const std::vector<bool>& here) {
-    const std::size_t pairs = std::size_t(tokens) * rule.per_token;
-    Routing routing = empty_routing(pairs);
-    std::copy(experts, experts + pairs, routing.experts.begin());
-    std::copy(shares, shares + pairs, routing.shares.begin());
-    order_rows(rule, here, routing);
+Routing route_as_given(const Workers& workers, const RoutingRule& rule, std::int64_t tokens,
+                       const std::int64_t* experts, const float* shares,
+                       std::span<const bool> here) {
+    BufferStore& buffers = workers.pool.buffers();
+    Routing routing = empty_routing(buffers, rule, tokens);
+    for (std::size_t i = 0; i < routing.experts.all().size(); ++i) {
+        const std::int64_t expert = experts[i];
+        if (expert < 0 || expert >= rule.experts)
+            throw std::invalid_argument("expert " + std::to_string(expert) + " does not exist");
+        routing.experts[i] = static_cast<int>(expert);
+        routing.shares[i] = shares[i];
+    }
+    order_rows(buffers, rule, [&](int expert) { return here[expert]; }, routing);
     return routing;
 }
 

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
+#include "scratch.hpp"
 #include "workers.hpp"
 
 namespace tandem {
@@ -18,11 +19,11 @@ struct RoutingRule {
 // A token's experts are ascending, so that its results are added up in the same order whatever
 // tokens are beside it. The rows of an expert lie together, experts ascending.
 struct Routing {
-    std::vector<int> experts;   // [tokens, per_token]
-    std::vector<float> shares;  // [tokens, per_token]; of the softmax over all experts
-    std::vector<int> rows;      // [tokens, per_token]; where the token's row lies; -1: it has none
-    std::vector<int> tokens;    // of each row
-    std::vector<int> first;     // [experts + 1]; each expert's first row
+    Borrowed<int> experts;   // [tokens, per_token]
+    Borrowed<float> shares;  // [tokens, per_token]; of the softmax over all experts
+    Borrowed<int> rows;      // [tokens, per_token]; where the token's row lies; -1: it has none
+    Borrowed<int> tokens;    // of each row; as many as `experts`
+    Borrowed<int> first;     // [experts + 1]; each expert's first row
 };
 
 // scores: [tokens, experts]. Of equal scores the first ones win.
@@ -31,9 +32,11 @@ Routing route(const Workers& workers, const RoutingRule& rule, std::int64_t toke
 
 // By choices that were made elsewhere, whose order stays.
 //
-// experts: [tokens, per_token], each below `rule.experts`; shares: likewise.
+// experts, shares: [tokens, per_token].
 // here: [experts]; the others get no rows.
-Routing route_as_given(const RoutingRule& rule, std::int64_t tokens, const std::int64_t* experts,
-                       const float* shares, const std::vector<bool>& here);
+// Throws std::invalid_argument for an expert that does not exist.
+Routing route_as_given(const Workers& workers, const RoutingRule& rule, std::int64_t tokens,
+                       const std::int64_t* experts, const float* shares,
+                       std::span<const bool> here);
 
 }  // namespace tandem

@@ -27,8 +27,11 @@ void weigh_tile(int query, int first_key, int count, const AttentionRun& run) {
     for (int i = 0; i < padded; i += Vec::kWidth)
         highest = Vec::max(highest, Vec::load(scores + i));
     const float max = Vec::max_of(highest);
-    if (max == kMinusInfinity) {  // no key seen yet
-        for (int i = 0; i < padded; ++i) scores[i] = 0.0f;
+    if (!(max > kMinusInfinity)) {  // no key seen yet, or none with a number for a score
+        for (int i = 0; i < padded; ++i) {
+            if (scores[i] != scores[i]) run.weight[query] = scores[i];
+            scores[i] = 0.0f;
+        }
         run.correction[query] = 1.0f;
         return;
     }

@@ -1,5 +1,6 @@
 #include "weight_reader.hpp"
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -7,10 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "require.hpp"
+
 namespace tandem {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr auto kSlice = std::chrono::milliseconds(100);
 
 struct FreePages {
     void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{kPage}); }
@@ -20,10 +24,6 @@ using Pages = std::unique_ptr<std::byte, FreePages>;
 Pages allocate_pages(std::int64_t size) {
     return Pages(static_cast<std::byte*>(
         ::operator new(static_cast<std::size_t>(size), std::align_val_t{kPage})));
-}
-
-void require(bool condition, const char* message) {
-    if (!condition) throw std::invalid_argument(message);
 }
 
 }  // namespace
@@ -62,6 +62,7 @@ void WeightReader::stop() {
     }
     work_.notify_all();
     arrived_.notify_all();
+    const std::lock_guard lock(stopping_threads_);
     for (std::thread& thread : threads_)
         if (thread.joinable()) thread.join();
 }
@@ -97,9 +98,15 @@ const std::byte* WeightReader::acquire(int layer) {
     if (number - used_ >= std::ssize(slots_))
         throw std::logic_error("every slot is in use: release one first");
     const Turn& turn = turns_[slot_of(number)];
-    arrived_.wait(lock, [&] {
+    const auto has_arrived = [&] {
         return stopping_ || error_ || (turn.number == number && turn.pieces_left == 0);
-    });
+    };
+    while (!arrived_.wait_for(lock, kSlice, has_arrived)) {
+        if (!options_.while_waiting) continue;
+        lock.unlock();
+        options_.while_waiting();
+        lock.lock();
+    }
     check();
     ++acquired_;
     return slots_[slot_of(number)] + layer_of(number).base;

@@ -18,6 +18,9 @@ struct ReaderOptions {
     int num_threads = 4;
     std::int64_t piece_bytes = 1 << 20;  // of one read; a multiple of the alignment
     std::int64_t alignment = 4096;       // of what a read names; 1: any will do
+    // Called every tenth of a second by a thread that waits in `acquire`; what it throws ends the
+    // wait, and nothing else.
+    std::function<void()> while_waiting = nullptr;
 };
 
 // Reads layers into slots, in a circle: the next ones are read while one is used, and after the
@@ -55,7 +58,7 @@ class WeightReader {
     }
     int num_layers() const { return static_cast<int>(layers_.size()); }
 
-    // Ends the threads; waits for reads that have begun.
+    // Ends the threads; waits for reads that have begun. Any thread may call it.
     void stop();
 
     std::int64_t bytes_read() const;  // since the start
@@ -89,7 +92,8 @@ class WeightReader {
     const std::int64_t slot_bytes_;
     const ReaderOptions options_;
     std::vector<LayerFiles> layers_;  // in pieces
-    mutable std::mutex mutex_;        // of all below
+    std::mutex stopping_threads_;
+    mutable std::mutex mutex_;  // of all below
     std::condition_variable work_;
     std::condition_variable arrived_;
     std::vector<Turn> turns_;  // by slot, what is in it or being read

@@ -128,7 +128,7 @@ void fill_case(Random& random, Pool& pool, Case& c, int width) {
     AppendJob append({c.keys.data(), c.values.data(), c.key_elements(), c.key_elements(),
                       DType::kFloat32, slots, c.pages.get(), c.type, c.num_blocks, c.shape.kv_heads,
                       c.shape.block_size, c.shape.head_dim},
-                     pool.num_threads());
+                     pool.num_threads(), pool.buffers());
     pool.submit(append);
     CHECK(pool.wait(append, kForever));
     if (c.shape.code_bits) take_held(c, slots);
@@ -231,9 +231,38 @@ void run_case(Random& random, Pool& pool, Isa isa, int most_tokens) {
     check_results(c, out, lse, scale, cap, sinks);
 }
 
+// A query that is no number gives none, whatever else is in its row, and spoils no other.
+template <class Job, class Plan>
+void not_a_number_shows(Random& random, Pool& pool, Isa isa, int most_tokens) {
+    Case c = make_case(random, pool, most_tokens);
+    const int tokens = static_cast<int>(c.positions.size()), dim = c.shape.head_dim;
+    const int damaged = draw(random, 0, tokens * c.shape.heads - 1);
+    c.queries[std::size_t(damaged) * dim + draw(random, 0, dim - 1)] = std::nanf("");
+    const float sink = 1.0f;
+    const std::vector<float> sinks(c.shape.heads, sink);
+    const bool sinking = draw(random, 0, 1);
+    auto plan = std::make_shared<Plan>(c.shape, c.arrays(), draw(random, 1, 5));
+    std::vector<float> out(c.queries.size()), lse(out.size() / dim);
+    Job job(plan,
+            {c.queries.data(), c.shape.heads * dim, DType::kFloat32, c.pages.get(), c.type,
+             c.num_blocks, out.data(), lse.data(), sinking ? sinks.data() : nullptr},
+            1.0f, draw(random, 0, 1) ? 5.0f : 0.0f, isa, pool.buffers());
+    pool.run(job);
+    for (int i = 0; i < tokens * c.shape.heads; ++i) {
+        CHECK(std::isnan(lse[i]) == (i == damaged));
+        for (int j = 0; j < dim; ++j)
+            CHECK(std::isnan(out[std::size_t(i) * dim + j]) == (i == damaged));
+    }
+}
+
+// What became of damaged arrays.
+struct Fates {
+    int worked = 0, refused = 0;
+};
+
 // Arrays whose entries are damaged at random are refused, or read nothing outside the pages.
 template <class Job, class Plan>
-void run_damaged_case(Random& random, Pool& pool, Isa isa, int most_tokens) {
+void run_damaged_case(Random& random, Pool& pool, Isa isa, int most_tokens, Fates& fates) {
     Case c = make_case(random, pool, most_tokens);
     for (auto* array : {&c.table, &c.positions, &c.query_start})
         if (draw(random, 0, 1)) {
@@ -247,7 +276,7 @@ void run_damaged_case(Random& random, Pool& pool, Isa isa, int most_tokens) {
         auto plan = std::make_shared<Plan>(c.shape, c.arrays(), 3);
         if (plan->num_queries_needed >
             static_cast<std::int64_t>(c.queries.size()) / (c.shape.heads * c.shape.head_dim))
-            return;  // the binding refuses it
+            return static_cast<void>(++fates.refused);  // the binding would
         std::vector<float> out(c.queries.size()), lse(out.size() / c.shape.head_dim);
         Job job(plan,
                 {c.queries.data(), c.shape.heads * c.shape.head_dim, DType::kFloat32, c.pages.get(),
@@ -255,7 +284,9 @@ void run_damaged_case(Random& random, Pool& pool, Isa isa, int most_tokens) {
                 1.0f, 0.0f, isa, pool.buffers());
         pool.submit(job);
         CHECK(pool.wait(job, kForever));
+        ++fates.worked;
     } catch (const std::invalid_argument&) {
+        ++fates.refused;
     }
 }
 
@@ -281,6 +312,20 @@ void long_prefix_is_cut_and_merged(Random& random, Pool& pool, Isa isa) {
     check_results(c, out, lse, 0.125, 0.0, {});
 }
 
+// An id that is changed after the job was made is not followed.
+void appends_to_the_slots_that_were_checked(Pool& pool) {
+    const std::vector<float> keys(8, 1.0f), values(8, 2.0f);
+    std::vector<float> pages(2 * 2 * 4 * 8);
+    std::vector<std::int64_t> slots{5};
+    AppendJob job({keys.data(), values.data(), 8, 8, DType::kFloat32, slots, pages.data(),
+                   DType::kFloat32, 2, 1, 4, 8},
+                  pool.num_threads(), pool.buffers());
+    slots[0] = std::int64_t{1} << 40;
+    pool.run(job);
+    for (std::size_t i = 0; i < pages.size(); ++i)
+        CHECK(pages[i] == (i / 8 == 8 + 1 ? 1.0f : i / 8 == 8 + 4 + 1 ? 2.0f : 0.0f));
+}
+
 void unseen_keys_merge_to_nothing(Pool& pool) {
     const float lse_a[] = {1.0f, -INFINITY, -INFINITY}, lse_b[] = {-INFINITY, 2.0f, -INFINITY};
     const float out_a[] = {3, 4, 0, 0, 0, 0}, out_b[] = {0, 0, 5, 6, 0, 0};
@@ -299,14 +344,20 @@ int main() {
         Random random(7);
         Pool pool({3, false, std::chrono::microseconds(10)});
         unseen_keys_merge_to_nothing(pool);
+        appends_to_the_slots_that_were_checked(pool);
         for (int i = 0; i < 60; ++i) {
             run_case<AttentionJob, AttentionPlan>(random, pool, isa, kMaxQueryTokens);
             run_case<PrefillJob, PrefillPlan>(random, pool, isa, 80);
+            not_a_number_shows<AttentionJob, AttentionPlan>(random, pool, isa, kMaxQueryTokens);
+            not_a_number_shows<PrefillJob, PrefillPlan>(random, pool, isa, 20);
         }
+        Fates decode, prefill;
         for (int i = 0; i < 200; ++i) {
-            run_damaged_case<AttentionJob, AttentionPlan>(random, pool, isa, kMaxQueryTokens);
-            run_damaged_case<PrefillJob, PrefillPlan>(random, pool, isa, 40);
+            run_damaged_case<AttentionJob, AttentionPlan>(random, pool, isa, kMaxQueryTokens,
+                                                          decode);
+            run_damaged_case<PrefillJob, PrefillPlan>(random, pool, isa, 40, prefill);
         }
+        for (const Fates& fates : {decode, prefill}) CHECK(fates.worked > 30 && fates.refused > 30);
         for (int i = 0; i < 3; ++i) long_prefix_is_cut_and_merged(random, pool, isa);
         std::printf("%s ok\n", isa_name(isa));
     }

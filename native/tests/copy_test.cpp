@@ -68,6 +68,18 @@ void within_one_pool_blocks_must_differ(Pool& pool) {
     CHECK(bytes[300] == std::byte{7});
 }
 
+// Ids that are changed after the job was made are not followed.
+void copies_the_blocks_that_were_checked(Pool& pool) {
+    const Bytes source(400, std::byte{7});
+    Bytes target(400);
+    Ids read{1}, written{2};
+    CopyJob job({source.data(), target.data(), 4, 4, 1, 100, read, written}, pool.num_threads());
+    read[0] = written[0] = std::int64_t{1} << 40;
+    pool.run(job);
+    for (std::size_t i = 0; i < target.size(); ++i)
+        CHECK(target[i] == std::byte(i / 100 == 2 ? 7 : 0));
+}
+
 void refused(const CopyMemory& memory) {
     try {
         CopyJob job(memory, 2);
@@ -97,5 +109,6 @@ int main() {
     Pool pool({3, false, std::chrono::microseconds(10)});
     for (int i = 0; i < 200; ++i) copies_what_it_should(random, pool);
     within_one_pool_blocks_must_differ(pool);
+    copies_the_blocks_that_were_checked(pool);
     bad_ids_are_refused();
 }

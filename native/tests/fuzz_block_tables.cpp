@@ -1,6 +1,7 @@
-// Any bytes as the arrays of decode attention: they are refused with std::invalid_argument, or the
-// result is that of a plain computation which reads the arrays without the plan. Memory is of
-// exactly the size that may be touched, so that a sanitizer finds every access outside.
+// Any bytes as the arrays of decode or prefill attention: they are refused with
+// std::invalid_argument, or the result is that of a plain computation which reads the arrays
+// without the plan. Memory is of exactly the size that may be touched, so that a sanitizer finds
+// every access outside.
 //
 // Built with libFuzzer where the compiler has it, else with fuzz_driver.cpp.
 #include <algorithm>
@@ -15,8 +16,11 @@
 #include "attention.hpp"
 #include "check.hpp"
 #include "convert.hpp"
+#include "fuzz_target.hpp"
 #include "plain_pages.hpp"
 #include "pool.hpp"
+#include "prefill.hpp"
+#include "prefill_plan.hpp"
 
 namespace {
 
@@ -86,7 +90,7 @@ struct Input {
 
 // Half of the inputs have arrays that fit each other but for a few entries: others go no further
 // than the first check.
-Input read_input(Bytes& bytes) {
+Input read_input(Bytes& bytes, int most_tokens) {
     Input in{};
     const int kv_heads = 1 + bytes.below(3);
     in.shape.kv_heads = bytes.below(64) ? kv_heads : bytes.raw<std::int32_t>();
@@ -104,7 +108,7 @@ Input read_input(Bytes& bytes) {
     in.selects_tokens = bytes.below(2);
     in.query_start = {0};
     for (int r = 0; r < rows; ++r) {
-        const int count = bytes.below(4);
+        const int count = bytes.below(most_tokens + 1);
         int position = bytes.below(1 + width * std::clamp(in.shape.block_size, 0, 20));
         for (int t = 0; t < count; ++t, position += bytes.below(2))
             in.positions.push_back(orderly ? position : bytes.integer<std::int32_t>(130));
@@ -231,18 +235,20 @@ void check_result(const Input& in, const Numbers& queries, const Numbers& pages,
         }
 }
 
-void run(const Input& in, Isa isa, Pool& pool) {
-    auto plan = std::make_shared<const AttentionPlan>(in.shape, in.arrays(), in.num_threads);
+// Whether it ran: what is too large for a test does not.
+template <class Job, class Plan>
+bool run(const Input& in, Isa isa, Pool& pool) {
+    auto plan = std::make_shared<const Plan>(in.shape, in.arrays(), in.num_threads);
     const std::int64_t width = std::int64_t{in.shape.heads} * in.shape.head_dim;
     const std::int64_t page = in.shape.page_elements();
     if (width > kMostElements || plan->num_queries_needed > kMostElements / width ||
         page > kMostElements)
-        return;
+        return false;
     const Numbers queries(plan->num_queries_needed * width, DType::kFloat32);
     const AttentionShape& s = in.shape;
     // The binding takes the type from the shape.
     const DType type = s.code_bits == 8 ? DType::kInt8 : s.code_bits ? DType::kInt4 : in.type;
-    if (s.code_bits == 0 && is_quantized(type)) return;
+    if (s.code_bits == 0 && is_quantized(type)) return false;
     const Numbers pages =
         s.code_bits ? Numbers(in.num_blocks, {s.code_bits, s.kv_heads, s.block_size, s.head_dim})
                     : Numbers(in.num_blocks * page, type);
@@ -259,23 +265,31 @@ void run(const Input& in, Isa isa, Pool& pool) {
     memory.num_blocks = in.num_blocks;
     memory.out = out.get();
     memory.lse = lse.get();
-    AttentionJob job(plan, memory, kScale, 0.0f, isa, pool.buffers());
+    Job job(plan, memory, kScale, 0.0f, isa, pool.buffers());
     pool.run(job);
     check_result(in, queries, pages, out.get(), lse.get());
+    return true;
 }
 
+FuzzCounts counts;
+
 }  // namespace
+
+const FuzzCounts& fuzz_counts() { return counts; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static Pool pool({2, false, std::chrono::microseconds(10)});
     Bytes bytes(data, size);
     const std::vector<Isa> isas = supported_isas();
     const Isa isa = isas[bytes.below(static_cast<int>(isas.size()))];
-    const Input in = read_input(bytes);
+    const bool prefills = bytes.below(2);
+    const Input in = read_input(bytes, prefills ? 30 : 4);
     try {
-        run(in, isa, pool);
-    } catch (const std::invalid_argument&) {
-        return 0;
+        if (prefills)
+            counts.prefill += run<PrefillJob, PrefillPlan>(in, isa, pool);
+        else
+            counts.decode += run<AttentionJob, AttentionPlan>(in, isa, pool);
+    } catch (const std::invalid_argument&) {  // refused
     }
     return 0;
 }

@@ -1,12 +1,13 @@
 // Runs a fuzz target without libFuzzer: a fixed number of random and mutated inputs, the same each
-// time.
+// time. Enough of them must get past the checks, or the target proves nothing.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+#include "check.hpp"
+#include "fuzz_target.hpp"
 
 namespace {
 
@@ -14,6 +15,7 @@ using Input = std::vector<std::uint8_t>;
 using Random = std::mt19937;
 
 constexpr int kRounds = 4000, kCorpus = 64, kMostBytes = 400;
+constexpr int kFewest = 16;  // of how many inputs one must run, of each kind
 
 std::size_t draw(Random& random, std::size_t end) { return random() % end; }
 
@@ -55,5 +57,8 @@ int main(int argc, char** argv) {
             mutate(input, random);
         LLVMFuzzerTestOneInput(input.data(), input.size());
     }
-    std::printf("%d inputs ok\n", rounds);
+    const FuzzCounts& ran = fuzz_counts();
+    std::printf("%d inputs ok: %ld of decode and %ld of prefill were not refused\n", rounds,
+                ran.decode, ran.prefill);
+    CHECK(ran.decode >= rounds / kFewest && ran.prefill >= rounds / kFewest);
 }

@@ -5,6 +5,8 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "layer_case.hpp"
@@ -138,6 +140,46 @@ void run_share(Random& random, Pool& pool, Isa isa) {
     }
 }
 
+// Several threads may use one layer: what is counted adds up.
+void two_threads_share_a_layer(Random& random, Pool& pool, Isa isa) {
+    constexpr int kRounds = 30;
+    Case c{.random = random};
+    c.use_experts();
+    Layer layer(c);
+    std::vector<std::int64_t> hits(std::size_t(c.experts), 0);
+    layer.experts.hits = hits.data();
+    const auto run = [&](float* residual) {
+        for (int i = 0; i < kRounds; ++i)
+            run_mlp({pool, isa}, layer.weights().mlp(), c.tokens, residual);
+    };
+    const Array one(random, std::size_t(c.tokens) * c.hidden);
+    const Array other(random, std::size_t(c.tokens) * c.hidden);
+    std::thread thread([&] { run(one.get()); });
+    run(other.get());
+    thread.join();
+    CHECK(std::accumulate(hits.begin(), hits.end(), std::int64_t{0}) ==
+          std::int64_t{2} * kRounds * c.tokens * c.per_token);
+}
+
+void experts_that_do_not_exist_are_refused(Random& random, Pool& pool, Isa isa) {
+    Case c{.random = random};
+    c.use_experts();
+    c.tokens = 1;
+    const Layer layer(c);
+    const Array residual(random, std::size_t(c.hidden)), shares(random, std::size_t(c.per_token));
+    for (const std::int64_t id : {std::int64_t{-1}, std::int64_t{c.experts}}) {
+        const std::vector<std::int64_t> chosen(std::size_t(c.per_token), id);
+        bool refused = false;
+        try {
+            run_mlp({pool, isa}, layer.weights().mlp(), 1, residual.get(),
+                    {chosen.data(), shares.get()});
+        } catch (const std::invalid_argument&) {
+            refused = true;
+        }
+        CHECK(refused);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -147,6 +189,8 @@ int main() {
         for (int i = 0; i < 40; ++i) run_stages(random, pool, isa, false);
         for (int i = 0; i < 40; ++i) run_stages(random, pool, isa, true);
         for (int i = 0; i < 40; ++i) run_share(random, pool, isa);
+        two_threads_share_a_layer(random, pool, isa);
+        experts_that_do_not_exist_are_refused(random, pool, isa);
     }
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "pool.hpp"
 
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "count_allocations.hpp"
 
 namespace {
 
@@ -222,17 +224,92 @@ void as_many_threads_wake_as_there_is_work(Pool& pool) {
     }
 }
 
-void a_job_cannot_be_submitted_twice(Pool& pool) {
-    Task job(1, [](int) {});
-    pool.submit(job);
-    CHECK(pool.wait(job, kForever));
-    bool refused = false;
+template <class Error, class Call>
+bool throws(const Call& call) {
     try {
-        pool.submit(job);
-    } catch (const std::invalid_argument&) {
-        refused = true;
+        call();
+    } catch (const Error&) {
+        return true;
     }
-    CHECK(refused);
+    return false;
+}
+
+void a_job_runs_once(Pool& pool) {
+    for (int parts : {1, 5}) {
+        std::atomic<int> runs{0};
+        const auto part = [&](int) { ++runs; };
+        Task submitted(parts, part), run(parts, part);
+        pool.submit(submitted);
+        CHECK(pool.wait(submitted, kForever));
+        pool.run(run);
+        Task failing(parts, [&](int part) {
+            ++runs;
+            if (part == 0) throw std::runtime_error("part failed");
+        });
+        CHECK(throws<std::runtime_error>([&] { pool.run(failing); }));
+        CHECK(failing.done() && failing.finished == 0);
+        CHECK(throws<std::runtime_error>([&] { pool.wait(failing, kForever); }));
+        for (Job* job : {static_cast<Job*>(&submitted), static_cast<Job*>(&run),
+                         static_cast<Job*>(&failing)}) {
+            CHECK(throws<std::invalid_argument>([&] { pool.submit(*job); }));
+            CHECK(throws<std::invalid_argument>([&] { pool.run(*job); }));
+        }
+        CHECK(runs == 3 * parts);
+    }
+}
+
+void another_pools_job_cannot_be_taken_back(Pool& pool) {
+    Pool other({1, false, std::chrono::microseconds(0)});
+    Counter gate{0};
+    const auto part = [](int) {};
+    Task job(2, part), fresh(2, part);
+    other.submit(job, SignalPoint{&gate, 1});
+    CHECK(!pool.cancel(job) && !pool.cancel(fresh));
+    CHECK(tandem::raise(gate, 1));
+    CHECK(other.wait(job, kForever));
+}
+
+double cpu_seconds() {
+    timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+// A thread of the pool that waits for a job and has no other work does not keep a processor busy.
+void waiting_in_a_job_takes_no_time(Pool& pool) {
+    constexpr double kWait_s = 0.2;
+    Counter gate{0};
+    Task outer(1, [&](int) {
+        Task inner(1, [](int) {});
+        pool.submit(inner, SignalPoint{&gate, 1});
+        CHECK(!pool.wait(inner, Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                   std::chrono::duration<double>(kWait_s))));
+        CHECK(tandem::raise(gate, 1));
+        CHECK(pool.wait(inner, kForever));
+    });
+    const double before_s = cpu_seconds();
+    pool.submit(outer);
+    CHECK(pool.wait(outer, kForever));
+    CHECK(cpu_seconds() - before_s < kWait_s / 2);
+}
+
+// Whatever pool and signals do for a job, they do without allocating.
+void nothing_is_allocated(Pool& pool) {
+    Counter gate{0}, end{0};
+    std::atomic<int> runs{0};
+    const auto part = [&](int) { ++runs; };
+    const long before = tandem::test::allocations;
+    for (std::uint32_t i = 1; i <= 200; ++i) {
+        Task submitted(5, part), run(5, part), one(1, part);
+        pool.submit(submitted, SignalPoint{&gate, i}, {&end, i});
+        pool.run(run);
+        pool.run(one);
+        CHECK(tandem::raise(gate, i));
+        CHECK(tandem::wait_for(end, i, kForever));
+        CHECK(pool.wait(submitted, kForever));
+    }
+    CHECK(tandem::test::allocations == before);
+    CHECK(runs == 200 * 11);
 }
 
 void signals_compare_on_the_circle() {
@@ -259,7 +336,10 @@ int main() {
             a_job_may_wait_for_another(pool);
             a_caller_takes_part(pool);
             as_many_threads_wake_as_there_is_work(pool);
-            a_job_cannot_be_submitted_twice(pool);
+            a_job_runs_once(pool);
+            another_pools_job_cannot_be_taken_back(pool);
+            nothing_is_allocated(pool);
+            waiting_in_a_job_takes_no_time(pool);
             many_threads_submit_while_another_resizes(pool);
         }
     }

@@ -14,6 +14,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -225,9 +226,45 @@ void check_errors() {
           pieces[1].target == 11 && pieces[2].size == 8);
 }
 
+// Who waits for a layer is asked from time to time whether to go on.
+void check_interrupts() {
+    struct Interrupt {};
+    Random random(7);
+    const TempFile file(random, kPiece);
+    const Slots slots(1, kPiece);
+    LayerFiles layer;  // the same bytes again and again: takes longer than anybody waits
+    for (int i = 0; i < 1'000'000; ++i) layer.extents.push_back({0, 0, kPiece, 0});
+    std::vector<WeightFile> opened;
+    opened.emplace_back(file.descriptor, file.path);
+    WeightReader reader(
+        std::move(opened), {layer}, slots.pointers(), kPiece,
+        {.num_threads = 1, .piece_bytes = kPiece, .alignment = kBlock, .while_waiting = [] {
+             throw Interrupt();
+         }});
+    bool interrupted = false;
+    try {
+        reader.acquire(0);
+    } catch (const Interrupt&) {
+        interrupted = true;
+    }
+    CHECK(interrupted);
+    CHECK(message_of<std::logic_error>([&] { reader.release(); }) == "no layer is in use");
+}
+
+void check_several_stop() {
+    for (int round = 0; round < 20; ++round) {
+        TwoLayers layers;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 3; ++i) threads.emplace_back([&] { layers.reader->stop(); });
+        for (std::thread& thread : threads) thread.join();
+    }
+}
+
 }  // namespace
 
 int main() {
     for (unsigned seed = 0; seed < 300; ++seed) check_random_layers(seed);
     check_errors();
+    check_interrupts();
+    check_several_stop();
 }

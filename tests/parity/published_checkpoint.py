@@ -1,33 +1,75 @@
 """A tiny model written to a directory as its publisher would, quantized."""
 
 import json
+import re
+import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 from tests.parity.published_formats import Published
-from tests.parity.quantized_weights import CASE, layer_maps, with_weights
-from tests.parity.tiny_models import build
+from tests.parity.quantized_weights import CASE
+from tests.parity.tiny_models import Case, build
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 FILE = "model.safetensors"
+_MAP = re.compile(r"model\.layers\..*(_proj|\.w[123])\.weight")
 
 
-def write(directory: Path, published: Published, shards: int = 1) -> PreTrainedModel:
-    """The checkpoint, and transformers' model with the numbers that it holds."""
-    model = build(CASE, directory)
-    stored, meanings = load_file(directory / FILE), {}
-    for name, weight in layer_maps(model).items():
-        if not name.endswith(published.kept or ("?",)):
-            parts, meanings[name] = published.pack(weight)
-            del stored[f"{name}.weight"]
-            stored |= {f"{name}.{part}": tensor.contiguous() for part, tensor in parts.items()}
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A quantized checkpoint.
+
+    Attributes:
+        reference: transformers' model with the numbers that it holds.
+        weights: of the layers' linear maps, by the checkpoint's name of the map.
+    """
+
+    reference: PreTrainedModel
+    weights: Mapping[str, Tensor]
+
+
+def write(directory: Path, published: Published, shards: int = 1, case: Case = CASE) -> Written:
+    """Of every linear map in the layers but routers, those that the format does not leave out."""
+    build(case, directory)
+    plain = load_file(directory / FILE)
+    stored, weights = dict(plain), {}
+    for name, weight in plain.items():
+        if _MAP.fullmatch(name):
+            module = name.removesuffix(".weight")
+            weights[module] = weight
+            if not module.endswith(published.kept or ("?",)):
+                parts, weights[module] = published.pack(weight)
+                del stored[name]
+                stored |= {f"{module}.{part}": t.contiguous() for part, t in parts.items()}
+    reference = _with_weights(directory, plain, weights)
     set_config(directory, quantization_config=dict(published.config))
     (directory / FILE).unlink()
     save(directory, stored, shards)
-    return with_weights(model, meanings)
+    return Written(reference, weights)
+
+
+def _with_weights(
+    directory: Path, plain: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+) -> PreTrainedModel:
+    """transformers' model from a checkpoint of its own: it stacks experts as it reads them."""
+    place = directory / "plain"
+    place.mkdir()
+    shutil.copy(directory / "config.json", place)
+    numbers = {**plain, **{f"{name}.weight": weight for name, weight in weights.items()}}
+    save_file(numbers, place / FILE, {"format": "pt"})
+    model = AutoModelForCausalLM.from_pretrained(
+        place,
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation="eager",
+    )
+    shutil.rmtree(place)
+    return model.eval()
 
 
 def save(directory: Path, stored: Mapping[str, Tensor], shards: int = 1) -> None:

@@ -23,12 +23,15 @@ def wait_calmly(environment: MutableMapping[str, str]) -> None:
 def usable_cores(root: Path = _ROOT) -> int:
     """Cores that this process may use: its affinity mask, bounded by the control group's quota.
 
+    A quota counts as whole cores, rounded down, but as one at least: a thread more than it grants
+    uses up, spinning, the time of those that work.
+
     Args:
         root: where `proc` and `sys` lie; `/` but in tests.
     """
     cores = len(os.sched_getaffinity(0))
     quota = min(_quotas(root), default=math.inf)
-    return max(1, min(cores, math.ceil(quota))) if quota < math.inf else cores
+    return max(1, min(cores, math.floor(quota))) if quota < math.inf else cores
 
 
 def _quotas(root: Path) -> Iterator[float]:

@@ -12,6 +12,7 @@ import torch
 from tandem.devices.cpu import bound_threads
 from tandem.devices.cuda import pin
 from tandem.devices.this_machine import cache_folder
+from tandem.engine.context_length import model_for_length
 from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import check_writable, write_expert_hits
 from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
@@ -109,6 +110,7 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
     planned = _planned(config, spec)
+    spec, length_notes = model_for_length(spec, config.max_model_len)
     target = resolve_target(config)
     if config.save_expert_hits is not None:
         check_writable(Path(config.save_expert_hits), spec)
@@ -130,7 +132,8 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     )
     precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
     precision_notes += weight_notes
-    notes = eos_notes + precision_notes + target.notes + thread_notes + host_kernel_notes(spec)
+    notes = eos_notes + length_notes + precision_notes
+    notes += target.notes + thread_notes + host_kernel_notes(spec)
     if planned is not None:
         require_as_planned(planned, precision, target.choice)
         notes = (plan_note(str(config.plan), planned), *notes)
@@ -265,6 +268,7 @@ def _load(
         layers,
         pin if device.type == "cuda" else None,
         DiskPlacement(on_disk, config.disk_io, spool_folder(config)),
+        config.max_model_len,
     )
 
 

@@ -9,6 +9,29 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.tier import TIERS, Tier
 
 
+def model_for_length(
+    spec: ModelSpec, max_model_len: int | None
+) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model with the rotation that requests of that length need, and what to say about it.
+
+    Args:
+        max_model_len: None: what the model does without being rotated otherwise.
+    """
+    if spec.rope is None or spec.longest_positions == spec.max_positions:
+        return spec, ()
+    kind, exact = spec.rope.kind, spec.max_positions
+    chosen = spec.for_length(max_model_len)
+    if chosen is spec:
+        return spec, (
+            f"rotary scaling '{kind}': up to {exact} tokens per request; --max-model-len up to "
+            f"{spec.longest_positions} rotates all requests for that length",
+        )
+    return chosen, (
+        f"rotary scaling '{kind}' for {max_model_len} tokens, in shorter requests too; without "
+        f"--max-model-len requests of up to {exact} tokens are rotated as the model was trained",
+    )
+
+
 def wanted_tokens(config: EngineConfig, spec: ModelSpec) -> int:
     """Tokens of the longest request, if memory allows.
 
@@ -19,7 +42,7 @@ def wanted_tokens(config: EngineConfig, spec: ModelSpec) -> int:
         return spec.max_positions
     if config.max_model_len > spec.max_positions:
         raise ConfigError(
-            f"max_model_len {config.max_model_len} is beyond the model's {spec.max_positions} "
+            f"max_model_len {config.max_model_len} is beyond the model's {spec.longest_positions} "
             "positions; lower it",
             param="max_model_len",
         )

@@ -24,10 +24,12 @@ class StoredWeights:
     Attributes:
         label: of its quantization; empty: there is none.
         formats: of the linear maps that are whole numbers in it.
+        is_fp8: none is: all are 8-bit floating point.
     """
 
     label: str = ""
     formats: Mapping[str, WeightFormat] | None = None
+    is_fp8: bool = False
 
 
 def stored_weights(directory: Path, config: EngineConfig, spec: ModelSpec) -> StoredWeights:
@@ -41,8 +43,10 @@ def stored_weights(directory: Path, config: EngineConfig, spec: ModelSpec) -> St
     if quantization is None:
         return StoredWeights()
     if config.quantization == "none":
-        return StoredWeights(quantization.label)
-    return StoredWeights(quantization.label, stored_formats(directory, spec))
+        return StoredWeights(quantization.label, is_fp8=quantization.is_fp8)
+    return StoredWeights(
+        quantization.label, stored_formats(directory, spec), is_fp8=quantization.is_fp8
+    )
 
 
 def choose_quantization(
@@ -61,8 +65,8 @@ def choose_quantization(
     """
     kind, _, group = wanted.partition(":")
     if wanted == "none":
-        note = f"weights dequantized from {stored.label}" if stored.label else ""
-        return precision, (note,) if note else ()
+        note = f"weights dequantized from {stored.label}{_growth(precision, stored)}"
+        return precision, (note,) if stored.label else ()
     if wanted == "auto":
         return _as_stored(precision, stored)
     if kind not in _KINDS or (":" in wanted and not group.isdigit()):
@@ -87,8 +91,20 @@ def _as_stored(precision: Precision, stored: StoredWeights) -> tuple[Precision, 
     if not stored.label:
         return precision, ()
     chosen = replace(precision, quantized=stored.formats or {})
-    held = "as they are" if stored.formats else f"dequantized to {precision.weights}"
+    held = "as they are"
+    if not stored.formats:
+        held = f"dequantized to {precision.weights}{_growth(precision, stored)}"
     return chosen, (f"weights quantized by {stored.label}: kept {held}",)
+
+
+def _growth(precision: Precision, stored: StoredWeights) -> str:
+    """What 8-bit floating point becomes, and what to do about it."""
+    if not stored.is_fp8:
+        return ""
+    return (
+        f", {precision.weights.size_bytes} times their bytes in the checkpoint, since no kernel "
+        "reads FP8; --quantization int8 rounds them to about a byte each"
+    )
 
 
 def _formats(

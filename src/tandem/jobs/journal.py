@@ -8,7 +8,7 @@ disk. What the output holds beyond is read back when the job is resumed.
 import contextlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from tandem.spec.errors import ConfigError
 
 _FORMAT = 2
 _CACHE_KIB = 8192
+_PRIMARY_CODE = 0xFF  # of an extended code of SQLite's
+_DISK_FAULTS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _SIDECARS = ("", "-wal", "-shm", "-journal")
 
 _SCHEMA = """
@@ -87,17 +89,18 @@ class Journal:
         """
         zeros = [*astuple(Place()), 0, False, *astuple(Counts())]
         try:
-            database = _connect(path)
-            database.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.split(";"):
-                database.execute(statement)
-            facts = (_FORMAT, job_id, json.dumps(identity))
-            database.execute("INSERT INTO job VALUES (?, ?, ?)", facts)
-            database.execute(f"INSERT INTO progress VALUES ({','.join('?' * len(zeros))})", zeros)
-            database.execute("COMMIT")
+            with _connected(path) as database:
+                database.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA.split(";"):
+                    database.execute(statement)
+                facts = (_FORMAT, job_id, json.dumps(identity))
+                database.execute("INSERT INTO job VALUES (?, ?, ?)", facts)
+                values = ",".join("?" * len(zeros))
+                database.execute(f"INSERT INTO progress VALUES ({values})", zeros)
+                database.execute("COMMIT")
+                return Journal(path, database)
         except sqlite3.OperationalError as error:
             raise storage_error(path, str(error)) from error
-        return Journal(path, database)
 
     @staticmethod
     def open(path: Path) -> "Journal | None":
@@ -105,15 +108,18 @@ class Journal:
 
         Raises:
             ConfigError: it is damaged, or no journal.
+            StorageError: the disk is full, or fails.
         """
         if not path.exists():
             return None
         try:
-            database = _connect(path)
-            if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone():
-                return Journal(path, database)
-            database.close()
+            with _connected(path) as database:
+                if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone():
+                    return Journal(path, database)
+                database.close()
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in _DISK_FAULTS:
+                raise storage_error(path, str(error)) from error
             raise ConfigError(
                 f"the journal {path} cannot be read ({error}); restore it, or begin anew with "
                 "--restart"
@@ -203,11 +209,17 @@ class Journal:
             raise self._fault from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+@contextlib.contextmanager
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that stays open unless something is raised: it would keep its lock."""
     database = sqlite3.connect(path, isolation_level=None)
-    # Exclusive: no shared-memory file, which a full disk would turn into a bus error.
-    database.execute("PRAGMA locking_mode = EXCLUSIVE")
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    return database
+    try:
+        # Exclusive: no shared-memory file, which a full disk would turn into a bus error.
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        yield database
+    except BaseException:
+        database.close()
+        raise

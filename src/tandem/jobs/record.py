@@ -170,7 +170,11 @@ def open_record(
     output = OutputFile(path)
     try:
         journal = _open_journal(output, identity, new_job_id, restart)
-        return JobRecord(output, journal, clock)
+        try:
+            return JobRecord(output, journal, clock)
+        except BaseException:
+            journal.close()
+            raise
     except BaseException:
         output.close()
         raise

@@ -60,7 +60,7 @@ class Pending(Generic[_Result]):
 
 
 def usable_threads() -> int:
-    """Processors of the affinity mask, or the cgroup's quota if that is less."""
+    """Processors of the affinity mask, or the cgroup's quota, rounded down, if that is less."""
     return _native.default_num_threads()
 
 
@@ -109,6 +109,7 @@ class NativePool:
 
         Raises:
             ValueError: a negative number.
+            RuntimeError: so many threads cannot be had; the pool stays as it was.
         """
         self.handle.resize(num_threads)
 

@@ -51,24 +51,29 @@ def rope_of(
     original = config.count("original_max_position_embeddings", original)
     plain = RopeSpec(theta=theta, original_max_positions=original)
     rope = _KINDS[kind](section, plain, max_positions)
-    if rope.kind == "longrope" and len(rope.divisors) != head_dim // 2:
-        raise section.error(
-            f"'short_factor' must hold {head_dim // 2} numbers, not {len(rope.divisors)}"
-        )
+    if rope.kind == "dynamic" and head_dim == 2:
+        raise config.error("rotary scaling 'dynamic' needs a head_dim above 2; use another model")
+    if rope.kind == "longrope":
+        for key, divisors in (("short_factor", rope.divisors), ("long_factor", rope.long_divisors)):
+            if len(divisors) != head_dim // 2:
+                raise section.error(
+                    f"'{key}' must hold {head_dim // 2} numbers, not {len(divisors)}"
+                )
     return rope
 
 
 def usable_positions(rope: RopeSpec, max_positions: int) -> int:
-    """How long a sequence may get.
+    """How long a sequence may get without being rotated in another way than shorter ones.
 
-    LongRoPE rotates all of a sequence in another way once it is longer than what the model was
-    pretrained with, so that cached keys would no longer be right.
+    Linear and YaRN stretch what the model was pretrained with by `factor`, whether or not
+    `max_position_embeddings` has been raised, too. Beyond what LongRoPE and dynamic reach so,
+    `ModelSpec.for_length` rotates otherwise.
     """
-    return (
-        min(max_positions, rope.original_max_positions)
-        if rope.kind == "longrope"
-        else (max_positions)
-    )
+    if rope.kind == "longrope":
+        return min(max_positions, rope.original_max_positions)
+    if rope.kind in ("linear", "yarn"):
+        return max(max_positions, int(rope.original_max_positions * rope.factor))
+    return max_positions
 
 
 def _default(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
@@ -77,14 +82,21 @@ def _default(section: ConfigReader, plain: RopeSpec, max_positions: int) -> Rope
 
 
 def _dynamic(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
-    # It changes rotations only in sequences beyond max_position_embeddings, which are refused.
-    section.number("factor")
-    return _default(section, plain, max_positions)
+    # transformers counts from max_position_embeddings, whatever the original positions are said
+    # to be
+    factor = section.number("factor")
+    return replace(
+        plain,
+        kind="dynamic",
+        factor=factor,
+        original_max_positions=max_positions,
+        longest_positions=int(max_positions * factor),
+    )
 
 
 def _linear(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
     del max_positions
-    return RopeSpec(theta=plain.theta, kind="linear", factor=section.number("factor"))
+    return replace(plain, kind="linear", factor=section.number("factor"))
 
 
 def _llama3(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
@@ -130,6 +142,8 @@ def _longrope(section: ConfigReader, plain: RopeSpec, max_positions: int) -> Rop
         plain,
         kind="longrope",
         divisors=section.numbers("short_factor"),
+        long_divisors=section.numbers("long_factor"),
+        longest_positions=max_positions,
         amplitude=section.number("attention_factor", spread),
     )
 

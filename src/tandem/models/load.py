@@ -41,6 +41,7 @@ def load_model(
     layers: SweepChoice | None = None,
     pin: Pin | None = None,
     disk: DiskPlacement | None = None,
+    max_model_len: int | None = None,
 ) -> Model:
     """Load the model in `directory`.
 
@@ -57,11 +58,12 @@ def load_model(
         pin: makes host memory known to the device.
         disk: layers that are read from files when they are used; those that `layers` does not
             bring to the device need `pool`.
+        max_model_len: longest sequence; where rotations depend on it, see `ModelSpec.for_length`.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
     """
-    spec = read_model_spec(directory)
+    spec = read_model_spec(directory).for_length(max_model_len)
     # The files are looked at before any large allocation, so that mistakes show at once.
     checkpoint = read_checkpoint(directory) if load_format == "auto" else None
     quantization = None if checkpoint is None else read_stored_quantization(directory)

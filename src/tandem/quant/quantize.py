@@ -57,17 +57,6 @@ def quantize_into(
         target.rows(first, len(rows)).copy_(quantize(rows, target.format))
 
 
-def dequantize_into(
-    target: Tensor,  # floating point [outputs, inputs]
-    weight: QuantizedWeight,
-) -> None:
-    """Every element, rounded to the target's type; some rows at a time."""
-    count = rows_at_once(weight)
-    for first in range(0, weight.outputs, count):
-        rows = target[first : first + count]
-        rows.copy_(weight.rows(first, len(rows)).dequantize())
-
-
 def rows_at_once(weight: QuantizedWeight) -> int:
     """How many outputs of a weight to take at a time."""
     elements = _ELEMENTS_AT_ONCE.get(weight.q.device.type, _ELEMENTS_AT_ONCE_ELSEWHERE)

@@ -5,14 +5,19 @@ class TandemError(Exception):
     """Base of all errors shown to users as one line.
 
     Args:
-        message: one line, cause first, remedy second.
+        message: cause first, remedy second. Names in it may come from damaged files: what cannot
+            be printed is escaped, so that it is one line.
         param: the offending parameter's public name, if one is to blame.
     """
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = message if message.isprintable() else _escaped(message)
+        super().__init__(self.message)
         self.param = param
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class ConfigError(TandemError):

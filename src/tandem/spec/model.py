@@ -1,11 +1,11 @@
 """Facts about a model's architecture, read from its `config.json`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tandem.spec.dtype import DType
 
-RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope"]
+RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +13,16 @@ class RopeSpec:
     """Rotary position embedding: which of these count depends on `kind`.
 
     Attributes:
-        factor: of linear, llama3 and yarn: how much slower the slowest rotations become.
+        factor: of linear, llama3 and yarn: how much slower the slowest rotations become; of
+            dynamic, how much longer sequences may get.
         low_freq_factor, high_freq_factor: of llama3.
-        original_max_positions: of llama3, yarn and longrope: what the model was pretrained with.
+        original_max_positions: what the model was pretrained with.
         beta_fast, beta_slow, truncate: of yarn: rotations over the original positions between which
             frequencies are blended, and whether to round that range to whole pairs.
-        divisors: of longrope: one per rotated pair.
+        divisors: of longrope: one per rotated pair. long_divisors: in sequences beyond the
+            original positions.
         amplitude: what cosines and sines are multiplied by.
+        longest_positions: of dynamic and longrope: how far `for_length` can go.
     """
 
     theta: float = 10000.0
@@ -32,7 +35,24 @@ class RopeSpec:
     beta_slow: float = 1.0
     truncate: bool = True
     divisors: tuple[float, ...] = ()
+    long_divisors: tuple[float, ...] = ()
     amplitude: float = 1.0
+    longest_positions: int = 0
+
+    def for_length(self, length: int, head_dim: int) -> "RopeSpec":
+        """How a sequence of `length` tokens is rotated.
+
+        LongRoPE (section 3.3) changes its divisors beyond the original positions. Dynamic NTK
+        scaling raises theta by `(factor L / original - (factor - 1)) ^ (d / (d - 2))`.
+        """
+        if length <= self.original_max_positions:
+            return self
+        if self.kind == "longrope":
+            return replace(self, divisors=self.long_divisors)
+        if self.kind == "dynamic":
+            stretch = self.factor * length / self.original_max_positions - (self.factor - 1)
+            return replace(self, theta=self.theta * stretch ** (head_dim / (head_dim - 2)))
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,7 @@ class ModelSpec:
         query_scalar: queries are divided by its square root; None: `head_dim`.
         attention_soft_cap: scores become `cap * tanh(score / cap)`; 0: none.
         logit_soft_cap: likewise of logits.
+        max_positions: how long a sequence may get; see `for_length`.
         windows: of each layer, positions that a token sees, its own included; 0: all before it.
             Empty: 0 in all layers.
         rope: of all layers. local_rope: of those with a window, if not the same (Gemma 3).
@@ -120,6 +141,23 @@ class ModelSpec:
     dtype: DType = DType.BFLOAT16
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+
+    @property
+    def longest_positions(self) -> int:
+        """The most that `for_length` can make of `max_positions`."""
+        reach = 0 if self.rope is None else self.rope.longest_positions
+        return max(self.max_positions, reach)
+
+    def for_length(self, length: int | None) -> "ModelSpec":
+        """The model for sequences of up to `length` tokens: the same where its rotation does.
+
+        All of its sequences, shorter ones too, are then rotated as one of `length` tokens.
+        """
+        if self.rope is None or not self.max_positions < (length or 0) <= self.longest_positions:
+            return self
+        assert length is not None
+        rope = self.rope.for_length(length, self.head_dim)
+        return replace(self, rope=rope, max_positions=length)
 
     @property
     def q_size(self) -> int:

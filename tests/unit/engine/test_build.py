@@ -2,11 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.script import run_all
 
-from tandem.engine.build import build_engine_core
+from tandem.engine import build
+from tandem.engine.build import build_engine_core, build_parts
+from tandem.models.config import read_model_spec
+from tandem.models.load import load_model
+from tandem.models.model import Model
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.request import EngineRequest, FinishReason
@@ -102,3 +107,39 @@ def test_a_host_type_of_its_own_needs_an_accelerator(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="without one all KV is of one type; use --kv-cache-dty"):
         build_engine_core(config)
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
+@pytest.mark.parametrize("length", [None, 300])
+def test_the_length_that_is_asked_for_decides_the_rotation(
+    scaling: str, length: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Model] = []
+
+    def load(*args: Any) -> Model:
+        loaded.append(load_model(*args))
+        return loaded[-1]
+
+    monkeypatch.setattr(build, "load_model", load)
+    rope = {"rope_type": scaling, "factor": 4.0}
+    if scaling == "longrope":
+        rope |= {"short_factor": [1.0] * 2, "long_factor": [3.0] * 2}
+    positions = {"max_position_embeddings": 128 if scaling == "dynamic" else 512}
+    changes = {"rope_scaling": rope, "original_max_position_embeddings": 128, **positions}
+    (tmp_path / "config.json").write_text(json.dumps(MODEL | changes))
+    config = EngineConfig(
+        str(tmp_path),
+        accelerator="none",
+        load_format="dummy",
+        cpu_memory="128MiB",
+        max_num_seqs=2,
+        max_model_len=length,
+    )
+    parts = build_parts(config)
+    exact = read_model_spec(tmp_path)
+    assert parts.memory.plan.max_model_len == (length or 128)
+    assert loaded[0].spec.rope == parts.spec.rope == exact.for_length(length).rope
+    assert (parts.spec.rope == exact.rope) == (length is None)
+    (note,) = (note for note in parts.memory.plan.notes if "rotary scaling" in note)
+    assert ("up to 512 rotates" in note) == (length is None)
+    parts.assembled.machine.free()

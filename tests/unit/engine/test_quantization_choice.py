@@ -17,7 +17,7 @@ SPEC = ModelSpec("llama", 1000, 256, 2, 4, 2, 64, 704, 512)  # 704: whole groups
 PRECISION = Precision(DType.BFLOAT16, DType.FLOAT32, DType.FLOAT32)
 MAPS = {"q", "k", "v", "output", "gate", "up", "down"}
 PLAIN = StoredWeights()
-FP8 = StoredWeights("FP8", {})
+FP8 = StoredWeights("FP8", {}, is_fp8=True)
 INT4 = StoredWeights("AWQ of 4 bits", dict.fromkeys(MAPS, WeightFormat(4, 64)))
 INT8 = StoredWeights("GPTQ of 8 bits", dict.fromkeys(MAPS, WeightFormat(8, 64)))
 
@@ -66,7 +66,15 @@ def test_a_quantized_checkpoint_stays_as_it_is() -> None:
     assert note == "weights quantized by AWQ of 4 bits: kept as they are"
     precision, (note,) = choose("auto", FP8)
     assert precision == PRECISION
-    assert note == "weights quantized by FP8: kept dequantized to bfloat16"
+    grows = (
+        ", 2 times their bytes in the checkpoint, since no kernel reads FP8; "
+        "--quantization int8 rounds them to about a byte each"
+    )
+    assert note == "weights quantized by FP8: kept dequantized to bfloat16" + grows
+    assert choose("none", replace(FP8, formats=None)) == (
+        PRECISION,
+        ("weights dequantized from FP8" + grows,),
+    )
     assert choose("none", INT4) == (PRECISION, ("weights dequantized from AWQ of 4 bits",))
 
 

@@ -27,6 +27,8 @@ from tandem.spec.dtype import DType
 from tandem.spec.errors import ModelError
 from tandem.spec.model import ExpertSpec, RopeSpec
 
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
 
 def test_llama_31_with_the_keys_of_transformers_4(tmp_path: Path) -> None:
     config = LLAMA | {"rope_scaling": LLAMA3_SCALING | {"rope_type": "llama3"}}
@@ -129,8 +131,19 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
         (MISTRAL_7B, {"sliding_window": 0}, "sliding_window"),
         (PHI3_MINI, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "linear"),
         (PHI3_MINI, {"rope_scaling": {"type": "longrope"}}, "short_factor"),
-        (PHI3_MINI, {"rope_scaling": {"type": "su", "short_factor": [1.0]}}, "48 numbers, not 1"),
+        (
+            PHI3_MINI,
+            {"rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [2.0] * 48}},
+            "'short_factor' must hold 48 numbers, not 1",
+        ),
         (PHI3_MINI, {"rope_scaling": {"type": "su", "short_factor": ["a"] * 48}}, "short_factor"),
+        (PHI3_MINI, {"rope_scaling": {"type": "su", "short_factor": [1.0] * 48}}, "long_factor"),
+        (
+            PHI3_MINI,
+            {"rope_scaling": {"type": "su", "short_factor": [1.0] * 48, "long_factor": [2.0]}},
+            "'long_factor' must hold 48 numbers, not 1",
+        ),
+        (LLAMA, {"head_dim": 2, "rope_scaling": {"type": "dynamic", "factor": 2}}, "above 2"),
         (PHI3_MINI, {"partial_rotary_factor": 0.75}, "partial_rotary_factor"),
         (GEMMA2_9B, {"sliding_window": None}, "sliding_window"),
         (GEMMA2_9B, {"attn_logit_softcapping": -1.0}, "attn_logit_softcapping"),
@@ -165,12 +178,54 @@ def test_a_sliding_window_that_no_layer_uses_is_accepted(tmp_path: Path) -> None
     assert read_model_spec(write(tmp_path, QWEN2_7B)).windows == ()
 
 
-def test_longrope_ends_where_it_would_rotate_otherwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "scaling", "positions"),
+    [
+        # Qwen3's recipe leaves max_position_embeddings as they are, Vicuna 16k as well
+        (QWEN3, YARN | {"original_max_position_embeddings": 32768}, 131072),
+        (LLAMA | {"max_position_embeddings": 4096}, {"type": "linear", "factor": 4.0}, 16384),
+        # what has been raised already is not raised again
+        (LLAMA, YARN | {"original_max_position_embeddings": 32768}, 131072),
+        (LLAMA, {"type": "linear", "factor": 4, "original_max_position_embeddings": 1024}, 131072),
+        (LLAMA, LLAMA3_SCALING | {"rope_type": "llama3"}, 131072),
+        (GEMMA3_4B, {"rope_type": "linear", "factor": 8.0}, 131072),
+        (GEMMA3_4B, {"rope_type": "dynamic", "factor": 8.0}, 131072),
+    ],
+)
+def test_scaling_by_a_factor_lengthens_what_the_model_was_trained_for(
+    config: dict[str, Any], scaling: dict[str, Any], positions: int, tmp_path: Path
+) -> None:
+    spec = read_model_spec(write(tmp_path, config | {"rope_scaling": scaling}))
+    assert spec.max_positions == spec.longest_positions == positions
+    assert spec.for_length(positions) is spec.for_length(None) is spec
+
+
+def test_longrope_rotates_otherwise_for_more_than_it_was_trained_for(tmp_path: Path) -> None:
     factors = {"short_factor": [1.5] * 48, "long_factor": [3.0] * 48}
     longer = {"max_position_embeddings": 131072, "rope_scaling": factors | {"type": "su"}}
     spec = read_model_spec(write(tmp_path, PHI3_MINI | longer))
     assert spec.rope is not None
-    assert (spec.max_positions, spec.rope.kind) == (4096, "longrope")
+    assert spec.rope.kind == "longrope"
+    assert (spec.max_positions, spec.longest_positions) == (4096, 131072)
+    assert spec.for_length(4096) is spec.for_length(131073) is spec
+    long = spec.for_length(4097)
+    assert (long.max_positions, long.longest_positions) == (4097, 131072)
+    assert long.rope is not None
+    assert (spec.rope.divisors, long.rope.divisors) == ((1.5,) * 48, (3.0,) * 48)
+    assert long.rope.amplitude == spec.rope.amplitude
+
+
+def test_dynamic_scaling_rotates_otherwise_beyond_the_configuration_s_positions(
+    tmp_path: Path,
+) -> None:
+    scaling = {"rope_scaling": {"type": "dynamic", "factor": 2.5}}
+    spec = read_model_spec(write(tmp_path, LLAMA | {"max_position_embeddings": 4096} | scaling))
+    assert (spec.max_positions, spec.longest_positions) == (4096, 10240)
+    long = spec.for_length(8192)
+    assert spec.rope is not None
+    assert long.rope is not None
+    # factor L / original - (factor - 1) = 3.5, head_dim 128
+    assert long.rope.theta == pytest.approx(spec.rope.theta * 3.5 ** (128 / 126))
 
 
 @pytest.mark.parametrize(

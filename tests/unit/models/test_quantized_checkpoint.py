@@ -12,8 +12,11 @@ from tests.parity.published_formats import Published, awq, compressed, fp8, gptq
 from tests.parity.quantized_weights import CASE
 from tests.parity.tiny_models import build
 
+from tandem.models.architecture import load_architecture
+from tandem.models.checkpoint_loader import checkpoint_parameters
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
+from tandem.models.model import Model
 from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ModelError
@@ -110,8 +113,12 @@ def shuffled(count: int) -> torch.Tensor:
         ),
         (GPTQ, {f"{Q0}.scales": torch.ones(2, 128)}, rf"{Q0}.scales.*\[2, 128\].*\[1, 128\]"),
         (GPTQ, {f"{Q0}.qweight": torch.ones(16, 128)}, f"{Q0}.qweight.*type F32, not I32"),
-        (AWQ, {f"{UP2}.scales": torch.full((1, 256), 1e-30)}, f"{UP2}.*float16 holds exactly"),
-        (AWQ, {f"{UP2}.scales": torch.full((1, 256), torch.inf)}, f"{UP2}.*float16 holds exactly"),
+        (
+            AWQ,
+            {f"{UP2}.scales": torch.full((1, 256), 1e-30)},
+            f"{UP2}.*256 of 256 scales.*no numbers of float16.*use --quantization none",
+        ),
+        (AWQ, {f"{UP2}.scales": torch.full((1, 256), torch.inf)}, f"{UP2}.*not finite"),
         (
             PACKED,
             {f"{Q0}.weight_g_idx": shuffled(128)},
@@ -135,6 +142,41 @@ def test_tensors_that_cannot_be_used(
     with pytest.raises(ModelError, match=named) as caught:
         load_model(tmp_path, DType.FLOAT32)
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("published", "part", "dtype", "factor"),
+    [
+        (PACKED, "weight_scale", torch.bfloat16, 2.0**-15),
+        (PACKED, "weight_scale", torch.float32, 1 / 3),
+        (GPTQ, "scales", torch.float32, 1 / 3),
+        (AWQ, "scales", torch.float32, 1 / 3),
+    ],
+    ids=lambda value: getattr(value, "id", None),
+)
+def test_scales_beyond_float16_can_be_had_dequantized(
+    published: Published, part: str, dtype: torch.dtype, factor: float, tmp_path: Path
+) -> None:
+    """As the refusal says; with the same whole numbers under other scales."""
+    write(tmp_path, published)
+    wide = Precision.uniform(DType.FLOAT32)
+    name = f"{UP2}.{part}"
+    scales = load_file(tmp_path / FILE)[name]
+    before = weight_of(load_model(tmp_path, wide))
+    changed = (scales.double() * factor).to(dtype)
+    change(tmp_path, {name: changed})
+    with pytest.raises(ModelError, match=r"no numbers of float16.*--quantization none"):
+        load_model(tmp_path, DType.FLOAT32)
+    by_group = scales.float() if published is PACKED else scales.float().t()
+    steps = before / by_group.repeat_interleave(128, 1)
+    now = changed.float() if published is PACKED else changed.float().t()
+    expected = steps.round() * now.repeat_interleave(128, 1)
+    assert torch.equal(weight_of(load_model(tmp_path, wide)), expected)
+
+
+def weight_of(model: Model) -> torch.Tensor:
+    parameters = checkpoint_parameters(model.weights, load_architecture(model.spec.architecture))
+    return parameters[f"{UP2}.weight"].tensor
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.9])

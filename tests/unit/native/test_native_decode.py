@@ -263,6 +263,13 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
+def misaligned(tensor: torch.Tensor) -> torch.Tensor:
+    """As many elements, at an odd address."""
+    memory = bytearray(tensor.nbytes + 16)
+    odd = torch.frombuffer(memory, dtype=tensor.dtype, offset=1, count=tensor.numel())
+    return odd.view(tensor.shape)
+
+
 REFUSED: list[tuple[Mutation, str]] = [
     (with_arrays(block_table=np.array([[1, 9], [3, 4]], np.int32)), "names block 9.* 5 pages"),
     (with_arrays(block_table=np.array([[1, -2], [3, 4]], np.int32)), "negative block -2"),
@@ -281,6 +288,8 @@ REFUSED: list[tuple[Mutation, str]] = [
     (lambda t: replace(t, query=t.query[:, :, :4].contiguous()), "q must have the shape"),
     (lambda t: replace(t, query=t.query.double()), "q must be float32, float16 or bfloat16"),
     (lambda t: replace(t, query=t.query.mT), "q must be contiguous"),
+    (lambda t: replace(t, query=misaligned(t.query)), "q must lie at a multiple of 4 bytes"),
+    (lambda t: replace(t, pages=misaligned(t.pages)), "pages must lie at a multiple of 4 bytes"),
     (lambda t: replace(t, pages=t.pages.to(torch.int16)), "pages must be float32, float16"),
     (lambda t: replace(t, pages=t.pages.transpose(2, 3)), "pages must be contiguous"),
     (lambda t: replace(t, pages=t.pages[0]), r"pages must be \[num_blocks, 2, kv_heads"),

@@ -1,10 +1,13 @@
 """The pool and its signals as Python sees them."""
 
 import ctypes
+import gc
+import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -167,17 +170,96 @@ def test_a_pool_can_be_resized_while_work_waits(tier: TierCase) -> None:
     assert pool.num_threads == _native.default_num_threads()
 
 
-def test_dropped_work_is_finished_before_its_memory_goes(tier: TierCase) -> None:
-    pool, end = NativePool(2), Signal()
-    for i in range(20):
-        submit(pool, tier, then=(end, i + 1))
-    assert end.wait(20, LONG_S)
+class Memory(bytearray):
+    """Bytes of which it can be told when nothing refers to them any more."""
 
 
-def test_pinned_threads_work(tier: TierCase) -> None:
-    pending = submit(NativePool(3, pin=True), tier)
+def test_dropped_work_is_finished_before_its_memory_goes() -> None:
+    pool, gate = NativePool(2), Signal()
+    memory = {name: Memory(64 * 4) for name in ("source", "target")}
+    alive = {name: weakref.ref(part) for name, part in memory.items()}
+    source, target = (torch.frombuffer(part, dtype=torch.float32) for part in memory.values())
+    source.fill_(3.0)
+    target.zero_()
+    shape, block = (1, 1, 2, 1, 4, 8), torch.zeros(1, dtype=torch.int64)
+    pages = source.view(shape), target.view(shape)
+    tasks = [_native.copy_blocks(pool.handle, pages[0], block, pages[1], block)]
+    tasks[0].submit([(gate, 1)])
+    kept = memory["target"]
+    del source, pages, memory, block
+    dropper = threading.Thread(target=tasks.clear)
+    dropper.start()  # waits for the work, which waits for its signal
+    dropper.join(0.05)
+    assert dropper.is_alive()
+    assert alive["source"]() is not None
+    gate.set(1)
+    dropper.join(LONG_S)
+    assert not dropper.is_alive()
+    assert torch.equal(target, torch.full((64,), 3.0))
+    del kept, target
+    gc.collect()
+    assert [part() for part in alive.values()] == [None, None]
+
+
+def thread_ids() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+def test_pinned_threads_have_a_processor_each(tier: TierCase) -> None:
+    allowed, before = os.sched_getaffinity(0), thread_ids()
+    pool = NativePool(len(allowed) + 1, pin=True)
+    mine = sorted(thread_ids() - before)
+    order = [*sorted(allowed), min(allowed)]  # one more than there are: round the corner
+    assert sorted(tuple(os.sched_getaffinity(i)) for i in mine) == sorted((cpu,) for cpu in order)
+    assert os.sched_getaffinity(0) == allowed
+    pending = submit(pool, tier)
     assert pending.wait(LONG_S)
     assert_exact(pending.result, tier)
+
+
+def test_a_pool_that_cannot_grow_stays_as_it_was() -> None:
+    program = """
+import resource
+from tandem.kernels import _native
+pool = _native.Pool(2)
+used = next(int(line.split()[1]) for line in open("/proc/self/status") if "VmSize" in line)
+resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + (100 << 20), resource.RLIM_INFINITY))
+try:
+    pool.resize(200)  # stacks of megabytes each
+except RuntimeError as error:
+    print(error)
+print(pool.num_threads)
+task = _native.nothing(pool)
+task.submit()
+print(task.wait(20.0))
+pool.resize(1)
+task = _native.nothing(pool)
+task.submit()
+print(task.wait(20.0))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(Path(native.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    refusal, *rest = result.stdout.splitlines()
+    assert refusal.startswith("a pool cannot have 200 threads: ")
+    assert rest == ["2", "True", "True"]
+
+
+def test_a_task_runs_once(tier: TierCase) -> None:
+    pool = NativePool(2)
+    task = _native.nothing(pool.handle)
+    with pytest.raises(ValueError, match="was not submitted"):
+        task.wait(0)
+    task.run()
+    for again in (task.run, task.submit):
+        with pytest.raises(ValueError, match="a task runs once"):
+            again()
+    assert task.wait(LONG_S)
 
 
 def write(root: Path, files: dict[str, str]) -> str:
@@ -197,6 +279,7 @@ V1 = "4:memory:/m\n3:cpu,cpuacct:/box\n"
     [
         ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/box/cpu.max": "50000 100000\n"}, True),
         ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/cpu.max": "100000 100000\n"}, True),
+        ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/box/cpu.max": "190000 100000\n"}, True),
         ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/box/cpu.max": "max 100000\n"}, False),
         (
             {

@@ -172,6 +172,9 @@ def test_bad_pages_are_refused(bits: int) -> None:
     tier = make_tier(make_quantized_case([(20, 1)], bits, head_dim=32))
     with pytest.raises(ValueError, match="pages must be"):
         attend(pool, replace(tier, pages=tier.pages.view(torch.int8)))
+    odd = torch.zeros(pages.numel() + 1, dtype=torch.uint8)[1:].view(pages.shape)
+    with pytest.raises(ValueError, match="pages must lie at a multiple of 2 bytes"):
+        append_now(pool, odd, k, k, slot, shape)
     wide = torch.randn(1, 2, 516)
     with pytest.raises(ValueError, match="head_dim of quantized pages must be 1 to 512, not 516"):
         append_now(pool, pages, wide, wide, slot, shape)

@@ -1,6 +1,7 @@
 """What the compiled reader of weights refuses."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,25 @@ def test_a_stack_reads_the_layers_of_its_reader(descriptor: int) -> None:
     with pytest.raises(ValueError, match="very layers"):
         _native.LayerStack([layer, layer], [0, 0], [0, 0], None, [0])
     _native.LayerStack([layer, layer], [0, 0], [0, 0], made, [1])
+
+
+class _TimerError(Exception):
+    pass
+
+
+def test_waiting_for_a_layer_can_be_interrupted(descriptor: int) -> None:
+    def interrupt(*_: object) -> None:
+        raise _TimerError
+
+    made = reader(descriptor, *[WHOLE] * 500_000)  # takes longer than the timer
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(_TimerError):
+            made.acquire(0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(RuntimeError, match="no layer is in use"):
+        made.release()
+    made.stop()

@@ -18,6 +18,7 @@ def read_decoder(
     norm_eps: float = 1e-6,
     tied: bool = False,
     rope: RopeSpec | None = None,
+    stretched: bool = True,
     **facts: Any,
 ) -> ModelSpec:
     """Facts of a decoder with RMS norms, rotary positions and a gated feed-forward.
@@ -27,6 +28,8 @@ def read_decoder(
             `head_dim`.
         activation: its key, and what it is if that is absent.
         rope: None: as `read_rope` reads it.
+        stretched: rotary scaling goes beyond `max_position_embeddings`; otherwise that has been
+            raised already.
         facts: more fields of the specification.
 
     Raises:
@@ -44,7 +47,7 @@ def read_decoder(
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         intermediate_size=config.count("intermediate_size"),
-        max_positions=usable_positions(rope, positions),
+        max_positions=usable_positions(rope, positions) if stretched else positions,
         norm_eps=config.number("rms_norm_eps", norm_eps),
         activation=read_activation(config, *activation),
         rope=rope,

@@ -37,6 +37,7 @@ def read_spec(config: ConfigReader) -> ModelSpec:
         windows=read_windows(config, layers, lambda layer: (layer + 1) % pattern != 0),
         rope=_read_rope(config, "full_attention", "rope_theta", 1e6),
         local_rope=_read_rope(config, "sliding_attention", "rope_local_base_freq", 1e4),
+        stretched=False,
         **gemma2.read_gemma_facts(config),
     )
 
@@ -53,7 +54,7 @@ def _read_rope(config: ConfigReader, layer_type: str, theta_key: str, theta: flo
     rope = rope_of(section, config, head_dim, positions, theta)
     if rope.kind == "longrope":
         raise config.error("rotary scaling 'longrope' is not supported for Gemma 3")
-    return rope
+    return replace(rope, longest_positions=0)  # dynamic: up to where it changes nothing
 
 
 ARCHITECTURE = replace(

@@ -14,7 +14,7 @@ from tandem.quant.formats.config_fields import flag, text, whole_number
 from tandem.quant.formats.grouping import WHOLE_ROW, format_of, regrouped
 from tandem.quant.formats.integers import unpack_words
 from tandem.quant.formats.stored_weight import FLOATS, StoredPart
-from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.whole_numbers import WholeNumbers
 from tandem.spec.errors import ModelError
 from tandem.spec.weight_format import WeightFormat
 
@@ -52,6 +52,11 @@ class AWQ:
         group = "rows" if self.group == WHOLE_ROW else f"groups of {self.group}"
         return f"AWQ of {_BITS} bits in {group}"
 
+    @property
+    def is_fp8(self) -> bool:
+        """Whole numbers."""
+        return False
+
     def weight(self, module: str, types: Mapping[str, str]) -> "AWQ | None":
         """Every map with a `qweight`."""
         del module
@@ -71,8 +76,8 @@ class AWQ:
             "scales": StoredPart(((groups, outputs),), FLOATS),
         }
 
-    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> QuantizedWeight:
-        """Raises ValueError for scales that float16 does not hold."""
+    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> WholeNumbers:
+        """Raises ValueError for scales that are not finite."""
         del outputs, inputs
         q, zeros = (_in_order(unpack_words(parts[n], _BITS)) for n in ("qweight", "qzeros"))
         return regrouped(_BITS, q.t(), parts["scales"].t(), zeros.t())

@@ -19,7 +19,7 @@ from tandem.quant.formats.fp8 import FP8Weight, block_of, fp8_weight
 from tandem.quant.formats.grouping import WHOLE_ROW, are_in_order, format_of, regrouped
 from tandem.quant.formats.integers import unpack_words
 from tandem.quant.formats.stored_weight import FLOATS, Shape, StoredPart
-from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.whole_numbers import WholeNumbers
 from tandem.spec.errors import ModelError
 from tandem.spec.weight_format import BITS, WeightFormat
 
@@ -73,7 +73,7 @@ class IntegerWeight:
             "weight_g_idx": StoredPart(((inputs,),), _INTEGERS, optional=not self.act_order),
         }
 
-    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> QuantizedWeight:
+    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> WholeNumbers:
         """Raises ValueError for act-order, and for numbers that cannot be held exactly."""
         order = parts.get("weight_g_idx")  # -1: as they come
         if order is not None and not (order == -1).all() and not are_in_order(order, self.group):
@@ -112,6 +112,10 @@ class _Group:
     format: str
     weights: Mapping[str, Any]
 
+    @property
+    def is_float(self) -> bool:
+        return self.format == "float-quantized" or text(self.weights, "type", "int") == "float"
+
     def has(self, module: str) -> bool:
         return "Linear" in self.targets or any(_matches(t, module) for t in self.targets)
 
@@ -146,6 +150,11 @@ class CompressedTensors:
         kinds = {f"{g.weights.get('type', 'int')}{g.weights.get('num_bits')}" for g in self.groups}
         return f"compressed-tensors of {', '.join(sorted(kinds))}"
 
+    @property
+    def is_fp8(self) -> bool:
+        """Every group is."""
+        return all(group.is_float for group in self.groups)
+
     def weight(self, module: str, types: Mapping[str, str]) -> IntegerWeight | FP8Weight | None:
         """By the group that names the map, if it has a scale."""
         packed = "weight_packed" in types
@@ -157,7 +166,7 @@ class CompressedTensors:
                 f"'{module}' is quantized, but no group in config_groups has it as a target; "
                 "config.json and weights do not belong together"
             )
-        if group.format == "float-quantized" or text(group.weights, "type", "int") == "float":
+        if group.is_float:
             return _float_weight(group, module, types)
         return _integer_weight(group, packed)
 

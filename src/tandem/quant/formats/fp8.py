@@ -89,6 +89,11 @@ class FP8:
         """Format and precision."""
         return "FP8" if self.block is None else f"FP8 in blocks of {self.block[0]}x{self.block[1]}"
 
+    @property
+    def is_fp8(self) -> bool:
+        """All of it."""
+        return True
+
     def weight(self, module: str, types: Mapping[str, str]) -> FP8Weight | None:
         """Every map of that type."""
         return fp8_weight(module, types, self.block)

@@ -16,7 +16,7 @@ from tandem.quant.formats.config_fields import flag, section, text, whole_number
 from tandem.quant.formats.grouping import WHOLE_ROW, are_in_order, format_of, regrouped
 from tandem.quant.formats.integers import unpack_words
 from tandem.quant.formats.stored_weight import FLOATS, StoredPart
-from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.whole_numbers import WholeNumbers
 from tandem.spec.errors import ModelError
 from tandem.spec.weight_format import BITS, WeightFormat
 
@@ -76,6 +76,11 @@ class GPTQ:
         group = "rows" if self.group == WHOLE_ROW else f"groups of {self.group}"
         return f"GPTQ of {self.bits} bits in {group}"
 
+    @property
+    def is_fp8(self) -> bool:
+        """Whole numbers."""
+        return False
+
     def weight(self, module: str, types: Mapping[str, str]) -> "GPTQ | None":
         """Every map with a `qweight`."""
         del module
@@ -97,7 +102,7 @@ class GPTQ:
             "g_idx": StoredPart(((inputs,),), integers, optional=not self.act_order),
         }
 
-    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> QuantizedWeight:
+    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> WholeNumbers:
         """Raises ValueError for act-order, and for zeros that the format's first version lost."""
         del outputs
         if "g_idx" in parts and not are_in_order(parts["g_idx"], self.group):

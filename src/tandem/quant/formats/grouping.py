@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.whole_numbers import WholeNumbers
 from tandem.spec.errors import ModelError
 from tandem.spec.weight_format import GROUPS, WeightFormat
 
@@ -32,18 +32,16 @@ def regrouped(
     q: Tensor,  # uint8 [outputs, inputs]
     scales: Tensor,  # [outputs or 1, groups]
     zeros: Tensor,  # integers [outputs or 1, groups]
-) -> QuantizedWeight:
+) -> WholeNumbers:
     """The same numbers with each group cut into some that the kernels take.
 
     Raises:
-        ValueError: scales that float16 does not hold, or zeros beyond the bits.
+        ValueError: scales that are not finite, or numbers beyond the bits.
     """
     outputs, inputs = q.shape
     format = format_of(bits, inputs // scales.shape[1], inputs)
     shape = format.group_shape(outputs, inputs)
-    return QuantizedWeight.from_whole_numbers(
-        format, q, _spread(scales, shape), _spread(zeros, shape)
-    )
+    return WholeNumbers(format, q, _spread(scales, shape), _spread(zeros, shape))
 
 
 def _spread(values: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.whole_numbers import WholeNumbers
 from tandem.spec.weight_format import WeightFormat
 
 Shape = tuple[int, ...]
@@ -43,9 +43,7 @@ class StoredWeight(Protocol):
         """Its tensors by what their names end in."""
         ...
 
-    def read(
-        self, outputs: int, inputs: int, parts: Mapping[str, Tensor]
-    ) -> QuantizedWeight | Tensor:
+    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> WholeNumbers | Tensor:
         """From tensors that are as `parts` says; float32 if `format` is None.
 
         Raises:
@@ -60,6 +58,11 @@ class StoredQuantization(Protocol):
     @property
     def label(self) -> str:
         """Format and precision, for messages."""
+        ...
+
+    @property
+    def is_fp8(self) -> bool:
+        """All that is quantized is 8-bit floating point."""
         ...
 
     def weight(self, module: str, types: Mapping[str, str]) -> StoredWeight | None:
