@@ -50,12 +50,12 @@ class Kinds:
     ) -> None:
         self._q, self._candidates = question, candidates
         self._lending, self._predictor = lending, predictor
-        self._reached = {} if like is None else like.reached()
+        reached: dict[Kind, float] = {} if like is None else like.reached()
+        self._reached = reached
         self._hopeless = hopeless
         same_room = like is not None and question.holds_as_much_as(like._q)
-        self._plain: list[Candidate] = (
-            like._plain if like is not None and same_room else list[Candidate]()
-        )
+        plain: list[Candidate] = like._plain if like is not None and same_room else []
+        self._plain = plain
         self._estimated: list[tuple[Candidate, float]] = []
         self._piles: dict[str, dict[Kind, KindPile]] = {}
 

@@ -260,7 +260,10 @@ class Predictor:
         def bound_s(tokens: int) -> float:
             return self._mixed_s(candidate, tokens, hosted, self._sweeps.bound_s)
 
-        slower = self._mixed_s(candidate, chunks.mean, hosted, time_of) / bound_s(chunks.mean)
+        slower = 1.0
+        if time_of != self._sweeps.bound_s:
+            timed_s = self._mixed_s(candidate, chunks.mean, hosted, time_of)
+            slower = timed_s / bound_s(chunks.mean)
         steady_s = sum(weight * bound_s(tokens) for weight, tokens in chunks.weighted)
         return slower * bound_s(chunk), slower * steady_s / chunks.share
 

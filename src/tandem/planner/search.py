@@ -167,8 +167,7 @@ class Search:
         tried = sorted((p.best for p in piles if p.best), key=lambda option: -option.tokens_per_s)
         for start in dict.fromkeys([best, *starts, *tried[: self._effort.moved_kinds]]):
             if start.tokens_per_s >= _CLOSE * best.tokens_per_s:
-                moved = self._moved(start, policy)
-                best = moved if moved.tokens_per_s > best.tokens_per_s else best
+                best = self._better(best, self._moved(start, policy)) or best
         return best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:

@@ -17,6 +17,7 @@ from tandem.plan.program import (
     SignalRef,
 )
 from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.template_builder import WEIGHTS
 from tandem.plan.templates import (
     HOST_PARTIAL,
     LOGITS,
@@ -100,6 +101,26 @@ def test_streaming_without_order_is_found(fault: Mutation, message: str) -> None
     validate_sequence([Placed(sweep, (0,))] * 2)
     with pytest.raises(ProgramError, match=message):
         validate_sequence([Placed(fault(sweep), (0,))] * 2)
+
+
+@pytest.mark.parametrize("lanes", [(), *((lane,) for lane in (*STARTS, *JOINS))])
+def test_streamed_mlps_are_waited_for_where_they_are_used(lanes: tuple[LaneShape, ...]) -> None:
+    circle = StreamedLayers((0, 1, 2, 3), mlps=(1, 2, 3))
+    large, small = SweepLayers(circle), SweepLayers(circle, mlp_on_cpu=(2, 3))
+    main, fewer = (sweep_template(4, (MAIN[0],), each) for each in (large, small))
+    for each in (large, small):  # cohorts' sweeps may be either
+        others = sweep_template(4, (MAIN[0], *lanes), each)
+        placed = Placed(others, (0, *range(7, 7 + len(lanes))))
+        validate_sequence([Placed(main, (0,)), placed, Placed(fewer, (0,)), Placed(main, (0,))])
+    waiting = [op for op in main.ops if any(ref.name == WEIGHTS for ref in op.reads)]
+    assert [(op.layer, op.part) for op in waiting] == [
+        (0, Part.PRE), *((layer, Part.POST) for layer in range(4))
+    ]  # fmt: skip
+    loads = [(op.layer, op.part) for op in main.ops if op.kind is OpKind.LOAD]
+    assert loads == [(2, Part.MLP), (3, Part.MLP), (0, Part.NONE), (1, Part.MLP)]
+    early = drop_waits(is_op(OpKind.STAGE, Part.POST, layer=2))(main)
+    with pytest.raises(ProgramError, match=r"may read .*weights"):
+        validate_sequence([Placed(early, (0,))])
 
 
 @pytest.mark.parametrize("on_disk", [(0,), (2, 5), (0, 3, 5), (0, 2, 3, 5)])

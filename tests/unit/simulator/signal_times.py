@@ -106,9 +106,8 @@ class SignalTimes:
     ) -> float:
         slot = program.lanes[lane]
         raised_s = self._raised[slot.cohort_id, slot.cohort_signal]
-        wait_s = program.max_join_wait_s
-        guarded = program.template.lanes[lane].guarded and wait_s is not None
-        if guarded and raised_s > ready_s + wait_s:
+        guarded, wait_s = program.template.lanes[lane].guarded, program.max_join_wait_s
+        if guarded and wait_s is not None and raised_s > ready_s + wait_s:
             refused.add(lane)
             return ready_s + wait_s
         return max(ready_s, raised_s)
