@@ -14,7 +14,9 @@ from tandem.planner.sweep_load import SweepLoad, decode_load
 from tandem.planner.sweeps import Sweeps
 from tandem.planner.virtual_time import SweepTime
 
-Resource = Literal["accelerator", "host processor", "link to the accelerator", "host memory"]
+Resource = Literal[
+    "accelerator", "host processor", "link to the accelerator", "link to the host", "host memory"
+]
 _NEARLY_ALL = 0.95
 """Of the prompts: when so many are read into the host's memory, all are taken to be, which is
 slower.
