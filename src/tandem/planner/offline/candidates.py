@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
+from tandem.plan.offline import QuantizedLayers
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidates import row_grid
 from tandem.planner.offline.bound import BlockBound
@@ -63,7 +64,8 @@ class BlockCandidates:
             rows = math.ceil(size / batches)
             if rows > self._footprint.max_rows or (batches > 1 and rows * (batches - 1) >= size):
                 continue
-            few = [layers for layers in self._precisions.layer_choices if layers in policy.layers]
+            choices = self._precisions.layer_choices
+            few: list[QuantizedLayers] = [each for each in choices if each in policy.layers]
             host = self._precisions.host_kv_choices if policy.host_kv else (None,)
             for quantized, host_kv in product(few, host):
                 start = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tandem.cost.lm_offload.quantization import QuantRates, memory_bound_rates
-from tandem.cost.quantized import precise_stage_cost
+from tandem.cost.quantized import PreciseStage
 from tandem.cost.rates import accelerator_rates
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
@@ -106,7 +106,8 @@ class BlockPrices:
         streamed = self._is_streamed(candidate, op.layer)
         precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
         tokens = candidate.streamed_rows * candidate.recomputed_tokens
-        cost = precise_stage_cost(self._recomputed, tokens, precision, self._rates, fused=False)
+        stage = PreciseStage(self._recomputed, precision, fused=False)
+        cost = stage.cost(tokens, self._rates)
         return Demand(cost.total_s)
 
     def _converted_s(self, candidate: BlockCandidate, tokens: float, *, quantizes: bool) -> float:
