@@ -57,7 +57,7 @@ def questions(draw: st.DrawFn) -> Question:
     return replace(question, device_bytes=int(question.device_bytes * share))
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(questions(), st.sampled_from(sorted(OFFLINE_POLICIES)), st.data())
 def test_candidates_keep_to_capacities_policy_and_bounds(
     question: Question, name: str, data: st.DataObject
@@ -83,7 +83,7 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
             assert time.dram_bytes <= time.period_s * dram * (1 + 1e-6)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(questions())
 def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
     question: Question,
@@ -96,7 +96,7 @@ def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
             assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-6), policy.name
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(questions())
 def test_more_of_a_resource_is_never_worse(question: Question) -> None:
     search = OfflineSearch(question)
@@ -114,7 +114,7 @@ def test_more_of_a_resource_is_never_worse(question: Question) -> None:
         assert same.bound_tokens_per_s >= best.prediction.bound_tokens_per_s * (1 - 1e-9), change
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(questions())
 def test_few_bits_only_where_they_are_allowed(question: Question) -> None:
     plain = replace(question, precision=Precision.uniform(DType.FLOAT16))
@@ -137,7 +137,7 @@ def test_grouped_queries_recompute_nothing(name: str) -> None:
     assert not any(candidate.recomputed_tokens for candidate in found)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(questions(), st.data())
 def test_no_other_placement_is_much_better(question: Question, data: st.DataObject) -> None:
     search = OfflineSearch(question)
