@@ -63,6 +63,10 @@ class MachineOptions:
 class PolicyOptions:
     """What is allowed, and what a plan is compared with."""
 
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="For a batch job: blocks of batches, highest throughput."),
+    ] = False
     policy: Annotated[str, typer.Option(help="Plan under this policy only.")] = "auto"
     compare_policies: Annotated[
         bool, typer.Option("--compare-policies", help="Also what each policy would do.")
@@ -111,11 +115,15 @@ def plan(
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
     from tandem.cli.plan_hardware import plan_hardware, with_disk
+    from tandem.cli.plan_offline import print_offline
     from tandem.cli.plan_plot import check_plot, plot_plan
     from tandem.planner.answer import answer
     from tandem.planner.cycle import decode_cycle
+    from tandem.planner.offline.answer import offline_answer
     from tandem.planner.plan_file import plan_file
 
+    if policies.offline:
+        _refuse_beside_offline(requested, goal, policies, shown)
     if shown.plot is not None:
         check_plot(shown.plot)
     if requested.trace is not None:
@@ -125,6 +133,10 @@ def plan(
     hardware = with_disk(hardware, machine.disk)
     _refuse_cycle_of_host(hardware, shown)
     question = read_question(model, hardware, workload, memory, steps, goal, quantization)
+    if policies.offline:
+        planned = offline_answer(question, policies.policy, policies.compare_policies)
+        print_offline(model, workload, planned, hardware.basis, as_json=shown.as_json)
+        return
     found = answer(question, policies.policy, policies.compare_policies, policies.robust)
     if shown.output is not None:
         _write(shown.output, plan_file(model, found, quantization))
@@ -137,6 +149,18 @@ def plan(
         return
     flags = _flags(memory, steps, quantization)
     _print_text(model, workload, found, hardware, flags, shown.output, drawn)
+
+
+def _refuse_beside_offline(
+    requested: RequestOptions, goal: GoalOptions, policies: PolicyOptions, shown: OutputOptions
+) -> None:
+    from tandem.cli.plan_offline import refuse_online_flags
+
+    refuse_online_flags(
+        rate=requested.rate, tpot_bound=goal.tpot_bound, robustness=policies.robust,
+        output=shown.output, gantt=shown.gantt, plot=shown.plot,
+        objective=goal.objective != "throughput",
+    )  # fmt: skip
 
 
 def _refuse_cycle_of_host(hardware: "PlanHardware", shown: OutputOptions) -> None:

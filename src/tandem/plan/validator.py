@@ -10,6 +10,13 @@ touches only memory that it reaches: otherwise a copy is missing.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tandem.plan.block_shape import (
+    CACHE_SLOT,
+    PREFIX_PAGES,
+    PREFIX_SLOT,
+    RECOMPUTED,
+    STREAMED_PAGES,
+)
 from tandem.plan.program import BufferRef, OpKind, Part, ProgramOp, ProgramTemplate, Queue
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
@@ -35,17 +42,17 @@ from tandem.spec.tier import Tier
 Clock = dict[Queue, int]
 _Key = tuple[object, ...]
 _PROGRAM_LOCAL = {SAMPLED, TOKENS}
-# what the engine fills before the first program
-_ALWAYS_DEFINED = {SLOTS, WEIGHTS, HOST_WEIGHTS}
+# what the engine, or the program before, fills before the first program
+_ALWAYS_DEFINED = {SLOTS, WEIGHTS, HOST_WEIGHTS, CACHE_SLOT, PREFIX_SLOT}
 _PER_LAYER = {
     QKV, HOST_QKV, STAGED_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, FETCHED_PARTIAL,
-    EXPERT_SUM, WEIGHTS, HOST_WEIGHTS,
+    EXPERT_SUM, WEIGHTS, HOST_WEIGHTS, CACHE_SLOT, PREFIX_SLOT, RECOMPUTED,
 }  # fmt: skip
 # what a cohort brings from an earlier sweep
 _CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}
 _IN_HOST_MEMORY = {
     HOST_STATE, HOST_QKV, HOST_PARTIAL, FETCHED_PARTIAL, TOKENS, HOST_WEIGHTS,
-    pages(Tier.HOST, -1).name,
+    pages(Tier.HOST, -1).name, STREAMED_PAGES, PREFIX_PAGES,
 }  # fmt: skip
 
 

@@ -106,13 +106,14 @@ class Demands:
             if not self._host_only:
                 return Demand(cost.total_s)
             return self._on_host_alone(op, lanes, cost)
-        return self._copy(op.queue, self._copied_bytes(op, lanes))
+        return self.copy(op.queue, self._copied_bytes(op, lanes))
 
     def of_blocks(self, queue: Queue, blocks: int) -> Demand:
         """A copy of whole KV blocks, of all layers."""
-        return self._copy(queue, blocks * self._block_bytes)
+        return self.copy(queue, blocks * self._block_bytes)
 
-    def _copy(self, queue: Queue, size: float) -> Demand:
+    def copy(self, queue: Queue, size: float) -> Demand:
+        """A copy of so many bytes over the link."""
         link = self._links[queue]
         alone_s = copy_cost(size, link).total_s
         return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)

@@ -93,13 +93,11 @@ NOT_BUILT: Mapping[str, str] = {
     "fastdecode": "two sub-batches in counter-phase",
     "neo": "two sub-batches in counter-phase",
     "apex": "pipelining of two sub-batches; its asynchronous overlap alone is 'rendezvous'",
-    "flexgen": "several batches per pass over the weights, and streamed KV",
-    "zero-inference-stream": "streamed KV",
-    "kvpr": "streamed and recomputed KV",
-    "lm-offload": "streamed KV, and weights whose bits are chosen",
     "park-egger": "single operations of a layer computed on the host",
 }
 """Policies whose means cannot be planned yet, and which those are; the engine has some of them."""
+OFFLINE: tuple[str, ...] = ("zero-inference-stream", "flexgen", "kvpr", "lm-offload")
+"""Policies of batch jobs in blocks, which `planner/offline/` has."""
 
 
 def strategy_alone(name: str) -> Policy:
@@ -128,6 +126,12 @@ def find_policy(name: str) -> Policy:
         raise ConfigError(
             f"policy '{name}' cannot be planned: it needs {NOT_BUILT[name]}, which the planner "
             f"does not price yet; use one of: {', '.join(POLICIES)}",
+            param="policy",
+        )
+    if name in OFFLINE:
+        raise ConfigError(
+            f"policy '{name}' is one of batch jobs, with several batches per pass over the weights "
+            f"or streamed KV; add --offline, or use one of: {', '.join(POLICIES)}",
             param="policy",
         )
     if name not in POLICIES:

@@ -15,7 +15,12 @@ from tandem.planner.sweeps import Sweeps
 from tandem.planner.virtual_time import SweepTime
 
 Resource = Literal[
-    "accelerator", "host processor", "link to the accelerator", "host memory", "disk"
+    "accelerator",
+    "host processor",
+    "link to the accelerator",
+    "link to the host",
+    "host memory",
+    "disk",
 ]
 _NEARLY_ALL = 0.95
 """Of the prompts: when so many are read into the host's memory, all are taken to be, which is

@@ -1,7 +1,7 @@
 """Programs prepared for virtual time: operations that run back to back become one group."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -199,6 +199,22 @@ def grouped(
         windows: of each layer of the model; attention costs more where more is seen.
         dense: in a model with experts, layers without, whose stages cost less.
     """
+    without = frozenset(dense)
+
+    def kind_of(op: ProgramOp) -> object:
+        if op.kind is OpKind.ATTEND:
+            return windows[op.layer]
+        return op.kind is OpKind.STAGE and op.layer in without
+
+    return grouped_by(ops, kind_of)
+
+
+def grouped_by(ops: Sequence[ProgramOp], kind_of: Callable[[ProgramOp], object]) -> Schedule:
+    """Operations in a topological order as groups.
+
+    Args:
+        kind_of: of an operation's layer, what its price depends on.
+    """
     awaited = {(wait.queue, wait.ordinal) for op in ops for wait in op.waits}
     last = {op.queue: op.ordinal for op in ops}
     group_of: dict[tuple[Queue, int], int] = {}
@@ -222,7 +238,7 @@ def grouped(
         places.append(counts[queue])
         for op in members:
             group_of[(queue, op.ordinal)] = counts[queue]
-    unique = _Unique(windows, frozenset(dense))
+    unique = _Unique(kind_of)
     groups = [
         _group(members, place, unique, tuple(_waits(queue, members, group_of)))
         for (queue, members), place in zip(lists, places, strict=True)
@@ -259,17 +275,15 @@ def _waits(
 class _Unique:
     """Numbers operations that cost the same alike."""
 
-    def __init__(self, windows: tuple[int, ...], dense: frozenset[int]) -> None:
-        self._windows, self._dense = windows, dense
+    def __init__(self, kind_of: Callable[[ProgramOp], object]) -> None:
+        self._kind_of = kind_of
         self._index: dict[tuple[object, ...], int] = {}
         self.ops: list[ProgramOp] = []
 
     def index(self, op: ProgramOp) -> int:
         """Of `op` among the different ones."""
-        window = self._windows[op.layer] if op.kind is OpKind.ATTEND else 0
         pages = op.ordinal if op.part is Part.PAGES else 0
-        dense = op.kind is OpKind.STAGE and op.layer in self._dense
-        key = (op.kind, op.queue, op.part, op.lanes, op.tier, window, pages, dense)
+        key = (op.kind, op.queue, op.part, op.lanes, op.tier, self._kind_of(op), pages)
         if key not in self._index:
             self._index[key] = len(self.ops)
             self.ops.append(op)

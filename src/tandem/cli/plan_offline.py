@@ -1,0 +1,194 @@
+"""`tandem plan --offline`: a plan for a batch job where nobody waits for a single answer."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tandem.plan.offline import TierBudget
+from tandem.planner.offline.answer import OfflineAnswer
+from tandem.planner.offline.policies import OFFLINE_NOT_BUILT
+from tandem.planner.offline.rates import Phase
+from tandem.planner.offline.search import BlockOption
+from tandem.planner.virtual_time import SweepTime
+from tandem.spec.errors import ConfigError
+from tandem.spec.parameters import num_parameters
+from tandem.spec.units import format_duration, format_size
+from tandem.spec.workload import Workload
+
+FORMAT = 1
+_WIDTH = 40
+_NOT_WEIGHED = "weights on disk, layers or parts of them on the CPU"
+
+
+def refuse_online_flags(**given: object) -> None:
+    """What an offline plan has no use for.
+
+    Raises:
+        ConfigError: some of it was given; names the flags.
+    """
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if named:
+        raise ConfigError(
+            f"{' and '.join(named)} cannot be used with --offline; leave one or the other out",
+            param="offline",
+        )
+
+
+def print_offline(
+    model: str, workload: Workload, found: OfflineAnswer, basis: Sequence[str], *, as_json: bool
+) -> None:
+    """The answer, as text or as one object."""
+    if as_json:
+        print(json.dumps(offline_json(model, workload, found, basis)))
+    else:
+        print("\n".join(offline_text(model, workload, found, basis)))
+
+
+def offline_text(
+    model: str, workload: Workload, found: OfflineAnswer, basis: Sequence[str]
+) -> Iterator[str]:
+    """The lines to print.
+
+    Args:
+        basis: which numbers are measured and which assumed.
+    """
+    question, lengths = found.question, found.question.lengths
+    billions = num_parameters(question.model) / 1e9
+    yield f"{model}: {billions:.1f} billion parameters, {question.precision}"
+    yield f"on {question.hardware.name}"
+    yield (
+        f"{workload.name}: {lengths.prompt_tokens:.0f} tokens in, "
+        f"{lengths.generated_tokens:.0f} out in the mean, {lengths.longest_tokens} at most"
+    )
+    yield from (f"note: {note}" for note in workload.notes)
+    if lengths.duration_s:
+        yield "note: an offline job has all requests at once; times of arrival are ignored"
+    yield ""
+    yield f"Best: {found.chosen.candidate.describe(question.model.num_layers)}"
+    yield f"  {found.recomputation}"
+    yield ""
+    yield from _tier("accelerator", found.plan.accelerator)
+    yield from _tier("host", found.plan.host)
+    yield ""
+    yield from basis
+    yield from _rates(found)
+    yield ""
+    yield from _limits(found.chosen)
+    if found.policies:
+        yield ""
+        yield from _policies(found)
+    yield ""
+    yield f"Not weighed: {_NOT_WEIGHED}. No engine executes this plan yet."
+
+
+def _tier(name: str, budget: TierBudget) -> Iterator[str]:
+    parts = (
+        ("█", "weights", budget.weights_bytes),
+        ("▒", "KV", budget.kv_bytes),
+        ("░", "slots", budget.slot_bytes),
+        ("▓", "workspace", budget.workspace_bytes),
+    )
+    bar, filled = "", 0.0
+    for mark, _, size in parts:
+        filled += size / budget.capacity_bytes * _WIDTH if budget.capacity_bytes else 0
+        bar += mark * max(round(filled) - len(bar), 1 if size else 0)
+    yield f"{name:<12}{bar[:_WIDTH]:·<{_WIDTH}}  {format_size(budget.capacity_bytes)}"
+    named = [f"{mark} {what} {format_size(size)}" for mark, what, size in parts if size]
+    if budget.pinned_bytes:
+        named.append(f"{format_size(budget.pinned_bytes)} of it pinned")
+    yield f"{'':<12}{'  '.join([*named, f'· free {format_size(budget.free_bytes)}'])}"
+
+
+def _rates(found: OfflineAnswer) -> Iterator[str]:
+    rates, lengths = found.chosen.prediction.rates, found.question.lengths
+    most = found.chosen.prediction.bound_tokens_per_s
+    reached = rates.tokens_per_s / most
+    yield (
+        f"  throughput             {rates.tokens_per_s:.3g} tokens/s, {reached:.0%} of what this "
+        "placement could reach at most"
+    )
+    yield (
+        f"  a block                {found.plan.block_rows} requests in "
+        f"{format_duration(rates.block_s)}: prompts {format_duration(rates.prefill_s)}, then "
+        f"{format_duration(rates.pass_s)} per token of all"
+    )
+    blocks = "1 block" if rates.blocks == 1 else f"{rates.blocks} blocks"
+    yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
+        f"{format_duration(rates.job_s)} in {blocks}"
+    )
+
+
+def _limits(option: BlockOption) -> Iterator[str]:
+    prediction = option.prediction
+    for phase, what in ((prediction.prompts, "Prompts"), (prediction.tokens, "Tokens after them")):
+        if not phase.share:
+            continue
+        name, share = phase.bottleneck
+        waits = "" if share > 0.9 else "; the rest is waiting for one another"
+        yield f"{what}: {phase.share:.0%} of the time, limited by {name}, busy {share:.0%}{waits}"
+        for name, share in phase.busy:
+            length = round(min(1.0, share) * _WIDTH)
+            yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
+
+
+def _policies(found: OfflineAnswer) -> Iterator[str]:
+    yield "Policies"
+    for result in found.policies:
+        line = "does not fit"
+        if result.option is not None:
+            option, layers = result.option, found.question.model.num_layers
+            line = f"{option.tokens_per_s:8.3g} tokens/s  {option.candidate.describe(layers)}"
+        yield f"  {result.policy.name:<22}{line}"
+    yield f"  not planned yet: {', '.join(OFFLINE_NOT_BUILT)}"
+
+
+def offline_json(
+    model: str, workload: Workload, found: OfflineAnswer, basis: Sequence[str]
+) -> dict[str, Any]:
+    """All of an answer; `plan` is an `OfflinePlan` of its own format."""
+    question = found.question
+    return {
+        "format": FORMAT,
+        "offline": True,
+        "model": {"name": model, "parameters": num_parameters(question.model)},
+        "hardware": question.hardware.name,
+        "basis": list(basis),
+        "workload": {"name": workload.name, **asdict(question.lengths)},
+        "policy": found.policy.name,
+        "plan": found.plan.to_object(),
+        "recomputation": found.recomputation,
+        "prediction": _option(found, found.chosen),
+        "policies": [
+            {
+                "policy": result.policy.name,
+                "source": result.policy.source,
+                "fits": result.option is not None,
+                **({} if result.option is None else _option(found, result.option)),
+            }
+            for result in found.policies
+        ],
+    }
+
+
+def _option(found: OfflineAnswer, option: BlockOption) -> dict[str, Any]:
+    prediction = option.prediction
+    return {
+        "candidate": asdict(option.candidate),
+        "description": option.candidate.describe(found.question.model.num_layers),
+        **asdict(prediction.rates),
+        "job_s": prediction.rates.job_s,
+        "bound_tokens_per_s": prediction.bound_tokens_per_s,
+        "bottleneck": prediction.longer.bottleneck[0],
+        "prompts": _phase(prediction.prompts, prediction.time.prefill),
+        "tokens": _phase(prediction.tokens, prediction.time.decode),
+    }
+
+
+def _phase(phase: Phase, time: SweepTime) -> dict[str, Any]:
+    return {
+        "share": phase.share,
+        "busy": dict(phase.busy),
+        "bottleneck": phase.bottleneck[0],
+        "pass": asdict(time),
+    }

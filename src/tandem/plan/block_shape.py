@@ -1,0 +1,94 @@
+"""What the programs of a zig-zag block depend on."""
+
+from dataclasses import dataclass, field
+
+from tandem.plan.program import BufferRef, LaneShape
+from tandem.plan.weights import StreamedLayers
+from tandem.spec.tier import Tier
+
+CACHE_SLOTS = 2
+"""Keys and values of one batch in one layer that the accelerator has room for: used, and coming."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """A block's batches go through a layer one after the other, and then through the next one.
+
+    All batches are alike.
+
+    Attributes:
+        weights: layers that come to the accelerator in every pass; the others are resident.
+        resident, streamed, cpu: whether a batch has sequences whose KV lies on the accelerator, is
+            brought there in every layer, or is attended on the CPU.
+        recomputes: of streamed ones, a prefix comes as activations.
+        prompts_on_host: between layers, activations of prompts lie on the host.
+    """
+
+    num_layers: int
+    batches: int
+    weights: StreamedLayers = field(default_factory=StreamedLayers)
+    resident: bool = True
+    streamed: bool = False
+    cpu: bool = False
+    recomputes: bool = False
+    prompts_on_host: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_layers < 1 or self.batches < 1:
+            raise ValueError(f"{self.batches} batches, {self.num_layers} layers")
+        if not (self.resident or self.streamed or self.cpu):
+            raise ValueError("batches without sequences")
+        if self.recomputes and not self.streamed:
+            raise ValueError("only streamed KV is recomputed")
+
+    @property
+    def attends(self) -> bool:
+        """Whether the accelerator attends."""
+        return self.resident or self.streamed
+
+    @property
+    def pairs(self) -> int:
+        """Of a batch and a layer."""
+        return self.num_layers * self.batches
+
+    @property
+    def lanes(self) -> tuple[LaneShape, ...]:
+        """One for each batch."""
+        lane = LaneShape(device=self.attends, host=self.cpu)
+        return (lane,) * self.batches
+
+    def next_in_slot(self, pair: int) -> tuple[int, bool]:
+        """Whose keys and values come where those of `pair` were, and whether it is one of the next
+        pass.
+        """
+        following = pair + CACHE_SLOTS
+        return (following, False) if following < self.pairs else (pair % CACHE_SLOTS, True)
+
+
+STREAMED_PAGES, PREFIX_PAGES = "pages.streamed", "pages.prefix"
+CACHE_SLOT, PREFIX_SLOT, RECOMPUTED = "cache_slot", "prefix_slot", "recomputed"
+
+
+def cache_slot(pair: int) -> BufferRef:
+    """Keys and values on the accelerator for the time of one layer."""
+    return BufferRef(CACHE_SLOT, -1, pair % CACHE_SLOTS)
+
+
+def prefix_slot(pair: int) -> BufferRef:
+    """Activations on the accelerator for the time of one layer."""
+    return BufferRef(PREFIX_SLOT, -1, pair % CACHE_SLOTS)
+
+
+def streamed_pages(batch: int, layer: int) -> BufferRef:
+    """Keys and values of a batch that cross the link."""
+    return BufferRef(STREAMED_PAGES, batch, layer)
+
+
+def prefix_pages(batch: int, layer: int) -> BufferRef:
+    """A batch's activations before a layer, of the prefix whose keys and values are not stored."""
+    return BufferRef(PREFIX_PAGES, batch, layer)
+
+
+def batch_pages(tier: Tier, batch: int, layer: int) -> BufferRef:
+    """Keys and values of a batch that stay in one tier."""
+    return BufferRef(f"pages.{tier.label}", batch, layer)

@@ -1,0 +1,218 @@
+"""A block's pass that gives every sequence a token: all batches through a layer, then the next one.
+
+Loads are issued ahead, as far as their slots reach, and into the next pass. Where the CPU attends,
+a layer's batches first all go up to their attention and then all go on, so that the CPU works on
+one while the accelerator works on others; else each goes through the layer at once.
+"""
+
+from collections.abc import Mapping
+
+from tandem.plan.block_parts import WeightTurns, sample_batch
+from tandem.plan.block_shape import (
+    RECOMPUTED,
+    BlockShape,
+    batch_pages,
+    cache_slot,
+    prefix_pages,
+    prefix_slot,
+    streamed_pages,
+)
+from tandem.plan.program import BufferRef, OpKind, Part, ProgramTemplate, Queue, SignalRef
+from tandem.plan.template_builder import (
+    DEVICE_PARTIAL,
+    HOST_PARTIAL,
+    HOST_QKV,
+    QKV,
+    SLOTS,
+    STAGED_PARTIAL,
+    STATE,
+    TemplateBuilder,
+)
+from tandem.spec.tier import Tier
+
+_Ahead = Mapping[tuple[int, Part], SignalRef]
+
+
+def block_template(shape: BlockShape) -> ProgramTemplate:
+    """The pass of a block of that shape; one follows the other."""
+    first = _PassBuilder(shape, {})
+    first.build()
+    return _PassBuilder(shape, first.ahead()).build()
+
+
+class _PassBuilder:
+    """Emits the operations of a pass.
+
+    Args:
+        ahead: of the first batches, when their loads by the pass before have ended.
+    """
+
+    def __init__(self, shape: BlockShape, ahead: _Ahead) -> None:
+        self._shape = shape
+        self._b = TemplateBuilder()
+        self._came: dict[tuple[int, Part], SignalRef] = dict(ahead)
+        self._coming: dict[tuple[int, Part], SignalRef] = {}
+        self._stored: dict[int, SignalRef] = {}
+        self._used: dict[int, SignalRef] = {}
+        self._attended: dict[int, SignalRef] = {}
+        self._weights = WeightTurns(self._b, shape.weights)
+
+    def build(self) -> ProgramTemplate:
+        shape = self._shape
+        for layer in range(shape.num_layers):
+            for batch in range(shape.batches):
+                self._to_attention(layer, batch)
+                if not shape.cpu:
+                    self._onwards(layer, batch)
+            for batch in range(shape.batches) if shape.cpu else ():
+                self._onwards(layer, batch)
+            self._weights.refill(layer)
+        return self._b.build("block", shape.lanes)
+
+    def ahead(self) -> _Ahead:
+        """Loads for the next pass, as seen from there."""
+        count = self._b.counts[Queue.H2D]
+        return {
+            key: SignalRef(Queue.H2D, done.ordinal - count) for key, done in self._coming.items()
+        }
+
+    # --- up to attention --------------------------------------------------------------------------
+
+    def _to_attention(self, layer: int, batch: int) -> None:
+        state, qkv = BufferRef(STATE, batch), BufferRef(QKV, batch)
+        if layer == 0:
+            self._b.add(
+                OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=(batch,), layer=0,
+                reads=(BufferRef(SLOTS),), writes=(state,),
+            )  # fmt: skip
+        done = self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=(batch,), layer=layer,
+            waits=(*self._weights.there(layer), *self._qkv_free(layer, batch)),
+            reads=(state, *self._weights.slot(layer)), writes=(qkv,),
+        )  # fmt: skip
+        if self._shape.cpu:
+            self._attend_on_cpu(layer, batch, done)
+        if self._shape.attends:
+            self._attend(layer, batch)
+        if self._shape.streamed:
+            self._store(layer, batch)
+            if not self._delays_load(layer, batch):
+                self._load_next(layer, batch)
+
+    def _qkv_free(self, layer: int, batch: int) -> tuple[SignalRef, ...]:
+        """The layer before has let go of queries, keys and values."""
+        if not self._shape.streamed:
+            return ()  # the CPU's have been merged since
+        return (self._stored[batch] if layer else SignalRef(Queue.D2H, 0),)
+
+    def _attend_on_cpu(self, layer: int, batch: int, ready: SignalRef) -> None:
+        lanes, there = (batch,), BufferRef(HOST_QKV, batch)
+        kept = batch_pages(Tier.HOST, batch, layer)
+        copied = self._b.add(
+            OpKind.COPY, Queue.D2H, Part.QKV, lanes=lanes, layer=layer, waits=(ready,),
+            reads=(BufferRef(QKV, batch),), writes=(there,),
+        )  # fmt: skip
+        self._b.add(
+            OpKind.APPEND, Queue.CPU, lanes=lanes, layer=layer, tier=Tier.HOST, waits=(copied,),
+            reads=(there,), writes=(kept,),
+        )  # fmt: skip
+        self._attended[batch] = self._b.add(
+            OpKind.ATTEND, Queue.CPU, lanes=lanes, layer=layer, tier=Tier.HOST,
+            reads=(there, kept), writes=(BufferRef(HOST_PARTIAL, batch),),
+        )  # fmt: skip
+
+    def _store(self, layer: int, batch: int) -> None:
+        """The new token's keys and values, to where the others have come from."""
+        self._stored[batch] = self._b.add(
+            OpKind.COPY, Queue.D2H, Part.CACHE, lanes=(batch,), layer=layer,
+            waits=(self._used[batch],), reads=(BufferRef(QKV, batch),),
+            writes=(streamed_pages(batch, layer),),
+        )  # fmt: skip
+
+    def _attend(self, layer: int, batch: int) -> None:
+        shape, pair = self._shape, self._pair(layer, batch)
+        kept, waits = (), ()
+        if shape.recomputes:
+            self._recompute(layer, batch)
+        if shape.streamed:
+            kept, waits = (cache_slot(pair),), (self._came_at(pair, Part.CACHE),)
+        if shape.resident:
+            kept += (batch_pages(Tier.DEVICE, batch, layer),)
+        qkv = BufferRef(QKV, batch)
+        self._b.add(
+            OpKind.APPEND, Queue.ACCEL, lanes=(batch,), layer=layer, tier=Tier.DEVICE, waits=waits,
+            reads=(qkv,), writes=kept,
+        )  # fmt: skip
+        made = (BufferRef(RECOMPUTED),) if shape.recomputes else ()
+        self._used[batch] = self._b.add(
+            OpKind.ATTEND, Queue.ACCEL, lanes=(batch,), layer=layer, tier=Tier.DEVICE,
+            reads=(qkv, *kept, *made), writes=(BufferRef(DEVICE_PARTIAL, batch),),
+        )  # fmt: skip
+
+    def _recompute(self, layer: int, batch: int) -> None:
+        pair = self._pair(layer, batch)
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.RECOMPUTE, lanes=(batch,), layer=layer,
+            waits=(self._came_at(pair, Part.PREFIX),),
+            reads=(prefix_slot(pair), *self._weights.slot(layer)),
+            writes=(BufferRef(RECOMPUTED),),
+        )  # fmt: skip
+
+    # --- after attention --------------------------------------------------------------------------
+
+    def _onwards(self, layer: int, batch: int) -> None:
+        shape, state = self._shape, BufferRef(STATE, batch)
+        parts = (BufferRef(DEVICE_PARTIAL, batch),) if shape.attends else ()
+        waits: tuple[SignalRef, ...] = ()
+        if shape.cpu:
+            staged = BufferRef(STAGED_PARTIAL, batch)
+            back = self._b.add(
+                OpKind.COPY, Queue.H2D, Part.PARTIAL, lanes=(batch,), layer=layer,
+                waits=(self._attended[batch],), reads=(BufferRef(HOST_PARTIAL, batch),),
+                writes=(staged,),
+            )  # fmt: skip
+            parts, waits = (*parts, staged), (back,)
+        if shape.streamed and self._delays_load(layer, batch):
+            self._load_next(layer, batch)
+        self._b.add(
+            OpKind.MERGE, Queue.ACCEL, lanes=(batch,), layer=layer, waits=waits,
+            reads=parts, writes=(state,),
+        )  # fmt: skip
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=(batch,), layer=layer,
+            reads=(state, *self._weights.slot(layer)), writes=(state,),
+        )  # fmt: skip
+        if layer == shape.num_layers - 1:
+            sample_batch(self._b, shape, batch, state)
+
+    # --- loads ------------------------------------------------------------------------------------
+
+    def _pair(self, layer: int, batch: int) -> int:
+        return layer * self._shape.batches + batch
+
+    def _came_at(self, pair: int, part: Part) -> SignalRef:
+        return self._came.get((pair, part), SignalRef(Queue.H2D, 0))
+
+    def _delays_load(self, layer: int, batch: int) -> bool:
+        """Another layer's keys and values come after the CPU's results, which are wanted sooner."""
+        batches = self._shape.batches
+        following, _ = self._shape.next_in_slot(self._pair(layer, batch))
+        return self._shape.cpu and following // batches != layer
+
+    def _load_next(self, layer: int, batch: int) -> None:
+        """Keys and values of a later batch, to where those of this one have been."""
+        following, in_next_pass = self._shape.next_in_slot(self._pair(layer, batch))
+        target, lane = divmod(following, self._shape.batches)
+        free = self._used[batch]
+        # what the pass before stored, or this one if it is for the next
+        stored = self._b.reached(Queue.D2H) if in_next_pass else SignalRef(Queue.D2H, 0)
+        came = self._coming if in_next_pass else self._came
+        if self._shape.recomputes:
+            came[following, Part.PREFIX] = self._b.add(
+                OpKind.COPY, Queue.H2D, Part.PREFIX, lanes=(lane,), layer=target, waits=(free,),
+                reads=(prefix_pages(lane, target),), writes=(prefix_slot(following),),
+            )  # fmt: skip
+        came[following, Part.CACHE] = self._b.add(
+            OpKind.COPY, Queue.H2D, Part.CACHE, lanes=(lane,), layer=target, waits=(free, stored),
+            reads=(streamed_pages(lane, target),), writes=(cache_slot(following),),
+        )  # fmt: skip

@@ -1,0 +1,253 @@
+"""The frozen decisions of an offline batch: a zig-zag block schedule, and where everything lies."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, cast
+
+from tandem.plan.block_shape import BlockShape
+from tandem.plan.weights import WeightPlacement, homes_by_layer, streamed_layers
+from tandem.spec import forms
+from tandem.spec.errors import ConfigError
+
+FORMAT = 1
+QuantizedLayers = Literal["none", "streamed", "all"]
+QUANTIZED_LAYERS: tuple[QuantizedLayers, ...] = ("none", "streamed", "all")
+_HOMES = ("resident", "streamed")
+_MAX_LAYERS = 10_000
+_LEAST: dict[str, int] = {
+    "batches": 1, "resident_rows": 0, "streamed_rows": 0, "cpu_rows": 0, "recomputed_tokens": 0,
+    "block_size": 1, "row_blocks": 1, "max_model_len": 1, "prefill_tokens": 1,
+}  # fmt: skip
+_FORMS: dict[str, forms.Form] = {
+    **dict.fromkeys(_LEAST, forms.whole_number),
+    "quantized_layers": forms.text, "quantization": forms.text, "kv_dtype": forms.text,
+    "host_kv_dtype": forms.text, "prompts_on_host": forms.flag, "notes": forms.texts,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TierBudget:
+    """One memory, and what of it is for what.
+
+    Attributes:
+        weights_bytes: all that are kept there; of streamed ones, on the accelerator, their slots.
+        kv_bytes: keys, values and activations that stay; slot_bytes: room for those that pass.
+        workspace_bytes: activations of a step and of the block between layers.
+        pinned_bytes: of all of it, what the link reads and writes; 0 on the accelerator.
+
+    Raises:
+        ConfigError: more than there is, or a size below 0.
+    """
+
+    capacity_bytes: int
+    weights_bytes: int
+    kv_bytes: int
+    slot_bytes: int
+    workspace_bytes: int
+    pinned_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            size = forms.in_form(
+                getattr(self, field.name), forms.whole_number, field.name, ConfigError
+            )
+            if size < 0:
+                raise ConfigError(f"{field.name} must be at least 0, not {size}")
+        if self.free_bytes < 0:
+            raise ConfigError(f"{self.used_bytes} bytes are used, of {self.capacity_bytes}")
+        if self.pinned_bytes > self.used_bytes:
+            raise ConfigError(f"{self.pinned_bytes} bytes are pinned, of {self.used_bytes}")
+
+    @property
+    def used_bytes(self) -> int:
+        """All of it."""
+        return self.weights_bytes + self.kv_bytes + self.slot_bytes + self.workspace_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left."""
+        return self.capacity_bytes - self.used_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OfflinePlan:
+    """A block of equal batches goes through the layers, one layer after the other, for each token.
+
+    Attributes:
+        weights: homes of all layers, from the first to the last: `resident` or `streamed`.
+        quantized_layers: those whose linear maps are kept in few bits; quantization: how, as the
+            engine's flag.
+        batches: per block. resident_rows, streamed_rows, cpu_rows: sequences of a batch by what
+            becomes of their KV: on the accelerator; on the host, brought in every layer; on the
+            host, attended there.
+        recomputed_tokens: of each streamed sequence, a prefix whose activations are kept on the
+            host instead of keys and values, which are made anew from them in every layer.
+        kv_dtype, host_kv_dtype: of KV on the accelerator, and of that on the host.
+        block_size, row_blocks: tokens of a block, and blocks of a mean sequence at its end.
+        max_model_len: of the longest sequence.
+        prefill_tokens: most prompt tokens that are computed at once.
+        prompts_on_host: between layers, activations of prompts lie on the host.
+        notes: what was decided for the user and why, one line each.
+
+    Raises:
+        ConfigError: a value of another type or out of range, sequences or layers that do not add
+            up, or a memory that does not hold them.
+    """
+
+    weights: tuple[WeightPlacement, ...]
+    batches: int
+    resident_rows: int
+    streamed_rows: int
+    cpu_rows: int
+    kv_dtype: str
+    host_kv_dtype: str
+    block_size: int
+    row_blocks: int
+    max_model_len: int
+    prefill_tokens: int
+    accelerator: TierBudget
+    host: TierBudget
+    recomputed_tokens: int = 0
+    quantized_layers: QuantizedLayers = "none"
+    quantization: str = "none"
+    prompts_on_host: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        forms.apply_forms(self, _FORMS, ConfigError)
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        _check_layers(self.weights)
+        self._check_rows()
+        self._check_bits()
+        streamed_layers(self.weights)  # refuses what does not go round
+
+    def _check_rows(self) -> None:
+        if not self.batch_rows:
+            raise ConfigError("a batch without sequences")
+        if self.recomputed_tokens % self.block_size:
+            raise ConfigError(
+                f"recomputed_tokens {self.recomputed_tokens} are no whole blocks of "
+                f"{self.block_size}"
+            )
+        if self.recomputed_tokens > self.row_blocks * self.block_size:
+            raise ConfigError(f"recomputed_tokens {self.recomputed_tokens} exceed a sequence")
+        if self.recomputed_tokens and not self.streamed_rows:
+            raise ConfigError("KV is recomputed, but none is streamed")
+        if self.host_rows and not self.host.kv_bytes:
+            raise ConfigError("sequences have their KV on the host, which has no room for it")
+        if self.resident_rows and not self.accelerator.kv_bytes:
+            raise ConfigError(
+                "sequences have their KV on the accelerator, which has no room for it"
+            )
+        if self.streamed_rows and not self.accelerator.slot_bytes:
+            raise ConfigError("KV is streamed, but the accelerator has no slots for it")
+
+    def _check_bits(self) -> None:
+        if self.quantized_layers not in QUANTIZED_LAYERS:
+            known = ", ".join(QUANTIZED_LAYERS)
+            raise ConfigError(
+                f"quantized_layers {forms.shown(self.quantized_layers)} is none of {known}"
+            )
+        if (self.quantized_layers == "none") != (self.quantization == "none"):
+            raise ConfigError(
+                f"quantized_layers '{self.quantized_layers}' contradict quantization "
+                f"'{self.quantization}'"
+            )
+
+    @property
+    def host_rows(self) -> int:
+        """Of a batch, those with KV on the host."""
+        return self.streamed_rows + self.cpu_rows
+
+    @property
+    def batch_rows(self) -> int:
+        """Sequences of a batch."""
+        return self.resident_rows + self.host_rows
+
+    @property
+    def block_rows(self) -> int:
+        """Sequences of a block."""
+        return self.batch_rows * self.batches
+
+    @property
+    def num_layers(self) -> int:
+        """Of the model that it is for."""
+        return len(homes_by_layer(self.weights))
+
+    @property
+    def shape(self) -> BlockShape:
+        """What its programs depend on."""
+        return BlockShape(
+            num_layers=self.num_layers,
+            batches=self.batches,
+            weights=streamed_layers(self.weights),
+            resident=self.resident_rows > 0,
+            streamed=self.streamed_rows > 0,
+            cpu=self.cpu_rows > 0,
+            recomputes=self.recomputed_tokens > 0,
+            prompts_on_host=self.prompts_on_host,
+        )
+
+    def to_json(self) -> str:
+        """The plan as JSON, with its format's number."""
+        return json.dumps(self.to_object())
+
+    def to_object(self) -> dict[str, Any]:
+        """What `to_json` writes, before it is text."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @staticmethod
+    def from_json(text: str) -> "OfflinePlan":
+        """Inverse of `to_json`.
+
+        Raises:
+            ConfigError: not JSON, another format, or fields that do not fit.
+        """
+        try:
+            return OfflinePlan.from_object(json.loads(text))
+        except (ValueError, RecursionError, ConfigError) as error:
+            raise ConfigError(f"{error}; make it anew") from None
+
+    @staticmethod
+    def from_object(given: Any) -> "OfflinePlan":
+        """Inverse of `to_object`.
+
+        Raises:
+            ConfigError: another format, or fields that do not fit.
+        """
+        if not isinstance(given, dict) or cast("dict[str, Any]", given).get("format") != FORMAT:
+            raise ConfigError(f"this plan is not of format {FORMAT}")
+        values = {**cast("dict[str, Any]", given)}
+        del values["format"]
+        try:
+            weights = tuple(_placement_of(entry) for entry in values.pop("weights"))
+            tiers = {name: TierBudget(**values.pop(name)) for name in ("accelerator", "host")}
+            notes = tuple(values.pop("notes", ()))
+            return OfflinePlan(weights=weights, notes=notes, **tiers, **values)
+        except (KeyError, TypeError, AttributeError, ConfigError) as error:
+            raise ConfigError(f"not a valid plan ({error})") from None
+
+
+def _placement_of(entry: Mapping[str, Any]) -> WeightPlacement:
+    values = {**entry}
+    return WeightPlacement(experts=tuple(values.pop("experts", ())), **values)
+
+
+def _check_layers(weights: tuple[WeightPlacement, ...]) -> None:
+    """Layers 0 to the last one have a home each."""
+    end = -1
+    for run in weights:
+        first = forms.in_form(run.first_layer, forms.whole_number, "first_layer", ConfigError)
+        last = forms.in_form(run.last_layer, forms.whole_number, "last_layer", ConfigError)
+        if run.home not in _HOMES:
+            raise ConfigError(f"home {forms.shown(run.home)} is none of {', '.join(_HOMES)}")
+        if last >= _MAX_LAYERS:
+            raise ConfigError(f"no model has a layer {last}")
+        if first != end + 1 or last < first:
+            raise ConfigError("layers are not placed one run after the other, each once")
+        end = last
+    if not weights:
+        raise ConfigError("no layer is placed")

@@ -1,0 +1,164 @@
+"""The offline planner's answer: what to run, what it achieves, and what each policy would do."""
+
+from dataclasses import dataclass
+
+from tandem.plan.offline import OfflinePlan, QuantizedLayers
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.policies import (
+    OFFLINE_POLICIES,
+    OfflinePolicy,
+    find_offline_policy,
+)
+from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.question import Question
+from tandem.spec.errors import ConfigError
+from tandem.spec.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineResult:
+    """What a policy alone would do; None if it cannot run this at all."""
+
+    policy: OfflinePolicy
+    option: BlockOption | None
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineAnswer:
+    """Everything that there is to say about an offline question.
+
+    Attributes:
+        recomputation: why KV is recomputed as far as it is.
+    """
+
+    question: Question
+    policy: OfflinePolicy
+    chosen: BlockOption
+    plan: OfflinePlan
+    recomputation: str
+    policies: tuple[OfflineResult, ...] = ()
+
+
+def offline_answer(
+    question: Question, policy_name: str = "auto", compare: bool = False
+) -> OfflineAnswer:
+    """Plan.
+
+    Args:
+        compare: also what each policy alone would do.
+
+    Raises:
+        ConfigError: nothing fits, or the question is none of an offline batch.
+    """
+    policy = find_offline_policy(policy_name)
+    _check(question)
+    search = OfflineSearch(question)
+    chosen = search.best(policy)
+    if chosen is None:
+        raise _nothing(search, policy)
+    reason = recomputation(search, chosen.candidate)
+    return OfflineAnswer(
+        question=question,
+        policy=policy,
+        chosen=chosen,
+        plan=offline_plan(search, chosen.candidate, (reason,)),
+        recomputation=reason,
+        policies=compare_offline(search) if compare else (),
+    )
+
+
+def compare_offline(search: OfflineSearch) -> tuple[OfflineResult, ...]:
+    """The best option of every offline policy."""
+    return tuple(OfflineResult(policy, search.best(policy)) for policy in OFFLINE_POLICIES.values())
+
+
+def recomputation(search: OfflineSearch, candidate: BlockCandidate) -> str:
+    """How much of streamed KV is recomputed, and why not more (KVPR, section 3)."""
+    recomputes = search.candidates.recomputes
+    split = recomputes.split(candidate)
+    if candidate.recomputed_tokens:
+        context = search.question.lengths.context_tokens
+        share = candidate.recomputed_tokens / context
+        return (
+            f"{candidate.recomputed_tokens} tokens, {share:.0%} of a mean context, are recomputed "
+            "from activations"
+        )
+    if not split.tokens:
+        return f"no KV is recomputed: {split.reason}"
+    if not candidate.streamed_rows:
+        return "no KV is recomputed: none is streamed"
+    if not recomputes.sees_all:
+        return "no KV is recomputed: in layers with a window, most of a prefix is not read anyway"
+    return "no KV is recomputed: the link is not what limits"
+
+
+def offline_plan(
+    search: OfflineSearch, candidate: BlockCandidate, notes: tuple[str, ...] = ()
+) -> OfflinePlan:
+    """What an engine is to execute."""
+    question, footprint = search.question, search.footprint
+    away = footprint.prompts_on_host(candidate)
+    device = footprint.device(candidate, prompts_on_host=away)
+    host = footprint.host(candidate, prompts_on_host=away)
+    return OfflinePlan(
+        weights=candidate.placement(question.model.num_layers),
+        batches=candidate.batches,
+        resident_rows=candidate.resident_rows,
+        streamed_rows=candidate.streamed_rows,
+        cpu_rows=candidate.cpu_rows,
+        kv_dtype=str(footprint.page.dtype),
+        host_kv_dtype=str(footprint.host_page(candidate).dtype),
+        block_size=question.block_size,
+        row_blocks=footprint.row_blocks,
+        max_model_len=question.lengths.longest_tokens,
+        prefill_tokens=question.max_num_batched_tokens,
+        accelerator=device.of(question.device_bytes),
+        host=host.of(question.host_bytes),
+        recomputed_tokens=candidate.recomputed_tokens,
+        quantized_layers=candidate.quantized,
+        quantization=_quantization(question, candidate.quantized),
+        prompts_on_host=away,
+        notes=notes,
+    )
+
+
+def _quantization(question: Question, layers: QuantizedLayers) -> str:
+    formats = {str(format) for format in question.precision.quantized.values()}
+    return "none" if layers == "none" else " and ".join(sorted(formats))
+
+
+def _check(question: Question) -> None:
+    if question.host_only:
+        raise ConfigError(
+            "--offline plans what an accelerator and its host do together; without one, leave it "
+            "out",
+            param="offline",
+        )
+    if question.objective == "latency" or question.tpot_bound_s is not None:
+        raise ConfigError(
+            "--offline is for jobs where nobody waits for a single answer; leave --objective "
+            "latency and --tpot-bound out",
+            param="offline",
+        )
+
+
+def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
+    """What the smallest block would take, as much as may be on the host."""
+    question, footprint = search.question, search.footprint
+    layers = question.model.num_layers
+    attends = policy.attends and not policy.streams
+    host = 0 if not (policy.streams or policy.attends) else 1
+    least = BlockCandidate(
+        1, layers - layers % 2, 1 - host, 0 if attends else host, host if attends else 0
+    )
+    device = footprint.device(least, prompts_on_host=True).total
+    there = footprint.host(least, prompts_on_host=True).total
+    keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
+    return ConfigError(
+        f"no block of requests fits{keeps}: with all layers streamed, one takes "
+        f"{format_size(device)} on the accelerator, which may give "
+        f"{format_size(question.device_bytes)}, and {format_size(there)} on the host, which may "
+        f"give {format_size(question.host_bytes)}; raise --gpu-memory or --cpu-memory, or shorten "
+        "--prompt or --generate",
+        param="model",
+    )

@@ -1,0 +1,152 @@
+"""No pass of a block can be shorter: each resource's work, and what waits within a layer.
+
+A layer's batches all go through it before the next layer begins. Where the CPU attends, they all
+wait for it in turn, so that a layer takes at least the first batch's way to the CPU, all attention
+there, and the last one's way on.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tandem.plan.block_shape import BlockShape
+from tandem.plan.program import Part, Queue
+from tandem.plan.weights import StreamedLayers
+from tandem.planner.demand import Demand
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.prices import BlockPrices, Price
+from tandem.planner.offline.work import (
+    CPU_CHAIN,
+    ENDS,
+    LOAD,
+    OpClass,
+    decode_work,
+    operation,
+    prefill_work,
+)
+from tandem.planner.question import Question
+
+_TO_LINK = (Queue.H2D, Queue.WEIGHTS)
+
+
+class Busy(NamedTuple):
+    """What a pass, or a part of it, asks of each queue, in seconds.
+
+    Attributes:
+        link_s: bytes to the accelerator at the link's rate.
+        chain_s: of operations that wait for each other; at least what the accelerator takes.
+    """
+
+    by_queue: tuple[float, ...]
+    link_s: float
+    dram_bytes: float
+    chain_s: float = 0.0
+
+    @property
+    def accelerator_s(self) -> float:
+        """Of its queue."""
+        return self.by_queue[_ACCEL]
+
+    def plus(self, other: "Busy", times: int = 1) -> "Busy":
+        """Both, one after the other; `other` so often."""
+        queues = zip(self.by_queue, other.by_queue, strict=True)
+        return Busy(
+            tuple(one + times * another for one, another in queues),
+            self.link_s + times * other.link_s,
+            self.dram_bytes + times * other.dram_bytes,
+            self.chain_s + times * other.chain_s,
+        )
+
+
+_QUEUES = tuple(Queue)
+_ACCEL = _QUEUES.index(Queue.ACCEL)
+_NOTHING = Busy((0.0,) * len(_QUEUES), 0.0, 0.0)
+
+
+class BlockBound:
+    """Bounds for one question."""
+
+    def __init__(self, question: Question, prices: BlockPrices) -> None:
+        self._q, self._prices = question, prices
+        self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
+        self._weights: dict[int, StreamedLayers] = {}
+        self._decode: dict[BlockCandidate, Busy] = {}
+        self._prefill: dict[BlockCandidate, Busy] = {}
+
+    def decode_s(self, candidate: BlockCandidate) -> float:
+        """Of a pass that gives every sequence a token."""
+        return self._least_s(self.decode_busy(candidate))
+
+    def prefill_s(self, candidate: BlockCandidate) -> float:
+        """Of the pass over all prompts."""
+        return self._least_s(self.prefill_busy(candidate))
+
+    def decode_busy(self, candidate: BlockCandidate) -> Busy:
+        """Work of a pass that gives every sequence a token."""
+        if candidate not in self._decode:
+            shape = self._shape(candidate)
+            price = self._prices.decode(candidate)
+            self._decode[candidate] = self._busy(shape, tuple(decode_work(shape)), price)
+        return self._decode[candidate]
+
+    def prefill_busy(self, candidate: BlockCandidate) -> Busy:
+        """Work of the pass over all prompts, but for the activations' way to the host and back."""
+        if candidate not in self._prefill:
+            shape = self._shape(candidate)
+            price = self._prices.prefill(candidate)
+            self._prefill[candidate] = self._busy(shape, tuple(prefill_work(shape)), price)
+        return self._prefill[candidate]
+
+    def _shape(self, candidate: BlockCandidate) -> BlockShape:
+        weights = self._weights.get(candidate.streamed)
+        if weights is None:
+            weights = candidate.shape(self._q.model.num_layers).weights
+            self._weights[candidate.streamed] = weights
+        return candidate.with_weights(self._q.model.num_layers, weights)
+
+    def _least_s(self, busy: Busy) -> float:
+        dram_s = busy.dram_bytes / self._dram_bytes_per_s
+        return max(*busy.by_queue, busy.link_s, dram_s, busy.chain_s)
+
+    def _busy(self, shape: BlockShape, work: tuple[OpClass, ...], price: Price) -> Busy:
+        """Of a whole pass."""
+        streamed = frozenset(shape.weights.layers)
+        windows = self._q.model.layer_windows
+        kinds = Counter((windows[i], i in streamed) for i in range(shape.num_layers))
+        layers = {(windows[i], i in streamed): i for i in range(shape.num_layers)}
+        total = self._sum(ENDS, 0, price, shape.batches)
+        for kind, count in kinds.items():
+            total = total.plus(self._layer(work, layers[kind], price, shape), count)
+        if len(shape.weights.layers) > shape.weights.slots:
+            total = total.plus(self._sum([LOAD], shape.weights.layers[0], price, 1), len(streamed))
+        return total
+
+    def _layer(
+        self, work: tuple[OpClass, ...], layer: int, price: Price, shape: BlockShape
+    ) -> Busy:
+        """All batches in one layer."""
+        busy = self._sum(work, layer, price, shape.batches)
+        if not any(queue is Queue.CPU for _, queue, _ in work):
+            return busy
+        way = [found for found in work if found in CPU_CHAIN or _is_way(found)]
+        once = self._sum([found for found in way if found[1] is not Queue.CPU], layer, price, 1)
+        there = self._sum([found for found in way if found[1] is Queue.CPU], layer, price, 1)
+        chain_s = sum(once.by_queue) + shape.batches * sum(there.by_queue)
+        return busy._replace(chain_s=max(busy.chain_s, chain_s))
+
+    def _sum(self, work: Iterable[OpClass], layer: int, price: Price, times: int) -> Busy:
+        seconds, link_s, dram = dict.fromkeys(_QUEUES, 0.0), 0.0, 0.0
+        for found in work:
+            demand: Demand = price(operation(found, layer))
+            queue = found[1]
+            seconds[queue] += times * demand.alone_s
+            dram += times * demand.alone_s * demand.dram_bytes_per_s
+            if queue in _TO_LINK:
+                link_s += times * demand.alone_s * demand.link_share
+        by_queue = tuple(seconds.values())
+        return Busy(by_queue, link_s, dram, by_queue[_ACCEL])
+
+
+def _is_way(found: OpClass) -> bool:
+    """On the accelerator, before and after attention."""
+    return found[2] in (Part.PRE, Part.POST)

@@ -1,0 +1,97 @@
+"""One way to run an offline batch."""
+
+from dataclasses import dataclass, replace
+
+from tandem.plan.block_shape import BlockShape
+from tandem.plan.offline import QuantizedLayers
+from tandem.plan.weights import StreamedLayers, WeightPlacement, streamed_layers
+from tandem.planner.elsewhere import Elsewhere
+from tandem.spec.kv_type import CodeType
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCandidate:
+    """Numbers of sequences are those of one batch.
+
+    Attributes:
+        streamed: layers whose weights come to the accelerator in every pass.
+        resident_rows: KV on the accelerator. streamed_rows: on the host, brought in every layer.
+            cpu_rows: on the host, attended there.
+        recomputed_tokens: of each streamed sequence, kept as activations.
+        quantized: layers whose maps are in few bits. host_kv: KV on the host in few bits.
+    """
+
+    batches: int
+    streamed: int
+    resident_rows: int
+    streamed_rows: int
+    cpu_rows: int
+    recomputed_tokens: int = 0
+    quantized: QuantizedLayers = "none"
+    host_kv: CodeType | None = None
+
+    @property
+    def rows(self) -> int:
+        """Sequences of a batch."""
+        return self.resident_rows + self.streamed_rows + self.cpu_rows
+
+    @property
+    def block_rows(self) -> int:
+        """Sequences of a block."""
+        return self.rows * self.batches
+
+    @property
+    def host_rows(self) -> int:
+        """Those with KV on the host."""
+        return self.streamed_rows + self.cpu_rows
+
+    def shared(self, resident: int, cpu: int) -> "BlockCandidate":
+        """As many sequences with their KV elsewhere; nothing is recomputed."""
+        streamed = self.rows - resident - cpu
+        return replace(
+            self, resident_rows=resident, streamed_rows=streamed, cpu_rows=cpu, recomputed_tokens=0
+        )
+
+    def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
+        """Homes of all layers, spread evenly."""
+        return Elsewhere(self.streamed).placement(num_layers)
+
+    def shape(self, num_layers: int, *, prompts_on_host: bool = False) -> BlockShape:
+        """What its programs depend on."""
+        weights = streamed_layers(self.placement(num_layers))
+        return self.with_weights(num_layers, weights, prompts_on_host=prompts_on_host)
+
+    def with_weights(
+        self, num_layers: int, weights: StreamedLayers, *, prompts_on_host: bool = False
+    ) -> BlockShape:
+        """The same, if its layers are known already."""
+        return BlockShape(
+            num_layers=num_layers,
+            batches=self.batches,
+            weights=weights,
+            resident=self.resident_rows > 0,
+            streamed=self.streamed_rows > 0,
+            cpu=self.cpu_rows > 0,
+            recomputes=self.recomputed_tokens > 0,
+            prompts_on_host=prompts_on_host,
+        )
+
+    def describe(self, num_layers: int) -> str:
+        """One line for people."""
+        weights = Elsewhere(self.streamed).describe(num_layers)
+        if self.quantized != "none":
+            weights += f" ({self.quantized} in few bits)"
+        kv = [
+            (self.resident_rows, "KV on the accelerator"),
+            (self.streamed_rows, self._streams()),
+            (self.cpu_rows, "attended on the CPU"),
+        ]
+        homes = ", ".join(f"{rows} {where}" for rows, where in kv if rows)
+        batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
+        bits = f", KV on the host in {self.host_kv}" if self.host_kv else ""
+        return f"{weights}; {batches} of {self.rows}: {homes}{bits}"
+
+    def _streams(self) -> str:
+        if not self.recomputed_tokens:
+            return "streamed"
+        return f"streamed with {self.recomputed_tokens} tokens recomputed"

@@ -1,0 +1,157 @@
+"""Which offline candidates there are: blocks on a fixed grid, shares where resources balance."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tandem.plan.offline import QuantizedLayers
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidates import row_grid
+from tandem.planner.offline.bound import BlockBound
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.footprint import BlockFootprint
+from tandem.planner.offline.policies import OfflinePolicy
+from tandem.planner.offline.precisions import Precisions
+from tandem.planner.offline.recompute import Recomputes
+from tandem.planner.question import Question
+
+BATCHES = (1, 2, 4, 8, 16)
+_EVERY = 2  # of the grid's sizes: small moves follow
+
+
+class BlockCandidates:
+    """Enumerates what fits."""
+
+    def __init__(
+        self,
+        question: Question,
+        precisions: Precisions,
+        footprint: BlockFootprint,
+        bound: BlockBound,
+    ) -> None:
+        self._q, self._precisions = question, precisions
+        self._footprint, self._bound = footprint, bound
+        self.recomputes = Recomputes(question, precisions, footprint, bound)
+        layers = question.model.num_layers
+        self._most_streamed = layers - layers % STREAM_SLOTS
+
+    def of(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Candidates that keep to the policy and to all capacities, each once."""
+        seen: set[BlockCandidate] = set()
+        for start in self._starts(policy):
+            for candidate in self._shared(start, policy):
+                if candidate not in seen:
+                    seen.add(candidate)
+                    if self.possible(candidate, policy):
+                        yield candidate
+
+    def possible(self, candidate: BlockCandidate, policy: OfflinePolicy) -> bool:
+        """Whether it keeps to the policy and to all capacities."""
+        keeps = policy.allows(candidate, self._q.model.num_layers)
+        return keeps and self._footprint.fits(candidate)
+
+    def sizes(self) -> list[int]:
+        """Sequences of a block, as even as a whole number of blocks makes them."""
+        requests = self._q.lengths.requests
+        grid = row_grid(min(requests, self._footprint.max_rows * BATCHES[-1]))
+        even = {math.ceil(requests / math.ceil(requests / size)) for size in grid[::-_EVERY]}
+        return sorted(even)
+
+    def _starts(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Blocks, bits, and numbers of layers that are streamed; all KV is."""
+        for size, batches in product(self.sizes(), BATCHES if policy.many_batches else (1,)):
+            rows = math.ceil(size / batches)
+            if rows > self._footprint.max_rows or (batches > 1 and rows * (batches - 1) >= size):
+                continue
+            choices = self._precisions.layer_choices
+            few: list[QuantizedLayers] = [each for each in choices if each in policy.layers]
+            host = self._precisions.host_kv_choices if policy.host_kv else (None,)
+            for quantized, host_kv in product(few, host):
+                start = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)
+                for streamed in self._streamed(start, policy):
+                    yield replace(start, streamed=streamed)
+
+    def _streamed(self, start: BlockCandidate, policy: OfflinePolicy) -> list[int]:
+        """As few as make room with no KV on the accelerator, with all of it, and between."""
+        if policy.all_streamed:
+            return [self._most_streamed]
+        bare = start.shared(0, start.rows if policy.attends else 0)
+        counts = [self._least(bare), self._least(start.shared(start.rows, 0))]
+        if not policy.resident:
+            counts = counts[:1]
+        elif not (policy.streams or policy.attends):
+            counts = counts[1:]
+        found = [count for count in counts if count is not None]
+        if len(found) > 1:
+            found.append((found[0] + found[1]) // 2 // STREAM_SLOTS * STREAM_SLOTS)
+        return sorted(set(found))
+
+    def _least(self, candidate: BlockCandidate) -> int | None:
+        """The fewest layers whose streaming makes it fit the accelerator."""
+        low, high = 0, self._most_streamed // STREAM_SLOTS
+        if not self._has_room(candidate, high):
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if self._has_room(candidate, middle):
+                high = middle
+            else:
+                low = middle + 1
+        return low * STREAM_SLOTS
+
+    def _has_room(self, candidate: BlockCandidate, pairs: int) -> bool:
+        moved = replace(candidate, streamed=pairs * STREAM_SLOTS)
+        device = self._footprint.device(moved, prompts_on_host=True)
+        return device.total <= self._q.device_bytes
+
+    def _shared(self, start: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """The start with KV on the accelerator, on its way there, and on the CPU."""
+        resident = self.most_resident(start, policy)
+        hosted = start.rows - resident
+        for cpu in self._cpu_rows(start, resident, hosted, policy):
+            candidate = start.shared(resident, cpu)
+            yield candidate
+            if policy.recomputes:
+                for tokens in self.recomputes.of(candidate):
+                    yield replace(candidate, recomputed_tokens=tokens)
+
+    def most_resident(self, start: BlockCandidate, policy: OfflinePolicy) -> int:
+        """With the others on the host, either way."""
+        if not policy.resident:
+            return 0
+        cpu_only = policy.attends and not policy.streams
+        return max(
+            self._footprint.most_resident(start.shared(0, start.rows if cpu_only else 0)),
+            self._fill(start) if policy.attends else 0,
+        )
+
+    def _fill(self, start: BlockCandidate) -> int:
+        """Where the CPU attends to all others, which need no slots."""
+        low, high = 0, start.rows
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._footprint.fits(start.shared(middle, start.rows - middle)):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _cpu_rows(
+        self, start: BlockCandidate, resident: int, hosted: int, policy: OfflinePolicy
+    ) -> list[int]:
+        found = {0} if policy.streams or not hosted else set[int]()
+        if policy.attends and hosted:
+            found.add(hosted)
+        if policy.mixes and policy.attends and policy.streams and hosted > 1:
+            found.add(self._balanced(start, resident, hosted))
+        return sorted(found)
+
+    def _balanced(self, start: BlockCandidate, resident: int, hosted: int) -> int:
+        """Where the link and a layer's chain over the CPU take equally long, both being linear."""
+        none = self._bound.decode_busy(start.shared(resident, 0))
+        all_ = self._bound.decode_busy(start.shared(resident, hosted))
+        gap_s = none.link_s - none.chain_s
+        closing_s = gap_s - (all_.link_s - all_.chain_s)
+        share = min(1.0, max(0.0, gap_s / closing_s)) if closing_s > 0 else 0.0
+        return round(hosted * share)

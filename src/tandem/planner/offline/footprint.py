@@ -1,0 +1,154 @@
+"""Which bytes an offline plan takes in which memory."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from tandem.memory.page import KVPageSpec
+from tandem.memory.workspace import StepMemory
+from tandem.plan.block_shape import CACHE_SLOTS
+from tandem.plan.offline import QuantizedLayers, TierBudget
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.footprint import Footprint
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.precisions import Precisions
+from tandem.planner.question import MAX_ROWS, Question
+from tandem.spec.kv_type import CodeType
+from tandem.spec.parameters import layer_matrix_bytes
+
+
+class TierSums(NamedTuple):
+    """Bytes of one memory by what they are for, as in `TierBudget`."""
+
+    weights: int = 0
+    kv: int = 0
+    slots: int = 0
+    workspace: int = 0
+    pinned: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv + self.slots + self.workspace
+
+    def of(self, capacity_bytes: int) -> TierBudget:
+        """Within a memory.
+
+        Raises:
+            ConfigError: it does not hold them.
+        """
+        return TierBudget(
+            capacity_bytes, self.weights, self.kv, self.slots, self.workspace, self.pinned
+        )
+
+
+class BlockFootprint:
+    """Sums for one question: sequences of mean length, all at their end at the same time."""
+
+    def __init__(self, question: Question, precisions: Precisions) -> None:
+        model, plain = question.model, precisions.plain
+        self._q, self._precisions = question, precisions
+        self._base = Footprint(replace(question, precision=plain))
+        self._step = StepMemory(model, plain.activations)
+        self.page: KVPageSpec = self._base.page
+        self.row_blocks: int = self._base.blocks_per_row
+        self.prompt: int = max(1, round(question.lengths.prompt_tokens))
+        self.activation_bytes: int = model.hidden_size * plain.activations.size_bytes
+        self._pages: dict[CodeType | None, KVPageSpec] = {
+            kind: self.page if kind is None else replace(self.page, dtype=kind)
+            for kind in precisions.host_kv_choices
+        }
+        self._layer_bytes: dict[tuple[QuantizedLayers, bool], int] = {
+            (quantized, streamed): layer_matrix_bytes(
+                model, precisions.of_layer(quantized, streamed=streamed)
+            )
+            for quantized in precisions.layer_choices
+            for streamed in (False, True)
+        }
+        self.max_rows: int = min(MAX_ROWS, question.max_num_batched_tokens)
+
+    def host_page(self, candidate: BlockCandidate) -> KVPageSpec:
+        """Of KV on the host."""
+        return self._pages[candidate.host_kv]
+
+    def prompts_on_host(self, candidate: BlockCandidate) -> bool:
+        """Where the accelerator has no room for the prompts' activations between layers."""
+        return self.device(candidate, prompts_on_host=False).total > self._q.device_bytes
+
+    def fits(self, candidate: BlockCandidate) -> bool:
+        """All memories hold it, and the longest sequence has room among the others."""
+        if not 0 < candidate.rows <= self.max_rows:
+            return False
+        if candidate.block_rows * self.row_blocks < self._base.longest_blocks:
+            return False
+        away = self.prompts_on_host(candidate)
+        device = self.device(candidate, prompts_on_host=away).total
+        host = self.host(candidate, prompts_on_host=away).total
+        return device <= self._q.device_bytes and host <= self._q.host_bytes
+
+    def device(self, candidate: BlockCandidate, *, prompts_on_host: bool) -> TierSums:
+        """Of the accelerator's memory."""
+        streamed, quantized = candidate.streamed, candidate.quantized
+        resident = self._q.model.num_layers - streamed
+        weights = self._base.outside_bytes + resident * self._layer_bytes[quantized, False]
+        if streamed:
+            weights += STREAM_SLOTS * self._layer_bytes[quantized, True]
+        sequences = candidate.resident_rows * candidate.batches
+        kv = sequences * self.row_blocks * self.page.bytes_per_block
+        return TierSums(
+            weights, kv, self._slots(candidate), self._workspace(candidate, prompts_on_host)
+        )
+
+    def _slots(self, candidate: BlockCandidate) -> int:
+        """For keys, values and activations that pass, those of prompts on their way included."""
+        if not candidate.host_rows:
+            return 0
+        page, away = self.host_page(candidate), self.page.bytes_per_block_layer
+        step_blocks = self.page.blocks_for_tokens(self._q.max_num_batched_tokens)
+        size = CACHE_SLOTS * step_blocks * away
+        rows, prefix = candidate.streamed_rows, candidate.recomputed_tokens
+        if not rows:
+            return size
+        made = prefix // self.page.block_size
+        blocks = max(rows * (self.row_blocks - made), self._base.longest_blocks)
+        size += CACHE_SLOTS * blocks * page.bytes_per_block_layer
+        size += blocks * away if candidate.host_kv else 0  # dequantized
+        size += CACHE_SLOTS * rows * prefix * self.activation_bytes
+        return size + rows * made * away
+
+    def _workspace(self, candidate: BlockCandidate, prompts_on_host: bool) -> int:
+        """Of a step, and what all batches keep between layers."""
+        strategy = "ride-along" if candidate.cpu_rows else "gpu-only"
+        kept = self._step.token_bytes
+        if candidate.cpu_rows:  # all batches wait for their attention
+            kept += self._step.qkv_token_bytes + 2 * self._step.partial_token_bytes
+        prompts = 0 if prompts_on_host else self.prompt * self.activation_bytes
+        rows = candidate.block_rows
+        return self._base.workspace(strategy, candidate.rows) + rows * (kept + prompts)
+
+    def host(self, candidate: BlockCandidate, *, prompts_on_host: bool) -> TierSums:
+        """Of the host's memory; what the CPU attends to needs not be pinned."""
+        weights = candidate.streamed * self._layer_bytes[candidate.quantized, True]
+        block_bytes, batches = self.host_page(candidate).bytes_per_block, candidate.batches
+        made = candidate.recomputed_tokens // self.page.block_size
+        streamed = candidate.streamed_rows * batches
+        crossing = streamed * (self.row_blocks - made) * block_bytes
+        prefix = candidate.recomputed_tokens * self.activation_bytes * self._q.model.num_layers
+        crossing += streamed * prefix
+        stays = candidate.cpu_rows * batches * self.row_blocks * block_bytes
+        staged = self._step.qkv_token_bytes + self._step.partial_token_bytes
+        workspace = candidate.cpu_rows * batches * staged
+        if prompts_on_host:
+            workspace += candidate.block_rows * self.prompt * self.activation_bytes
+        pinned = weights + crossing + workspace
+        return TierSums(weights, crossing + stays, 0, workspace, pinned)
+
+    def most_resident(self, candidate: BlockCandidate) -> int:
+        """Of the sequences that are neither there nor attended on the CPU, how many can be."""
+        low, high = 0, candidate.rows - candidate.cpu_rows
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.fits(candidate.shared(middle, candidate.cpu_rows)):
+                low = middle
+            else:
+                high = middle - 1
+        return low

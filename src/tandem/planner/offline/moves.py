@@ -1,0 +1,93 @@
+"""Small changes of an offline candidate."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.candidates import BATCHES, BlockCandidates
+from tandem.planner.offline.policies import OfflinePolicy
+from tandem.planner.question import Question
+
+_PART = 16  # of the sequences, moved at once; then one
+_SIZES = (0.93, 1.08)
+
+
+class BlockMoves:
+    """Of one question; what does not fit is left out."""
+
+    def __init__(self, question: Question, candidates: BlockCandidates, block_size: int) -> None:
+        self._q, self._candidates, self._block_size = question, candidates, block_size
+
+    def of(self, candidate: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Each of them possible, none the same."""
+        seen = {candidate}
+        for moved in self._moved(candidate, policy):
+            if moved not in seen and self._candidates.possible(moved, policy):
+                seen.add(moved)
+                yield moved
+
+    def _moved(self, c: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        for rows in {max(1, c.rows // _PART), 1}:
+            for more in (rows, -rows):
+                yield from _valid(c, 0, more)
+                yield from _valid(c, more, 0)
+                yield from _valid(c, more, -more)
+        for streamed in (c.streamed - STREAM_SLOTS, c.streamed + STREAM_SLOTS):
+            if 0 <= streamed <= self._q.model.num_layers:
+                yield from self._filled(replace(c, streamed=streamed), policy)
+        for tokens in (
+            c.recomputed_tokens - self._block_size,
+            c.recomputed_tokens + self._block_size,
+        ):
+            if c.streamed_rows and 0 <= tokens <= self._q.lengths.prompt_tokens:
+                yield replace(c, recomputed_tokens=tokens)
+        for factor in _SIZES:
+            yield from self._scaled(c, max(1, round(c.rows * factor)), c.batches, policy)
+        place = BATCHES.index(c.batches)
+        for batches in (*BATCHES[max(0, place - 1) : place], *BATCHES[place + 1 : place + 2]):
+            rows = -(-c.block_rows // batches)
+            yield from self._scaled(c, rows, batches, policy)
+
+    def _scaled(
+        self, c: BlockCandidate, rows: int, batches: int, policy: OfflinePolicy
+    ) -> Iterator[BlockCandidate]:
+        """Blocks of another size with the same shares, and no larger than the job."""
+        if rows * batches >= self._q.lengths.requests + batches:
+            return
+        cpu = round(c.cpu_rows * rows / c.rows)
+        resident = min(rows - cpu, round(c.resident_rows * rows / c.rows))
+        changed = replace(
+            c,
+            batches=batches,
+            resident_rows=resident,
+            streamed_rows=rows - cpu - resident,
+            cpu_rows=cpu,
+        )
+        if changed.streamed_rows or not c.recomputed_tokens:
+            yield changed
+            yield from self._filled(changed, policy)
+
+    def _filled(self, c: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """As much KV on the accelerator as it holds, the others' shares as they were."""
+        yield c
+        resident = self._candidates.most_resident(c, policy)
+        hosted = c.rows - resident
+        cpu = round(hosted * c.cpu_rows / c.host_rows) if c.host_rows else 0
+        yield replace(c.shared(resident, cpu), recomputed_tokens=0)
+        if c.recomputed_tokens and hosted > cpu:
+            yield replace(c.shared(resident, cpu), recomputed_tokens=c.recomputed_tokens)
+
+
+def _valid(c: BlockCandidate, resident: int, cpu: int) -> Iterator[BlockCandidate]:
+    """So many sequences more on the accelerator and on the CPU, fewer streamed."""
+    streamed = c.streamed_rows - resident - cpu
+    if min(c.resident_rows + resident, c.cpu_rows + cpu, streamed) < 0:
+        return
+    yield replace(
+        c,
+        resident_rows=c.resident_rows + resident,
+        streamed_rows=streamed,
+        cpu_rows=c.cpu_rows + cpu,
+        recomputed_tokens=c.recomputed_tokens if streamed else 0,
+    )

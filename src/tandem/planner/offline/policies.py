@@ -1,0 +1,108 @@
+"""Offline policies: restrictions of the search that published systems amount to.
+
+All run on the same kernels, programs and predictions, so that a comparison compares policies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tandem.plan.offline import QUANTIZED_LAYERS, QuantizedLayers
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.spec.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class OfflinePolicy:
+    """Which candidates are allowed.
+
+    Attributes:
+        all_streamed: no layer's weights stay on the accelerator.
+        resident: KV may lie on the accelerator. streams, attends: that of others may be brought
+            there, or attended on the CPU. mixes: some this way and some that.
+        recomputes: a prefix of streamed KV may be recomputed.
+        many_batches: a block may have more than one.
+        layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
+        source: where the policy comes from.
+    """
+
+    name: str
+    summary: str
+    source: str
+    all_streamed: bool = False
+    resident: bool = True
+    streams: bool = True
+    attends: bool = True
+    mixes: bool = True
+    recomputes: bool = False
+    many_batches: bool = True
+    layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
+    host_kv: bool = True
+
+    def allows(self, candidate: BlockCandidate, num_layers: int) -> bool:
+        """Whether a candidate keeps to the policy."""
+        return (
+            not (self.all_streamed and candidate.streamed < num_layers - num_layers % 2)
+            and (self.resident or not candidate.resident_rows)
+            and (self.streams or not candidate.streamed_rows)
+            and (self.attends or not candidate.cpu_rows)
+            and (self.mixes or not (candidate.streamed_rows and candidate.cpu_rows))
+            and (self.recomputes or not candidate.recomputed_tokens)
+            and (self.many_batches or candidate.batches == 1)
+            and candidate.quantized in self.layers
+            and (self.host_kv or candidate.host_kv is None)
+        )
+
+
+_ALL = (
+    OfflinePolicy("auto", "the best of all that follows, mixed", "Tandem", recomputes=True),
+    OfflinePolicy(
+        "zero-inference", "all weights streamed, all KV on the accelerator, one batch",
+        "LM-Offload table 3 (wg 0, cg 100)", all_streamed=True, streams=False, attends=False,
+        many_batches=False,
+    ),
+    OfflinePolicy(
+        "zero-inference-stream", "all weights and all KV streamed, one batch",
+        "ZeRO-Inference with its KV cache on the host", all_streamed=True, resident=False,
+        attends=False, many_batches=False,
+    ),
+    OfflinePolicy(
+        "flexgen", "shares of weights and KV; KV on the host streamed, or all attended there",
+        "FlexGen's zig-zag block schedule, as LM-Offload and KVPR compare with it", mixes=False,
+        layers=("none", "all"),
+    ),
+    OfflinePolicy(
+        "kvpr", "all KV streamed, of which a prefix is recomputed from activations",
+        "KVPR sections 3.1 to 3.3", resident=False, attends=False, recomputes=True,
+        layers=("none",),
+    ),
+    OfflinePolicy(
+        "lm-offload", "as flexgen; what is few bits is decided per tensor",
+        "LM-Offload section 3.2", mixes=False,
+    ),
+)  # fmt: skip
+OFFLINE_POLICIES: Mapping[str, OfflinePolicy] = {policy.name: policy for policy in _ALL}
+OFFLINE_NOT_BUILT: Mapping[str, str] = {
+    "park-egger": "single operations of a layer computed on the host",
+}
+"""Policies whose means cannot be planned yet, and which those are."""
+
+
+def find_offline_policy(name: str) -> OfflinePolicy:
+    """The offline policy of that name.
+
+    Raises:
+        ConfigError: unknown, or its means cannot be planned yet.
+    """
+    known = ", ".join(OFFLINE_POLICIES)
+    if name in OFFLINE_NOT_BUILT:
+        raise ConfigError(
+            f"policy '{name}' cannot be planned: it needs {OFFLINE_NOT_BUILT[name]}, which the "
+            f"planner does not price yet; use one of: {known}",
+            param="policy",
+        )
+    if name not in OFFLINE_POLICIES:
+        raise ConfigError(
+            f"no offline policy '{name}'; use one of: {known}, or leave --offline out",
+            param="policy",
+        )
+    return OFFLINE_POLICIES[name]

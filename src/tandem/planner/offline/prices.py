@@ -1,0 +1,155 @@
+"""What the operations of a block's passes ask of the hardware."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tandem.cost.lm_offload.quantization import QuantRates, memory_bound_rates
+from tandem.cost.quantized import PreciseStage
+from tandem.cost.rates import accelerator_rates
+from tandem.plan.offline import QuantizedLayers
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.planner.demand import Demand, Demands
+from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.footprint import BlockFootprint
+from tandem.planner.offline.precisions import Precisions
+from tandem.planner.offline.prompts import PromptLoad
+from tandem.planner.question import Question
+from tandem.spec.kv_type import CodeType
+from tandem.spec.layer_operations import layer_operations
+
+Price = Callable[[ProgramOp], Demand]
+_RECOMPUTED = ("LN.0", "K", "V", "KNorm", "Rope")
+"""Of a layer's operations, those between its input and its keys and values."""
+
+
+class BlockPrices:
+    """Prices for one question."""
+
+    def __init__(
+        self, question: Question, precisions: Precisions, footprint: BlockFootprint
+    ) -> None:
+        self._q, self._precisions, self._footprint = question, precisions, footprint
+        self._rates = accelerator_rates(question.hardware, precisions.plain.activations)
+        self._windows = question.model.layer_windows
+        self._made: dict[tuple[QuantizedLayers, bool, CodeType | None], Demands] = {}
+        operations = layer_operations(question.model)
+        self._recomputed = [op for op in operations if op.name in _RECOMPUTED]
+
+    def decode(self, candidate: BlockCandidate) -> Price:
+        """Of a pass that gives every sequence a token."""
+        context = self._q.lengths.context_tokens
+        there = candidate.resident_rows + candidate.streamed_rows
+        lane = LaneLoad(
+            TierLoad(there, context), TierLoad(candidate.cpu_rows, context), candidate.rows
+        )
+        return lambda op: self._decoded(candidate, op, lane, context)
+
+    def prefill(self, candidate: BlockCandidate) -> Price:
+        """Of the pass over all prompts."""
+        return lambda op: self._prefilled(candidate, op)
+
+    def kind_of(self, streamed: frozenset[int]) -> Callable[[ProgramOp], tuple[int, bool]]:
+        """What prices depend on of an operation's layer: its window, and how its weights lie."""
+        return lambda op: (self._windows[op.layer], op.layer in streamed)
+
+    def _demands(self, candidate: BlockCandidate, op: ProgramOp) -> Demands:
+        """By the types of what the operation reads."""
+        streamed = op.kind is OpKind.LOAD or self._is_streamed(candidate, op.layer)
+        key = (candidate.quantized, streamed, candidate.host_kv)
+        if op.queue is not Queue.CPU:
+            key = (candidate.quantized, streamed, None)
+        if key not in self._made:
+            precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
+            page = self._footprint.page
+            if key[2] is not None:
+                page = self._footprint.host_page(candidate)
+                precision = replace(precision, kv=key[2])
+            self._made[key] = Demands(replace(self._q, precision=precision), page)
+        return self._made[key]
+
+    def _is_streamed(self, candidate: BlockCandidate, layer: int) -> bool:
+        """As `Elsewhere` spreads them."""
+        count, layers = candidate.streamed, self._q.model.num_layers
+        return (layer + 1) * count // layers > layer * count // layers
+
+    # --- decoding ---------------------------------------------------------------------------------
+
+    def _decoded(
+        self, candidate: BlockCandidate, op: ProgramOp, lane: LaneLoad, context: float
+    ) -> Demand:
+        demands = self._demands(candidate, op)
+        window = self._windows[op.layer]
+        seen = min(context, window) if window else context
+        if op.part is Part.CACHE:
+            return demands.copy(op.queue, self._cache_bytes(candidate, op.queue, seen))
+        if op.part is Part.PREFIX:
+            size = candidate.streamed_rows * candidate.recomputed_tokens
+            return demands.copy(op.queue, size * self._footprint.activation_bytes)
+        if op.part is Part.RECOMPUTE:
+            return self._recompute(candidate, op)
+        demand = demands.of(op, [lane])
+        if op.kind is OpKind.ATTEND and op.queue is Queue.ACCEL:
+            tokens = candidate.streamed_rows * max(0.0, seen - candidate.recomputed_tokens)
+            return _longer(demand, self._converted_s(candidate, tokens, quantizes=False))
+        return demand
+
+    def _cache_bytes(self, candidate: BlockCandidate, queue: Queue, seen: float) -> float:
+        """Whole blocks come; a token goes."""
+        page = self._footprint.host_page(candidate)
+        if queue is Queue.D2H:
+            return candidate.streamed_rows * page.bytes_per_block_layer / page.block_size
+        tokens = max(1, round(seen - candidate.recomputed_tokens))
+        return candidate.streamed_rows * page.blocks_for_tokens(tokens) * page.bytes_per_block_layer
+
+    def _recompute(self, candidate: BlockCandidate, op: ProgramOp) -> Demand:
+        streamed = self._is_streamed(candidate, op.layer)
+        precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
+        tokens = candidate.streamed_rows * candidate.recomputed_tokens
+        stage = PreciseStage(self._recomputed, precision, fused=False)
+        cost = stage.cost(tokens, self._rates)
+        return Demand(cost.total_s)
+
+    def _converted_s(self, candidate: BlockCandidate, tokens: float, *, quantizes: bool) -> float:
+        """Codes to 16 bits on the accelerator, or back: a pass of its own."""
+        if candidate.host_kv is None or not tokens:
+            return 0.0
+        rates: QuantRates = memory_bound_rates(candidate.host_kv.bits, self._rates.bytes_per_s)
+        elements = tokens * 2 * self._q.model.kv_size
+        speed = rates.quantize_elements_per_s if quantizes else rates.dequantize_elements_per_s
+        return elements / speed + self._rates.kernel_overhead_s
+
+    # --- prompts ----------------------------------------------------------------------------------
+
+    def _prefilled(self, candidate: BlockCandidate, op: ProgramOp) -> Demand:
+        demands, prompt = self._demands(candidate, op), self._footprint.prompt
+        total, most = candidate.rows * prompt, self._q.max_num_batched_tokens
+        whole = PromptLoad(total, candidate.rows, candidate.rows, prompt, -(-prompt // most))
+        prefix = candidate.streamed_rows * min(candidate.recomputed_tokens, prompt)
+        if op.part is Part.CACHE:
+            page = self._footprint.host_page(candidate)
+            tokens = candidate.host_rows * prompt - prefix
+            return demands.copy(op.queue, tokens * page.bytes_per_block_layer / page.block_size)
+        if op.part in (Part.PREFIX, Part.RESIDUAL):
+            tokens = prefix if op.part is Part.PREFIX else total
+            return demands.copy(op.queue, tokens * self._footprint.activation_bytes)
+        if op.part in (Part.PRE, Part.POST):
+            return _times(demands, op, whole, most)
+        demand = demands.of(op, [whole])
+        if op.kind is OpKind.APPEND:
+            tokens = candidate.host_rows * prompt - prefix
+            return _longer(demand, self._converted_s(candidate, tokens, quantizes=True))
+        return demand
+
+
+def _times(demands: Demands, op: ProgramOp, whole: PromptLoad, most: int) -> Demand:
+    """A stage in steps of `most` tokens, weights read in each."""
+    steps, rest = divmod(whole.tokens, most)
+    alone_s = steps * demands.of(op, [whole._replace(tokens=most)]).alone_s if steps else 0.0
+    if rest:
+        alone_s += demands.of(op, [whole._replace(tokens=rest)]).alone_s
+    return Demand(alone_s)
+
+
+def _longer(demand: Demand, more_s: float) -> Demand:
+    return replace(demand, alone_s=demand.alone_s + more_s) if more_s else demand

@@ -1,0 +1,124 @@
+"""The search for an offline plan: candidates by a bound, the best of them by virtual time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.candidates import BlockCandidates
+from tandem.planner.offline.moves import BlockMoves
+from tandem.planner.offline.policies import OFFLINE_POLICIES, OfflinePolicy
+from tandem.planner.offline.rates import BlockPrediction, block_rates, phases
+from tandem.planner.offline.times import BlockTimes
+from tandem.planner.question import Question
+
+_TRIES, _MOVES = 8, 12
+_WORTH_MOVING = 1.001
+_BETTER = 1 + 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOption:
+    """A candidate with its prediction."""
+
+    candidate: BlockCandidate
+    prediction: BlockPrediction
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Over the whole job: what options are ranked by."""
+        return self.prediction.rates.tokens_per_s
+
+
+class OfflineSearch:
+    """Finds the best option of a question under a policy."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.times = BlockTimes(question)
+        self.footprint = self.times.footprint
+        self.candidates = BlockCandidates(
+            question, self.times.precisions, self.footprint, self.times.bound
+        )
+        self._moves = BlockMoves(question, self.candidates, question.block_size)
+        self._options: dict[BlockCandidate, BlockOption] = {}
+        self._found: dict[str, BlockOption | None] = {}
+
+    def best(
+        self, policy: OfflinePolicy, known: Iterable[BlockCandidate] = ()
+    ) -> BlockOption | None:
+        """The best option; None if nothing fits. Under `auto`, none of a policy's is better.
+
+        Args:
+            known: candidates to try as well, as those of a smaller machine.
+        """
+        best = self._searched(policy)
+        if policy.name == "auto":
+            for narrower in OFFLINE_POLICIES.values():
+                best = _better(best, self._searched(narrower))
+        for candidate in known:
+            if self.candidates.possible(candidate, policy):
+                best = _better(best, self.option(candidate))
+        return best
+
+    def option(self, candidate: BlockCandidate) -> BlockOption:
+        """With its prediction."""
+        if candidate not in self._options:
+            self._options[candidate] = BlockOption(candidate, self._predict(candidate))
+        return self._options[candidate]
+
+    def bound_tokens_per_s(self, candidate: BlockCandidate) -> float:
+        """What no schedule of the candidate exceeds."""
+        bound = self.times.bound
+        rates = block_rates(
+            self.question.lengths,
+            candidate,
+            bound.prefill_s(candidate),
+            bound.decode_s(candidate),
+        )
+        return rates.tokens_per_s
+
+    def _predict(self, candidate: BlockCandidate) -> BlockPrediction:
+        time = self.times.time(candidate)
+        rates = block_rates(
+            self.question.lengths, candidate, time.prefill.period_s, time.decode.period_s
+        )
+        prompts, tokens = phases(self.question, time, rates)
+        return BlockPrediction(rates, time, self.bound_tokens_per_s(candidate), prompts, tokens)
+
+    def _searched(self, policy: OfflinePolicy) -> BlockOption | None:
+        if policy.name not in self._found:
+            self._found[policy.name] = self._search(policy)
+        return self._found[policy.name]
+
+    def _search(self, policy: OfflinePolicy) -> BlockOption | None:
+        bounded = [(self.bound_tokens_per_s(c), c) for c in self.candidates.of(policy)]
+        bounded.sort(key=lambda entry: (-entry[0], entry[1].batches, entry[1].streamed))
+        best: BlockOption | None = None
+        for most_per_s, candidate in bounded[:_TRIES]:
+            if best is not None and most_per_s <= best.tokens_per_s * _BETTER:
+                break
+            best = _better(best, self.option(candidate))
+        return None if best is None else self._moved(best, policy)
+
+    def _moved(self, start: BlockOption, policy: OfflinePolicy) -> BlockOption:
+        """Small changes, while one helps."""
+        best, moves, improved = start, 0, True
+        while improved and moves < _MOVES:
+            improved = False
+            for candidate in self._moves.of(best.candidate, policy):
+                least = best.tokens_per_s * _WORTH_MOVING
+                if self.bound_tokens_per_s(candidate) <= least:
+                    continue
+                moves += 1
+                option = self.option(candidate)
+                if option.tokens_per_s > least:
+                    best, improved = option, True
+                if moves >= _MOVES:
+                    break
+        return best
+
+
+def _better(best: BlockOption | None, option: BlockOption | None) -> BlockOption | None:
+    if option is None or (best is not None and option.tokens_per_s <= best.tokens_per_s * _BETTER):
+        return best
+    return option

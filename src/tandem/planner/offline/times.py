@@ -1,0 +1,88 @@
+"""A block's passes in virtual time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tandem.plan.block_shape import BlockShape
+from tandem.plan.block_template import block_template
+from tandem.plan.prefill_template import prefill_template
+from tandem.plan.program import ProgramTemplate
+from tandem.planner.offline.bound import BlockBound
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.footprint import BlockFootprint
+from tandem.planner.offline.precisions import Precisions
+from tandem.planner.offline.prices import BlockPrices, Price
+from tandem.planner.question import Question
+from tandem.planner.schedule import Schedule, grouped_by
+from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
+
+_PASSES = 2
+"""The last one's time is taken; the first brings the queues into the state that they keep."""
+_Build = Callable[[BlockShape], ProgramTemplate]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTime:
+    """The two kinds of pass of a candidate: over its prompts, and one token for each sequence at
+    mean context.
+    """
+
+    prefill: SweepTime
+    decode: SweepTime
+
+
+class BlockTimes:
+    """Times for one question; equal ones are computed once."""
+
+    def __init__(self, question: Question) -> None:
+        self._q = question
+        precisions = Precisions.of(question.precision)
+        self.precisions = precisions
+        self.footprint = BlockFootprint(question, precisions)
+        self.prices = BlockPrices(question, precisions, self.footprint)
+        self.bound = BlockBound(question, self.prices)
+        self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
+        self._schedules: dict[tuple[_Build, BlockShape], Schedule] = {}
+        self._times: dict[BlockCandidate, BlockTime] = {}
+
+    def time(self, candidate: BlockCandidate) -> BlockTime:
+        """In virtual time, with everything shared."""
+        if candidate not in self._times:
+            bound = self.bound
+            prefill = self._steady(self.prefill_pass(candidate))
+            decode = self._steady(self.decode_pass(candidate))
+            # loads that were ahead may make one pass of two shorter than many can be
+            self._times[candidate] = BlockTime(
+                _at_least(prefill, bound.prefill_s(candidate)),
+                _at_least(decode, bound.decode_s(candidate)),
+            )
+        return self._times[candidate]
+
+    def prefill_pass(self, candidate: BlockCandidate) -> PricedSweep:
+        """The program over all prompts, and its prices."""
+        away = self.footprint.prompts_on_host(candidate)
+        shape = candidate.shape(self._q.model.num_layers, prompts_on_host=away)
+        return _priced(self._schedule(prefill_template, shape), self.prices.prefill(candidate))
+
+    def decode_pass(self, candidate: BlockCandidate) -> PricedSweep:
+        """The program that gives every sequence a token, and its prices."""
+        shape = candidate.shape(self._q.model.num_layers)
+        return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
+
+    def _steady(self, passed: PricedSweep) -> SweepTime:
+        return steady_sweep([passed] * _PASSES, self._dram_bytes_per_s)
+
+    def _schedule(self, build: _Build, shape: BlockShape) -> Schedule:
+        key = (build, shape)
+        if key not in self._schedules:
+            kind_of = self.prices.kind_of(frozenset(shape.weights.layers))
+            self._schedules[key] = grouped_by(build(shape).ops, kind_of)
+        return self._schedules[key]
+
+
+def _priced(schedule: Schedule, price: Price) -> PricedSweep:
+    return PricedSweep(schedule, tuple(price(op) for op in schedule.ops))
+
+
+def _at_least(time: SweepTime, least_s: float) -> SweepTime:
+    return replace(time, period_s=max(time.period_s, least_s))

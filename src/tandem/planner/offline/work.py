@@ -1,0 +1,62 @@
+"""Which operations a batch has in a layer, without building a program."""
+
+from collections.abc import Iterator
+
+from tandem.plan.block_shape import BlockShape
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.spec.tier import Tier
+
+LOAD = (OpKind.LOAD, Queue.WEIGHTS, Part.NONE)
+OpClass = tuple[OpKind, Queue, Part]
+_STAGE, _COPY = OpKind.STAGE, OpKind.COPY
+ENDS: tuple[OpClass, ...] = (
+    (_STAGE, Queue.ACCEL, Part.EMBED),
+    (_STAGE, Queue.ACCEL, Part.HEAD),
+    (OpKind.SAMPLE, Queue.ACCEL, Part.NONE),
+    (_COPY, Queue.D2H, Part.TOKENS),
+)
+"""Of a batch in a pass."""
+CPU_CHAIN: tuple[OpClass, ...] = (
+    (_COPY, Queue.D2H, Part.QKV),
+    (OpKind.APPEND, Queue.CPU, Part.NONE),
+    (OpKind.ATTEND, Queue.CPU, Part.NONE),
+    (_COPY, Queue.H2D, Part.PARTIAL),
+)
+"""Attention on the CPU, one after the other."""
+
+
+def decode_work(shape: BlockShape) -> Iterator[OpClass]:
+    """Of a batch in a layer while it decodes."""
+    yield _STAGE, Queue.ACCEL, Part.PRE
+    if shape.cpu:
+        yield from CPU_CHAIN
+    if shape.streamed:
+        yield _COPY, Queue.H2D, Part.CACHE
+        yield _COPY, Queue.D2H, Part.CACHE
+    if shape.recomputes:
+        yield _COPY, Queue.H2D, Part.PREFIX
+        yield _STAGE, Queue.ACCEL, Part.RECOMPUTE
+    if shape.attends:
+        yield OpKind.APPEND, Queue.ACCEL, Part.NONE
+        yield OpKind.ATTEND, Queue.ACCEL, Part.NONE
+    yield OpKind.MERGE, Queue.ACCEL, Part.NONE
+    yield _STAGE, Queue.ACCEL, Part.POST
+
+
+def prefill_work(shape: BlockShape) -> Iterator[OpClass]:
+    """Of a batch's prompts in a layer; the activations' way, which some layers lack, left out."""
+    yield _STAGE, Queue.ACCEL, Part.PRE
+    yield OpKind.APPEND, Queue.ACCEL, Part.NONE
+    yield OpKind.ATTEND, Queue.ACCEL, Part.NONE
+    if shape.recomputes:
+        yield _COPY, Queue.D2H, Part.PREFIX
+    if shape.streamed or shape.cpu:
+        yield _COPY, Queue.D2H, Part.CACHE
+    yield _STAGE, Queue.ACCEL, Part.POST
+
+
+def operation(found: OpClass, layer: int) -> ProgramOp:
+    """One of that kind, for its price."""
+    kind, queue, part = found
+    tier = Tier.HOST if queue is Queue.CPU else Tier.DEVICE
+    return ProgramOp(kind, queue, part, (0,), layer, 1, (), (), (), tier)

@@ -1,0 +1,157 @@
+"""What must hold of every offline plan, over hardware, models and workloads."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.unit.planner.questions import ask, short
+
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.candidates import BATCHES
+from tandem.planner.offline.policies import OFFLINE_POLICIES
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.question import Question
+from tandem.planner.sensitivity import larger_machines
+from tandem.planner.virtual_time import steady_sweep
+from tandem.spec.dtype import DType
+from tandem.spec.kv_type import CodeType
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.quantized_maps import uniform_formats
+
+AUTO = OFFLINE_POLICIES["auto"]
+MODELS = [
+    short(plannable_spec(name), layers)
+    for name, layers in (
+        ("llama-3.1-8b", 4),
+        ("opt-6.7b", 5),
+        ("opt-30b", 6),
+        ("gemma-3-27b", 6),
+        ("qwen3-30b-a3b", 3),
+    )
+]
+
+
+def few_bits(model: ModelSpec) -> Precision:
+    kind = DType.FLOAT16
+    return Precision(kind, kind, CodeType.INT4, uniform_formats(model, 4, None))
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    model = draw(st.sampled_from(MODELS))
+    question = ask(
+        model,
+        draw(st.sampled_from(["t4", "a10g", "rtx4090", "a100-40"])),
+        draw(st.sampled_from(["g5.4xlarge", "desktop-ddr4", "lm-offload", "server-genoa"])),
+        prompt=draw(st.sampled_from(["32", "300-900", "1500"])),
+        generate=draw(st.sampled_from(["1", "8", "100-200"])),
+        requests=draw(st.sampled_from([1, 3, 60, 400])),
+    )
+    if draw(st.booleans()):
+        question = replace(question, precision=few_bits(model))
+    share = draw(st.floats(0.03, 1.0))
+    return replace(question, device_bytes=int(question.device_bytes * share))
+
+
+@settings(max_examples=20)
+@given(questions(), st.sampled_from(sorted(OFFLINE_POLICIES)), st.data())
+def test_candidates_keep_to_capacities_policy_and_bounds(
+    question: Question, name: str, data: st.DataObject
+) -> None:
+    search, policy = OfflineSearch(question), OFFLINE_POLICIES[name]
+    found = list(search.candidates.of(policy))
+    assume(found)
+    dram = question.hardware.host.pool_bytes_per_s
+    for candidate in data.draw(st.lists(st.sampled_from(found), min_size=1, max_size=3)):
+        assert policy.allows(candidate, question.model.num_layers)
+        plan = offline_plan(search, candidate)  # refuses what does not fit or add up
+        assert plan.batch_rows == candidate.rows
+        assert plan.accelerator.free_bytes >= 0
+        assert plan.host.free_bytes >= 0
+        assert plan.block_rows < question.lengths.requests + plan.batches
+        times, bound = search.times, search.times.bound
+        decode = steady_sweep([times.decode_pass(candidate)] * 4, dram)
+        prefill = steady_sweep([times.prefill_pass(candidate)] * 4, dram)
+        assert decode.period_s >= bound.decode_s(candidate) * (1 - 1e-6)
+        assert prefill.period_s >= bound.prefill_s(candidate) * (1 - 1e-6)
+        for time in (decode, prefill):
+            assert time.accelerator_s <= time.period_s * (1 + 1e-6)
+            assert time.dram_bytes <= time.period_s * dram * (1 + 1e-6)
+
+
+@settings(max_examples=4)
+@given(questions())
+def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
+    question: Question,
+) -> None:
+    best = OfflineSearch(question).best(AUTO)
+    for policy in OFFLINE_POLICIES.values():
+        option = OfflineSearch(question).best(policy)  # knows nothing of the plan
+        if option is not None:
+            assert best is not None, policy.name
+            assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-6), policy.name
+
+
+@settings(max_examples=4)
+@given(questions())
+def test_more_of_a_resource_is_never_worse(question: Question) -> None:
+    search = OfflineSearch(question)
+    best = search.best(AUTO)
+    if best is None:
+        return
+    for change, larger in larger_machines(question):
+        again = OfflineSearch(larger)
+        # the smaller machine's plan is a candidate; it does no worse there, nor does its bound
+        found = again.best(AUTO, known=[best.candidate])
+        assert found is not None, change
+        assert found.tokens_per_s >= best.tokens_per_s * 0.99, change
+        same = again.option(best.candidate).prediction
+        assert same.rates.tokens_per_s >= best.tokens_per_s * 0.99, change
+        assert same.bound_tokens_per_s >= best.prediction.bound_tokens_per_s * (1 - 1e-9), change
+
+
+@settings(max_examples=4)
+@given(questions())
+def test_few_bits_only_where_they_are_allowed(question: Question) -> None:
+    plain = replace(question, precision=Precision.uniform(DType.FLOAT16))
+    best = OfflineSearch(plain).best(AUTO)
+    if best is None:
+        return
+    assert (best.candidate.quantized, best.candidate.host_kv) == ("none", None)
+    allowed = replace(plain, precision=few_bits(plain.model))
+    found = OfflineSearch(allowed).best(AUTO)
+    assert found is not None
+    assert found.tokens_per_s >= best.tokens_per_s * 0.99
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-3-27b", "qwen3-30b-a3b"])
+def test_grouped_queries_recompute_nothing(name: str) -> None:
+    model = next(m for m in MODELS if m == short(plannable_spec(name), m.num_layers))
+    search = OfflineSearch(ask(model, "a10g"))
+    found = list(search.candidates.of(OFFLINE_POLICIES["kvpr"]))
+    assert found
+    assert not any(candidate.recomputed_tokens for candidate in found)
+
+
+@settings(max_examples=8)
+@given(questions(), st.data())
+def test_no_other_placement_is_much_better(question: Question, data: st.DataObject) -> None:
+    search = OfflineSearch(question)
+    best = search.best(AUTO)
+    assume(best is not None)
+    assert best is not None
+    layers = question.model.num_layers
+    for _ in range(40):
+        batches = data.draw(st.sampled_from(BATCHES))
+        rows = -(-data.draw(st.sampled_from(search.candidates.sizes())) // batches)
+        resident = data.draw(st.integers(0, rows))
+        cpu = data.draw(st.integers(0, rows - resident))
+        streamed = 2 * data.draw(st.integers(0, layers // 2))
+        other = BlockCandidate(batches, streamed, resident, rows - resident - cpu, cpu)
+        fits = search.candidates.possible(other, AUTO)
+        if fits and search.bound_tokens_per_s(other) > best.tokens_per_s * 1.03:
+            assert search.option(other).tokens_per_s <= best.tokens_per_s * 1.03, other

@@ -1,0 +1,83 @@
+import json
+
+import pytest
+from tests.unit.cli.conftest import Commands
+
+from tandem.plan.offline import OfflinePlan
+
+PLAN = (
+    "plan", "opt-6.7b", "--accelerator", "t4", "--host", "server-genoa", "--requests", "64",
+    "--generate", "32", "--offline",
+)  # fmt: skip
+
+
+def test_an_offline_plan_shows_memory_rates_limits_and_policies(commands: Commands) -> None:
+    ran = commands.run(*PLAN, "--compare-policies")
+    assert (ran.status, ran.err) == (0, "")
+    for part in (
+        "opt-6.7b: 6.7 billion parameters, float16",
+        "Best: ",
+        "accelerator █",
+        "of it pinned",
+        "tokens/s, ",
+        "a block  ",
+        "all 64 requests",
+        "Prompts: ",
+        "Tokens after them: ",
+        "limited by ",
+        "zero-inference-stream ",
+        "not planned yet: park-egger",
+        "No engine executes this plan yet",
+    ):
+        assert part in ran.out, part
+    assert max(len(line) for line in ran.out.splitlines()) < 160
+
+
+def test_the_plan_as_json_is_one_and_no_policy_beats_it(commands: Commands) -> None:
+    ran = commands.run(*PLAN, "--compare-policies", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    plan = OfflinePlan.from_object(found["plan"])
+    assert plan.num_layers == 32
+    rates = {entry["policy"]: entry.get("tokens_per_s", 0.0) for entry in found["policies"]}
+    assert set(rates) >= {"flexgen", "kvpr", "lm-offload", "zero-inference-stream"}
+    assert found["prediction"]["tokens_per_s"] == max(rates.values())
+    assert found["prediction"]["tokens_per_s"] <= found["prediction"]["bound_tokens_per_s"]
+    assert sum(found["prediction"][phase]["share"] for phase in ("prompts", "tokens")) == 1
+
+
+def test_few_bits_are_allowed_not_demanded(commands: Commands) -> None:
+    plain, few = (
+        json.loads(commands.run(*PLAN, "--policy", "lm-offload", *more, "--json").out)
+        for more in ((), ("--quantization", "int4"))
+    )
+    assert (plain["plan"]["quantization"], plain["plan"]["host_kv_dtype"]) == ("none", "float16")
+    assert few["prediction"]["tokens_per_s"] >= plain["prediction"]["tokens_per_s"] * 0.99
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--output", "plan.json"), "--output cannot be used with --offline"),
+        (("--rate", "1", "--gantt"), "--rate and --gantt cannot be used with --offline"),
+        (("--objective", "latency"), "--objective cannot be used with --offline"),
+        (("--policy", "park-egger"), "it needs single operations of a layer computed on the host"),
+        (("--policy", "ride-along"), "no offline policy 'ride-along'"),
+        (("--gpu-memory", "1GiB"), "no block of requests fits"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(
+    commands: Commands, more: tuple[str, ...], message: str
+) -> None:
+    ran = commands.run(*PLAN, *more)
+    assert (ran.status, ran.out) == (2, "")
+    assert message in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_offline_without_an_accelerator_is_refused(commands: Commands) -> None:
+    ran = commands.run(
+        "plan", "opt-6.7b", "--accelerator", "none", "--host", "server-genoa", "--offline"
+    )
+    assert (ran.status, ran.out) == (2, "")
+    assert "without one, leave it out" in ran.err

@@ -1,0 +1,132 @@
+"""A block's passes: complete by the validator, and each kind of wait in them is needed."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.mutations import Selector, drop_waits, is_op
+
+from tandem.plan.block_shape import BlockShape
+from tandem.plan.block_template import block_template
+from tandem.plan.prefill_template import prefill_template
+from tandem.plan.program import OpKind, Part, ProgramTemplate, Queue
+from tandem.plan.validator import Placed, ProgramError, validate_sequence
+from tandem.plan.weights import StreamedLayers
+from tandem.planner.offline.work import ENDS, decode_work, prefill_work
+
+
+def check(*templates: ProgramTemplate) -> None:
+    """One after the other, on the same batches."""
+    validate_sequence([Placed(each, tuple(range(len(each.lanes)))) for each in templates])
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> BlockShape:
+    layers = draw(st.integers(1, 6))
+    picked = draw(st.sets(st.integers(0, layers - 1)))
+    streamed = tuple(sorted(picked))[: len(picked) // 2 * 2]
+    resident, comes, cpu = draw(st.tuples(st.booleans(), st.booleans(), st.booleans()).filter(any))
+    return BlockShape(
+        layers,
+        draw(st.integers(1, 5)),
+        StreamedLayers(streamed),
+        resident,
+        comes,
+        cpu,
+        recomputes=comes and draw(st.booleans()),
+        prompts_on_host=draw(st.booleans()),
+    )
+
+
+@given(shapes())
+def test_prompts_and_passes_follow_each_other_without_hazards(shape: BlockShape) -> None:
+    prefill, passed = prefill_template(shape), block_template(shape)
+    check(prefill, passed, passed, passed, prefill, prefill, passed)
+
+
+@given(shapes())
+def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> None:
+    for template, work in (
+        (block_template(shape), decode_work(shape)),
+        (prefill_template(shape), prefill_work(shape)),
+    ):
+        expected = Counter(dict.fromkeys(ENDS, shape.batches))
+        expected.update(dict.fromkeys(work, shape.pairs))
+        if len(shape.weights.layers) > shape.weights.slots:
+            expected[OpKind.LOAD, Queue.WEIGHTS, Part.NONE] = len(shape.weights.layers)
+        found = Counter((op.kind, op.queue, op.part) for op in template.ops)
+        for queue in (Queue.H2D, Queue.D2H):  # activations, on their way between layers
+            found.pop((OpKind.COPY, queue, Part.RESIDUAL), None)
+        assert found == expected
+
+
+WEIGHTS = StreamedLayers((0, 1, 2, 3))
+ALL = BlockShape(
+    4, 3, WEIGHTS, resident=True, streamed=True, cpu=True, recomputes=True, prompts_on_host=True
+)
+CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
+ONE = BlockShape(1, 1, streamed=True)
+COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
+PRE = is_op(OpKind.STAGE, Part.PRE)
+Build = Callable[[BlockShape], ProgramTemplate]
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "select", "on"),
+    [
+        pytest.param(block_template, ALL, PRE, Queue.WEIGHTS, id="weights"),
+        pytest.param(block_template, ALL, PRE, D2H, id="stored"),
+        pytest.param(
+            block_template, ALL, is_op(OpKind.STAGE, Part.RECOMPUTE), H2D, id="prefix-there"
+        ),
+        pytest.param(block_template, ALL, is_op(OpKind.APPEND, queue=ACCEL), H2D, id="cache-there"),
+        pytest.param(block_template, ALL, is_op(OpKind.APPEND, queue=CPU), D2H, id="qkv-there"),
+        pytest.param(block_template, ALL, is_op(OpKind.MERGE), H2D, id="partial-there"),
+        pytest.param(block_template, CACHE, is_op(COPY, Part.CACHE, H2D), ACCEL, id="slot-free"),
+        pytest.param(block_template, ONE, is_op(COPY, Part.CACHE, H2D), D2H, id="token-stored"),
+        pytest.param(block_template, CACHE, is_op(COPY, Part.CACHE, D2H), ACCEL, id="token-made"),
+        pytest.param(block_template, ALL, is_op(COPY, Part.PREFIX, H2D), ACCEL, id="prefix-free"),
+        pytest.param(block_template, ALL, is_op(COPY, Part.PARTIAL), CPU, id="attended"),
+        pytest.param(block_template, ALL, is_op(COPY, Part.QKV), ACCEL, id="qkv-made"),
+        pytest.param(block_template, ALL, is_op(OpKind.LOAD), ACCEL, id="weights-used"),
+        pytest.param(prefill_template, ALL, PRE, Queue.WEIGHTS, id="prompts-weights"),
+        pytest.param(prefill_template, CACHE, PRE, D2H, id="prompts-drained"),
+        pytest.param(prefill_template, ALL, PRE, H2D, id="prompts-came"),
+        pytest.param(
+            prefill_template, ALL, is_op(OpKind.STAGE, Part.POST), D2H, id="prompts-prefix"
+        ),
+        pytest.param(
+            prefill_template, ALL, is_op(COPY, Part.RESIDUAL, H2D), D2H, id="prompts-parked"
+        ),
+        pytest.param(
+            prefill_template, ALL, is_op(COPY, Part.RESIDUAL, D2H), ACCEL, id="prompts-done"
+        ),
+        pytest.param(prefill_template, CACHE, is_op(COPY, Part.CACHE), ACCEL, id="prompts-made"),
+    ],
+)
+def test_a_program_that_forgets_a_wait_is_refused(
+    build: Build, shape: BlockShape, select: Selector, on: Queue
+) -> None:
+    template = build(shape)
+    check(template, template)
+    broken = drop_waits(select, on)(template)
+    assert broken != template
+    with pytest.raises(ProgramError):
+        check(broken, broken)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_layers": 0, "batches": 1}, "1 batches, 0 layers"),
+        ({"num_layers": 1, "batches": 0}, "0 batches, 1 layers"),
+        ({"num_layers": 1, "batches": 1, "resident": False}, "without sequences"),
+        ({"num_layers": 1, "batches": 1, "recomputes": True}, "only streamed KV"),
+    ],
+)
+def test_shapes_without_work_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BlockShape(**wrong)

@@ -1,0 +1,91 @@
+"""Offline plans survive JSON; what does not add up is refused in one line."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tandem.plan.offline import FORMAT, OfflinePlan, TierBudget
+from tandem.plan.weights import WeightPlacement
+from tandem.spec.errors import ConfigError
+
+PLAN = OfflinePlan(
+    weights=(WeightPlacement(0, 1), WeightPlacement(2, 3, "streamed")),
+    batches=4,
+    resident_rows=2,
+    streamed_rows=3,
+    cpu_rows=1,
+    kv_dtype="float16",
+    host_kv_dtype="int8",
+    block_size=16,
+    row_blocks=10,
+    max_model_len=160,
+    prefill_tokens=2048,
+    accelerator=TierBudget(1000, 100, 200, 300, 400),
+    host=TierBudget(1000, 100, 200, 0, 0, 250),
+    recomputed_tokens=32,
+    quantized_layers="streamed",
+    quantization="int4:64",
+    prompts_on_host=True,
+    notes=("so it is",),
+)
+
+
+def test_a_plan_survives_json() -> None:
+    text = PLAN.to_json()
+    assert OfflinePlan.from_json(text) == PLAN
+    assert json.loads(text)["format"] == FORMAT
+    assert "\n" not in text
+
+
+def test_sequences_and_layers_add_up() -> None:
+    assert (PLAN.batch_rows, PLAN.block_rows, PLAN.num_layers) == (6, 24, 4)
+    assert PLAN.shape.weights.layers == (2, 3)
+    assert PLAN.accelerator.free_bytes == 0
+
+
+def changed(**changes: Any) -> str:
+    return json.dumps({**json.loads(PLAN.to_json()), **changes})
+
+
+def budget(**changes: int) -> dict[str, int]:
+    return {**json.loads(PLAN.to_json())["accelerator"], **changes}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        changed(format=FORMAT + 1),
+        changed(surprise=1),
+        changed(weights=None),
+        changed(weights=[]),
+        changed(weights=[{"first_layer": 1, "last_layer": 3}]),
+        changed(weights=[{"first_layer": 0, "last_layer": 3, "home": "cpu"}]),
+        changed(weights=[{"first_layer": 0, "last_layer": 2, "home": "streamed"}]),
+        changed(batches=0),
+        changed(batches=1.5),
+        changed(resident_rows=-1),
+        changed(resident_rows=0, streamed_rows=0, cpu_rows=0),
+        changed(streamed_rows=0),
+        changed(recomputed_tokens=33),
+        changed(recomputed_tokens=176),
+        changed(quantized_layers="some"),
+        changed(quantized_layers="none"),
+        changed(quantization="none"),
+        changed(prompts_on_host=1),
+        changed(accelerator=None),
+        changed(accelerator=budget(kv_bytes=201)),
+        changed(accelerator=budget(kv_bytes=-1)),
+        changed(accelerator=budget(kv_bytes=0)),
+        changed(accelerator=budget(slot_bytes=0)),
+        changed(accelerator=budget(pinned_bytes=1001)),
+        changed(host=budget(kv_bytes=0)),
+    ],
+)
+def test_anything_else_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match="make it anew") as error:
+        OfflinePlan.from_json(text)
+    assert "\n" not in error.value.message

@@ -1,0 +1,199 @@
+"""Offline plans of known cases, against sums done by hand and the papers' formulas."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import ask, short
+
+from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.offline.answer import offline_answer, recomputation
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.policies import OFFLINE_NOT_BUILT, OFFLINE_POLICIES
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.policies import OFFLINE, find_policy
+from tandem.planner.question import Question
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.kv_type import CodeType
+from tandem.spec.precision import Precision
+from tandem.spec.quantized_maps import uniform_formats
+from tandem.spec.units import GIB
+
+OPT = short(plannable_spec("opt-6.7b"), 8)
+LAYER_BYTES = 12 * 4096**2 * 2
+TOKEN_BYTES = 2 * 4096 * 2  # keys and values of one token in one layer
+
+
+def offloaded(**changes: object) -> Question:
+    """A model whose layers come over a link of 24 GB/s, and whose KV lies on the host."""
+    question = ask(OPT, "a10g", "server-genoa", prompt="512", generate="65", requests=64)
+    return replace(question, **changes)
+
+
+def test_a_streamed_pass_takes_what_its_bytes_take_on_the_link() -> None:
+    search = OfflineSearch(offloaded())
+    passed = {}
+    for batches in (1, 4):
+        candidate = BlockCandidate(batches, 8, 0, 16, 0)
+        weights_s = 8 * LAYER_BYTES / 24e9
+        tokens = 576  # 544 in the mean, whole blocks of 64
+        kv_s = 8 * batches * 16 * tokens * TOKEN_BYTES / 24e9
+        passed[batches] = search.times.time(candidate).decode.period_s
+        assert passed[batches] == pytest.approx(weights_s + kv_s, rel=0.02)
+    # weights come once for all batches
+    assert passed[4] < 4 * passed[1] * 0.9
+
+
+def slow_cores(question: Question, bytes_per_s: float) -> Question:
+    """Cores that read so much, of memory that gives the link as much as it likes beside them."""
+    host = replace(
+        question.hardware.host,
+        memory_bandwidth_bytes_per_s=bytes_per_s,
+        shared_memory_bandwidth_bytes_per_s=200e9,
+    )
+    return replace(question, hardware=replace(question.hardware, host=host))
+
+
+def test_the_link_carries_weights_while_batches_wait_for_the_cpu() -> None:
+    search = OfflineSearch(slow_cores(offloaded(), 20e9))
+    time = search.times.time(BlockCandidate(4, 8, 0, 0, 16)).decode
+    attended_s = 8 * 4 * 16 * 545 * TOKEN_BYTES / 20e9
+    assert time.cpu_s == pytest.approx(attended_s, rel=0.01)
+    assert time.h2d_s > 8 * LAYER_BYTES / 24e9
+    assert time.period_s < 1.1 * max(time.cpu_s, time.h2d_s)
+
+
+def test_one_batch_s_layers_are_a_chain_over_the_cpu_and_several_hide_it() -> None:
+    search = OfflineSearch(slow_cores(offloaded(), 50e9))
+    alone, four = (search.times.time(BlockCandidate(n, 0, 0, 0, 16)).decode for n in (1, 4))
+    assert alone.period_s > alone.cpu_s + 0.9 * alone.accelerator_s
+    assert four.period_s < four.cpu_s + 0.5 * four.accelerator_s
+
+
+def test_kv_divided_between_link_and_cpu_beats_either() -> None:
+    search = OfflineSearch(slow_cores(offloaded(), 24e9))
+    streamed, attended, both = (
+        search.option(BlockCandidate(4, 0, 0, *rows)).tokens_per_s
+        for rows in ((16, 0), (0, 16), (8, 8))
+    )
+    assert both > 1.5 * max(streamed, attended)
+    best = search.best(OFFLINE_POLICIES["auto"])
+    assert best is not None
+    assert best.tokens_per_s >= both
+
+
+def test_kvpr_recomputes_as_far_as_its_equation_says() -> None:
+    question = offloaded(device_bytes=4 * GIB)
+    search = OfflineSearch(question)
+    best = search.best(OFFLINE_POLICIES["kvpr"])
+    assert best is not None
+    found = best.candidate
+    rates = RecomputeRates(24e9, 70e12 * 0.7)
+    fetch = KVFetch(found.streamed_rows, 544, 4096, 4096)
+    ideal = best_recompute(fetch, rates, 64).tokens
+    assert found.recomputed_tokens >= ideal - 64
+    without = replace(found, recomputed_tokens=0)
+    passes = [search.times.time(each).decode.period_s for each in (without, found)]
+    assert passes[1] < 0.9 * passes[0]
+    assert "are recomputed from activations" in recomputation(search, found)
+
+
+def test_a_prefix_of_activations_takes_half_of_its_keys_and_values() -> None:
+    footprint = OfflineSearch(offloaded()).footprint
+    plain, prefixed = (
+        footprint.host(BlockCandidate(1, 0, 0, 10, 0, tokens), prompts_on_host=False)
+        for tokens in (0, 256)
+    )
+    assert plain.kv == 8 * 10 * 576 * TOKEN_BYTES
+    assert plain.kv - prefixed.kv == 8 * 10 * 256 * TOKEN_BYTES // 2
+
+
+@pytest.mark.parametrize("policy", ["kvpr", "zero-inference-stream"])
+def test_grouped_queries_recompute_nothing_and_the_answer_says_why(policy: str) -> None:
+    model = short(plannable_spec("llama-3.1-8b"), 8)
+    found = offline_answer(ask(model, "a10g"), policy)
+    assert found.chosen.candidate.streamed_rows > 0
+    assert found.chosen.candidate.recomputed_tokens == 0
+    assert "grouped queries leave nothing to save" in found.recomputation
+    assert found.plan.notes == (found.recomputation,)
+
+
+def test_what_the_cpu_attends_to_is_not_pinned() -> None:
+    footprint = OfflineSearch(offloaded()).footprint
+    there = footprint.host(BlockCandidate(2, 4, 0, 0, 10), prompts_on_host=False)
+    kv = 8 * 2 * 10 * 576 * TOKEN_BYTES
+    assert (there.weights, there.kv) == (4 * LAYER_BYTES, kv)
+    assert there.weights <= there.pinned < there.weights + 0.01 * kv
+
+
+def quantized() -> Question:
+    kind = DType.FLOAT16
+    precision = Precision(kind, kind, CodeType.INT4, uniform_formats(OPT, 4, None))
+    return offloaded(precision=precision, device_bytes=3 * GIB)
+
+
+def test_few_bits_that_are_allowed_are_used_where_they_pay() -> None:
+    plain = offline_answer(offloaded(device_bytes=3 * GIB), "lm-offload")
+    found = offline_answer(quantized(), "lm-offload")
+    assert found.chosen.tokens_per_s > plain.chosen.tokens_per_s
+    assert (plain.plan.quantized_layers, plain.plan.host_kv_dtype) == ("none", "float16")
+    assert found.plan.quantized_layers != "none"
+    assert found.plan.quantization.startswith("int4:")
+    assert found.plan.kv_dtype == "float16"
+
+
+def test_streamed_kv_in_few_bits_takes_less_of_the_link_and_more_of_the_accelerator() -> None:
+    search = OfflineSearch(quantized())
+    plain = BlockCandidate(2, 0, 0, 8, 0)
+    few = replace(plain, host_kv=CodeType.INT4)
+    one, another = (search.times.time(each).decode for each in (plain, few))
+    assert another.h2d_s < 0.4 * one.h2d_s
+    assert another.accelerator_s > one.accelerator_s
+
+
+def test_blocks_divide_the_job_evenly() -> None:
+    search = OfflineSearch(offloaded())
+    rates = search.option(BlockCandidate(2, 0, 0, 16, 0)).prediction.rates
+    assert rates.blocks == 2
+    assert rates.job_s == pytest.approx(2 * rates.block_s)
+    assert rates.tokens_per_s == pytest.approx(64 * 65 / rates.job_s)
+    assert rates.block_s == pytest.approx(rates.prefill_s + 64 * rates.pass_s)
+
+
+def test_prompts_activations_go_to_the_host_where_the_accelerator_has_no_room() -> None:
+    question = offloaded(device_bytes=5 * GIB)
+    search = OfflineSearch(replace(question, lengths=replace(question.lengths, requests=4000)))
+    large = BlockCandidate(16, 4, 0, 0, 64)
+    assert search.footprint.prompts_on_host(large)
+    assert not search.footprint.prompts_on_host(replace(large, batches=1, cpu_rows=8))
+    away = search.times.prefill_pass(large).schedule
+    assert {op.part.value for op in away.ops} >= {"residual", "cache"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"host_only": True}, "without one, leave it out"),
+        ({"objective": "latency"}, "nobody waits for a single answer"),
+        ({"tpot_bound_s": 0.1}, "nobody waits for a single answer"),
+        ({"device_bytes": GIB}, r"no block of requests fits: with all layers streamed"),
+        ({"host_bytes": 0, "device_bytes": 2 * GIB}, "raise --gpu-memory or --cpu-memory"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        offline_answer(offloaded(**changes))
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_an_offline_policy_is_refused_online(name: str) -> None:
+    with pytest.raises(ConfigError, match="add --offline"):
+        find_policy(name)
+
+
+@pytest.mark.parametrize("name", [*OFFLINE_NOT_BUILT, "gpu-only", "best"])
+def test_other_policies_are_refused_offline(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"use one of: auto, zero-inference") as error:
+        offline_answer(offloaded(), name)
+    assert error.value.param == "policy"
