@@ -25,7 +25,7 @@ def nearest_settings(config: EngineConfig, capacities: Capacities, fits: Fits) -
         fits: whether others do.
     """
     search = _Search(config, capacities, fits)
-    found = [*search.more_memory(), *search.less_work()]
+    found = [*search.less_memory(), *search.more_memory(), *search.less_work()]
     if not found:
         return (
             "no more memory that this machine has would do; use a smaller model, or --quantization"
@@ -37,6 +37,20 @@ class _Search:
     def __init__(self, config: EngineConfig, capacities: Capacities, fits: Fits) -> None:
         self._config, self._capacities, self._fits = config, capacities, fits
         self._on_host = capacities.device_location == "host"
+
+    def less_memory(self) -> Iterator[str]:
+        """Where what was asked for leaves too little room beside it in the host's memory."""
+        there = self._capacities
+        if there.room_bytes is None:
+            return
+        if not there.elastic:
+            host = self._most_bytes(there.host_memory_bytes, there.with_host_memory)
+            if host is not None:
+                yield f"--cpu-memory {_mib(host)} at most"
+        if there.device_in_host:
+            device = self._most_bytes(there.device_bytes, there.with_emulated)
+            if device is not None:
+                yield f"--gpu-memory {_mib(device)} at most"
 
     def more_memory(self) -> Iterator[str]:
         """Of one kind, or of both."""
@@ -59,7 +73,9 @@ class _Search:
             alone_bytes: of the accelerator's that are enough with the host's as it is.
         """
         most = replace(
-            self._capacities, host_bytes=self._capacities.host_limit_bytes or _MOST_BYTES
+            self._capacities,
+            host_bytes=self._capacities.host_limit_bytes or _MOST_BYTES,
+            elastic=True,
         )
         device = self._least_device_bytes(most)
         if device is None or (alone_bytes is not None and alone_bytes <= device):
@@ -85,15 +101,34 @@ class _Search:
         if has_choice and self._fits(on_cpu, self._capacities):
             yield "--host-layers cpu"
 
-    def _least_device_bytes(self, capacities: Capacities) -> int | None:
+    def _most_bytes(
+        self, refused_bytes: int, with_bytes: Callable[[int], Capacities]
+    ) -> int | None:
+        """Whole MiB below those that fit, as many as possible: too few would not do either."""
+
         def enough(size: int) -> bool:
-            return self._fits(self._config, replace(capacities, device_bytes=size))
+            return self._fits(self._config, replace(with_bytes(size), elastic=True))
+
+        def fits(size: int) -> bool:
+            return self._fits(self._config, with_bytes(size))
+
+        least = _least(0, refused_bytes, enough)
+        if least is None or not fits(least):
+            return None
+        over = refused_bytes // MIB + 1
+        return -_first(lambda size: fits(-size * MIB), -over, -(least // MIB)) * MIB
+
+    def _least_device_bytes(self, capacities: Capacities) -> int | None:
+        elastic = capacities.elastic or self._on_host
+
+        def enough(size: int) -> bool:
+            return self._fits(self._config, replace(capacities, device_bytes=size, elastic=elastic))
 
         return _least(capacities.device_bytes, capacities.device_limit_bytes, enough)
 
     def _least_host_bytes(self, capacities: Capacities) -> int | None:
         def enough(size: int) -> bool:
-            return self._fits(self._config, replace(capacities, host_bytes=size))
+            return self._fits(self._config, replace(capacities, host_bytes=size, elastic=True))
 
         return _least(capacities.host_bytes, capacities.host_limit_bytes, enough)
 
