@@ -150,10 +150,14 @@ def memory_fields(on_host: bool) -> dict[str, str]:
 
 def at_most(field: str, size: int) -> Apply:
     """With so much, but never more than what was refused."""
-    return lambda config, there: (
-        config,
-        replace(there, **{field: min(size, getattr(there, field))}),
-    )
+
+    def apply(config: EngineConfig, there: Capacities) -> Change:
+        size_there = min(size, getattr(there, field))
+        if field == "device_bytes" and there.device_location == "device":
+            return config, there.with_emulated(size_there)
+        return config, replace(there, **{field: size_there})
+
+    return apply
 
 
 def with_option(name: str, value: object) -> Apply:

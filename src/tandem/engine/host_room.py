@@ -14,6 +14,10 @@ _ROUNDS = 4
 _Plan = TypeVar("_Plan")
 
 
+class NoRoomError(ShortOfMemoryError):
+    """Everything together would leave no margin."""
+
+
 def plan_within_room(
     plan: Callable[[Capacities], _Plan],
     ledger_of: Callable[[_Plan], MemoryLedger],
@@ -24,7 +28,7 @@ def plan_within_room(
     Where it was asked for how much, no less will do.
 
     Raises:
-        ShortOfMemoryError: more would be taken than there is room for; names every number.
+        NoRoomError: more would be taken than there is room for; names every number.
     """
     found = plan(capacities)
     for _ in range(_ROUNDS):
@@ -90,9 +94,9 @@ def _needed(ledger: MemoryLedger, capacities: Capacities) -> dict[str, int]:
     return needed
 
 
-def _too_much(ledger: MemoryLedger, capacities: Capacities) -> ShortOfMemoryError:
+def _too_much(ledger: MemoryLedger, capacities: Capacities) -> NoRoomError:
     there = format_size(capacities.room_bytes or 0)
-    return ShortOfMemoryError(
+    return NoRoomError(
         f"host memory too small for all that would lie there: "
         f"{describe_sum(_needed(ledger, capacities))} needed, {there} available less a margin",
         param="cpu_memory",

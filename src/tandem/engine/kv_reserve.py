@@ -13,7 +13,7 @@ _KV_SHARE = 0.1
 _MOST_FOR_DISK_BYTES = 2 * GIB
 """Of the host's, likewise, if a layer would have to be read from disk in every step for it."""
 DEFAULT_HOST_KV_BYTES = 8 * GIB
-"""Of KV in host memory, where no size was asked for (ADR 0022): more is rarely of use, and what is
+"""Of KV in host memory, where no size was asked for (ADR 0024): more is rarely of use, and what is
 pinned is taken at once."""
 
 

@@ -9,7 +9,7 @@ from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.expert_placement import check_experts, void_hits
 from tandem.engine.host_overheads import process_overheads, staging_overheads
-from tandem.engine.host_room import disk_hint, plan_within_room
+from tandem.engine.host_room import NoRoomError, disk_hint, plan_within_room
 from tandem.engine.kv_reserve import default_host_blocks
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.nearest_settings import nearest_settings
@@ -100,7 +100,8 @@ def plan_memory(
     try:
         return made(config, capacities)
     except ShortOfMemoryError as error:
-        remedy = nearest_settings(config, capacities, fits)
+        no_room = isinstance(error, NoRoomError)
+        remedy = nearest_settings(config, capacities, fits, too_much=no_room)
         raise ConfigError(f"{error.message}; {remedy}", param=error.param) from None
 
 

@@ -16,16 +16,20 @@ _MOST_BYTES = 16 * TIB
 Fits = Callable[[EngineConfig, Capacities], bool]
 
 
-def nearest_settings(config: EngineConfig, capacities: Capacities, fits: Fits) -> str:
+def nearest_settings(
+    config: EngineConfig, capacities: Capacities, fits: Fits, *, too_much: bool = False
+) -> str:
     """Each flag that mends it alone, with its nearest value; both memories where that of the host
     alone does not.
 
     Args:
         config, capacities: that do not fit.
         fits: whether others do.
+        too_much: it is the host that cannot hold all that would lie there, so less may do.
     """
     search = _Search(config, capacities, fits)
-    found = [*search.less_memory(), *search.more_memory(), *search.less_work()]
+    less = search.less_memory() if too_much else ()
+    found = [*less, *search.more_memory(), *search.less_work()]
     if not found:
         return (
             "no more memory that this machine has would do; use a smaller model, or --quantization"
@@ -41,8 +45,6 @@ class _Search:
     def less_memory(self) -> Iterator[str]:
         """Where what was asked for leaves too little room beside it in the host's memory."""
         there = self._capacities
-        if there.room_bytes is None:
-            return
         if not there.elastic:
             host = self._most_bytes(there.host_memory_bytes, there.with_host_memory)
             if host is not None:
