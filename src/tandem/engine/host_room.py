@@ -11,11 +11,21 @@ from tandem.spec.units import MIB, format_size
 
 _ROUNDS = 4
 """Of less memory, until a plan keeps the room: what comes on top hardly depends on it."""
+_EMULATED = "emulated accelerator"
 _Plan = TypeVar("_Plan")
 
 
 class NoRoomError(ShortOfMemoryError):
-    """Everything together would leave no margin."""
+    """Everything together would leave no margin.
+
+    Args:
+        left_bytes: of the room, beside what comes on top of what `--cpu-memory` bounds.
+        device_left_bytes: of the room, beside all but an emulated accelerator.
+    """
+
+    def __init__(self, message: str, left_bytes: int, device_left_bytes: int) -> None:
+        super().__init__(message, param="cpu_memory")
+        self.left_bytes, self.device_left_bytes = left_bytes, device_left_bytes
 
 
 def plan_within_room(
@@ -90,14 +100,16 @@ def _needed(ledger: MemoryLedger, capacities: Capacities) -> dict[str, int]:
         if entry.location == "host" and entry.label != "process"
     }
     if capacities.device_in_host:
-        needed["emulated accelerator"] = ledger.totals("device").predicted_bytes
+        needed[_EMULATED] = ledger.totals("device").predicted_bytes
     return needed
 
 
 def _too_much(ledger: MemoryLedger, capacities: Capacities) -> NoRoomError:
-    there = format_size(capacities.room_bytes or 0)
+    room, needed = capacities.room_bytes or 0, _needed(ledger, capacities)
+    on_device = needed.get(_EMULATED, 0)
     return NoRoomError(
         f"host memory too small for all that would lie there: "
-        f"{describe_sum(_needed(ledger, capacities))} needed, {there} available less a margin",
-        param="cpu_memory",
+        f"{describe_sum(needed)} needed, {format_size(room)} available less a margin",
+        _left_bytes(ledger, capacities),
+        room - sum(needed.values()) + on_device,
     )

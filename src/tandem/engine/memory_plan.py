@@ -100,8 +100,8 @@ def plan_memory(
     try:
         return made(config, capacities)
     except ShortOfMemoryError as error:
-        no_room = isinstance(error, NoRoomError)
-        remedy = nearest_settings(config, capacities, fits, too_much=no_room)
+        no_room = error if isinstance(error, NoRoomError) else None
+        remedy = nearest_settings(config, capacities, fits, no_room)
         raise ConfigError(f"{error.message}; {remedy}", param=error.param) from None
 
 

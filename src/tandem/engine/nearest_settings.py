@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tandem.engine.capacities import Capacities
+from tandem.engine.host_room import NoRoomError
 from tandem.spec.config import EngineConfig
 from tandem.spec.units import MIB, TIB
 
@@ -17,7 +18,7 @@ Fits = Callable[[EngineConfig, Capacities], bool]
 
 
 def nearest_settings(
-    config: EngineConfig, capacities: Capacities, fits: Fits, *, too_much: bool = False
+    config: EngineConfig, capacities: Capacities, fits: Fits, refusal: NoRoomError | None = None
 ) -> str:
     """Each flag that mends it alone, with its nearest value; both memories where that of the host
     alone does not.
@@ -25,10 +26,10 @@ def nearest_settings(
     Args:
         config, capacities: that do not fit.
         fits: whether others do.
-        too_much: it is the host that cannot hold all that would lie there, so less may do.
+        refusal: where the host cannot hold all that would lie there, so that less may do.
     """
     search = _Search(config, capacities, fits)
-    less = search.less_memory() if too_much else ()
+    less = () if refusal is None else search.less_memory(refusal)
     found = [*less, *search.more_memory(), *search.less_work()]
     if not found:
         return (
@@ -42,15 +43,19 @@ class _Search:
         self._config, self._capacities, self._fits = config, capacities, fits
         self._on_host = capacities.device_location == "host"
 
-    def less_memory(self) -> Iterator[str]:
+    def less_memory(self, refusal: NoRoomError) -> Iterator[str]:
         """Where what was asked for leaves too little room beside it in the host's memory."""
         there = self._capacities
         if not there.elastic:
-            host = self._most_bytes(there.host_memory_bytes, there.with_host_memory)
+            host = self._most_bytes(
+                refusal.left_bytes, there.host_memory_bytes, there.with_host_memory
+            )
             if host is not None:
                 yield f"--cpu-memory {_mib(host)} at most"
         if there.device_in_host:
-            device = self._most_bytes(there.device_bytes, there.with_emulated)
+            device = self._most_bytes(
+                refusal.device_left_bytes, there.device_bytes, there.with_emulated
+            )
             if device is not None:
                 yield f"--gpu-memory {_mib(device)} at most"
 
@@ -104,21 +109,26 @@ class _Search:
             yield "--host-layers cpu"
 
     def _most_bytes(
-        self, refused_bytes: int, with_bytes: Callable[[int], Capacities]
+        self, guess_bytes: int, refused_bytes: int, with_bytes: Callable[[int], Capacities]
     ) -> int | None:
-        """Whole MiB below those that fit, as many as possible: too few would not do either."""
-
-        def enough(size: int) -> bool:
-            return self._fits(self._config, replace(with_bytes(size), elastic=True))
+        """Whole MiB below those that were refused, as many as possible, sought from a guess on."""
 
         def fits(size: int) -> bool:
-            return self._fits(self._config, with_bytes(size))
+            return self._fits(self._config, with_bytes(size * MIB))
 
-        least = _least(0, refused_bytes, enough)
-        if least is None or not fits(least):
-            return None
         over = refused_bytes // MIB + 1
-        return -_first(lambda size: fits(-size * MIB), -over, -(least // MIB)) * MIB
+        low = max(0, min(guess_bytes // MIB, over - 1))
+        high, step = over, 1
+        if fits(low):
+            while low + step < over and fits(low + step):
+                low, step = low + step, 2 * step
+            high = min(over, low + step)
+        else:
+            while not fits(low):
+                if low == 0:
+                    return None
+                high, low, step = low, max(0, low - step), 2 * step
+        return -_first(lambda size: fits(-size), -high, -low) * MIB
 
     def _least_device_bytes(self, capacities: Capacities) -> int | None:
         elastic = capacities.elastic or self._on_host
