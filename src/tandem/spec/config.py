@@ -77,8 +77,9 @@ class EngineConfig:
         placement: file that says where layers are; None: as many are resident as fit.
         host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
             whichever is predicted to be faster for a step's size; where rates are not known, they
-            are streamed, but of mixtures the CPU computes the experts. `mlp`: their MLPs alone leave the accelerator, and are streamed or on the
-            CPU by the same prediction; where rates are not known, they are on the CPU.
+            are streamed, but of mixtures the CPU computes the experts. `mlp`: their MLPs alone
+            leave the accelerator, and are streamed or on the CPU by the same prediction; where
+            rates are not known, they are on the CPU.
         expert_hits: file that says how often tokens went to each expert of this model: by it single
             experts are placed; None: nothing is known.
         save_expert_hits: file to write that to when the engine is closed.

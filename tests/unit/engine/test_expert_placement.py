@@ -211,7 +211,12 @@ def test_where_rates_are_not_known_experts_are_the_cpu_s_and_counts_decide(hits:
     ("config", "gib", "counts", "reason"),
     [
         (ALONE, 90, SKEWED, "all experts fit on the accelerator"),
-        (replace(ALONE, max_num_seqs=256), 22, [[1] * COUNT] * 48, "whole layers leave the"),
+        (
+            replace(ALONE, max_num_seqs=256),
+            22,
+            [[1] * COUNT] * 48,
+            "MLPs leave the accelerator whole",
+        ),
     ],
     ids=["fits", "streams"],
 )
