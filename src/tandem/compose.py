@@ -46,11 +46,18 @@ def build_engine(config: EngineConfig, progress: Progress = no_progress) -> Core
     """Load the model and build the engine core around it.
 
     Raises:
-        TandemError: the model cannot be loaded, or does not fit.
+        TandemError: the model cannot be loaded, or does not fit, or memory ran out all the same.
     """
     from tandem.engine.build import build_engine_core
+    from tandem.engine.exhausted import exhausted_while_loading
 
-    return build_engine_core(config, progress)
+    try:
+        return build_engine_core(config, progress)
+    except Exception as error:
+        exhausted = exhausted_while_loading(error)
+        if exhausted is None:
+            raise
+        raise exhausted from error
 
 
 def open_in_process(config: EngineConfig, progress: Progress = no_progress) -> EngineClient:

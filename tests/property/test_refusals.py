@@ -55,6 +55,8 @@ Change = tuple[EngineConfig, Capacities]
     device=st.floats(0, 1.3),
     host=st.floats(0, 1.3),
     on_host=st.booleans(),
+    room=st.none() | st.floats(0, 3),
+    elastic=st.booleans(),
     hardware=st.sampled_from([None, T4]),
 )
 def test_the_settings_that_a_refusal_names_suffice_and_smaller_ones_do_not(
@@ -63,6 +65,8 @@ def test_the_settings_that_a_refusal_names_suffice_and_smaller_ones_do_not(
     device: float,
     host: float,
     on_host: bool,
+    room: float | None,
+    elastic: bool,
     hardware: object,
 ) -> None:
     weights = weight_bytes(spec, DType.FLOAT32)
@@ -72,6 +76,8 @@ def test_the_settings_that_a_refusal_names_suffice_and_smaller_ones_do_not(
         real=False,
         device_limit_bytes=LIMIT_BYTES,
         host_limit_bytes=LIMIT_BYTES,
+        room_bytes=None if room is None else int(room * weights) + 40 * MIB,
+        elastic=elastic,
     )
     if on_host:
         config = replace(config, kv_placement="auto", host_layers="auto")
@@ -92,7 +98,7 @@ def test_the_settings_that_a_refusal_names_suffice_and_smaller_ones_do_not(
     assert message is not None
     check_sums(message)
     remedies = changes_of(message, on_host)
-    assert remedies, message
+    assert remedies or (room is not None and "no more memory that this machine has" in message)
     with patch("tandem.engine.memory_plan.nearest_settings", return_value=""):
         for remedy, (enough, too_little) in remedies.items():
             assert refusal(*enough(config, capacities)) is None, (remedy, message)
@@ -105,15 +111,21 @@ Apply = Callable[[EngineConfig, Capacities], Change]
 def changes_of(message: str, on_host: bool) -> dict[str, tuple[Apply, Apply]]:
     """Every setting that a message names, and one that is clearly less of it."""
     found: dict[str, tuple[Apply, Apply]] = {}
+    if "no more memory that this machine has" in message:
+        return found
     remedy = message.rpartition("; use ")[2]
     for text in remedy.split(", or "):
-        sizes = dict(re.findall(r"--(gpu|cpu)-memory (\d+MiB)", text))
+        sizes = dict(re.findall(r"--(gpu|cpu)-memory (\d+MiB)(?! at most)", text))
+        most = re.fullmatch(r"--(gpu|cpu)-memory (\d+)MiB at most", text)
         tokens = re.fullmatch(r"--(max-[a-z-]+) (\d+) or less", text)
-        if sizes:
+        if most is not None:
+            field, size = memory_fields(on_host)[most[1]], int(most[2]) * MIB
+            found[text] = (at_most(field, size), at_most(field, size + MIB))
+        elif sizes:
             found[text] = (with_memory(sizes, 0, on_host), with_memory(sizes, -2 * MIB, on_host))
         elif tokens is not None:
-            option, most = tokens[1].replace("-", "_"), int(tokens[2])
-            found[text] = (with_option(option, most), with_option(option, most + 1))
+            option, number = tokens[1].replace("-", "_"), int(tokens[2])
+            found[text] = (with_option(option, number), with_option(option, number + 1))
         else:
             assert text == "--host-layers cpu", message
             found[text] = (with_option("host_layers", "cpu"), lambda config, there: (config, there))
@@ -122,12 +134,28 @@ def changes_of(message: str, on_host: bool) -> dict[str, tuple[Apply, Apply]]:
 
 def with_memory(sizes: dict[str, str], change: int, on_host: bool) -> Apply:
     """With what is named, or so much less, but never less than what was refused."""
-    fields = {"gpu": "device_bytes", "cpu": "device_bytes" if on_host else "host_bytes"}
+    fields = memory_fields(on_host)
 
     def apply(config: EngineConfig, there: Capacities) -> Change:
         named = {fields[name]: parse_size(size) + change for name, size in sizes.items()}
         larger = {name: max(size, getattr(there, name)) for name, size in named.items()}
         return config, replace(there, **larger)
+
+    return apply
+
+
+def memory_fields(on_host: bool) -> dict[str, str]:
+    return {"gpu": "device_bytes", "cpu": "device_bytes" if on_host else "host_bytes"}
+
+
+def at_most(field: str, size: int) -> Apply:
+    """With so much, but never more than what was refused."""
+
+    def apply(config: EngineConfig, there: Capacities) -> Change:
+        size_there = min(size, getattr(there, field))
+        if field == "device_bytes" and there.device_location == "device":
+            return config, there.with_emulated(size_there)
+        return config, replace(there, **{field: size_there})
 
     return apply
 

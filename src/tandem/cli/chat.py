@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem.cli.arguments import ModelArgument
-from tandem.cli.engine_flags import EngineOptions, fill_engine
+from tandem.cli.engine_flags import EngineOptions, fill_engine_for_one
 from tandem.cli.flags import env_twin, fill
 from tandem.cli.sampling_flags import DEFAULT_MAX_TOKENS, SAMPLING_FLAGS, SamplingOptions, notes_on
 from tandem.cli.terminal import load_progress, note, tell_load, tell_notes, write
@@ -21,7 +21,7 @@ _HELP = "/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C stops an 
 
 
 @fill("sampling", SamplingParams, SAMPLING_FLAGS)
-@fill_engine
+@fill_engine_for_one()
 def chat(
     engine: EngineOptions,
     sampling: SamplingOptions,

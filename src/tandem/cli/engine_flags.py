@@ -1,16 +1,25 @@
 """Flags that every command with an engine has; their names are `EngineConfig`'s."""
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+import functools
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from tandem.cli.flags import Flag, fill
 from tandem.spec.config import EngineConfig
 
 _DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}
 
-# Builds the configuration once the model is known.
-EngineOptions = Callable[[str], EngineConfig]
+_NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+
+
+class EngineOptions(Protocol):
+    """Builds the configuration once the model is known."""
+
+    def __call__(self, model: str, defaults: Mapping[str, Any] = _NO_DEFAULTS) -> EngineConfig:
+        """`defaults` stand for options that the user has not given."""
+        ...
 
 
 def _flag(
@@ -36,7 +45,7 @@ ENGINE_FLAGS = (
     _flag(
         "cpu_memory",
         str,
-        "DRAM to use, e.g. 64GiB; auto: half of the free, 3/4 without GPU.",
+        "DRAM to use, e.g. 64GiB; auto: what is free less a margin, KV about 8 GiB.",
         "SIZE",
         synonym="--host-memory",
     ),
@@ -98,12 +107,34 @@ ENGINE_FLAGS = (
 )
 
 
-def _read_engine(model: str, **given: Any) -> EngineConfig:
+def _read_engine(
+    model: str, defaults: Mapping[str, Any] = _NO_DEFAULTS, **given: Any
+) -> EngineConfig:
     """The configuration, with what a plan decides."""
     from tandem.engine.plan_options import engine_config
 
-    return engine_config({"model": model, **given})
+    return engine_config({"model": model, **given}, defaults)
 
 
 fill_engine = fill("engine", _read_engine, ENGINE_FLAGS, given_only=True)
 """A decorator: the command's argument `engine` takes the model and gives the configuration."""
+
+
+def fill_engine_for_one() -> Any:
+    """As `fill_engine`, for a command that runs one sequence at a time."""
+    defaults = {"max_num_seqs": 1}
+    build = functools.partial(_read_engine, defaults=defaults)
+    flags = [replace(f, default=defaults.get(f.name, f.default)) for f in ENGINE_FLAGS]
+    return fill("engine", build, flags, given_only=True)
+
+
+def fill_engine_for_known() -> Any:
+    """As `fill_engine`, for a command that knows how many sequences there will be, which it says in
+    the defaults.
+    """
+    help = "Most sequences that run at once; default: all, but at most 64."
+    flags = [
+        replace(f, kind=int | None, default=None, help=help) if f.name == "max_num_seqs" else f
+        for f in ENGINE_FLAGS
+    ]
+    return fill("engine", _read_engine, flags, given_only=True)

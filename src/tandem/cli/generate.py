@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem.cli.arguments import ModelArgument
-from tandem.cli.engine_flags import EngineOptions, fill_engine
+from tandem.cli.engine_flags import EngineOptions, fill_engine_for_known
 from tandem.cli.flags import env_twin, fill
 from tandem.cli.prompts import read_prompts
 from tandem.cli.sampling_flags import DEFAULT_MAX_TOKENS, SAMPLING_FLAGS, SamplingOptions, notes_on
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from tandem.engine.frontend.prompts import Prompt, PromptReader
 
 TokenIds = tuple[int, ...]
+_MOST_AT_ONCE = 64
 
 
 @fill("sampling", SamplingParams, SAMPLING_FLAGS)
-@fill_engine
+@fill_engine_for_known()
 def generate(
     engine: EngineOptions,
     sampling: SamplingOptions,
@@ -55,7 +56,7 @@ def generate(
         raise ConfigError("--logprobs has no place in plain text; add --json", param="logprobs")
     params = replace(sampling(), logprobs=logprobs)
     given = read_prompts(prompt, prompt_ids, prompt_file)
-    config = engine(model)
+    config = engine(model, {"max_num_seqs": min(max(1, n * len(given)), _MOST_AT_ONCE)})
     from tandem.engine.frontend.prompts import check_samples
     from tandem.llm import LLM
 

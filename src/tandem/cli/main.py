@@ -1,7 +1,6 @@
 """Entry point of the `tandem` command: which commands there are, and how errors look."""
 
 import contextlib
-import errno
 import os
 import sys
 from typing import Annotated
@@ -19,13 +18,12 @@ from tandem.cli.plan import plan
 from tandem.cli.profile import profile
 from tandem.cli.serve import serve
 from tandem.cli.simulate import simulate
+from tandem.cli.system_errors import MEMORY_REMEDY, NO_ROOM, describe
 from tandem.devices.host_threads import wait_calmly
 from tandem.spec.errors import TandemError
 
-USAGE_STATUS = 2
+FAULT_STATUS, USAGE_STATUS = 1, 2
 INTERRUPTED_STATUS = 130
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Typer's base of usage errors, whether it brings its own copy of click or not.
 _UsageError: type[Exception] = next(
@@ -36,7 +34,9 @@ _UsageError: type[Exception] = next(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status. Errors of the user's are one line."""
+    """Run one command; returns the exit status. Errors of the user's, or of the system's, are one
+    line.
+    """
     args = sys.argv[1:] if argv is None else argv
     wait_calmly(os.environ)
     try:
@@ -46,13 +46,10 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(error.message)
     except _UsageError as error:
         return _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+    except MemoryError:
+        return _fail(f"no host memory is left; {MEMORY_REMEDY}", FAULT_STATUS)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        _discard_output()
-        return _fail(
-            f"cannot write the output: {error.strerror}; free some space, or write elsewhere"
-        )
+        return _fail_of_system(error)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED_STATUS
     return status or 0
@@ -103,10 +100,21 @@ def _discard_output() -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def _fail(message: str) -> int:
+def _fail_of_system(error: OSError) -> int:
+    """A file that cannot be used is the user's to mend; all else is not."""
+    if isinstance(error, BrokenPipeError):  # who reads the output has left
+        _discard_output()
+        return FAULT_STATUS
+    if error.errno in NO_ROOM and error.filename is None:
+        _discard_output()
+        return _fail(f"cannot write the output: {describe(error).partition(': ')[2]}")
+    return _fail(describe(error), FAULT_STATUS if error.filename is None else USAGE_STATUS)
+
+
+def _fail(message: str, status: int = USAGE_STATUS) -> int:
     line = " ".join(message.split())
     print(f"tandem: error: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
-    return USAGE_STATUS
+    return status
 
 
 if __name__ == "__main__":

@@ -45,6 +45,16 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
+def total_bytes(device: torch.device) -> int:
+    """The device's memory."""
+    return torch.cuda.mem_get_info(device)[1]
+
+
+def device_name(device: torch.device) -> str:
+    """What the driver calls the device."""
+    return torch.cuda.get_device_name(device)
+
+
 def start_peak(device: torch.device) -> int:
     """Forget the allocator's peak; returns the bytes allocated now."""
     torch.cuda.synchronize(device)

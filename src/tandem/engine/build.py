@@ -22,7 +22,8 @@ from tandem.engine.planned import plan_note, require_as_planned, require_model
 from tandem.engine.precision_choice import choose_precision
 from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.stats_collector import StatsCollector
-from tandem.engine.target import Target, check_backing, resolve_target
+from tandem.engine.target import Target, resolve_target
+from tandem.engine.target_rates import with_rates
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
@@ -140,10 +141,17 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     decided = None if planned is None else planned.plan
     compiled = native.reason_against(spec.head_dim) is None
     capacities = replace(target.capacities, compiled=compiled)
-    memory = plan_memory(
-        config, spec, precision, capacities, notes, hardware=target.hardware, planned=decided
-    )
-    check_backing(target, memory)
+
+    def sized(target: Target, notes: tuple[str, ...]) -> MemoryPlan:
+        return plan_memory(
+            config, spec, precision, capacities, notes, hardware=target.hardware, planned=decided
+        )
+
+    memory = sized(target, notes)
+    rated, rates_notes = with_rates(target, config, memory.plan.weights, directory)
+    if rates_notes:
+        target, notes = rated, notes + rates_notes
+        memory = sized(target, notes)
     placement = memory.plan.weights
     layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
     if pool is None and layers.uses_cpu:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from tandem.engine.exhausted import exhausted_remedy
 from tandem.engine.mailbox import Accepted, Event, Failed
 from tandem.spec.errors import EngineDeadError, TandemError
 from tandem.spec.request import EngineRequest, RequestOutput
@@ -103,7 +104,8 @@ class EngineDriver:
         except Exception as error:
             _LOG.exception("the engine stopped")
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise EngineDeadError(f"the engine stopped ({reason}); restart it") from error
+            remedy = exhausted_remedy(error) or "restart it"
+            raise EngineDeadError(f"the engine stopped ({reason}); {remedy}") from error
         finally:
             self._core.close()
 

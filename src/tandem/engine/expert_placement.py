@@ -7,6 +7,7 @@ from tandem.engine.kv_reserve import HostKV
 from tandem.engine.weight_placement import WeightSizes
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.weights import (
+    MLPS_APART,
     Home,
     WeightPlacement,
     as_runs,
@@ -43,6 +44,19 @@ def check_experts(sizes: WeightSizes, placements: Placement) -> None:
 def _short(experts: tuple[int, ...]) -> str:
     few = ", ".join(str(expert) for expert in experts[:4])
     return few if len(experts) <= 4 else f"{few}, ..."
+
+
+def void_hits(placements: Placement) -> tuple[str, ...]:
+    """A note if experts were counted, and none of them is placed by that."""
+    if resident_experts(placements):
+        return ()
+    homes = set(homes_by_layer(placements).values())
+    reason = "whole layers leave the accelerator, not experts"
+    if homes == {"resident"}:
+        reason = "all experts fit on the accelerator"
+    elif homes & set(MLPS_APART):
+        reason = "MLPs leave the accelerator whole, for want of room or as predicted times say"
+    return (f"--expert-hits has no effect: {reason}",)
 
 
 def split_placements(

@@ -2,12 +2,19 @@
 
 from dataclasses import dataclass
 
+from tandem.engine.capacities import Capacities
 from tandem.memory.page import KVPageSpec
 from tandem.spec.config import EngineConfig
 from tandem.spec.tier import Tier
+from tandem.spec.units import GIB
 
 _KV_SHARE = 0.1
 """Of the accelerator's memory, most that streaming layers makes free for the KV cache."""
+_MOST_FOR_DISK_BYTES = 2 * GIB
+"""Of the host's, likewise, if a layer would have to be read from disk in every step for it."""
+DEFAULT_HOST_KV_BYTES = 8 * GIB
+"""Of KV in host memory, where no size was asked for (ADR 0024): more is rarely of use, and what is
+pinned is taken at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +68,22 @@ def host_kv(config: EngineConfig, page: KVPageSpec, tokens: int) -> HostKV:
     return HostKV(blocks, *sizes, beside_device=not on_host)
 
 
-def kv_reserve(page: KVPageSpec, tokens: int, device_bytes: int, *, whole: bool) -> KVReserve:
+def default_host_blocks(page: KVPageSpec, tokens: int) -> int:
+    """Of KV in host memory where no size was asked for; a request of `tokens` fits."""
+    most = DEFAULT_HOST_KV_BYTES // page.on(Tier.HOST).bytes_per_block
+    return max(most, page.blocks_for_tokens(tokens))
+
+
+def kv_reserve(page: KVPageSpec, tokens: int, capacities: Capacities, *, whole: bool) -> KVReserve:
     """For a request of `tokens`.
 
     Args:
-        device_bytes: all the memory where the maths is done.
         whole: no less will do: the length was asked for, and no other memory takes a part.
     """
     request = page.blocks_for_tokens(tokens) * page.bytes_per_block
     if whole:
         return KVReserve(request, request)
-    share = min(request, int(_KV_SHARE * device_bytes))
+    share = min(request, int(_KV_SHARE * capacities.device_bytes))
+    if capacities.device_location == "host":
+        share = min(share, _MOST_FOR_DISK_BYTES)
     return KVReserve(page.bytes_per_block, max(page.bytes_per_block, share))

@@ -7,8 +7,10 @@ from tandem.engine.capacities import Capacities
 from tandem.engine.context_length import longest_request, wanted_tokens
 from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.engine.expert_hits_file import read_expert_use
-from tandem.engine.expert_placement import check_experts
+from tandem.engine.expert_placement import check_experts, void_hits
 from tandem.engine.host_overheads import process_overheads, staging_overheads
+from tandem.engine.host_room import NoRoomError, disk_hint, plan_within_room
+from tandem.engine.kv_reserve import default_host_blocks
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.nearest_settings import nearest_settings
 from tandem.engine.placement_choice import place_weights
@@ -71,17 +73,22 @@ def plan_memory(
     """
 
     def made(config: EngineConfig, capacities: Capacities) -> MemoryPlan:
-        return _plan(
-            config,
-            spec,
-            precision,
-            capacities,
-            notes,
-            measured_workspace_bytes,
-            placement,
-            hardware,
-            planned,
-        )
+        def within(capacities: Capacities) -> MemoryPlan:
+            return _plan(
+                config,
+                spec,
+                precision,
+                capacities,
+                notes,
+                measured_workspace_bytes,
+                placement,
+                hardware,
+                planned,
+            )
+
+        if planned is not None:  # it says how much is used, whatever may be
+            capacities = replace(capacities, elastic=True)
+        return plan_within_room(within, lambda memory: memory.ledger, capacities)
 
     def fits(config: EngineConfig, capacities: Capacities) -> bool:
         try:
@@ -93,7 +100,8 @@ def plan_memory(
     try:
         return made(config, capacities)
     except ShortOfMemoryError as error:
-        remedy = nearest_settings(config, capacities, fits)
+        no_room = error if isinstance(error, NoRoomError) else None
+        remedy = nearest_settings(config, capacities, fits, no_room)
         raise ConfigError(f"{error.message}; {remedy}", param=error.param) from None
 
 
@@ -146,7 +154,10 @@ def _plan(
         if hardware is not None:
             rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
         notes += weight_notes(sizes, placement, rules)
-        plan = _filled(config, placement, rules, page, device, host, wanted, notes)
+        if config.expert_hits is not None:
+            notes += void_hits(placement)
+        most = default_host_blocks(page, wanted) if capacities.elastic else None
+        plan = _filled(config, placement, rules, page, device, host, wanted, notes, most)
     else:
         require_room(planned, page, device, host)
         notes += weight_notes(sizes, placement, planned.cpu_rules)
@@ -158,6 +169,8 @@ def _plan(
     ledger = _ledger(device, host, PoolSizes(plan.device_blocks, plan.host_blocks), page, beside)
     if sizes.disk_bytes(placement):
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
+        if planned is None:
+            plan = replace(plan, notes=plan.notes + disk_hint(capacities, beside))
     return MemoryPlan(plan, page, ledger, workspace)
 
 
@@ -200,10 +213,13 @@ def _filled(
     host: MemoryBudget,
     wanted: int,
     notes: tuple[str, ...],
+    host_blocks: int | None,
 ) -> OnlinePlan:
-    """A plan whose pools fill what the weights leave."""
+    """A plan whose pools fill what the weights leave, in host memory up to `host_blocks`."""
     most = config.max_num_seqs * page.blocks_for_tokens(wanted)
-    pools = size_pools(page, device, host, max_tokens=1, max_blocks=most)
+    in_host = most if host_blocks is None else min(most, host_blocks)
+    on_device = in_host if device.location == "host" else most
+    pools = size_pools(page, device, host, max_tokens=1, max_blocks=PoolSizes(on_device, in_host))
     max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
     return OnlinePlan(
         strategy=_strategy(config, pools),

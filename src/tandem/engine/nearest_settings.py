@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tandem.engine.capacities import Capacities
+from tandem.engine.host_room import NoRoomError
 from tandem.spec.config import EngineConfig
 from tandem.spec.units import MIB, TIB
 
@@ -16,16 +17,20 @@ _MOST_BYTES = 16 * TIB
 Fits = Callable[[EngineConfig, Capacities], bool]
 
 
-def nearest_settings(config: EngineConfig, capacities: Capacities, fits: Fits) -> str:
+def nearest_settings(
+    config: EngineConfig, capacities: Capacities, fits: Fits, refusal: NoRoomError | None = None
+) -> str:
     """Each flag that mends it alone, with its nearest value; both memories where that of the host
     alone does not.
 
     Args:
         config, capacities: that do not fit.
         fits: whether others do.
+        refusal: where the host cannot hold all that would lie there, so that less may do.
     """
     search = _Search(config, capacities, fits)
-    found = [*search.more_memory(), *search.less_work()]
+    less = () if refusal is None else search.less_memory(refusal)
+    found = [*less, *search.more_memory(), *search.less_work()]
     if not found:
         return (
             "no more memory that this machine has would do; use a smaller model, or --quantization"
@@ -37,6 +42,22 @@ class _Search:
     def __init__(self, config: EngineConfig, capacities: Capacities, fits: Fits) -> None:
         self._config, self._capacities, self._fits = config, capacities, fits
         self._on_host = capacities.device_location == "host"
+
+    def less_memory(self, refusal: NoRoomError) -> Iterator[str]:
+        """Where what was asked for leaves too little room beside it in the host's memory."""
+        there = self._capacities
+        if not there.elastic:
+            host = self._most_bytes(
+                refusal.left_bytes, there.host_memory_bytes, there.with_host_memory
+            )
+            if host is not None:
+                yield f"--cpu-memory {_mib(host)} at most"
+        if there.device_in_host:
+            device = self._most_bytes(
+                refusal.device_left_bytes, there.device_bytes, there.with_emulated
+            )
+            if device is not None:
+                yield f"--gpu-memory {_mib(device)} at most"
 
     def more_memory(self) -> Iterator[str]:
         """Of one kind, or of both."""
@@ -59,7 +80,9 @@ class _Search:
             alone_bytes: of the accelerator's that are enough with the host's as it is.
         """
         most = replace(
-            self._capacities, host_bytes=self._capacities.host_limit_bytes or _MOST_BYTES
+            self._capacities,
+            host_bytes=self._capacities.host_limit_bytes or _MOST_BYTES,
+            elastic=True,
         )
         device = self._least_device_bytes(most)
         if device is None or (alone_bytes is not None and alone_bytes <= device):
@@ -85,15 +108,39 @@ class _Search:
         if has_choice and self._fits(on_cpu, self._capacities):
             yield "--host-layers cpu"
 
+    def _most_bytes(
+        self, guess_bytes: int, refused_bytes: int, with_bytes: Callable[[int], Capacities]
+    ) -> int | None:
+        """Whole MiB below those that were refused, as many as possible, sought from a guess on."""
+
+        def fits(size: int) -> bool:
+            return self._fits(self._config, with_bytes(size * MIB))
+
+        over = refused_bytes // MIB + 1
+        low = max(0, min(guess_bytes // MIB, over - 1))
+        high, step = over, 1
+        if fits(low):
+            while low + step < over and fits(low + step):
+                low, step = low + step, 2 * step
+            high = min(over, low + step)
+        else:
+            while not fits(low):
+                if low == 0:
+                    return None
+                high, low, step = low, max(0, low - step), 2 * step
+        return -_first(lambda size: fits(-size), -high, -low) * MIB
+
     def _least_device_bytes(self, capacities: Capacities) -> int | None:
+        elastic = capacities.elastic or self._on_host
+
         def enough(size: int) -> bool:
-            return self._fits(self._config, replace(capacities, device_bytes=size))
+            return self._fits(self._config, replace(capacities, device_bytes=size, elastic=elastic))
 
         return _least(capacities.device_bytes, capacities.device_limit_bytes, enough)
 
     def _least_host_bytes(self, capacities: Capacities) -> int | None:
         def enough(size: int) -> bool:
-            return self._fits(self._config, replace(capacities, host_bytes=size))
+            return self._fits(self._config, replace(capacities, host_bytes=size, elastic=True))
 
         return _least(capacities.host_bytes, capacities.host_limit_bytes, enough)
 

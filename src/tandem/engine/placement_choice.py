@@ -25,6 +25,13 @@ from tandem.plan.weights import MLPS_APART, Home, disk_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
 
+_ELSEWHERE: tuple[Home, ...] = ("cpu-mlp", "streamed", "cpu")
+"""What may become of layers under `auto` where what was chosen first does not fit."""
+
+
+_WHOLE: tuple[Home, ...] = ("streamed", "cpu")
+"""What may become of whole layers under `auto` where MLPs alone do not fit in host memory."""
+
 
 def place_weights(
     config: EngineConfig,
@@ -44,7 +51,8 @@ def place_weights(
         room: where the maths is done, with what others than weights and pages take of it.
         wanted: tokens of the longest request.
         times: by which whole layers outside the accelerator are weighed against their MLPs alone;
-            None: rates are not known, or it is unwanted.
+            None: rates are not known, or it is unwanted, and whole layers are then streamed, but
+            of mixtures the CPU computes the experts.
         use: of experts, as measured; None: not known.
         rates_known: steps can choose whether what lies in host memory is streamed.
 
@@ -55,15 +63,18 @@ def place_weights(
         return _placement_of_file(Path(config.placement), sizes, capacities)
     on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
     whole = config.max_model_len is not None and (on_device or not capacities.host_bytes)
-    reserve = kv_reserve(page, wanted, capacities.device_bytes, whole=whole)
+    reserve = kv_reserve(page, wanted, capacities, whole=whole)
     if capacities.device_location == "host":
         left = room.left_bytes - least_host_bytes(sizes)
         return choose_disk_placement(sizes, room, reserve.of(left))
     if not capacities.host_bytes:
         return all_resident(sizes.layers)
-    home = _home_elsewhere(config, times, rates_known=rates_known)
+    home = _home_elsewhere(config, times, sizes, rates_known=rates_known)
+    is_free = config.host_layers == "auto"
     left = room.left_bytes - sizes.least_device_bytes(home)
     without_slots: dict[Home, Home] = {"host": "cpu", "host-mlp": "cpu-mlp"}
+    if is_free:
+        without_slots["streamed"] = "cpu"
     if home in without_slots and left < reserve.least_bytes:  # no room for layers on their way
         home = without_slots[home]
         left = room.left_bytes - sizes.least_device_bytes(home)
@@ -81,7 +92,10 @@ def place_weights(
 
     apart: tuple[Home, ...] = ("host-mlp", "cpu-mlp") if rates_known else ("cpu-mlp",)
     if home in MLPS_APART:
-        mlps = _those_that_fit(with_home, apart) or [with_home("cpu-mlp")]  # tells what is short
+        mlps = _those_that_fit(with_home, apart)
+        if is_free and not mlps and (whole := _those_that_fit(with_home, _WHOLE)):
+            return whole[0]
+        mlps = mlps or [with_home("cpu-mlp")]  # tells what is short
         chosen = min(mlps, key=_read_layers)
         if chosen == all_resident(sizes.layers):
             return chosen
@@ -89,11 +103,13 @@ def place_weights(
     try:
         found = [with_home(home)]
     except ShortOfMemoryError:
-        if times is None:
+        if not is_free:
             raise
-        found = _those_that_fit(with_home, apart) or _those_that_fit(with_home, ("cpu",))
+        found = _those_that_fit(with_home, apart) or _those_that_fit(with_home, _WHOLE)
         if not found:
             raise
+        if times is None:
+            return found[0]
         return times.choose(*found, *split(found[-1], times.use))
     if times is None or found == [all_resident(sizes.layers)]:
         return found[0]
@@ -135,11 +151,16 @@ def _placement_of_file(path: Path, sizes: WeightSizes, capacities: Capacities) -
 
 
 def _home_elsewhere(
-    config: EngineConfig, times: PlacementTimes | None, *, rates_known: bool
+    config: EngineConfig, times: PlacementTimes | None, sizes: WeightSizes, *, rates_known: bool
 ) -> Home:
-    """Of layers that are not resident: what the user wants, or what each step is predicted to."""
+    """Of layers that are not resident: what the user wants, or what each step is predicted to.
+
+    Where no times are known, a token's few experts are read where they lie.
+    """
     if config.host_layers == "mlp":
         return "host-mlp" if rates_known else "cpu-mlp"
     if config.host_layers == "cpu":
         return "cpu"
-    return "streamed" if times is None else "host"
+    if times is not None:
+        return "host"
+    return "cpu-mlp" if config.host_layers == "auto" and sizes.experts else "streamed"

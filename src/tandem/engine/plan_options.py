@@ -3,27 +3,34 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _NOTHING_TO_CHOOSE = ("placement", "host_layers", "expert_hits")
 """They say where layers go, all of which a plan has placed."""
 
 
-def engine_config(options: Mapping[str, Any]) -> EngineConfig:
+def engine_config(
+    options: Mapping[str, Any], defaults: Mapping[str, Any] = NO_OPTIONS
+) -> EngineConfig:
     """The configuration of a user's options by name; `model` must be among them.
 
     Where a `plan` is given, the fields that it decides are as it says. Beside it may be given what
     it leaves open, limits of memory that it must keep, and what agrees with it.
 
+    Args:
+        defaults: for what is neither among the options nor decided by a plan.
+
     Raises:
         ConfigError: no such option, a value out of range, a plan that cannot be read, or an option
             that contradicts it.
     """
-    config = EngineConfig.from_options(options)
+    config = EngineConfig.from_options({**defaults, **options})
     if config.plan is None:
         return config
     planned = read_plan(Path(config.plan))

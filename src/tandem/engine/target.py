@@ -6,7 +6,7 @@ import torch
 
 from tandem.devices.cuda import cuda_available, free_bytes, open_cuda
 from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import MemoryPlan
+from tandem.engine.kv_reserve import DEFAULT_HOST_KV_BYTES
 from tandem.memory.margin import margin_bytes
 from tandem.memory.peaks import HostMemory, read_host_memory
 from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator
@@ -15,11 +15,6 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.units import format_size, parse_size
-
-# Beside an accelerator the host's pool is pinned: the system can neither swap nor reclaim it, so
-# half of what is free stays free. On the host alone, memory is taken as it is used.
-_PINNED_SHARE = 0.5
-_HOST_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +61,15 @@ def _on_host(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) 
             "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
             param="gpu_memory",
         )
-    size, notes = _host_bytes(config, host, host.available_bytes, _HOST_SHARE)
+    size, notes = _host_bytes(config, host)
     capacities = Capacities(
         size,
         0,
         "host",
         process_bytes=host.rss_bytes,
         device_limit_bytes=host.available_bytes,
+        room_bytes=_room_bytes(host),
+        elastic=config.cpu_memory == "auto",
     )
     return Target(choice, torch.device("cpu"), capacities, host, notes + _void_margin(config))
 
@@ -84,13 +81,15 @@ def _on_cuda(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) 
     if config.gpu_memory != "auto":
         size, margin_notes = parse_size(config.gpu_memory, param="gpu_memory"), _void_margin(config)
         _require("gpu_memory", size, free, f"{format_size(free)} that are free on {device}")
-    share, notes = _host_bytes(config, host, host.available_bytes, _PINNED_SHARE)
+    in_host, notes = _host_bytes(config, host)
     capacities = Capacities(
         size,
-        share,
+        in_host,
         process_bytes=host.rss_bytes,
         device_limit_bytes=free,
         host_limit_bytes=host.available_bytes,
+        room_bytes=_room_bytes(host),
+        elastic=config.cpu_memory == "auto",
     )
     return Target(choice, device, capacities, host, notes + margin_notes)
 
@@ -127,34 +126,44 @@ def _emulated(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory)
         size = parse_size(config.gpu_memory, param="gpu_memory")
         where = f"{_available(host)}, in which the emulated accelerator's memory lies"
         _require("gpu_memory", size, host.available_bytes, where)
-    # the emulated device lies in the same DRAM: the host's share is of what it leaves
-    left = max(0, host.available_bytes - size)
-    share, notes = _host_bytes(config, host, left, _PINNED_SHARE)
+    in_host, notes = _host_bytes(config, host, size)
     if config.gpu_margin != "auto":
         _margin(config, size)
     capacities = Capacities(
         size,
-        share,
+        in_host,
         real=False,
         process_bytes=host.rss_bytes,
         device_limit_bytes=host.available_bytes,
         host_limit_bytes=host.available_bytes,
+        room_bytes=_room_bytes(host),
+        elastic=config.cpu_memory == "auto",
     )
     notes += _void_margin(config)
     return Target(choice, torch.device("cpu"), capacities, host, notes, hardware)
 
 
+def _room_bytes(host: HostMemory) -> int:
+    """What everything together may take of the host's memory: a margin stays free."""
+    return host.available_bytes - margin_bytes(host.available_bytes)
+
+
 def _host_bytes(
-    config: EngineConfig, host: HostMemory, left_bytes: int, share: float
+    config: EngineConfig, host: HostMemory, emulated_bytes: int = 0
 ) -> tuple[int, tuple[str, ...]]:
-    """What `--cpu-memory` says; under `auto` a share of what is free, and a note about it."""
-    if config.cpu_memory == "auto" and config.plan is not None:
-        return left_bytes, ()  # the plan says how much of it is used
+    """What `--cpu-memory` says; under `auto` all that there is room for, and a note about it.
+
+    Args:
+        emulated_bytes: of an emulated accelerator, which lie in the same memory.
+    """
     if config.cpu_memory == "auto":
-        size = int(left_bytes * share)
+        size = max(0, _room_bytes(host) - emulated_bytes)
+        if config.plan is not None:
+            return size, ()  # the plan says how much of it is used
         note = (
-            f"host memory: at most {format_size(size)}, {share:.0%} of the "
-            f"{format_size(left_bytes)} free; --cpu-memory overrides"
+            f"host memory: up to {format_size(size)} of the {format_size(host.available_bytes)} "
+            f"free, and about {format_size(DEFAULT_HOST_KV_BYTES)} of it for KV; --cpu-memory "
+            "overrides"
         )
         return size, (note,)
     size = parse_size(config.cpu_memory, param="cpu_memory")
@@ -174,24 +183,4 @@ def _require(param: str, wanted_bytes: int, there_bytes: int, there: str) -> Non
             f"--{param.replace('_', '-')} {format_size(wanted_bytes)} is more than the {there}; "
             "lower it",
             param=param,
-        )
-
-
-def check_backing(target: Target, memory: MemoryPlan) -> None:
-    """Refuse an emulated accelerator whose memory, with the host's, the host could not provide.
-
-    Raises:
-        ConfigError: names both sums and what is available.
-    """
-    if target.choice.kind != "emulated":
-        return
-    device = memory.ledger.totals("device").predicted_bytes
-    host = memory.ledger.totals("host").predicted_bytes - target.capacities.process_bytes
-    if device + host > target.host.available_bytes:
-        raise ConfigError(
-            f"the emulated accelerator would take {format_size(device)} and its host "
-            f"{format_size(host)}, but of host memory, which holds both, only "
-            f"{format_size(target.host.available_bytes)} are available; lower --gpu-memory, "
-            "--cpu-memory, --max-num-seqs or --max-model-len",
-            param="gpu_memory",
         )

@@ -32,7 +32,7 @@ def size_pools(
     host: MemoryBudget,
     *,
     max_tokens: int,
-    max_blocks: int | None = None,
+    max_blocks: PoolSizes | None = None,
 ) -> PoolSizes:
     """Fill what weights, workspace and margin leave of each memory with KV blocks.
 
@@ -40,15 +40,15 @@ def size_pools(
         page: one rank's page in each tier.
         device, host: capacity and all other users of it; a host capacity of 0 makes no host pool.
         max_tokens: tokens of the longest request; both pools together must hold one.
-        max_blocks: upper bound per tier, None for none.
+        max_blocks: upper bounds, None for none.
 
     Raises:
         ShortOfMemoryError: other users alone exceed a memory, or one request of `max_tokens` does
             not fit in both tiers together.
     """
     sizes = PoolSizes(
-        _blocks(page.on(Tier.DEVICE), device, max_blocks),
-        _blocks(page.on(Tier.HOST), host, max_blocks),
+        _blocks(page.on(Tier.DEVICE), device, max_blocks and max_blocks.device_blocks),
+        _blocks(page.on(Tier.HOST), host, max_blocks and max_blocks.host_blocks),
     )
     if sizes.total_blocks < page.blocks_for_tokens(max_tokens):
         raise request_too_long(page, device, host, sizes, max_tokens)

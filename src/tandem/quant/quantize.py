@@ -31,7 +31,7 @@ def quantize(
     format.check(inputs)
     groups = weight.double().view(outputs, -1, format.group)
     if not bool(groups.isfinite().all()):
-        raise ValueError("only finite weights can be quantized")
+        raise ValueError("only finite weights can be quantized; download the file again")
     low = groups.amin(2).clamp(max=0.0)
     high = groups.amax(2).clamp(min=0.0)
     scales = _round_down((high - low) / format.largest)
@@ -68,7 +68,7 @@ def _round_down(
 ) -> Tensor:
     """The greatest float16 that is no more, but at least the least positive one."""
     if bool((scales > torch.finfo(torch.float16).max).any()):
-        raise ValueError("weights spread too far for scales of float16")
+        raise ValueError("weights spread too far for scales of float16; use --quantization none")
     nearest = scales.to(torch.float16)
     below = torch.nextafter(nearest, torch.zeros_like(nearest))
     return torch.where(nearest.double() > scales, below, nearest).clamp(min=_LEAST_SCALE)

@@ -66,7 +66,9 @@ class QuantizedWeight:
                 raise ValueError(f"{name} must lie between 0 and {format.largest}")
         narrow = scales.to(torch.float16)
         if not torch.equal(narrow.double(), scales.double()) or not narrow.isfinite().all():
-            raise ValueError("scales must be finite numbers that float16 holds exactly")
+            raise ValueError(
+                "scales must be finite numbers that float16 holds exactly; use another checkpoint"
+            )
         q = q.to(torch.uint8).contiguous()
         packed = pack_nibbles(q) if format.bits == 4 else q
         return QuantizedWeight(

@@ -68,8 +68,8 @@ class EngineConfig:
             or `demo` for the packaged model.
         accelerator: `auto`, `cuda[:N]`, `emulated[:SPEC]` or `none`.
         gpu_memory, cpu_memory: memory that Tandem may use on the accelerator and in host DRAM.
-            `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; half
-            of the host's available memory, or three quarters without an accelerator.
+            `auto`: what is free there less `gpu_margin`, or what the emulated hardware has; of host
+            DRAM what is free less a margin, KV in it up to 8 GiB or one request of full length.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`; `auto`: a
             twentieth of what is free, at most 1 GiB. The emulated accelerator needs none.
         plan: file that `tandem plan --output` wrote: layers' homes and KV pools are as it says, and
@@ -77,8 +77,9 @@ class EngineConfig:
         placement: file that says where layers are; None: as many are resident as fit.
         host_layers: what becomes of those that do not fit: `stream` or `cpu` always, or `auto`,
             whichever is predicted to be faster for a step's size; where rates are not known, they
-            are streamed. `mlp`: their MLPs alone leave the accelerator, and are streamed or on the
-            CPU by the same prediction; where rates are not known, they are on the CPU.
+            are streamed, but of mixtures the CPU computes the experts. `mlp`: their MLPs alone
+            leave the accelerator, and are streamed or on the CPU by the same prediction; where
+            rates are not known, they are on the CPU.
         expert_hits: file that says how often tokens went to each expert of this model: by it single
             experts are placed; None: nothing is known.
         save_expert_hits: file to write that to when the engine is closed.

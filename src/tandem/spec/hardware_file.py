@@ -23,12 +23,14 @@ class AcceleratorDescription:
 
     Attributes:
         host: name of the host that it usually has.
+        driver_names: what its driver calls it.
     """
 
     name: str
     host: str
     accelerator: AcceleratorFacts
     link: LinkFacts
+    driver_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,25 @@ def load_accelerator(name: str) -> AcceleratorDescription:
     if table is None:
         raise _unknown("accelerator", name, known_accelerators())
     reader = HardwareReader(str(path))
-    reader.check_names(table, "", ("name", "host", "accelerator", "link"))
+    reader.check_names(table, "", ("name", "host", "accelerator", "link"), ("driver_names",))
     return AcceleratorDescription(
         reader.text(table, "name"),
         reader.text(table, "host"),
         reader.facts(table, "accelerator", AcceleratorFacts),
         reader.facts(table, "link", LinkFacts),
+        reader.texts(table, "driver_names") if "driver_names" in table else (),
     )
+
+
+def find_accelerator(driver_name: str) -> AcceleratorDescription | None:
+    """The packaged accelerator that its driver calls so: the whole name, since what differs in a
+    word (`Laptop`, `PCIe`, `MIG 1g.10gb`) is another one.
+    """
+    for name in known_accelerators():
+        card = load_accelerator(name)
+        if driver_name.strip() in card.driver_names:
+            return card
+    return None
 
 
 def load_host(name: str) -> HostDescription:

@@ -47,6 +47,14 @@ class HardwareReader:
             raise self._error(f"{name} must be a non-empty string, not {value!r}")
         return value
 
+    def texts(self, table: Table, name: str) -> tuple[str, ...]:
+        """A list of strings that each say something."""
+        values = table[name]
+        if not isinstance(values, list) or not values:
+            raise self._error(f"{name} must be a list of names, not {values!r}")
+        listed = cast("list[Any]", values)
+        return tuple(self.text({name: value}, name) for value in listed)
+
     def facts(self, table: Table, section: str, kind: type[_Facts]) -> _Facts:
         """The fields of `kind` from a section; those with a default may be absent."""
         inner = self._table(table, section, "")

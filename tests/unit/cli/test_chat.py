@@ -76,3 +76,11 @@ def test_mistakes_are_found_before_the_weights_are_read(
     ran = commands.run("chat", *args)
     assert (ran.status, commands.configs) == (2, [])
     assert message in ran.err
+
+
+@pytest.mark.parametrize(("flags", "at_once"), [([], 1), (["--max-num-seqs", "3"], 3)])
+def test_one_request_at_a_time_is_what_memory_is_planned_for(
+    commands: Commands, flags: list[str], at_once: int
+) -> None:
+    assert commands.run("chat", "--message", "Hi", *flags).status == 0
+    assert commands.configs[0].max_num_seqs == at_once

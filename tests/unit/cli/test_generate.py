@@ -236,3 +236,21 @@ def test_a_full_disk_is_one_line(
         assert ran.err.startswith("tandem: error: cannot write the output: No space left on device")
         assert ran.err.count("\n") == 1
     assert commands.core.closed
+
+
+@pytest.mark.parametrize(
+    ("flags", "at_once"),
+    [
+        ([], 2),
+        (["--n", "3"], 6),
+        (["--n", "40"], 64),
+        (["--n", "40", "--max-num-seqs", "70"], 70),
+        (["--max-num-seqs", "1"], 1),
+    ],
+)
+def test_as_many_sequences_as_are_asked_for_are_planned_for(
+    commands: Commands, flags: list[str], at_once: int
+) -> None:
+    ran = commands.run("generate", "--prompt", "a", "--prompt", "b", "--max-tokens", "1", *flags)
+    assert ran.status == 0
+    assert commands.configs[0].max_num_seqs == at_once

@@ -193,3 +193,39 @@ def test_experts_of_another_home_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({"layers": [run]}))
     with pytest.raises(ConfigError, match="only home 'cpu-mlp'"):
         plan(replace(ALONE, placement=str(path)), 90)
+
+
+def blind(config: EngineConfig, gib: int = 12) -> MemoryPlan:
+    """On a device of which nothing is known."""
+    return plan_memory(config, MOE, BF16, Capacities(gib * GIB, 100 * GIB, real=False))
+
+
+def test_where_rates_are_not_known_experts_are_the_cpu_s_and_counts_decide(hits: str) -> None:
+    assert set(homes_by_layer(blind(ALONE).plan.weights).values()) == {"resident", "cpu-mlp"}
+    counted = blind(replace(ALONE, expert_hits=hits))
+    assert resident_experts(counted.plan.weights)
+    assert not any("no effect" in note for note in counted.plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("config", "gib", "counts", "reason"),
+    [
+        (ALONE, 90, SKEWED, "all experts fit on the accelerator"),
+        (
+            replace(ALONE, max_num_seqs=256),
+            22,
+            [[1] * COUNT] * 48,
+            "MLPs leave the accelerator whole",
+        ),
+    ],
+    ids=["fits", "streams"],
+)
+def test_counts_without_effect_are_said(
+    config: EngineConfig, gib: int, counts: list[list[int]], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "counts.json"
+    write_expert_hits(path, "qwen", counts)
+    memory = plan(replace(config, expert_hits=str(path)), gib)
+    assert not resident_experts(memory.plan.weights)
+    (note,) = [note for note in memory.plan.notes if "--expert-hits" in note]
+    assert note.startswith(f"--expert-hits has no effect: {reason}")

@@ -121,13 +121,15 @@ def test_the_size_that_a_refusal_names_is_enough(way: HostLayers) -> None:
         plan_memory(config, spec, FLOAT32, Capacities(least - MIB, 64 * MIB, real=False))
 
 
-def test_without_room_for_layers_on_their_way_the_cpu_computes_all() -> None:
+@pytest.mark.parametrize("rates", [True, False])
+def test_without_room_for_layers_on_their_way_the_cpu_computes_all(rates: bool) -> None:
     spec = replace(SPEC, num_layers=8)
     layer = layer_matrix_parameters(spec) * DType.FLOAT32.size_bytes
     outside = weight_bytes(spec, DType.FLOAT32) - 8 * layer
     config = replace(CONFIG, max_num_batched_tokens=16)
     small = Capacities(outside + layer + MIB // 4, 64 * MIB, real=False)
-    memory = plan_memory(config, spec, FLOAT32, small, hardware=load_hardware("t4"))
+    hardware = load_hardware("t4") if rates else None
+    memory = plan_memory(config, spec, FLOAT32, small, hardware=hardware)
     assert {run.home for run in memory.plan.weights} <= {"cpu", "resident"}
     assert any("CPU" in note for note in memory.plan.notes)
 
@@ -168,7 +170,7 @@ def test_layers_without_experts_are_not_streamed_among_those_with_some(tmp_path:
     spec = replace(SPEC, num_layers=8, experts=experts)
     whole = weight_bytes(spec, DType.FLOAT32)
     capacities = Capacities(whole, 64 * MIB, real=False)
-    memory = plan_memory(CONFIG, spec, FLOAT32, capacities)
+    memory = plan_memory(replace(CONFIG, host_layers="stream"), spec, FLOAT32, capacities)
     streamed = streamed_layers(memory.plan.weights).layers
     assert streamed
     assert not {0, 5} & set(streamed)

@@ -1,5 +1,6 @@
 """Which device, and how much of which memory: defaults, and what cannot be had is refused."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,13 +41,15 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GIB, 12 * GIB))
 
 
-def test_by_default_half_of_what_is_free_may_be_pinned_and_it_is_said(gpu: None) -> None:
+def test_by_default_all_but_a_margin_may_be_used_and_it_is_said(gpu: None) -> None:
     found = resolve("auto", gpu_margin="1GiB")
     assert found.choice.kind == "cuda"
     assert found.capacities.device_bytes == 9 * GIB
-    assert found.capacities.host_bytes == 10 * GIB
+    assert found.capacities.host_bytes == found.capacities.room_bytes == 19 * GIB
+    assert found.capacities.elastic
     assert found.notes == (
-        "host memory: at most 10.0 GiB, 50% of the 20.0 GiB free; --cpu-memory overrides",
+        "host memory: up to 19.0 GiB of the 20.0 GiB free, and about 8.0 GiB of it for KV; "
+        "--cpu-memory overrides",
     )
 
 
@@ -83,16 +86,18 @@ def test_what_a_user_could_have_used_is_known(gpu: None) -> None:
     assert (cuda.device_limit_bytes, cuda.host_limit_bytes) == (10 * GIB, 20 * GIB)
 
 
-def test_without_an_accelerator_a_quarter_of_what_is_free_stays_free() -> None:
+def test_without_an_accelerator_a_margin_stays_free_too() -> None:
     found = resolve("none")
-    assert found.capacities.device_bytes == 15 * GIB
+    assert found.capacities.device_bytes == 19 * GIB
     assert found.capacities.host_bytes == 0
-    assert "75% of the 20.0 GiB free" in found.notes[0]
+    assert "up to 19.0 GiB of the 20.0 GiB free" in found.notes[0]
 
 
 def test_sizes_that_are_there_are_taken_as_given(gpu: None) -> None:
     found = resolve("cuda", gpu_memory="10GiB", cpu_memory="20GiB")
     assert (found.capacities.device_bytes, found.capacities.host_bytes) == (10 * GIB, 20 * GIB)
+    assert found.capacities.room_bytes == 19 * GIB, "with what comes on top, that is refused later"
+    assert not found.capacities.elastic
     assert found.notes == ()
 
 
@@ -121,7 +126,7 @@ def test_an_emulated_accelerator_has_its_description_s_memory(
 ) -> None:
     found = resolve(accelerator)
     assert found.capacities.device_bytes == device_bytes
-    assert found.capacities.host_bytes == (20 * GIB - device_bytes) // 2
+    assert found.capacities.host_bytes == 19 * GIB - device_bytes
     assert resolve(accelerator, gpu_memory="1GiB").capacities.device_bytes == GIB
 
 
@@ -147,11 +152,37 @@ def test_an_emulated_accelerator_that_the_host_cannot_hold_is_refused(
         peak_rss_bytes=0,
         total_bytes=GIB,
         free_bytes=GIB,
-        available_bytes=100 << 20,
+        available_bytes=400 << 20,
         cgroup_limit_bytes=None,
         cgroup_current_bytes=None,
         cgroup_peak_bytes=None,
     )
     monkeypatch.setattr(target_module, "read_host_memory", lambda: poor)
-    with pytest.raises(ConfigError, match=r"would take .*, only 100.0 MiB are available; lower"):
+    with pytest.raises(ConfigError, match=r"emulated accelerator .*, 380.0 MiB available") as error:
         build_engine_core(EngineConfig("demo", accelerator="emulated"))
+    (size,) = re.findall(r"--gpu-memory (\d+)MiB at most", error.value.message)
+    build_engine_core(EngineConfig("demo", accelerator="emulated", gpu_memory=f"{size}MiB")).close()
+    more = f"{int(size) + 1}MiB"
+    with pytest.raises(ConfigError, match="emulated accelerator"):
+        build_engine_core(EngineConfig("demo", accelerator="emulated", gpu_memory=more))
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated"])
+def test_a_size_that_leaves_no_margin_is_refused_and_the_nearest_is_taken(
+    accelerator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole of a control group's memory, where libraries and buffers come on top."""
+    limit = 300 << 20
+    group = replace(HOST, available_bytes=limit, cgroup_limit_bytes=limit + GIB)
+    monkeypatch.setattr(target_module, "read_host_memory", lambda: group)
+    config = EngineConfig("demo", accelerator=accelerator, cpu_memory="300MiB")
+    if accelerator == "emulated":
+        config = replace(config, gpu_memory="64MiB")
+    with pytest.raises(ConfigError, match=r"needed, 285.0 MiB available less a margin") as error:
+        build_engine_core(config)
+    (size,) = re.findall(r"--cpu-memory (\d+)MiB at most", error.value.message)
+    core = build_engine_core(replace(config, cpu_memory=f"{size}MiB"))
+    taken = sum(entry.predicted_bytes for entry in core.stats().memory if entry.label != "process")
+    core.close()
+    assert limit * 19 // 20 - (2 << 20) < taken <= limit * 19 // 20
+    build_engine_core(replace(config, cpu_memory="auto")).close()

@@ -42,7 +42,7 @@ def test_tier_without_blocks_is_legal() -> None:
 
 
 def test_upper_bound_per_tier() -> None:
-    sizes = size_pools(PAGE, device(100), host(5), max_tokens=64, max_blocks=8)
+    sizes = size_pools(PAGE, device(100), host(5), max_tokens=64, max_blocks=PoolSizes(8, 9))
     assert sizes == PoolSizes(8, 5)
 
 

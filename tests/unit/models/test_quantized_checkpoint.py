@@ -59,8 +59,9 @@ def quantization(**config: Any) -> dict[str, Any]:
 def test_an_unsupported_configuration(config: dict[str, Any], named: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     set_config(tmp_path, **quantization(**config))
-    with pytest.raises(ModelError, match=f"config.json: .*{named}"):
+    with pytest.raises(ModelError, match=f"config.json: .*{named}") as error:
         read_stored_quantization(tmp_path)
+    assert "; " in error.value.message, "no remedy"
 
 
 def weights_of(published: Published, **changes: Any) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def shuffled(count: int) -> torch.Tensor:
             {f"{Q0}.weight_g_idx": shuffled(128)},
             f"{Q0}.*act-order.*without actorder",
         ),
-        (PACKED, {f"{Q0}.weight_shape": torch.tensor([128, 64])}, f"{Q0}.*said to be"),
+        (PACKED, {f"{Q0}.weight_shape": torch.tensor([128, 64])}, f"{Q0}.*weight_shape says"),
         (fp8("tensor"), {f"{Q0}.weight_scale": None}, f"there is no '{Q0}.weight_scale'"),
         (
             fp8("channel"),

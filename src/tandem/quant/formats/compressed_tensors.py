@@ -84,7 +84,10 @@ class IntegerWeight:
         offset = 1 << (self.bits - 1)
         if self.packed:
             if parts["weight_shape"].tolist() != [outputs, inputs]:
-                raise ValueError(f"its shape is said to be {parts['weight_shape'].tolist()}")
+                raise ValueError(
+                    f"its weight_shape says {parts['weight_shape'].tolist()}, which is not the "
+                    "model's; config.json and weights do not belong together: download both again"
+                )
             q = unpack_words(parts["weight_packed"], self.bits)[:, :inputs]
         else:
             q = parts["weight"].to(torch.int16) + offset
@@ -141,7 +144,10 @@ class CompressedTensors:
             for name in section(config, "config_groups")
         )
         if not groups:
-            raise ModelError("'config_groups' of the quantization names nothing that is quantized")
+            raise ModelError(
+                "'config_groups' of the quantization names nothing that is quantized; download "
+                "config.json again"
+            )
         return CompressedTensors(groups)
 
     @property
@@ -221,4 +227,6 @@ def _matches(target: str, module: str) -> bool:
     try:
         return re.match(target[3:], module) is not None
     except re.error as error:
-        raise ModelError(f"the target '{target}' is no regular expression ({error})") from error
+        raise ModelError(
+            f"the target '{target}' is no regular expression ({error}); mend it in config.json"
+        ) from error

@@ -5,6 +5,8 @@ from typing import Any
 
 from tandem.spec.errors import ModelError
 
+_AGAIN = "; download config.json again"
+
 
 def whole_number(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
     """The first of these that is there.
@@ -15,7 +17,7 @@ def whole_number(config: Mapping[str, Any], *names: str, default: int | None = N
     value = next((config[name] for name in names if config.get(name) is not None), default)
     if isinstance(value, bool) or not isinstance(value, int):
         what = "missing" if value is None else f"{value!r}, not an integer"
-        raise ModelError(f"'{names[0]}' of the quantization is {what}; download config.json again")
+        raise ModelError(f"'{names[0]}' of the quantization is {what}{_AGAIN}")
     return value
 
 
@@ -29,7 +31,7 @@ def flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise ModelError(f"'{name}' of the quantization is {value!r}, not true or false")
+        raise ModelError(f"'{name}' of the quantization is {value!r}, not true or false{_AGAIN}")
     return value
 
 
@@ -47,7 +49,7 @@ def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """
     value = config.get(name) or {}
     if not isinstance(value, Mapping):
-        raise ModelError(f"'{name}' of the quantization is {value!r}, not an object")
+        raise ModelError(f"'{name}' of the quantization is {value!r}, not an object{_AGAIN}")
     return value
 
 
@@ -59,5 +61,5 @@ def names(config: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """
     value = config.get(name) or []
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise ModelError(f"'{name}' of the quantization is {value!r}, not a list of names")
+        raise ModelError(f"'{name}' of the quantization is {value!r}, not a list of names{_AGAIN}")
     return tuple(value)

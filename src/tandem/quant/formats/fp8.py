@@ -55,7 +55,10 @@ class FP8Weight:
         """
         zero = parts.get("weight_zero_point")
         if zero is not None and bool(zero.float().any()):
-            raise ValueError("zero points of 8-bit floating point are not supported")
+            raise ValueError(
+                "zero points of 8-bit floating point are not supported; use a checkpoint of "
+                "symmetric FP8"
+            )
         scale = parts[self.scale].float()
         if self.block is None:
             scale = scale.view(-1, 1)
@@ -129,5 +132,8 @@ def block_of(value: Any) -> tuple[int, int]:
         or len(value) != 2
         or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in value)
     ):
-        raise ModelError(f"blocks of {value!r} are not two positive integers")
+        raise ModelError(
+            f"the quantization's blocks of weights are {value!r}, not two positive integers; "
+            "download config.json again"
+        )
     return value[0], value[1]
