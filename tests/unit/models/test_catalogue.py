@@ -54,10 +54,10 @@ def test_windows_and_long_contexts_are_read() -> None:
     assert plannable_spec("opt-6.7b").position_offset == 2
 
 
-def test_a_model_with_experts_in_some_layers_only_is_refused(tmp_path: Path) -> None:
-    directory = write(tmp_path, QWEN3_30B_A3B | {"mlp_only_layers": [0]})
-    with pytest.raises(ModelError, match="experts in some layers only"):
-        plannable_spec(str(directory))
+def test_a_model_with_experts_in_some_layers_only_can_be_planned_for(tmp_path: Path) -> None:
+    spec = plannable_spec(str(write(tmp_path, QWEN3_30B_A3B | {"mlp_only_layers": [0]})))
+    experts = [spec.routed_experts(layer) is not None for layer in range(spec.num_layers)]
+    assert experts == [False] + [True] * (spec.num_layers - 1)
 
 
 def test_a_directory_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
