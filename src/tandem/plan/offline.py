@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from tandem.plan.block_shape import BlockShape
+from tandem.plan.plan_object import fields_of, parse_plan
 from tandem.plan.weights import WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
@@ -206,10 +207,7 @@ class OfflinePlan:
         Raises:
             ConfigError: not JSON, another format, or fields that do not fit.
         """
-        try:
-            return OfflinePlan.from_object(json.loads(text))
-        except (ValueError, RecursionError, ConfigError) as error:
-            raise ConfigError(f"{error}; make it anew") from None
+        return parse_plan(text, OfflinePlan.from_object)
 
     @staticmethod
     def from_object(given: Any) -> "OfflinePlan":
@@ -218,10 +216,7 @@ class OfflinePlan:
         Raises:
             ConfigError: another format, or fields that do not fit.
         """
-        if not isinstance(given, dict) or cast("dict[str, Any]", given).get("format") != FORMAT:
-            raise ConfigError(f"this plan is not of format {FORMAT}")
-        values = {**cast("dict[str, Any]", given)}
-        del values["format"]
+        values = fields_of(given, FORMAT)
         try:
             weights = tuple(_placement_of(entry) for entry in values.pop("weights"))
             tiers = {name: TierBudget(**values.pop(name)) for name in ("accelerator", "host")}

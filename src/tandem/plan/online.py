@@ -4,8 +4,9 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
+from tandem.plan.plan_object import fields_of, parse_plan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import HOMES, LENT, WeightPlacement, homes_by_layer
 from tandem.spec import forms
@@ -96,10 +97,7 @@ class OnlinePlan:
         Raises:
             ConfigError: not JSON, another format, or fields that do not fit.
         """
-        try:
-            return OnlinePlan.from_object(json.loads(text))
-        except (ValueError, RecursionError, ConfigError) as error:
-            raise ConfigError(f"{error}; make it anew") from None
+        return parse_plan(text, OnlinePlan.from_object)
 
     @staticmethod
     def from_object(given: Any) -> "OnlinePlan":
@@ -108,10 +106,7 @@ class OnlinePlan:
         Raises:
             ConfigError: another format, or fields that do not fit.
         """
-        if not isinstance(given, dict) or cast("dict[str, Any]", given).get("format") != FORMAT:
-            raise ConfigError(f"this plan is not of format {FORMAT}")
-        values = {**cast("dict[str, Any]", given)}
-        del values["format"]
+        values = fields_of(given, FORMAT)
         try:
             weights = tuple(_placement_of(entry) for entry in values.pop("weights"))
             rules = tuple(
