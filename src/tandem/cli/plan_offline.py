@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tandem.cli.plan_text import question_text
 from tandem.plan.offline import TierBudget
 from tandem.planner.offline.answer import OfflineAnswer
 from tandem.planner.offline.policies import OFFLINE_NOT_BUILT
@@ -53,16 +54,9 @@ def offline_text(
     Args:
         basis: which numbers are measured and which assumed.
     """
-    question, lengths = found.question, found.question.lengths
-    billions = num_parameters(question.model) / 1e9
-    yield f"{model}: {billions:.1f} billion parameters, {question.precision}"
-    yield f"on {question.hardware.name}"
-    yield (
-        f"{workload.name}: {lengths.prompt_tokens:.0f} tokens in, "
-        f"{lengths.generated_tokens:.0f} out in the mean, {lengths.longest_tokens} at most"
-    )
-    yield from (f"note: {note}" for note in workload.notes)
-    if lengths.duration_s:
+    question = found.question
+    yield from question_text(model, workload, question)
+    if question.lengths.duration_s:
         yield "note: an offline job has all requests at once; times of arrival are ignored"
     yield ""
     yield f"Best: {found.chosen.candidate.describe(question.model.num_layers)}"

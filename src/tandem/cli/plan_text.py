@@ -10,6 +10,7 @@ from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.policies import NOT_BUILT
+from tandem.planner.question import Question
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import format_duration, format_size
 from tandem.spec.workload import Workload
@@ -62,8 +63,9 @@ def answer_text(
     yield from _command(model, answer, flags, output)
 
 
-def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
-    question, lengths = answer.question, answer.question.lengths
+def question_text(model: str, workload: Workload, question: Question) -> Iterator[str]:
+    """What was asked: model, machine, requests."""
+    lengths = question.lengths
     billions = num_parameters(question.model) / 1e9
     yield f"{model}: {billions:.1f} billion parameters, {question.precision}"
     yield f"on {question.hardware.name}"
@@ -72,6 +74,11 @@ def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
         f"{lengths.generated_tokens:.0f} out in the mean, {lengths.longest_tokens} at most"
     )
     yield from (f"note: {note}" for note in workload.notes)
+
+
+def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
+    question = answer.question
+    yield from question_text(model, workload, question)
     if question.precision.quantized:
         yield "note: weights in few bits change what the model says; the planner never chooses them"
     peaks = question.hardware.accelerator.flops_per_s

@@ -1,6 +1,7 @@
 """Where the weights are: as the user's file says, or the simplest placement that fits. Pure."""
 
-from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.cost.expert_use import ExpertUse
@@ -11,7 +12,7 @@ from tandem.engine.disk_choice import (
     least_host_bytes,
 )
 from tandem.engine.expert_placement import check_experts, split_placements
-from tandem.engine.kv_reserve import host_kv, kv_reserve
+from tandem.engine.kv_reserve import HostKV, host_kv, kv_reserve
 from tandem.engine.mlp_choice import Placement, PlacementTimes
 from tandem.engine.placement_file import read_placement
 from tandem.engine.weight_placement import (
@@ -25,10 +26,7 @@ from tandem.plan.weights import MLPS_APART, Home, disk_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
 
-_ELSEWHERE: tuple[Home, ...] = ("cpu-mlp", "streamed", "cpu")
-"""What may become of layers under `auto` where what was chosen first does not fit."""
-
-
+_ON_CPU: Home = "cpu-mlp"
 _WHOLE: tuple[Home, ...] = ("streamed", "cpu")
 """What may become of whole layers under `auto` where MLPs alone do not fit in host memory."""
 
@@ -78,56 +76,81 @@ def place_weights(
     if home in without_slots and left < reserve.least_bytes:  # no room for layers on their way
         home = without_slots[home]
         left = room.left_bytes - sizes.least_device_bytes(home)
-    host, kv_bytes = MemoryBudget("host", capacities.host_bytes), reserve.of(left)
     kv = host_kv(config, page, wanted)
+    host = MemoryBudget("host", capacities.host_bytes)
+    beside = _Beside(sizes, room, host, reserve.of(left), kv, rates_known=rates_known)
+    if home in MLPS_APART:
+        return beside.mlps_apart(use, is_free=is_free)
+    return beside.whole_layers(home, times, is_free=is_free)
 
-    def with_home(chosen: Home) -> Placement:
-        return choose_beside_accelerator(sizes, room, host, kv_bytes, kv, chosen)
 
-    def split(mlps: Placement, known: ExpertUse | None) -> list[Placement]:
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Placements beside an accelerator.
+
+    Attributes:
+        room, host: memory of both tiers. kv_bytes: of KV on the accelerator; kv: on the host.
+        rates_known: steps can choose whether what lies in host memory is streamed.
+    """
+
+    sizes: WeightSizes
+    room: MemoryBudget
+    host: MemoryBudget
+    kv_bytes: int
+    kv: HostKV
+    rates_known: bool
+
+    def mlps_apart(self, use: ExpertUse | None, *, is_free: bool) -> Placement:
+        """MLPs on the CPU or streamed; whole layers, if that is free and only they fit."""
+        mlps = self._mlps()
+        if is_free and not mlps and (whole := self._fitting(_WHOLE)):
+            return whole[0]
+        mlps = mlps or [self._with(_ON_CPU)]  # tells what is short
+        chosen = min(mlps, key=_read_layers)
+        if chosen == all_resident(self.sizes.layers):
+            return chosen
+        return [chosen, *self._split(mlps[-1], use)][-1]  # the experts that were counted most stay
+
+    def whole_layers(self, home: Home, times: PlacementTimes | None, *, is_free: bool) -> Placement:
+        """Layers at `home`, weighed against MLPs alone where there are times."""
+        try:
+            found = [self._with(home)]
+        except ShortOfMemoryError:
+            found = (self._mlps() or self._fitting(_WHOLE)) if is_free else []
+            if not found:
+                raise
+            if times is None:
+                return found[0]
+            return times.choose(*found, *self._split(found[-1], times.use))
+        if times is None or found == [all_resident(self.sizes.layers)]:
+            return found[0]
+        # without any if there is no room for the rest of every layer, or for MLPs in host memory
+        mlps = self._mlps()
+        return times.choose(*found, *mlps, *(self._split(mlps[-1], times.use) if mlps else ()))
+
+    def _mlps(self) -> list[Placement]:
+        return self._fitting(("host-mlp", _ON_CPU) if self.rates_known else (_ON_CPU,))
+
+    def _fitting(self, homes: tuple[Home, ...]) -> list[Placement]:
+        found: list[Placement] = []
+        for home in homes:
+            with suppress(ShortOfMemoryError):
+                found.append(self._with(home))
+        return found
+
+    def _with(self, home: Home) -> Placement:
+        return choose_beside_accelerator(
+            self.sizes, self.room, self.host, self.kv_bytes, self.kv, home
+        )
+
+    def _split(self, mlps: Placement, known: ExpertUse | None) -> list[Placement]:
         """Single experts on the accelerator; the others stay on the CPU."""
         if known is None:
             return []
-        return list(split_placements(sizes, room, host, kv_bytes, kv, mlps, known))
-
-    apart: tuple[Home, ...] = ("host-mlp", "cpu-mlp") if rates_known else ("cpu-mlp",)
-    if home in MLPS_APART:
-        mlps = _those_that_fit(with_home, apart)
-        if is_free and not mlps and (whole := _those_that_fit(with_home, _WHOLE)):
-            return whole[0]
-        mlps = mlps or [with_home("cpu-mlp")]  # tells what is short
-        chosen = min(mlps, key=_read_layers)
-        if chosen == all_resident(sizes.layers):
-            return chosen
-        return [chosen, *split(mlps[-1], use)][-1]  # the experts that were counted most stay
-    try:
-        found = [with_home(home)]
-    except ShortOfMemoryError:
-        if not is_free:
-            raise
-        found = _those_that_fit(with_home, apart) or _those_that_fit(with_home, _WHOLE)
-        if not found:
-            raise
-        if times is None:
-            return found[0]
-        return times.choose(*found, *split(found[-1], times.use))
-    if times is None or found == [all_resident(sizes.layers)]:
-        return found[0]
-    # without any if there is no room for the rest of every layer, or for MLPs in host memory
-    mlps = _those_that_fit(with_home, apart)
-    return times.choose(*found, *mlps, *(split(mlps[-1], times.use) if mlps else ()))
-
-
-def _those_that_fit(
-    with_home: Callable[[Home], Placement], homes: tuple[Home, ...]
-) -> list[Placement]:
-    found: list[Placement] = []
-    for home in homes:
-        try:
-            found.append(with_home(home))
-        except ShortOfMemoryError:
-            continue
-    return found
+        found = split_placements(
+            self.sizes, self.room, self.host, self.kv_bytes, self.kv, mlps, known
+        )
+        return list(found)
 
 
 def _read_layers(placement: Placement) -> int:
