@@ -23,7 +23,7 @@ class TierAttention:
 
     Only rows that hold at least one block in this tier appear. Entries of `block_table` beyond a
     row's own blocks mean nothing and must not be read; where `block_index` is given it holds a
-    large number there, so that masking by position drops them.
+    large number there, so that masking by position drops them. Later steps may write there.
 
     Attributes:
         token_index: int64 [t]; which of the lane's tokens take part, or None for all of them.

@@ -34,12 +34,18 @@ class AttentionBuilder:
         self._rows = rows
         self._size = block_size
 
-    def build(self, at: LongArray, tokens: LaneTokens) -> dict[Tier, TierAttention]:
-        """Each tier's part, for rows `at` [rows]; a tier without blocks is absent."""
+    def build(
+        self, at: LongArray, tokens: LaneTokens, spare_blocks: int
+    ) -> dict[Tier, TierAttention]:
+        """Each tier's part, for rows `at` [rows]; a tier without blocks is absent.
+
+        Args:
+            spare_blocks: by how much tables are wider than this step needs.
+        """
         r = self._rows
         blocks = (r.submitted[at] + tokens.counts + (self._size - 1)) // self._size
         if not r.num_host_blocks[at].any():
-            table = r.block_ids[at, : int(blocks.max(initial=0))]
+            table = r.block_ids[at, : int(blocks.max(initial=0)) + spare_blocks]
             whole = TierAttention(
                 None, tokens.starts, tokens.num_decode, tokens.positions, table, None
             )
@@ -49,7 +55,8 @@ class AttentionBuilder:
             held = r.num_in_tier(tier, at)
             chosen = np.flatnonzero(held)
             if len(chosen):
-                found[tier] = self._part(tier, at[chosen], int(held.max()), chosen, tokens)
+                width = int(held.max()) + spare_blocks
+                found[tier] = self._part(tier, at[chosen], width, chosen, tokens)
         return found
 
     def _part(

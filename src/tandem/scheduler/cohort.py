@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.program import LaneSlot
+from tandem.scheduler.row_set import RowSet
 
 
 @dataclass(slots=True)
@@ -11,7 +11,7 @@ class Cohort:
     """Rows computing one token each, one layer per sweep.
 
     Attributes:
-        rows, epochs: members as of the token's start; a member that has died stays in place.
+        rows: members as of the token's start; a member that has died stays in place.
         cursor: layer whose host attention is under way.
         slot: the lane's arrays, the same in every sweep of the token.
         attended: host attentions submitted so far, the value that a join waits for.
@@ -20,8 +20,7 @@ class Cohort:
     """
 
     cohort_id: int
-    rows: LongArray
-    epochs: IntArray
+    rows: RowSet
     slot: LaneSlot
     has_device: bool
     cursor: int

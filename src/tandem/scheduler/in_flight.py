@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tandem.plan.binding import IntArray, LongArray
-from tandem.scheduler.rows import RowTable
+from tandem.scheduler.row_set import RowSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,16 +11,11 @@ class RowsInFlight:
     """Rows as they were when a step was submitted.
 
     Attributes:
-        after: tokens with complete KV once the lane is done (empty for sampling).
+        after: int32 [rows]; tokens with complete KV once the lane is done.
     """
 
-    rows: LongArray
-    epochs: IntArray
+    rows: RowSet
     after: IntArray
-
-    def alive(self, table: RowTable) -> NDArray[np.bool_]:
-        """Which of them still have the same owner."""
-        return table.epoch[self.rows] == self.epochs
 
 
 @dataclass(slots=True)
@@ -48,7 +40,7 @@ class SamplingInFlight:
 
     forward_step: int
     lane: int
-    rows: RowsInFlight
+    rows: RowSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +49,7 @@ class LateRows:
 
     forward_step: int
     lane: int
-    rows: LongArray
-    epochs: IntArray
+    rows: RowSet
     logits_index: LongArray
 
 

@@ -81,6 +81,11 @@ class KVManager:
         last = -(-(int(r.submitted[row]) + num_tokens) // self.block_size)
         return self.need(int(r.num_blocks[row]), last, int(r.device_limit[row]))
 
+    def needs_block(self, rows: LongArray) -> LongArray:
+        """Those of `rows` whose next token starts a block that they do not have yet."""
+        full = self._rows.submitted >= self._rows.num_blocks * self.block_size
+        return rows[full[rows]]
+
     def one_block_each(self, rows: LongArray) -> BlockNeed:
         """Blocks that rows take which must get one each."""
         device = int(np.count_nonzero(self._next_on_device(rows)))

@@ -2,34 +2,22 @@
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.plan.binding import IntArray, LaneBinding, LongArray, TierAppend
 from tandem.scheduler.attention_builder import AttentionBuilder, LaneTokens
+from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
+from tandem.scheduler.steady_lane import BuiltLane, SteadyLane
 from tandem.spec.tier import TIERS, Tier
 
-
-@dataclass(frozen=True, slots=True)
-class BuiltLane:
-    """A lane's arrays, and what the scheduler records of them.
-
-    Attributes:
-        rows: int64 [rows]; as in the binding. counts: int32 [rows]; tokens per row.
-        sampled: int64 [n]; rows that reach their end in this step, in the order of `logits_index`.
-    """
-
-    binding: LaneBinding
-    rows: LongArray
-    counts: IntArray
-    sampled: LongArray
+_SPARE_BLOCKS = 4
 
 
 class LaneBuilder:
-    """Builds bindings from the row table; reads only.
+    """Builds bindings from the row table, which it only reads.
 
     Args:
         tokens_of: known tokens of a row's sequence.
@@ -42,32 +30,50 @@ class LaneBuilder:
         self._size = block_size
         self._tokens_of = tokens_of
         self._attention = AttentionBuilder(rows, block_size)
+        self._steady: SteadyLane | None = None
 
-    def build(self, decode: LongArray, chunks: list[tuple[int, int]]) -> BuiltLane:
-        """A lane of `decode` rows with one token each and `chunks` of (row, tokens).
+    def main(self, decode: LongArray, chunks: list[tuple[int, int]]) -> BuiltLane:
+        """The main lane: `decode` rows with one token each and `chunks` of (row, tokens).
 
         Blocks for the new tokens must have been allocated. Chunks of one token are decodes here.
         """
-        tokens = self._tokens(decode, chunks)
+        if chunks:
+            self._steady = None
+            return self._build(self._tokens(decode, chunks))
+        following = None if self._steady is None else self._steady.next(decode)
+        if following is not None:
+            return following
+        built = self._build(self._decodes(decode), _SPARE_BLOCKS)
+        follows = SteadyLane.follows(built)
+        self._steady = SteadyLane(self._rows, self._size, built) if follows else None
+        return built
+
+    def cohort(self, members: LongArray) -> BuiltLane:
+        """The lane of a new cohort: one token of each member, whose blocks have been allocated."""
+        return self._build(self._decodes(members))
+
+    def _build(self, tokens: LaneTokens, spare_blocks: int = 0) -> BuiltLane:
         at = tokens.rows
         reaches = self._reaches_end(at, tokens.counts)
+        rows = RowSet(self._rows, at)
         binding = LaneBinding(
-            rows=at.astype(np.int32),
+            rows=rows.places,
             token_ids=self._token_ids(at, tokens),
             token_rows=tokens.token_rows,
             positions=tokens.positions,
-            attention=self._attention.build(at, tokens),
+            attention=self._attention.build(at, tokens, spare_blocks),
             append=self._append(tokens.token_rows, tokens.positions),
             logits_index=(tokens.starts[1:] - 1)[reaches].astype(np.int64),
         )
-        return BuiltLane(binding, at, tokens.counts, at[reaches])
+        sampled = rows if reaches.all() else rows.some(reaches.nonzero()[0])
+        return BuiltLane(binding, rows, self._rows.submitted[at] + tokens.counts, sampled)
+
+    def _decodes(self, rows: LongArray) -> LaneTokens:
+        starts = np.arange(len(rows) + 1, dtype=np.int32)
+        ones = np.ones(len(rows), dtype=np.int32)
+        return LaneTokens(rows, ones, starts, rows, self._rows.submitted[rows], len(rows))
 
     def _tokens(self, decode: LongArray, chunks: list[tuple[int, int]]) -> LaneTokens:
-        if not chunks:
-            starts = np.arange(len(decode) + 1, dtype=np.int32)
-            ones = np.ones(len(decode), dtype=np.int32)
-            positions = self._rows.submitted[decode]
-            return LaneTokens(decode, ones, starts, decode, positions, len(decode))
         singles = [row for row, count in chunks if count == 1]
         longer = [(row, count) for row, count in chunks if count > 1]
         first = np.concatenate([decode, np.array(singles, dtype=np.int64)])

@@ -1,7 +1,6 @@
 """Take in events: progress, sampled tokens, ends of requests."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem.plan.binding import LongArray
 from tandem.plan.events import (
@@ -18,7 +17,8 @@ from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
 from tandem.scheduler.kv_manager import KVManager
 from tandem.scheduler.outputs import StepOutputs, TokenColumns
-from tandem.scheduler.rows import RowState, RowTable
+from tandem.scheduler.row_set import RowSet
+from tandem.scheduler.rows import RowTable
 from tandem.scheduler.running import Running
 from tandem.scheduler.sequence import Sequence
 from tandem.spec.errors import EngineDeadError
@@ -81,16 +81,26 @@ class Observer:
     def _lane_done(self, event: LaneDone) -> None:
         step = self._flight.steps[event.step_id]
         lane = step.lanes[event.lane]
-        alive = lane.alive(self._rows).nonzero()[0]
-        rows = lane.rows[alive]
-        self._rows.computed[rows] = lane.after[alive]
-        self._publish(rows)
+        places = lane.rows.alive()
+        rows = lane.rows if places is None else lane.rows.some(places)
+        self._rows.computed[rows.index] = lane.after if places is None else lane.after[places]
+        self._publish_computed(rows)
         self._flight.settle(event.step_id, "done", event.lane)
 
+    def _publish_computed(self, rows: RowSet) -> None:
+        """Offer what has become full to the prefix cache, after KV has been completed."""
+        if self._kv.prefix.enabled:
+            r, at = self._rows, rows.index
+            tokens = np.minimum(r.computed[at], r.known[at])
+            self._publish(rows.rows[tokens // self._config.block_size > r.published[at]])
+
+    def _publish_known(self, rows: RowSet) -> None:
+        """Likewise after a token of each row: one that ends no block cannot have completed one."""
+        if self._kv.prefix.enabled:
+            ends = self._rows.known[rows.index] % self._config.block_size == 0
+            self._publish(rows.rows[ends])
+
     def _publish(self, rows: LongArray) -> None:
-        """Offer blocks that have become full to the prefix cache."""
-        if not (self._kv.prefix.enabled and len(rows)):
-            return
         r = self._rows
         full = np.minimum(r.computed[rows], r.known[rows]) // self._config.block_size
         due = (full > r.published[rows]).nonzero()[0]
@@ -121,14 +131,13 @@ class Observer:
         step.due.discard(("done", lane))
         for key, sampling in list(self._flight.sampling.items()):
             if (sampling.forward_step, sampling.lane) == (step_id, lane):
-                rows = sampling.rows
-                self._rows.pending[rows.rows] -= 1
+                self._rows.pending[sampling.rows.index] -= 1
                 step.due.discard((f"tokens{key[1]}", key[0]))
                 del self._flight.sampling[key]
 
     def _dissolve(self, cohort_id: int) -> None:
         cohort = self._cohorts.pop(cohort_id)
-        self._rows.cohort[cohort.rows] = 0
+        self._rows.cohort[cohort.rows.index] = 0
         self._finished_cohorts.append(cohort_id)
 
     # --- tokens -----------------------------------------------------------------------------------
@@ -136,46 +145,31 @@ class Observer:
     def _tokens(self, event: TokensSampled, outputs: StepOutputs) -> None:
         record = self._flight.sampling.pop((event.step_id, event.lane))
         step = self._flight.steps[record.forward_step]
-        alive = record.rows.alive(self._rows).nonzero()[0]
-        rows, tokens = record.rows.rows[alive], event.token_ids[alive]
+        places = record.rows.alive()
+        rows = record.rows if places is None else record.rows.some(places)
+        tokens = event.token_ids if places is None else event.token_ids[places]
+        valid = event.valid if places is None else event.valid[places]
         self._running.add_tokens(rows, tokens)
-        self._rows.pending[rows] -= 1
+        self._rows.pending[rows.index] -= 1
         if record.lane in step.cohorts:
             self._dissolve(step.cohorts[record.lane])
-        known = self._rows.known[rows]
-        # a token that ends no block cannot have completed one
-        self._publish(rows[(known % self._config.block_size == 0).nonzero()[0]])
-        full = known >= self._rows.limit[rows]
-        stops = self._stops(rows, tokens)
-        singular = full | stops | ~event.valid[alive] | self._needs_care(rows)
+        self._publish_known(rows)
+        known, limit = self._rows.known[rows.index], self._rows.limit[rows.index]
+        full, stops = known >= limit, rows.stopped(tokens)
+        singular = full | stops | ~valid | rows.needs_care()
         if singular.any():
-            self._add_plain(rows[~singular], tokens[~singular], outputs)
+            plain = (~singular).nonzero()[0]
+            self._add_plain(rows.some(plain), tokens[plain], outputs)
         else:
             self._add_plain(rows, tokens, outputs)
         for i in singular.nonzero()[0].tolist():
-            place, row, token = int(alive[i]), int(rows[i]), int(tokens[i])
+            place = i if places is None else int(places[i])
+            row, token = int(rows.rows[i]), int(tokens[i])
             self._singular(event, place, row, token, bool(stops[i]), bool(full[i]), outputs)
         self._flight.settle(record.forward_step, f"tokens{event.lane}", event.step_id)
 
-    def _add_plain(self, rows: LongArray, tokens: LongArray, outputs: StepOutputs) -> None:
-        ids = self._running.ids_of(rows)
-        outputs.add_columns(TokenColumns(ids, tokens, self._rows.cached[rows]))
-
-    def _stops(self, rows: LongArray, tokens: LongArray) -> NDArray[np.bool_]:
-        """Which tokens end their row's sequence, as far as the table knows its stop ids."""
-        found = np.zeros(len(rows), dtype=np.bool_)
-        for ids in self._rows.stop_ids:
-            mine = ids[rows]
-            if mine.max(initial=-1) < 0:
-                break
-            found |= mine == tokens
-        return found
-
-    def _needs_care(self, rows: LongArray) -> NDArray[np.bool_]:
-        """Rows that want log-probabilities, have many stop ids, or may be dead."""
-        r = self._rows
-        care = (r.logprobs[rows] >= 0) | r.many_stops[rows]
-        return care | (r.state[rows] == int(RowState.DRAINING))
+    def _add_plain(self, rows: RowSet, tokens: LongArray, outputs: StepOutputs) -> None:
+        outputs.add_columns(TokenColumns(rows.request_ids, tokens, rows.cached_tokens))
 
     def _singular(
         self,

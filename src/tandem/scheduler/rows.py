@@ -2,7 +2,7 @@
 
 import copy
 from enum import IntEnum
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,17 @@ class RowState(IntEnum):
     SWAPPING_IN = 5
 
 
+class Runnable(NamedTuple):
+    """Rows with a token to compute.
+
+    Attributes:
+        decodes: int64; rows with one, ascending. prefills: rows with more, in order of rank.
+    """
+
+    decodes: LongArray
+    prefills: LongArray
+
+
 class RowTable:
     """Columns indexed by row; a row is a running sequence's slot, also in the device's slot table.
 
@@ -39,6 +50,7 @@ class RowTable:
     complete in every layer.
 
     Attributes:
+        version: raised whenever a row changes its owner, or blocks that it has are others.
         epoch: raised when a row is freed, so that late events of its last owner are recognised.
         order: rank of admission; smaller goes first (priority, then arrival).
         limit: most tokens of prompt and output together.
@@ -56,6 +68,7 @@ class RowTable:
             their logical numbers, ascending, then FAR. Kept up with every change, since most rows'
             tables are the same in the next step.
         special: sampling needs more than temperature and filters (bias, bans, penalties).
+        request_ids: owners; stale in free rows.
     """
 
     def __init__(self, max_rows: int, max_blocks: int) -> None:
@@ -63,6 +76,7 @@ class RowTable:
             return np.zeros(max_rows, dtype=np.int32)
 
         self.max_rows = max_rows
+        self.version = 0
         self.state: NDArray[np.int8] = np.zeros(max_rows, dtype=np.int8)
         self.epoch = ints()
         self.order: LongArray = np.zeros(max_rows, dtype=np.int64)
@@ -89,6 +103,7 @@ class RowTable:
         self.logprobs: NDArray[np.int8] = np.full(max_rows, -1, dtype=np.int8)
         self.special: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self.many_stops: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
+        self.request_ids: NDArray[np.object_] = np.full(max_rows, "", dtype=np.object_)
         self._free = list(range(max_rows - 1, -1, -1))
 
     def read_only(self) -> "RowTable":
@@ -111,6 +126,7 @@ class RowTable:
         row = self._free[-1]
         self.state[row] = RowState.RUNNING
         self._free.pop()
+        self.version += 1
         for column in (self.pending, self.submitted, self.computed, self.num_blocks):
             column[row] = 0
         for column in (self.num_host_blocks, self.published, self.cohort, self.num_recent):
@@ -123,22 +139,28 @@ class RowTable:
         """Take a row back; events that still name it are void by its epoch."""
         self.state[row] = RowState.FREE
         self.epoch[row] += 1
+        self.version += 1
         self._free.append(row)
 
     def owned(self) -> LongArray:
         """All rows with an owner."""
         return self.state.nonzero()[0]
 
-    def runnable(self) -> LongArray:
+    def runnable(self) -> Runnable:
         """Rows with a token to compute now, outside cohorts.
 
         A row whose last allowed token is sampled has none; a row whose sampling waits for the host
         has none until then.
         """
         target = self.known + self.pending
+        left = target - self.submitted
         ready = (self.state == int(RowState.RUNNING)) & (self.cohort == 0)
-        ready &= (self.submitted < target) & (target < self.limit)
-        return ready.nonzero()[0]
+        ready &= (left > 0) & (target < self.limit)
+        single = ready & (left == 1)
+        longer = (ready ^ single).nonzero()[0]
+        if len(longer):
+            longer = longer[np.argsort(self.order[longer], kind="stable")]
+        return Runnable(single.nonzero()[0], longer)
 
     def remaining(self, rows: LongArray) -> IntArray:
         """Tokens known or pending whose KV is not submitted: int32 [len(rows)]."""
@@ -181,6 +203,7 @@ class RowTable:
         self.tier_index[:, row, :count] = FAR
         self.tier_ids[target, row, :count] = self.block_ids[row, :count]
         self.tier_index[target, row, :count] = np.arange(count)
+        self.version += 1
 
     def drop_blocks(self, row: int) -> None:
         """A row has no blocks any more."""

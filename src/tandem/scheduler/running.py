@@ -2,11 +2,10 @@
 
 from collections import Counter
 
-import numpy as np
-
 from tandem.plan.binding import IntArray, LongArray
 from tandem.scheduler.in_flight import Flight, MoveInFlight
 from tandem.scheduler.kv_manager import KVManager
+from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import MAX_RECENT, RowState, RowTable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.waiting import WaitingQueue
@@ -35,7 +34,6 @@ class Running:
         self._mode = mode
         self._by_id: dict[str, Sequence] = {}
         self._by_row: list[Sequence | None] = [None] * rows.max_rows
-        self._id_by_row = np.full(rows.max_rows, "", dtype=np.object_)
         self._dead: set[int] = set()
         self._moves: list[Move] = []
         self.num_preemptions = 0
@@ -65,10 +63,6 @@ class Running:
             self._rows.num_recent[row] = 0
         return sequence
 
-    def ids_of(self, rows: LongArray) -> list[str]:
-        """Request ids of the sequences in some rows."""
-        return self._id_by_row[rows].tolist()
-
     def is_dead(self, row: int) -> bool:
         """True if the row is kept only because its cohort still names it."""
         return row in self._dead
@@ -83,16 +77,16 @@ class Running:
         """A sequence has got a row."""
         sequence.row = row
         self._by_row[row] = sequence
-        self._id_by_row[row] = sequence.request_id
+        self._rows.request_ids[row] = sequence.request_id
 
-    def add_tokens(self, rows: LongArray, token_ids: LongArray) -> None:
+    def add_tokens(self, rows: RowSet, token_ids: LongArray) -> None:
         """Append one known token to each row: kept in the table, since most steps read none."""
         r = self._rows
-        at = r.num_recent[rows]
-        r.recent[rows, at] = token_ids
-        r.num_recent[rows] = at + 1
-        r.known[rows] += 1
-        for row in rows[at == MAX_RECENT - 1].tolist():
+        at = rows.of(r.num_recent)
+        r.recent[rows.rows, at] = token_ids
+        r.num_recent[rows.index] = at + 1
+        r.known[rows.index] += 1
+        for row in rows.rows[at == MAX_RECENT - 1].tolist():
             self.sequence_of(row)
 
     def end(self, sequence: Sequence) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.plan.binding import CounterNumbers, LongArray, Penalties, SamplingRows
+from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sequence import Sequence
 
@@ -21,32 +22,30 @@ class SamplingBuilder:
         self._rows = rows
         self._sequence_of = sequence_of
 
-    def build(self, rows: LongArray, logits_index: LongArray) -> SamplingRows:
+    def build(self, rows: RowSet, logits_index: LongArray) -> SamplingRows:
         """Parameters for sampling the next token of `rows` (before it is counted as pending).
 
         Args:
             logits_index: int64 [len(rows)]; where each row's logits are.
         """
-        r, at = self._rows, rows
-        special = rows[r.special[at]]
-        temperature = r.temperature[at]
-        plain = len(special) == 0 and not temperature.any()
-        wanted = int(r.logprobs[at].max(initial=-1))
-        bias, values = self._bias(rows, special)
+        r, fixed = self._rows, rows.sampling
+        bias, values = self._bias(rows.rows, fixed.special)
         return SamplingRows(
             logits_index=logits_index,
-            rows=rows.astype(np.int32),
-            greedy=plain,
-            temperature=temperature,
-            top_p=r.top_p[at],
-            min_p=r.min_p[at],
-            top_k=r.top_k[at],
-            numbers=CounterNumbers(r.seed[at], (r.known[at] + r.pending[at]).astype(np.int64)),
-            banned=self._banned(rows, special),
+            rows=rows.places,
+            greedy=fixed.greedy,
+            temperature=fixed.temperature,
+            top_p=fixed.top_p,
+            min_p=fixed.min_p,
+            top_k=fixed.top_k,
+            numbers=CounterNumbers(
+                fixed.seeds, np.add(r.known[rows.index], r.pending[rows.index], dtype=np.int64)
+            ),
+            banned=self._banned(rows.rows, fixed.special),
             bias=bias,
             bias_values=values,
-            penalties=self._penalties(rows, special),
-            logprobs=None if wanted < 0 else wanted,
+            penalties=self._penalties(rows.rows, fixed.special),
+            logprobs=fixed.logprobs,
         )
 
     def _places(self, rows: LongArray, special: LongArray) -> list[tuple[int, int]]:

@@ -154,7 +154,13 @@ class Scheduler:
     def view(self) -> SchedulerView:
         """What strategies may look at, as of now."""
         return SchedulerView(
-            self.config, self._facts, self.kv, self.waiting, self.cohorts, not self.flight.busy
+            self.config,
+            self._facts,
+            self.kv,
+            self.waiting,
+            self.cohorts,
+            not self.flight.busy,
+            self.rows.runnable(),
         )
 
     def _start_moves(self) -> list[StepProgram]:
@@ -171,14 +177,13 @@ class Scheduler:
             self.rows.device_limit[row] = 0
         for row in proposal.swap_in:
             self.running.swap_in(row)
-        view = self.view()
-        self.kv.grow_by_one_block(view.needs_block(proposal.decode))
+        self.kv.grow_by_one_block(self.kv.needs_block(proposal.decode))
         chunks = [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
         for row, tokens in chunks:
             self.kv.grow(row, tokens)
         chunks += [self._admit(admission) for admission in proposal.admissions]
         for members in proposal.cohort_starts:
-            self.kv.grow_by_one_block(view.needs_block(members))
+            self.kv.grow_by_one_block(self.kv.needs_block(members))
         programs = self._start_moves()
         if proposal.computes:
             joins = [self.cohorts[i] for i in proposal.cohort_joins]

@@ -68,7 +68,7 @@ class SteadyDecode:
 
     def request_ids(self, run: SteadyRun) -> list[str]:
         """Of the run's rows."""
-        return self._s.running.ids_of(run.rows)
+        return self._s.rows.request_ids[run.rows].tolist()
 
     def take(self, run: SteadyRun, steps: int, token_id: int) -> None:
         """Bring the state to where it is once so many steps were submitted and as many reported.
@@ -118,7 +118,7 @@ class SteadyDecode:
         r = self._s.rows
         rows = r.owned()
         record = self._s.flight.steps[in_flight].lanes[_MAIN]
-        if not np.array_equal(np.sort(record.rows), rows) or not record.alive(r).all():
+        if not np.array_equal(np.sort(record.rows.rows), rows) or record.rows.alive() is not None:
             return None
         decodes = (r.state[rows] == int(RowState.RUNNING)) & (r.pending[rows] == 1)
         decodes &= (r.remaining(rows) == 1) & ~r.late[rows]
@@ -169,7 +169,7 @@ class SteadyDecode:
         record = flight.steps.pop(step)
         lane = record.lanes[_MAIN]
         record.step_id = later
-        record.lanes = {_MAIN: RowsInFlight(lane.rows, lane.epochs, lane.after + steps)}
+        record.lanes = {_MAIN: RowsInFlight(lane.rows, lane.after + steps)}
         record.due = {("done", _MAIN), (f"tokens{_MAIN}", later + 1)}
         flight.steps[later] = record
         sampling = flight.sampling.pop((step + 1, _MAIN))

@@ -4,8 +4,10 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTemplate, StepProgram
@@ -22,14 +24,15 @@ from tandem.scheduler.in_flight import (
     SamplingInFlight,
     StepInFlight,
 )
-from tandem.scheduler.lane_builder import BuiltLane, LaneBuilder
+from tandem.scheduler.lane_builder import LaneBuilder
+from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sampling_builder import SamplingBuilder
 from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.steady_lane import BuiltLane
 from tandem.spec.tier import Tier
 
 MAIN = 0
-_NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +68,15 @@ class _Sweep:
     record: StepInFlight
     shapes: list[LaneShape] = field(default_factory=list[LaneShape])
     slots: list[LaneSlot] = field(default_factory=list[LaneSlot])
-    sampled: dict[int, LongArray] = field(default_factory=dict[int, LongArray])
+    sampled: dict[int, RowSet] = field(default_factory=dict[int, RowSet])
+
+
+class _Sampled(NamedTuple):
+    """Rows of a lane to be sampled, and where their logits are: int64 [rows]."""
+
+    lane: int
+    rows: RowSet
+    logits_index: LongArray
 
 
 class StepCompiler:
@@ -98,7 +109,7 @@ class StepCompiler:
         sweep = _Sweep(StepInFlight(self._flight.new_step()))
         has_main = bool(len(decode) or chunks)
         if has_main:
-            self._add_main(sweep, self._lanes.build(decode, chunks))
+            self._add_main(sweep, self._lanes.main(decode, chunks))
         for cohort in joins:
             self._add_join(sweep, cohort, guarded=has_main)
         started = [self._add_start(sweep, rows) for rows in starts]
@@ -128,11 +139,11 @@ class StepCompiler:
         sweep.shapes.append(shape)
         sweep.slots.append(LaneSlot(binding))
         sweep.sampled[MAIN] = built.sampled
-        sweep.record.lanes[MAIN] = self._in_flight(built.rows)
+        sweep.record.lanes[MAIN] = RowsInFlight(built.rows, built.after)
         sweep.record.due.add(("done", MAIN))
 
     def _add_start(self, sweep: _Sweep, rows: LongArray) -> Cohort:
-        built = self._lanes.build(rows, [])
+        built = self._lanes.cohort(rows)
         self._submit_rows(sweep, built)
         cohort_id = next(self._cohort_ids)
         self._rows.cohort[rows] = cohort_id
@@ -140,8 +151,7 @@ class StepCompiler:
         has_device = Tier.DEVICE in built.binding.attention
         sweep.shapes.append(LaneShape(suspends=True, device=has_device, host=True))
         sweep.slots.append(slot)
-        epochs = self._rows.epoch[rows].copy()
-        return Cohort(cohort_id, rows, epochs, slot, has_device, self._config.cohort_layers[0])
+        return Cohort(cohort_id, built.rows, slot, has_device, self._config.cohort_layers[0])
 
     def _add_join(self, sweep: _Sweep, cohort: Cohort, *, guarded: bool) -> None:
         lane = len(sweep.shapes)
@@ -158,20 +168,17 @@ class StepCompiler:
         cohort.joining = sweep.record.step_id
         sweep.record.cohorts[lane] = cohort.cohort_id
         sweep.record.due.add(("advanced", lane))
-        alive = cohort.rows[self._rows.epoch[cohort.rows] == cohort.epochs]
-        self._rows.last_step[alive] = sweep.record.step_id
+        assert cohort.rows.alive() is None, f"a member has left cohort {cohort.cohort_id}"
+        self._rows.last_step[cohort.rows.index] = sweep.record.step_id
         if cohort.cursor == self._config.cohort_layers[-1]:
-            after = self._rows.submitted[cohort.rows].copy()
-            sweep.record.lanes[lane] = RowsInFlight(cohort.rows, cohort.epochs, after)
+            after = cohort.rows.of(self._rows.submitted)
+            sweep.record.lanes[lane] = RowsInFlight(cohort.rows, after)
             sweep.record.due.add(("done", lane))
             sweep.sampled[lane] = cohort.rows
 
     def _submit_rows(self, sweep: _Sweep, built: BuiltLane) -> None:
-        self._rows.submitted[built.rows] += built.counts
-        self._rows.last_step[built.rows] = sweep.record.step_id
-
-    def _in_flight(self, rows: LongArray) -> RowsInFlight:
-        return RowsInFlight(rows, self._rows.epoch[rows], self._rows.submitted[rows])
+        self._rows.submitted[built.rows.index] = built.after
+        self._rows.last_step[built.rows.index] = sweep.record.step_id
 
     def _layers_of(self, sweep: _Sweep) -> SweepLayers:
         choice = self._config.layers
@@ -184,52 +191,55 @@ class StepCompiler:
 
     def _sample_sweep(self, sweep: _Sweep) -> StepProgram | None:
         """Sample all rows that can be; rows with unknown history are noted to be sampled late."""
-        parts: list[tuple[int, LongArray, LongArray]] = []
+        parts: list[_Sampled] = []
         for lane, rows in sweep.sampled.items():
             if len(rows) == 0:
                 continue
-            index = np.arange(len(rows), dtype=np.int64)
-            waits = self._rows.late[rows] & (self._rows.pending[rows] > 0)
-            if waits.any():
-                self._note_late(sweep.record.step_id, lane, rows[waits], index[waits])
-                rows, index = rows[~waits], index[~waits]
-            if len(rows):
-                parts.append((lane, rows, index))
+            waits = self._waits(rows)
+            if waits is None:
+                parts.append(_Sampled(lane, rows, rows.everywhere))
+                continue
+            index = waits.nonzero()[0]
+            self._flight.late.append(LateRows(sweep.record.step_id, lane, rows.some(index), index))
+            sweep.record.due.add(("late", lane))
+            index = (~waits).nonzero()[0]
+            if len(index):
+                parts.append(_Sampled(lane, rows.some(index), index))
         return self._sampling_program(sweep.record.step_id, parts) if parts else None
 
-    def _note_late(self, step: int, lane: int, rows: LongArray, index: LongArray) -> None:
-        epochs = self._rows.epoch[rows].copy()
-        self._flight.late.append(LateRows(step, lane, rows, epochs, index))
-        self._flight.steps[step].due.add(("late", lane))
+    def _waits(self, rows: RowSet) -> NDArray[np.bool_] | None:
+        """Rows whose history is not on the host yet, but must be; None: no row."""
+        if rows.late is None:
+            return None
+        waits = rows.late & (self._rows.pending[rows.index] > 0)
+        return waits if waits.any() else None
 
     def late_sampling(self) -> list[StepProgram]:
         """Programs for rows whose history has meanwhile reached the host."""
         ready: list[StepProgram] = []
         waiting: list[LateRows] = []
         for late in self._flight.late:
-            alive = self._rows.epoch[late.rows] == late.epochs
-            rows, index = late.rows[alive], late.logits_index[alive]
-            if (self._rows.pending[rows] > 0).any():
+            places = late.rows.alive()
+            rows = late.rows if places is None else late.rows.some(places)
+            if (self._rows.pending[rows.index] > 0).any():
                 waiting.append(late)
                 continue
             if len(rows):
-                part = (late.lane, rows, index)
+                index = late.logits_index if places is None else late.logits_index[places]
+                part = _Sampled(late.lane, rows, index)
                 ready.append(self._sampling_program(late.forward_step, [part]))
             self._flight.settle(late.forward_step, "late", late.lane)
         self._flight.late = waiting
         return ready
 
-    def _sampling_program(
-        self, forward_step: int, parts: list[tuple[int, LongArray, LongArray]]
-    ) -> StepProgram:
+    def _sampling_program(self, forward_step: int, parts: list[_Sampled]) -> StepProgram:
         step = self._flight.new_step()
-        payload = tuple(self._sampling.build(rows, index) for _, rows, index in parts)
+        payload = tuple(self._sampling.build(part.rows, part.logits_index) for part in parts)
         for number, (lane, rows, _) in enumerate(parts):
-            in_flight = RowsInFlight(rows, self._rows.epoch[rows], _NO_TOKENS)
-            self._flight.sampling[(step, number)] = SamplingInFlight(forward_step, lane, in_flight)
+            self._flight.sampling[(step, number)] = SamplingInFlight(forward_step, lane, rows)
             self._flight.steps[forward_step].due.add((f"tokens{number}", step))
-            self._rows.pending[rows] += 1
-            self._rows.on_device[rows] = True
+            self._rows.pending[rows.index] += 1
+            self._rows.on_device[rows.index] = True
         return StepProgram(
             step,
             cached_sampling(len(parts)),

@@ -11,7 +11,7 @@ from tandem.plan.binding import LongArray
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
-from tandem.scheduler.rows import RowState, RowTable
+from tandem.scheduler.rows import RowState, RowTable, Runnable
 from tandem.scheduler.sequence import Sequence
 
 
@@ -32,6 +32,10 @@ class KVFacts(Protocol):
 
     def growth(self, row: int, num_tokens: int) -> BlockNeed:
         """Blocks a row must get to hold `num_tokens` more."""
+        ...
+
+    def needs_block(self, rows: LongArray) -> LongArray:
+        """Those of `rows` whose next token starts a block that they do not have yet."""
         ...
 
     def one_block_each(self, rows: LongArray) -> BlockNeed:
@@ -58,6 +62,7 @@ class SchedulerView:
         waiting: accepted requests without a row, in order of rank.
         cohorts: by id.
         idle: nothing is in flight, so nothing will change without a new step.
+        runnable: rows with a token to compute, outside cohorts.
     """
 
     config: SchedulerConfig
@@ -66,19 +71,17 @@ class SchedulerView:
     waiting: Iterable[Sequence]
     cohorts: Mapping[int, Cohort]
     idle: bool
+    runnable: Runnable
 
     @property
     def free(self) -> BlockNeed:
         """Blocks that can be allocated now."""
         return self.kv.free()
 
-    def runnable(self) -> LongArray:
-        """Rows with a token to compute, outside cohorts."""
-        return self.rows.runnable()
-
     def in_state(self, state: RowState) -> LongArray:
         """Rows in one state, in order of rank."""
-        return self.by_rank((self.rows.state == int(state)).nonzero()[0])
+        found = (self.rows.state == int(state)).nonzero()[0]
+        return self.by_rank(found) if len(found) > 1 else found
 
     def by_rank(self, rows: LongArray) -> LongArray:
         """Rows sorted so that who goes first comes first."""
@@ -86,8 +89,7 @@ class SchedulerView:
 
     def needs_block(self, rows: LongArray) -> LongArray:
         """Those of `rows` whose next token starts a block that they do not have yet."""
-        r = self.rows
-        return rows[r.submitted[rows] >= r.num_blocks[rows] * self.config.block_size]
+        return self.kv.needs_block(rows)
 
     def growth(self, row: int, num_tokens: int) -> BlockNeed:
         """Blocks a row must get to hold `num_tokens` more."""

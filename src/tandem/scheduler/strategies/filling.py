@@ -13,7 +13,7 @@ from tandem.plan.binding import LongArray
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.placement import device_limit
 from tandem.scheduler.proposal import Admission, Chunk, StepProposal
-from tandem.scheduler.rows import UNLIMITED, RowState
+from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.view import SchedulerView
 
@@ -47,7 +47,10 @@ class StepFiller:
 
     def reserve(self, rows: LongArray) -> LongArray:
         """Set blocks aside for one more token of each row; returns the rows that have them."""
-        growing = set(self.view.needs_block(rows).tolist())
+        needing = self.view.needs_block(rows)
+        if not self.preempt and self._take_one_each(needing):
+            return rows
+        growing = set(needing.tolist())
         kept = [
             row
             for row in rows.tolist()
@@ -56,11 +59,10 @@ class StepFiller:
         ]
         return np.array(kept, dtype=np.int64)
 
-    def fill(self, rows: LongArray) -> StepProposal:
-        """Propose a step over the given runnable rows of the main lane."""
-        remaining = self.view.rows.remaining(rows)
-        self._decodes(rows[remaining == 1])
-        stalled = self._prefills(self.view.by_rank(rows[remaining > 1]))
+    def fill(self, rows: Runnable) -> StepProposal:
+        """Propose a step over the given rows in the main lane."""
+        self._decodes(rows.decodes)
+        stalled = self._prefills(rows.prefills)
         if not (stalled or self.preempt):
             self._return_swapped()
             self._admit()
@@ -74,15 +76,21 @@ class StepFiller:
             resume=tuple(self.resume),
         )
 
+    def _take_one_each(self, rows: LongArray) -> bool:
+        """Set one block aside for each row, if there are as many."""
+        need = self.view.one_block_each(rows)
+        fits = need.fits(self.free)
+        if fits:
+            self.free = self.free.minus(need)
+        return fits
+
     # --- running rows -----------------------------------------------------------------------------
 
     def _decodes(self, rows: LongArray) -> None:
         rows = rows[: self.budget]
         self.budget -= len(rows)
         growing = self.view.needs_block(rows)
-        need = self.view.one_block_each(growing)
-        if need.fits(self.free) and not self.preempt:
-            self.free = self.free.minus(need)
+        if not self.preempt and self._take_one_each(growing):
             self.decode.append(rows)
             return
         held: set[int] = set()

@@ -13,4 +13,4 @@ class GpuOnly:
 
     def propose(self, view: SchedulerView) -> StepProposal:
         """Fill the main lane with all runnable rows."""
-        return StepFiller(view, uses_host=False).fill(view.runnable())
+        return StepFiller(view, uses_host=False).fill(view.runnable)

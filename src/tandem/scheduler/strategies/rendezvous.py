@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.rows import Runnable
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.view import SchedulerView
 
@@ -18,12 +19,11 @@ class Rendezvous:
 
     def propose(self, view: SchedulerView) -> StepProposal:
         """Fill the main lane with device rows and prefills; start and join cohorts."""
-        rows = view.runnable()
-        remaining = view.rows.remaining(rows)
-        hosted = (view.rows.num_host_blocks[rows] > 0) & (remaining == 1)
+        rows, prefills = view.runnable
+        hosted = view.rows.num_host_blocks[rows] > 0
         filler = StepFiller(view, uses_host=True)
         starts = self._starts(view, rows[hosted], filler)
-        proposal = filler.fill(rows[~hosted])
+        proposal = filler.fill(Runnable(rows[~hosted], prefills))
         joins = tuple(c.cohort_id for c in view.cohorts.values() if c.joining is None)
         return replace(proposal, cohort_starts=starts, cohort_joins=joins)
 

@@ -15,4 +15,4 @@ class RideAlong:
 
     def propose(self, view: SchedulerView) -> StepProposal:
         """Fill the main lane with all runnable rows, whichever tier their KV is in."""
-        return StepFiller(view, uses_host=True).fill(view.runnable())
+        return StepFiller(view, uses_host=True).fill(view.runnable)

@@ -1,0 +1,155 @@
+"""Rows that are treated alike, and what is known of them for as long as they keep their owners."""
+
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.plan.binding import IntArray, LongArray
+from tandem.scheduler.rows import RowState, RowTable
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class SamplingColumns(NamedTuple):
+    """Sampling parameters of some rows, as in `SamplingRows`.
+
+    Attributes:
+        special: int64; those of the rows that need more than these columns.
+        logprobs: the most alternatives that any row wants, None if none wants any.
+    """
+
+    greedy: bool
+    temperature: NDArray[np.float32]
+    top_p: NDArray[np.float32]
+    min_p: NDArray[np.float32]
+    top_k: IntArray
+    seeds: NDArray[np.uint64]
+    special: LongArray
+    logprobs: int | None
+
+
+class RowSet:
+    """Some rows of a table. What was gathered is kept: steady decode asks for the same each step.
+
+    Attributes:
+        rows: int64 [rows].
+        index: by which to index columns: a slice where the rows are evenly spaced, since that
+            gathers nothing.
+        epochs: int32 [rows]; as of when the set was made.
+    """
+
+    def __init__(self, table: RowTable, rows: LongArray) -> None:
+        self._table = table
+        self._version = table.version
+        self.rows = rows
+        self.index: slice | LongArray = _evenly_spaced(rows)
+        self.epochs: IntArray = self.of(table.epoch)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of(self, column: NDArray[_Scalar]) -> NDArray[_Scalar]:
+        """A copy of the rows' entries."""
+        found = column[self.index]
+        return found.copy() if isinstance(self.index, slice) else found
+
+    @property
+    def current(self) -> bool:
+        """True if no row of the table has changed its owner or the place of its KV."""
+        return self._version == self._table.version
+
+    def alive(self) -> LongArray | None:
+        """Places of the rows that still have their owners; None: of all."""
+        if self.current:
+            return None
+        same = self._table.epoch[self.index] == self.epochs
+        return None if same.all() else same.nonzero()[0]
+
+    def some(self, places: LongArray) -> "RowSet":
+        """The rows at some places."""
+        return RowSet(self._table, self.rows[places])
+
+    # --- what stays true while they keep their owners ---------------------------------------------
+
+    @cached_property
+    def places(self) -> IntArray:
+        """The rows, as bindings have them: int32 [rows]."""
+        return self.rows.astype(np.int32)
+
+    @cached_property
+    def everywhere(self) -> LongArray:
+        """All places, ascending: int64 [rows]."""
+        return np.arange(len(self.rows), dtype=np.int64)
+
+    @cached_property
+    def request_ids(self) -> list[str]:
+        """Owners."""
+        return self._table.request_ids[self.index].tolist()
+
+    @cached_property
+    def cached_tokens(self) -> IntArray:
+        """Prompt tokens that came from the prefix cache: int32 [rows]."""
+        return self.of(self._table.cached)
+
+    @cached_property
+    def late(self) -> NDArray[np.bool_] | None:
+        """Rows whose sampling needs their whole history; None: no row."""
+        return _or_none(self.of(self._table.late))
+
+    @cached_property
+    def sampling(self) -> SamplingColumns:
+        """Parameters that do not change from token to token."""
+        t = self._table
+        temperature, special = self.of(t.temperature), self.rows[t.special[self.index]]
+        wanted = int(t.logprobs[self.index].max(initial=-1))
+        return SamplingColumns(
+            greedy=len(special) == 0 and not temperature.any(),
+            temperature=temperature,
+            top_p=self.of(t.top_p),
+            min_p=self.of(t.min_p),
+            top_k=self.of(t.top_k),
+            seeds=self.of(t.seed),
+            special=special,
+            logprobs=None if wanted < 0 else wanted,
+        )
+
+    @cached_property
+    def _stop_ids(self) -> list[IntArray]:
+        found = [self.of(ids) for ids in self._table.stop_ids]
+        return [ids for ids in found if ids.max(initial=-1) >= 0]
+
+    @cached_property
+    def _careful(self) -> NDArray[np.bool_] | None:
+        """Rows that want log-probabilities or have many stop ids; None: no row."""
+        t = self._table
+        return _or_none((t.logprobs[self.index] >= 0) | t.many_stops[self.index])
+
+    # --- what a step asks -------------------------------------------------------------------------
+
+    def stopped(self, tokens: LongArray) -> NDArray[np.bool_]:
+        """Which of `tokens`, one per row, end their row's sequence, as far as the table knows."""
+        found = np.zeros(len(self.rows), dtype=np.bool_)
+        for ids in self._stop_ids:
+            found |= ids == tokens
+        return found
+
+    def needs_care(self) -> NDArray[np.bool_]:
+        """Rows of which there is more to say than their token, or which may be dead."""
+        draining = self._table.state[self.index] == int(RowState.DRAINING)
+        return draining if self._careful is None else draining | self._careful
+
+
+def _evenly_spaced(rows: LongArray) -> slice | LongArray:
+    if len(rows) == 0:
+        return rows
+    first, last = int(rows[0]), int(rows[-1])
+    step = 1 if len(rows) == 1 else (last - first) // (len(rows) - 1)
+    if step < 1 or not np.array_equal(rows, np.arange(first, last + 1, step)):
+        return rows
+    return slice(first, last + 1, step)
+
+
+def _or_none(mask: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    return mask if mask.any() else None
