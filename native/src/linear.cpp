@@ -213,9 +213,11 @@ void LinearJob::multiply_panels(const Share& share, FloatBuffer& scratch) const 
     const std::int64_t sums_stride = padded_rows_ + 16;  // no power of two
     const std::int64_t block_floats = std::int64_t{padded} * kUnpackedStride;
     const std::int64_t sums_floats = padded * sums_stride;
-    float* weights = scratch.reserve((block_floats + sums_floats) * share.ranges + 2 * padded);
+    const std::int64_t line_stride = round_up(padded, kernels_.width);
+    const std::int64_t range_lines = kTurnedRows * line_stride;
+    float* weights = scratch.reserve((block_floats + sums_floats + range_lines) * share.ranges);
     float* sums = weights + share.ranges * block_floats;
-    float* line = sums + share.ranges * sums_floats;
+    float* lines = sums + share.ranges * sums_floats;
     for (int range = 0; range < share.ranges; ++range)
         std::fill(weights + range * block_floats + std::int64_t{share.count} * kUnpackedStride,
                   weights + (range + 1) * block_floats, 0.0f);
@@ -223,11 +225,18 @@ void LinearJob::multiply_panels(const Share& share, FloatBuffer& scratch) const 
         for (int range = 0; range < share.ranges; ++range)
             multiply_block(share, range, first, weights + range * block_floats,
                            sums + range * sums_floats, sums_stride);
-    for (int row = 0; row < call_.rows; ++row) {
+    for (int first = 0; first < call_.rows; first += kTurnedRows) {
         for (int range = 0; range < share.ranges; ++range)
-            for (int i = 0; i < share.count; ++i)
-                line[range * padded + i] = sums[range * sums_floats + i * sums_stride + row];
-        end(share, row, line, line + padded);
+            kernels_.turn({.sums = sums + range * sums_floats + first,
+                           .sums_stride = sums_stride,
+                           .count = padded,
+                           .lines = lines + range * range_lines,
+                           .line_stride = line_stride});
+        const int rows = std::min(kTurnedRows, call_.rows - first);
+        for (int row = 0; row < rows; ++row) {
+            const float* line = lines + row * line_stride;
+            end(share, first + row, line, line + range_lines);
+        }
     }
 }
 

@@ -65,7 +65,7 @@ struct UnpackRun {
 };
 
 // x of `rows` rows at inputs first..first + count - 1, as panels: [panel][input][row of the panel],
-// rows padded with 0 to whole vectors.
+// rows padded to whole vectors with any numbers.
 struct PackRun {
     const float* x;
     std::int64_t x_stride;
@@ -91,6 +91,17 @@ struct PanelRun {
     int next_rows;
 };
 
+inline constexpr int kTurnedRows = 4;
+
+// Sums of kTurnedRows rows of x, a row after the other.
+struct TurnRun {
+    const float* sums;  // of `PanelRun`, at the first of the rows
+    std::int64_t sums_stride;
+    int count;                 // weight rows
+    float* lines;              // [kTurnedRows, line_stride]
+    std::int64_t line_stride;  // at least `count`, rounded up to whole vectors
+};
+
 // What becomes of one row's sums.
 struct EndRun {
     const float* sums;     // [count]
@@ -110,6 +121,7 @@ struct LinearKernels {
     void (*sum_groups)(const SumRun&);
     void (*pack)(const PackRun&);
     void (*multiply)(const PanelRun&);
+    void (*turn)(const TurnRun&);
     void (*end)(const EndRun&);
 };
 

@@ -49,6 +49,7 @@ constexpr LinearKernels make_linear_kernels() {
         .sum_groups = sum_groups<Vec>,
         .pack = pack<Vec>,
         .multiply = multiply<Vec>,
+        .turn = turn<Vec>,
         .end = end<Vec>};
 }
 

@@ -108,20 +108,51 @@ void multiply(const PanelRun& run) {
                                          sums + row * run.sums_stride, prefetcher);
 }
 
+// Four floats of each of kWidth rows, from byte `at` on: the i-th of all rows at out + i * stride.
+template <class Vec>
+void turn_four(const unsigned char* const (&rows)[Vec::kWidth], int at, float* out, long stride) {
+    typename Vec::Ints columns[4];
+    Vec::load_columns(rows, at, columns);
+    for (int i = 0; i < 4; ++i) __builtin_memcpy(out + i * stride, &columns[i], sizeof columns[i]);
+}
+
+// One vector of rows of a panel that is `width` wide; the last row of x stands for those beyond it.
+template <class Vec>
+void pack_vector(const PackRun& run, int first, float* panel, int width) {
+    const float* floats[Vec::kWidth];
+    const unsigned char* rows[Vec::kWidth];
+    for (int j = 0; j < Vec::kWidth; ++j) {
+        const int row = first + j < run.rows ? first + j : run.rows - 1;
+        floats[j] = run.x + row * run.x_stride + run.first;
+        rows[j] = reinterpret_cast<const unsigned char*>(floats[j]);
+    }
+    int i = 0;
+    for (; i + 4 <= run.count; i += 4)
+        turn_four<Vec>(rows, i * int{sizeof(float)}, panel + i * width, width);
+    for (; i < run.count; ++i)
+        for (int j = 0; j < Vec::kWidth; ++j) panel[i * width + j] = floats[j][i];
+}
+
 template <class Vec>
 void pack(const PackRun& run) {
     float* panel = run.out;
     for (int first = 0; first < run.rows; first += 2 * Vec::kWidth) {
-        const int rows = run.rows - first;
-        const int width = rows > Vec::kWidth ? 2 * Vec::kWidth : Vec::kWidth;
-        for (int row = 0; row < width; ++row) {
-            const float* x = run.x + (first + row) * run.x_stride + run.first;
-            if (row < rows)
-                for (int i = 0; i < run.count; ++i) panel[i * width + row] = x[i];
-            else
-                for (int i = 0; i < run.count; ++i) panel[i * width + row] = 0.0f;
-        }
+        const int width = run.rows - first > Vec::kWidth ? 2 * Vec::kWidth : Vec::kWidth;
+        for (int v = 0; v < width; v += Vec::kWidth)
+            pack_vector<Vec>(run, first + v, panel + v, width);
         panel += static_cast<long>(width) * run.count;
+    }
+}
+
+template <class Vec>
+void turn(const TurnRun& run) {
+    for (int first = 0; first < run.count; first += Vec::kWidth) {
+        const unsigned char* rows[Vec::kWidth];
+        for (int j = 0; j < Vec::kWidth; ++j) {
+            const int row = first + j < run.count ? first + j : run.count - 1;
+            rows[j] = reinterpret_cast<const unsigned char*>(run.sums + row * run.sums_stride);
+        }
+        turn_four<Vec>(rows, 0, run.lines + first, run.line_stride);
     }
 }
 
