@@ -139,6 +139,12 @@ class Model:
         else:
             self._torch.run(stage, layer, state)
 
+    def keys_values(self, layer: int, state: LayerState) -> tuple[Tensor, Tensor]:
+        """Keys and values of `layer` alone, from its inputs in `state`: [T, kv_heads, head_dim] each,
+        as after `pre`. Nothing of the state changes.
+        """
+        return self._torch.keys_values(layer, state)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and output head.
 

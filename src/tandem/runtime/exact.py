@@ -170,6 +170,9 @@ class ExactExecutor:
         elif op.kind is OpKind.SAMPLE:
             rows = context.program.sampling[op.lanes[0]].rows
             machine.slots[rows.tolist()] = -1
+        elif op.part in (Part.CACHE, Part.PREFIX):
+            assert machine.runner.blocks is not None
+            machine.runner.blocks.copies.poison(running)
         elif op.part is Part.PAGES:
             transfer = context.pages[(op.queue, op.ordinal)]
             target = machine.kv.all_layers(transfer.target, op.queue)
