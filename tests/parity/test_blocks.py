@@ -28,6 +28,7 @@ LEVERS: dict[str, dict[str, Any]] = {
         "resident_rows": 1, "streamed_rows": 1, "cpu_rows": 1, "recomputed_tokens": 16,
         "prompts_on_host": True,
     },
+    "no-streams": {"resident_rows": 1, "cpu_rows": 1},
     "one-batch": {"batches": 1, "streamed_rows": 2, "cpu_rows": 1},
 }  # fmt: skip
 NUM_TOKENS = 24

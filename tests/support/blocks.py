@@ -55,9 +55,7 @@ def block_engine(
     """An engine over a real model's maths; closed at the end."""
     spec = model.spec
     config = SchedulerConfig(spec.num_layers, plan.max_model_len, plan.block_size)
-    scheduler = BlockScheduler(
-        plan, config, vocab_size=spec.vocab_size, eos_ids=spec.eos_token_ids
-    )
+    scheduler = BlockScheduler(plan, config, vocab_size=spec.vocab_size, eos_ids=spec.eos_token_ids)
     page = KVPageSpec.of_model(spec, dtype=spec.dtype, block_size=plan.block_size)
     room = BlockRoom.of(plan)
     model.weights.prepare()

@@ -140,8 +140,9 @@ class Model:
             self._torch.run(stage, layer, state)
 
     def keys_values(self, layer: int, state: LayerState) -> tuple[Tensor, Tensor]:
-        """Keys and values of `layer` alone, from its inputs in `state`: [T, kv_heads, head_dim] each,
-        as after `pre`. Nothing of the state changes.
+        """Keys and values of `layer` alone, from its inputs in `state`, which stay.
+
+        Returns: [T, kv_heads, head_dim] each, as after `pre`.
         """
         return self._torch.keys_values(layer, state)
 

@@ -203,8 +203,8 @@ class StepProgram:
         step_id: monotonic over everything submitted; leases are counted in it.
         lanes: one filling per template lane.
         transfers: payloads of PAGES copies, in the order of those operations.
-        sampling: payload of SAMPLE operations, one per template lane (sampling programs, and those of
-            blocks, which sample themselves).
+        sampling: payload of SAMPLE operations, one per template lane (sampling programs, and those
+            of blocks, which sample themselves).
         sampling_lanes: for each of those, the lane of the forward program that has the logits.
         forward_step: for sampling programs, the step whose logits and guards they use.
         max_join_wait_s: bound on a guarded join's wait; None waits until it is ready.

@@ -182,7 +182,9 @@ class BlockOps:
             self._finish_attention(lane, state, parts)
             self._states.put(running, lane, state)
 
-    def _taken_partial(self, running: Running, lane: LaneContext) -> list[tuple[Selection, Partial]]:
+    def _taken_partial(
+        self, running: Running, lane: LaneContext
+    ) -> list[tuple[Selection, Partial]]:
         """What the accelerator attended to of a lane, which nobody needs after this."""
         if not self._buffers.contains((DEVICE_PARTIAL, lane.key)):
             return []  # all of it is the CPU's

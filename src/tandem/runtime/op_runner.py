@@ -70,9 +70,7 @@ class OpRunner:
         if passing is None:
             self._special = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         else:
-            self.blocks = BlockOps(
-                model, kv, passing, buffers, kernels, upload, self.sampling
-            )
+            self.blocks = BlockOps(model, kv, passing, buffers, kernels, upload, self.sampling)
             self._special = self.blocks.table
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,

@@ -1,4 +1,4 @@
-"""Copies of keys, values and activations between the host's memory and the slots they pass through."""
+"""Copies of keys, values and activations between the host and the slots they pass through."""
 
 from collections.abc import Callable
 

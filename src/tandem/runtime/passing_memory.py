@@ -44,9 +44,7 @@ class PassingMemory:
         self.recomputed = torch.zeros(
             (room.recomputed_blocks, *page.page_shape), dtype=held, device=device
         )
-        self.prefixes = torch.zeros(
-            (CACHE_SLOTS, tokens, hidden_size), dtype=dtype, device=device
-        )
+        self.prefixes = torch.zeros((CACHE_SLOTS, tokens, hidden_size), dtype=dtype, device=device)
         self.activations = bulk_memory(
             (page.num_layers, room.prefix_entries, hidden_size), dtype, _CPU
         )

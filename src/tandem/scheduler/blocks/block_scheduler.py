@@ -32,6 +32,8 @@ class BlockScheduler:
 
     Args:
         eos_ids: tokens that end a sequence unless it ignores them.
+        prompt_tokens: most tokens of one program over prompts, but for a single longer prompt;
+            None: no bound.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class BlockScheduler:
         *,
         vocab_size: int,
         eos_ids: tuple[int, ...] = (),
+        prompt_tokens: int | None = None,
     ) -> None:
         self._plan, self._config = plan, config
+        self._prompt_tokens = prompt_tokens
         self._vocab_size, self._eos_ids = vocab_size, eos_ids
         self.room = BlockRoom.of(plan)
         self.places = BlockPlaces(plan, self.room)
@@ -79,9 +83,10 @@ class BlockScheduler:
         )
         if not self.places.could_hold(sequence):
             raise ContextLengthError(
-                f"a request of up to {sequence.limit} tokens has no room in the plan's block, whose "
-                f"sequences have {self._plan.row_blocks} KV blocks of {self._plan.block_size} "
-                "tokens in the mean; lower max_tokens, or plan for longer requests",
+                f"a request of up to {sequence.limit} tokens has no room in a block of the plan, "
+                f"whose sequences have {self._plan.row_blocks} KV blocks of "
+                f"{self._plan.block_size} tokens in the mean; lower max_tokens, or plan for longer "
+                "requests",
                 param="max_tokens",
             )
         self._by_id[request.request_id] = sequence
@@ -155,9 +160,11 @@ class BlockScheduler:
     def _fill_places(self) -> list[int]:
         """Give places to those that wait, in order; returns their rows, by batch."""
         entered: list[int] = []
+        tokens, most = 0, self._prompt_tokens
         for sequence in list(self.waiting):
             place = self.places.find(sequence)
-            if place is None:
+            tokens += sequence.num_prompt
+            if place is None or (entered and most is not None and tokens > most):
                 break
             self.waiting.remove(sequence)
             row = self.places.enter(sequence, place)
@@ -167,7 +174,7 @@ class BlockScheduler:
         return sorted(entered, key=lambda row: int(self.places.batch[row]))
 
     def _parts(self, rows: list[int]) -> Iterator[list[int]]:
-        """Whole prompts, of as many tokens and blocks as are computed at once, at least one."""
+        """Whole prompts, as many as are computed at once, at least one."""
         part: list[int] = []
         tokens = blocks = 0
         for row in rows:
@@ -175,7 +182,8 @@ class BlockScheduler:
             drains = self.places.home[row] != int(KVHome.RESIDENT)
             taken = -(-count // self._plan.block_size) if drains else 0
             full = tokens + count > self._plan.prefill_tokens
-            if part and (full or blocks + taken > self.room.slot_blocks):
+            full |= len(part) == self._plan.batch_rows or blocks + taken > self.room.slot_blocks
+            if part and full:
                 yield part
                 part, tokens, blocks = [], 0, 0
             part.append(row)

@@ -59,7 +59,7 @@ class BlockCompiler:
         return self._program(cached_prompts(replace(self._shape, batches=len(lanes))), lanes)
 
     def tokens(self, lanes: Sequence[LaneSlot], *, after_prompts: bool) -> list[StepProgram]:
-        """A token of each sequence, a lane for each batch; after prompts with the fill before it."""
+        """A token of each sequence, a lane for each batch; after prompts, the fill before it."""
         fill, first, further = cached_passes(self._shape)
         if not after_prompts:
             return [self._program(further, lanes)]

@@ -197,9 +197,7 @@ class BlockLanes:
             logits_index=tokens.ends - 1,
         )
 
-    def _staying(
-        self, tokens: _Tokens, chosen: LongArray
-    ) -> tuple[TierAttention, TierAppend]:
+    def _staying(self, tokens: _Tokens, chosen: LongArray) -> tuple[TierAttention, TierAppend]:
         ids, size = self._places.rows.block_ids, self._size
         last = tokens.positions[tokens.ends[chosen] - 1]
         table = ids[tokens.rows[chosen], : int(last.max()) // size + 1]

@@ -35,9 +35,9 @@ class Place:
 class BlockPlaces:
     """Places of a block, each with the blocks that its sequence may ever need.
 
-    A sequence gets all of them when it enters, so that none ever has to leave. What nobody needs any
-    more is given away at once: operations in flight that still name it end before the prompts that
-    are written there, which wait for them (`plan.prefill_template`).
+    A sequence gets all of them when it enters, so that none ever has to leave. What nobody needs
+    any more is given away at once: operations in flight that still name it end before the prompts
+    that are written there, which wait for them (`plan.prefill_template`).
 
     Attributes:
         rows: tables of the sequences. home, batch, index: int32 [rows]; their places.
