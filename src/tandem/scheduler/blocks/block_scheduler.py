@@ -97,6 +97,7 @@ class BlockScheduler:
         sequence = self._by_id.get(request_id)
         if sequence is not None:
             self._end(sequence)
+            self._vacate()
 
     def abort_all(self) -> None:
         """Forget every request."""
@@ -124,7 +125,6 @@ class BlockScheduler:
         """Programs to submit now, in order; none while tokens are awaited."""
         if self.is_busy:
             return []
-        self._vacate()
         if self._is_worth_a_refill():
             entered = self._fill_places()
             if entered:
@@ -204,6 +204,7 @@ class BlockScheduler:
                 raise EngineDeadError(f"step {event.step_id} failed: {event.message}")
             if isinstance(event, TokensSampled):
                 outputs += self._tokens(event)
+        self._vacate()
         return outputs
 
     def _tokens(self, event: TokensSampled) -> Iterator[RequestOutput]:
@@ -239,6 +240,9 @@ class BlockScheduler:
             self._dead.append(sequence.row)
 
     def _vacate(self) -> None:
+        """Free places of sequences that are over, unless tokens of theirs are awaited."""
+        if self.is_busy:
+            return
         for row in self._dead:
             self.places.leave(row)
             del self._by_row[row]
@@ -253,6 +257,4 @@ class BlockScheduler:
         self.places.check()
         taken = set(self.places.rows.owned().tolist())
         assert taken == set(self._by_row), f"rows {taken}, sequences {set(self._by_row)}"
-        if not self.has_work:
-            self._vacate()
-            assert not self._by_row, self._by_row
+        assert self.has_work or not self._by_row, self._by_row
