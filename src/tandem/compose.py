@@ -14,6 +14,7 @@ from tandem.engine.inprocess import InProcessClient
 from tandem.engine.process_client import ProcessClient
 from tandem.models.config import read_model_spec
 from tandem.models.resolve import resolve_model
+from tandem.plan.plan_file import read_plan
 from tandem.spec.config import EngineConfig
 from tandem.spec.progress import Progress, no_progress
 
@@ -49,9 +50,13 @@ def build_engine(config: EngineConfig, progress: Progress = no_progress) -> Core
         TandemError: the model cannot be loaded, or does not fit, or memory ran out all the same.
     """
     from tandem.engine.build import build_engine_core
+    from tandem.engine.build_blocks import build_block_core
     from tandem.engine.exhausted import exhausted_while_loading
 
+    planned = None if config.plan is None else read_plan(Path(config.plan))
     try:
+        if planned is not None and planned.is_for_blocks:
+            return build_block_core(config, planned, progress)
         return build_engine_core(config, progress)
     except Exception as error:
         exhausted = exhausted_while_loading(error)

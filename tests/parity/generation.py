@@ -3,7 +3,7 @@
 from tests.parity.tiny_models import VOCAB_SIZE
 from tests.support.script import run_all
 
-from tandem.engine.core import EngineCore
+from tandem.engine.driver import Core
 from tandem.spec.request import EngineRequest, FinishReason
 from tandem.spec.sampling import SamplingParams
 
@@ -15,7 +15,7 @@ PROMPTS = tuple(
 
 
 def generate(
-    core: EngineCore, prompts: tuple[tuple[int, ...], ...], num_tokens: int = NUM_TOKENS
+    core: Core, prompts: tuple[tuple[int, ...], ...], num_tokens: int = NUM_TOKENS
 ) -> list[list[int]]:
     """Tokens after each prompt, past the end-of-sequence token."""
     params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)

@@ -120,7 +120,8 @@ def moe(
     return rotary(Qwen3MoeConfig, hidden, heads, kv_heads, head_dim, **(settings | options))
 
 
-def _opt(hidden: int, heads: int, **options: Any) -> Callable[[], PretrainedConfig]:
+def opt(hidden: int, heads: int, **options: Any) -> Callable[[], PretrainedConfig]:
+    """An OPT; `options` override its configuration."""
     settings = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": hidden,
@@ -300,12 +301,12 @@ CASES: tuple[Case, ...] = (
             rope_parameters=YARN_ROPE,
         ),
     ),
-    Case("opt-tied", _opt(64, 4)),
-    Case("opt-untied", _opt(48, 3, tie_word_embeddings=False)),
-    Case("opt-dim20", _opt(60, 3)),
-    Case("opt-odd-dim", _opt(28, 4)),
-    Case("opt-no-bias", _opt(48, 2, enable_bias=False)),
-    Case("opt-gelu-3-layers", _opt(32, 4, activation_function="gelu", num_hidden_layers=3)),
+    Case("opt-tied", opt(64, 4)),
+    Case("opt-untied", opt(48, 3, tie_word_embeddings=False)),
+    Case("opt-dim20", opt(60, 3)),
+    Case("opt-odd-dim", opt(28, 4)),
+    Case("opt-no-bias", opt(48, 2, enable_bias=False)),
+    Case("opt-gelu-3-layers", opt(32, 4, activation_function="gelu", num_hidden_layers=3)),
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tandem.engine.core import EngineCore
+from tandem.engine.driver import Core
 from tandem.spec.request import EngineRequest, FinishReason, TokenLogprobs
 
 
@@ -74,7 +74,7 @@ def max_steps(script: Script, num_layers: int) -> int:
     return script.last_step + 200 + 4 * 8 * (num_layers + 1) * tokens
 
 
-def run(core: EngineCore, script: Script, *, steps: int) -> dict[str, Generated]:
+def run(core: Core, script: Script, *, steps: int) -> dict[str, Generated]:
     """Run a script to its end; returns what each request got.
 
     Raises:
@@ -96,7 +96,7 @@ def run(core: EngineCore, script: Script, *, steps: int) -> dict[str, Generated]
     return results
 
 
-def _take_outputs(core: EngineCore, results: dict[str, Generated]) -> None:
+def _take_outputs(core: Core, results: dict[str, Generated]) -> None:
     for output in core.step():
         result = results[output.request_id]
         assert not result.aborted, f"{output.request_id} was aborted, then got {output.token_ids}"
@@ -109,14 +109,14 @@ def _take_outputs(core: EngineCore, results: dict[str, Generated]) -> None:
         result.cached_tokens = max(result.cached_tokens, output.cached_tokens)
 
 
-def drain(core: EngineCore) -> None:
+def drain(core: Core) -> None:
     """Step until nothing is left, whatever comes out."""
     while core.has_work():
         core.step()
 
 
 def run_all(
-    core: EngineCore, requests: Sequence[EngineRequest], *, num_layers: int = 3
+    core: Core, requests: Sequence[EngineRequest], *, num_layers: int = 3
 ) -> dict[str, Generated]:
     """Run requests that all arrive at once; every one ends by itself."""
     script = Script.at_once(requests)

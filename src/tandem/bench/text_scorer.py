@@ -12,7 +12,7 @@ from tandem.plan.binding import TierAttention
 from tandem.plan.program import Queue
 from tandem.runtime.choose_kernels import host_kernels
 from tandem.runtime.kv_store import KVStore
-from tandem.runtime.lane_context import LayerPlans
+from tandem.runtime.layer_plans import LayerPlans
 from tandem.spec.kv_type import KVType
 from tandem.spec.tier import Tier
 

@@ -120,7 +120,7 @@ def plan(
     from tandem.planner.answer import answer
     from tandem.planner.cycle import decode_cycle
     from tandem.planner.offline.answer import offline_answer
-    from tandem.planner.plan_file import plan_file
+    from tandem.planner.plan_file import offline_plan_file, plan_file
 
     if policies.offline:
         _refuse_beside_offline(requested, goal, policies, shown)
@@ -135,7 +135,9 @@ def plan(
     question = read_question(model, hardware, workload, memory, steps, goal, quantization)
     if policies.offline:
         planned = offline_answer(question, policies.policy, policies.compare_policies)
-        print_offline(model, workload, planned, hardware.basis, as_json=shown.as_json)
+        if shown.output is not None:
+            _write(shown.output, offline_plan_file(model, planned, quantization))
+        print_offline(model, workload, planned, hardware.basis, shown.output, as_json=shown.as_json)
         return
     found = answer(question, policies.policy, policies.compare_policies, policies.robust)
     if shown.output is not None:
@@ -158,7 +160,7 @@ def _refuse_beside_offline(
 
     refuse_online_flags(
         rate=requested.rate, tpot_bound=goal.tpot_bound, robustness=policies.robust,
-        output=shown.output, gantt=shown.gantt, plot=shown.plot,
+        gantt=shown.gantt, plot=shown.plot,
         objective=goal.objective != "throughput",
     )  # fmt: skip
 

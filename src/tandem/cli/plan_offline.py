@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tandem.cli.plan_text import question_text
@@ -37,17 +38,31 @@ def refuse_online_flags(**given: object) -> None:
 
 
 def print_offline(
-    model: str, workload: Workload, found: OfflineAnswer, basis: Sequence[str], *, as_json: bool
+    model: str,
+    workload: Workload,
+    found: OfflineAnswer,
+    basis: Sequence[str],
+    output: Path | None = None,
+    *,
+    as_json: bool,
 ) -> None:
-    """The answer, as text or as one object."""
+    """The answer, as text or as one object.
+
+    Args:
+        output: file that the plan has been written to.
+    """
     if as_json:
         print(json.dumps(offline_json(model, workload, found, basis)))
     else:
-        print("\n".join(offline_text(model, workload, found, basis)))
+        print("\n".join(offline_text(model, workload, found, basis, output)))
 
 
 def offline_text(
-    model: str, workload: Workload, found: OfflineAnswer, basis: Sequence[str]
+    model: str,
+    workload: Workload,
+    found: OfflineAnswer,
+    basis: Sequence[str],
+    output: Path | None = None,
 ) -> Iterator[str]:
     """The lines to print.
 
@@ -73,7 +88,10 @@ def offline_text(
         yield ""
         yield from _policies(found)
     yield ""
-    yield f"Not weighed: {_NOT_WEIGHED}. No engine executes this plan yet."
+    yield f"Not weighed: {_NOT_WEIGHED}."
+    file = "FILE" if output is None else str(output)
+    first = "" if output is not None else "--output FILE writes it; "
+    yield f"Run it: {first}tandem batch {model} -i REQUESTS -o RESULTS --plan {file}"
 
 
 def _tier(name: str, budget: TierBudget) -> Iterator[str]:

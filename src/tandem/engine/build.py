@@ -27,6 +27,7 @@ from tandem.engine.target_rates import with_rates
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
+from tandem.memory.ledger import MemoryLedger
 from tandem.memory.pool import BlockPool
 from tandem.memory.process_peak import ProcessPeak
 from tandem.models.config import read_model_spec
@@ -40,6 +41,7 @@ from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import disk_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
+from tandem.runtime.machine import Machine
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
@@ -115,30 +117,14 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     target = resolve_target(config)
     if config.save_expert_hits is not None:
         check_writable(Path(config.save_expert_hits), spec)
-    host_maths = target.device.type == "cpu"
-    pool = open_pool() if host_maths else None
-    choice = choose_precision(
-        config.dtype,
-        spec,
-        host_maths=host_maths,
-        compiled=pool is not None,
-        available_bytes=target.host.available_bytes,
-    )
-    precision, weight_notes = choose_quantization(
-        config.quantization,
-        spec,
-        _with_kv(config, spec, choice.precision, target),
-        stored_weights(directory, config, spec),
-        compiled=pool is not None,
-    )
-    precision_notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
-    precision_notes += weight_notes
+    pool = open_pool() if target.device.type == "cpu" else None
+    precision, precision_notes = choose_types(config, spec, target, directory, pool)
     notes = eos_notes + length_notes + precision_notes
     notes += target.notes + thread_notes + host_kernel_notes(spec)
     if planned is not None:
         require_as_planned(planned, precision, target.choice)
         notes = (plan_note(str(config.plan), planned), *notes)
-    decided = None if planned is None else planned.plan
+    decided = None if planned is None else planned.online
     compiled = native.reason_against(spec.head_dim) is None
     capacities = replace(target.capacities, compiled=compiled)
 
@@ -159,7 +145,9 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     on_disk = disk_layers(placement)
     if on_disk:
         require_compiled(spec, computes=not layers.usual.streamed.on_disk)
-    model = _load(directory, config, precision, target.device, pool, layers, on_disk, progress)
+    model = load_reported(
+        directory, config, precision, target.device, pool, layers, on_disk, progress
+    )
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
@@ -169,6 +157,39 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
         )  # fmt: skip
     assembled = assemble(config, model, memory, target.choice)
     return EngineParts(config, spec, target, precision, memory, assembled)
+
+
+def choose_types(
+    config: EngineConfig,
+    spec: ModelSpec,
+    target: Target,
+    directory: Path,
+    pool: "NativePool | None",
+) -> tuple[Precision, tuple[str, ...]]:
+    """Element types of everything, and what to say about them.
+
+    Args:
+        pool: of the compiled kernels, if they do the maths.
+
+    Raises:
+        TandemError: types that there are not, or that the model or the machine cannot have.
+    """
+    choice = choose_precision(
+        config.dtype,
+        spec,
+        host_maths=target.device.type == "cpu",
+        compiled=pool is not None,
+        available_bytes=target.host.available_bytes,
+    )
+    precision, weight_notes = choose_quantization(
+        config.quantization,
+        spec,
+        _with_kv(config, spec, choice.precision, target),
+        stored_weights(directory, config, spec),
+        compiled=pool is not None,
+    )
+    notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
+    return precision, notes + weight_notes
 
 
 def _planned(config: EngineConfig, spec: ModelSpec) -> PlanFile | None:
@@ -250,7 +271,7 @@ def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
     return replace(spec, eos_token_ids=usable), (note,)
 
 
-def _load(
+def load_reported(
     directory: Path,
     config: EngineConfig,
     precision: Precision,
@@ -260,6 +281,15 @@ def _load(
     on_disk: tuple[int, ...],
     progress: Progress,
 ) -> Model:
+    """Load the model, and say how far it is.
+
+    Args:
+        on_disk: layers that stay in files.
+
+    Raises:
+        ModelError: a missing, damaged or unsupported model.
+    """
+
     def report(done_bytes: int, total_bytes: int, name: str) -> None:
         del name
         progress("loading weights", done_bytes, total_bytes)
@@ -319,7 +349,7 @@ def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> E
         enable_prefix_caching=config.enable_prefix_caching,
         publish_moved=not memory.page.converts,
     )
-    _record_actual(memory, assembled)
+    record_actual(memory.ledger, assembled.machine)
     hits = assembled.machine.runner.expert_hits
     hits.clear()
     collector = StatsCollector(
@@ -380,9 +410,8 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
     )
 
 
-def _record_actual(memory: MemoryPlan, assembled: Assembled) -> None:
+def record_actual(ledger: MemoryLedger, machine: Machine) -> None:
     """Enter what was allocated for good."""
-    ledger, machine = memory.ledger, assembled.machine
     weights = machine.runner.weights
     beside = any(entry.location == "device" for entry in ledger.entries)
     for entry in ledger.entries:

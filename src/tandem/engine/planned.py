@@ -4,9 +4,10 @@ from collections import Counter
 
 from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
 from tandem.memory.page import KVPageSpec
+from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
-from tandem.plan.weights import homes_by_layer
+from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -25,7 +26,7 @@ def require_model(planned: PlanFile, spec: ModelSpec) -> None:
     """
     different = planned.model.differences(PlannedModel.of(spec))
     if different:
-        raise _not_for(
+        raise not_executable(
             f"it is for another model, {planned.model_name} ({different}); plan for this "
             "one, or name that one"
         )
@@ -38,12 +39,12 @@ def require_as_planned(planned: PlanFile, precision: Precision, choice: Accelera
         ConfigError: says what is otherwise.
     """
     if not planned.host_only and choice.kind == "none":
-        raise _not_for(
+        raise not_executable(
             f"it is for an accelerator beside its host ({planned.hardware}), and here is none; "
             "plan with --accelerator none"
         )
     if planned.precision != str(precision):
-        raise _not_for(
+        raise not_executable(
             f"it is for {planned.precision}, and this engine would hold {precision}; plan for "
             "these types with --dtype and --kv-cache-dtype"
         )
@@ -63,7 +64,7 @@ def require_room(
         used = {**budget.used_bytes, "KV": pool_bytes}
         if sum(used.values()) > budget.capacity_bytes:
             flag = f"--{CAPACITY_PARAMS[budget.location].replace('_', '-')}"
-            raise _not_for(
+            raise not_executable(
                 f"it needs {describe_sum(used)} of {budget.location} memory, and "
                 f"{format_size(budget.capacity_bytes)} may be used here; plan with {flag} "
                 f"{budget.capacity_bytes // _MIB}MiB, or give it more here"
@@ -72,16 +73,36 @@ def require_room(
 
 def plan_note(path: str, planned: PlanFile) -> str:
     """What is executed, for people."""
-    plan = planned.plan
-    homes = Counter(homes_by_layer(plan.weights).values())
-    weights = ", ".join(f"{count} layers {home}" for home, count in sorted(homes.items()))
+    plan = planned.online
     hosted = f", at most {plan.max_host_seqs} of them on the host" if plan.max_host_seqs else ""
     hosted = ", all KV on the host" if plan.kv_placement == "host" else hosted
     return (
         f"as planned in {path} for {planned.model_name} on {planned.hardware}: {plan.strategy}, "
-        f"{weights}; up to {plan.max_num_seqs} requests at once{hosted}"
+        f"{_homes(plan.weights)}; up to {plan.max_num_seqs} requests at once{hosted}"
     )
 
 
-def _not_for(reason: str) -> ConfigError:
+def block_plan_note(path: str, planned: PlanFile, plan: OfflinePlan) -> str:
+    """What is executed of an offline plan, for people."""
+    kv = (
+        (plan.resident_rows, "KV on the accelerator"),
+        (plan.streamed_rows, "KV streamed"),
+        (plan.cpu_rows, "attended on the CPU"),
+    )
+    rows = ", ".join(f"{count} {what}" for count, what in kv if count)
+    made = plan.recomputed_tokens
+    return (
+        f"as planned in {path} for {planned.model_name} on {planned.hardware}: blocks of "
+        f"{plan.batches} x {plan.batch_rows} requests, {_homes(plan.weights)}; of a batch {rows}"
+        + (f"; {made} tokens of what is streamed recomputed" if made else "")
+    )
+
+
+def _homes(weights: tuple[WeightPlacement, ...]) -> str:
+    homes = Counter(homes_by_layer(weights).values())
+    return ", ".join(f"{count} layers {home}" for home, count in sorted(homes.items()))
+
+
+def not_executable(reason: str) -> ConfigError:
+    """The plan cannot be executed, and why."""
     return ConfigError(f"the plan cannot be executed: {reason}", param="plan")

@@ -84,6 +84,15 @@ class LayerSteps:
             index += len(fused) or 1
         return tuple(steps)
 
+    def keys_values(self, weights: Modules, state: LayerState) -> tuple[Tensor, Tensor]:
+        """Of the residual, which stays: keys, normed and rotated, and values alone."""
+        self._attention_norm(weights, state)
+        key, value = (self._heads(weights[name], state) for name in ("k", "v"))
+        state.x = None
+        if self._spec.qk_norm:
+            key = rms_norm(self._spec, weights["k_norm"].weight, key)
+        return rotate(key, self._rotation(state)) if self._ropes else key, value
+
     def _fused_at(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return next((group for group in self._fused if names[: len(group)] == group), ())
 

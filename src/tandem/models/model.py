@@ -139,6 +139,13 @@ class Model:
         else:
             self._torch.run(stage, layer, state)
 
+    def keys_values(self, layer: int, state: LayerState) -> tuple[Tensor, Tensor]:
+        """Keys and values of `layer` alone, from its inputs in `state`, which stay.
+
+        Returns: [T, kv_heads, head_dim] each, as after `pre`.
+        """
+        return self._torch.keys_values(layer, state)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and output head.
 

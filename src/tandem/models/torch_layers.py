@@ -55,6 +55,11 @@ class TorchLayers:
         """From attention to the end of the layer."""
         self.run(self._stages[self._spec.routed_experts(layer)].post, layer, state)
 
+    def keys_values(self, layer: int, state: LayerState) -> tuple[Tensor, Tensor]:
+        """Keys and values [T, kv_heads, head_dim] of a layer's inputs, which stay."""
+        steps = self._layer_steps[self._spec.rope_index(layer)]
+        return steps.keys_values(self._layers[layer], state)
+
     def mlp(self, layer: int, state: LayerState) -> None:
         """From the norm before the MLP to the end of the layer; the state may hold a choice of
         experts that was made elsewhere.

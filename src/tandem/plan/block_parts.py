@@ -1,7 +1,7 @@
 """What both passes of a block have: weights that come a layer ahead, and a batch's last steps."""
 
 from tandem.plan.block_shape import BlockShape
-from tandem.plan.program import BufferRef, OpKind, Part, Queue, SignalRef
+from tandem.plan.program import BufferRef, EventKind, OpKind, Part, Queue, SignalRef
 from tandem.plan.template_builder import (
     LOGITS,
     SAMPLED,
@@ -61,5 +61,5 @@ def sample_batch(
     )  # fmt: skip
     return builder.add(
         OpKind.COPY, Queue.D2H, Part.TOKENS, lanes=lanes, waits=(chosen,), reads=(sampled,),
-        writes=(BufferRef(TOKENS, batch),),
+        writes=(BufferRef(TOKENS, batch),), event=EventKind.TOKENS,
     )  # fmt: skip

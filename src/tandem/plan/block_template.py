@@ -33,8 +33,13 @@ from tandem.spec.tier import Tier
 _Ahead = Mapping[tuple[int, Part], SignalRef]
 
 
+def first_block_template(shape: BlockShape) -> ProgramTemplate:
+    """The pass after prompts and the fill, which it waits for."""
+    return _PassBuilder(shape, {}).build()
+
+
 def block_template(shape: BlockShape) -> ProgramTemplate:
-    """The pass of a block of that shape; one follows the other."""
+    """The pass of a block of that shape that follows another one."""
     first = _PassBuilder(shape, {})
     first.build()
     return _PassBuilder(shape, first.ahead()).build()

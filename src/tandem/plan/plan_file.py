@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import homes_by_layer
 from tandem.spec import forms
@@ -56,7 +57,7 @@ class PlannedModel:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """An `OnlinePlan` with what it was made for.
+    """An `OnlinePlan` or an `OfflinePlan` with what it was made for.
 
     Attributes:
         model_name: what the user called the model.
@@ -79,10 +80,12 @@ class PlanFile:
     cpu_kv_dtype: str
     quantization: str
     precision: str
-    plan: OnlinePlan
+    plan: OnlinePlan | OfflinePlan
 
     def __post_init__(self) -> None:
         forms.apply_forms(self, _FORMS, ConfigError)
+        if self.host_only and self.is_for_blocks:
+            raise ConfigError("a plan for blocks is for an accelerator beside its host")
         if self.plan.num_layers != self.model.num_layers:
             raise ConfigError(
                 f"{self.plan.num_layers} layers are placed, of a model with {self.model.num_layers}"
@@ -97,27 +100,61 @@ class PlanFile:
     @property
     def settings(self) -> dict[str, Any]:
         """Fields of an engine's configuration that the plan decides."""
-        plan = self.plan
+        decided = self._of_blocks if self.is_for_blocks else self._of_sweeps
         return {
             **({"accelerator": "none"} if self.host_only else {}),
             "dtype": self.dtype,
             "quantization": self.quantization,
             "kv_cache_dtype": self.kv_cache_dtype,
             "cpu_kv_dtype": self.cpu_kv_dtype,
-            "max_model_len": plan.max_model_len,
+            "max_model_len": self.plan.max_model_len,
+            "block_size": self.plan.block_size,
+            **decided,
+        }
+
+    @property
+    def is_for_blocks(self) -> bool:
+        """Whether it is an offline plan."""
+        return isinstance(self.plan, OfflinePlan)
+
+    @property
+    def online(self) -> OnlinePlan:
+        """The plan, which must be one for requests as they come.
+
+        Raises:
+            ConfigError: it is for a batch job.
+        """
+        if isinstance(self.plan, OfflinePlan):
+            raise ConfigError("this plan is for the blocks of a batch job", param="plan")
+        return self.plan
+
+    @property
+    def _of_sweeps(self) -> dict[str, Any]:
+        plan = self.online
+        return {
             "max_num_seqs": plan.max_num_seqs,
             "max_num_batched_tokens": plan.max_num_batched_tokens,
-            "block_size": plan.block_size,
             "strategy": plan.strategy,
             "kv_placement": plan.kv_placement,
             "max_host_seqs": plan.max_host_seqs,
             "overlap": plan.launch_ahead_steps > 1,
         }
 
+    @property
+    def _of_blocks(self) -> dict[str, Any]:
+        plan = self.plan
+        assert isinstance(plan, OfflinePlan)
+        return {
+            "max_num_seqs": plan.block_rows,
+            "max_num_batched_tokens": plan.prefill_tokens,
+        }
+
     def to_json(self) -> str:
         """As text, with the format's number."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values |= {"model": asdict(self.model), "plan": self.plan.to_object()}
+        if self.is_for_blocks:
+            values["offline"] = True
         return json.dumps({"format": FORMAT, **values}, indent=1)
 
     @staticmethod
@@ -134,7 +171,8 @@ class PlanFile:
             raise ConfigError(f"it has format {forms.shown(form)}, and this version reads {FORMAT}")
         try:
             model = PlannedModel(**given.pop("model"))
-            return PlanFile(model=model, plan=OnlinePlan.from_object(given.pop("plan")), **given)
+            kind = OfflinePlan if given.pop("offline", False) is True else OnlinePlan
+            return PlanFile(model=model, plan=kind.from_object(given.pop("plan")), **given)
         except (KeyError, TypeError) as error:
             raise ConfigError(f"not the fields of a plan ({error})") from None
 

@@ -1,7 +1,8 @@
 """A block's first pass, over all prompts: keys and values drain to the host behind the maths.
 
-Each batch goes through a layer at once, its prompts in parts of a step's size, which no other queue
-sees. Weights come a layer ahead.
+Each batch goes through a layer at once. The planner prices a batch's prompts as one, in parts of a
+step's size, which no other queue sees; for an engine, each part is a batch of this template (ADR
+0026). Weights come a layer ahead.
 """
 
 from tandem.plan.block_parts import WeightTurns, sample_batch
@@ -22,6 +23,9 @@ from tandem.plan.template_builder import (
     TemplateBuilder,
 )
 from tandem.spec.tier import Tier
+
+PROMPTS = "prefill"
+"""Name of these templates."""
 
 
 def prefill_template(shape: BlockShape) -> ProgramTemplate:
@@ -46,7 +50,7 @@ class _PrefillBuilder:
             for batch in range(self._shape.batches):
                 self._through(layer, batch)
             self._weights.refill(layer)
-        return self._b.build("prefill", self._shape.lanes)
+        return self._b.build(PROMPTS, self._shape.lanes)
 
     def _through(self, layer: int, batch: int) -> None:
         shape, lanes = self._shape, (batch,)

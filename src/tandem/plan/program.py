@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tandem.plan.binding import IntArray, LaneBinding, SamplingRows
+from tandem.plan.passing import PassingKV
 from tandem.spec.tier import Tier
 
 
@@ -172,13 +173,15 @@ class LaneSlot:
 
     Attributes:
         cohort_id: 0 for the main lane (buffers reused every step), else the cohort whose residual
-            and staging buffers it uses.
+            and staging buffers it uses; batches of a block count as cohorts from 1 on.
         cohort_signal: value of the cohort's signal that a join waits for (attentions completed).
+        passing: keys and values that have a slot on the accelerator while a layer lasts.
     """
 
     binding: LaneBinding
     cohort_id: int = 0
     cohort_signal: int = 0
+    passing: PassingKV | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,8 @@ class StepProgram:
         step_id: monotonic over everything submitted; leases are counted in it.
         lanes: one filling per template lane.
         transfers: payloads of PAGES copies, in the order of those operations.
-        sampling: payload of SAMPLE operations, one per template lane (sampling programs only).
+        sampling: payload of SAMPLE operations, one per template lane (sampling programs, and those
+            of blocks, which sample themselves).
         sampling_lanes: for each of those, the lane of the forward program that has the logits.
         forward_step: for sampling programs, the step whose logits and guards they use.
         max_join_wait_s: bound on a guarded join's wait; None waits until it is ready.

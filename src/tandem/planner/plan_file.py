@@ -1,7 +1,13 @@
 """An answer's plan as a file for the engine."""
 
+from tandem.plan.offline import OfflinePlan
+from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.planner.answer import Answer
+from tandem.planner.offline.answer import OfflineAnswer
+from tandem.planner.offline.precisions import Precisions
+from tandem.planner.question import Question
+from tandem.spec.precision import Precision
 
 
 def plan_file(model_name: str, answer: Answer, quantization: str = "auto") -> PlanFile:
@@ -11,7 +17,27 @@ def plan_file(model_name: str, answer: Answer, quantization: str = "auto") -> Pl
         quantization: what the question was asked for, as the engine's flag.
     """
     question = answer.question
-    precision = question.precision
+    return _file(model_name, question, question.precision, quantization, answer.plan)
+
+
+def offline_plan_file(
+    model_name: str, answer: OfflineAnswer, quantization: str = "auto"
+) -> PlanFile:
+    """The same of an offline plan, which has few bits only where it says so."""
+    question, few = answer.question, answer.plan.quantized_layers != "none"
+    precision = Precisions.of(question.precision).of_layer("all" if few else "none", streamed=True)
+    # a checkpoint that is quantized already is so without being asked for
+    wanted = quantization if few or quantization == "auto" else "none"
+    return _file(model_name, question, precision, wanted, answer.plan)
+
+
+def _file(
+    model_name: str,
+    question: Question,
+    precision: Precision,
+    quantization: str,
+    plan: OnlinePlan | OfflinePlan,
+) -> PlanFile:
     return PlanFile(
         model_name=model_name,
         model=PlannedModel.of(question.model),
@@ -22,5 +48,5 @@ def plan_file(model_name: str, answer: Answer, quantization: str = "auto") -> Pl
         cpu_kv_dtype="auto",
         quantization=quantization,
         precision=str(precision),
-        plan=answer.plan,
+        plan=plan,
     )

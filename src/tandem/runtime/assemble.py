@@ -13,6 +13,7 @@ from tandem.memory.peaks import read_host_memory
 from tandem.memory.workspace import StepMemory
 from tandem.models.model import Model
 from tandem.models.weights import spec_dtype
+from tandem.plan.block_room import BlockRoom
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.choose_kernels import choose_kernels
@@ -24,6 +25,7 @@ from tandem.runtime.machine import Machine
 from tandem.runtime.measures import DeviceMeasures
 from tandem.runtime.op_memory import OpMemory
 from tandem.runtime.op_runner import OpRunner
+from tandem.runtime.passing_memory import PassingMemory
 from tandem.runtime.program_context import ContextCache
 from tandem.runtime.running import Running
 from tandem.runtime.staging import StagingShape
@@ -42,6 +44,7 @@ class MachineSizes:
 
     Attributes:
         workspace_bytes: bound on device activations; None counts without refusing.
+        blocks: of an offline plan, what passes through the accelerator; None: programs are sweeps.
     """
 
     page: KVPageSpec
@@ -49,6 +52,7 @@ class MachineSizes:
     host_blocks: int
     max_rows: int
     workspace_bytes: int | None = None
+    blocks: BlockRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,11 @@ def build_machine(
     slots = torch.zeros(sizes.max_rows, dtype=torch.int64, device=device)
     pool = model.pool
     kernels = choose_kernels(model.spec, page, device, host_only=host_only, pool=pool)
-    runner = OpRunner(model, kv, buffers, slots, upload, kernels)
+    passing = None
+    if sizes.blocks is not None:
+        hidden = model.spec.hidden_size
+        passing = PassingMemory(sizes.blocks, page, hidden, model.dtype, device, pin)
+    runner = OpRunner(model, kv, buffers, slots, upload, kernels, passing)
     staging = StagingShape.of(model.spec, model.dtype)
     contexts = ContextCache(device, kernels, model.spec.layer_windows, staging)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)
@@ -184,6 +192,8 @@ class EmulatedMeasures:
         self._machine = machine
         self._fixed = model.weights.resident_bytes + machine.kv.size_bytes(Tier.DEVICE)
         self._fixed += machine.slots.nbytes
+        if machine.runner.blocks is not None:
+            self._fixed += machine.runner.blocks.passing.device_bytes
         self._name = name
 
     @property

@@ -20,8 +20,9 @@ from tandem.plan.template_builder import (
     STATE,
 )
 from tandem.runtime.buffers import BufferSpace, Place
-from tandem.runtime.lane_context import LaneContext, Selection
+from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, merge_parts, qkv_of
+from tandem.runtime.layer_plans import Selection
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 

@@ -148,7 +148,9 @@ class ExactExecutor:
         self._host_task = None
         context = running.context
         for ref in running.op.reads:
-            if ref.name == HOST_QKV and ref.lane in context.active(running.op):
+            if ref.name != HOST_QKV or ref.lane not in context.active(running.op):
+                continue
+            if context.lanes[ref.lane].staging is not None:  # a batch may have nothing there
                 key = (ref.name, context.lanes[ref.lane].key)
                 self._machine.buffers.get(key, running.op.queue, running)
         task.run()
@@ -170,6 +172,9 @@ class ExactExecutor:
         elif op.kind is OpKind.SAMPLE:
             rows = context.program.sampling[op.lanes[0]].rows
             machine.slots[rows.tolist()] = -1
+        elif op.part in (Part.CACHE, Part.PREFIX):
+            assert machine.runner.blocks is not None
+            machine.runner.blocks.copies.poison(running)
         elif op.part is Part.PAGES:
             transfer = context.pages[(op.queue, op.ordinal)]
             target = machine.kv.all_layers(transfer.target, op.queue)

@@ -109,16 +109,18 @@ class HostTasks:
         return HostTask(tuple(parts or [self._kernels.nothing()]), publish)
 
     def _append(self, running: Running, lane: LaneContext) -> list[_native.Task]:
-        planned, staging = lane.tiers[Tier.HOST].planned_append, lane.host_staging
+        planned = lane.tiers[Tier.HOST].planned_append
         if planned is None:
             return []
+        staging = lane.host_staging
         pages = self._kv.layer(Tier.HOST, running.op.layer, running.op.queue)
         return [self._kernels.append_task(pages, staging.key, staging.value, planned)]
 
     def _attend(self, running: Running, lane: LaneContext) -> list[_native.Task]:
-        plans, staging = lane.tiers[Tier.HOST].plans, lane.host_staging
+        plans = lane.tiers[Tier.HOST].plans
         if plans is None:
             return []
+        staging = lane.host_staging
         batch = plans.of(running.op.layer)
         assert isinstance(batch, SplitBatch)
         pages = self._kv.layer(Tier.HOST, running.op.layer, running.op.queue)

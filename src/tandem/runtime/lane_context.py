@@ -1,48 +1,17 @@
 """A lane's arrays as tensors where its operations need them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from tandem.kernels.tier_kernels import PlannedAttention, TierKernels
-from tandem.plan.binding import LaneBinding, TierAttention
+from tandem.kernels.tier_kernels import TierKernels
+from tandem.plan.binding import LaneBinding
 from tandem.plan.program import LaneSlot
+from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of, to_device
+from tandem.runtime.passing_context import PassingContext
 from tandem.runtime.staging import LaneStaging, StagingShape
 from tandem.spec.tier import Tier
-
-Selection = torch.Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class LayerPlans:
-    """One tier's part of a lane's attention, planned once for each window that layers have.
-
-    Attributes:
-        windows: of each layer.
-    """
-
-    by_window: Mapping[int, PlannedAttention]
-    windows: tuple[int, ...]
-
-    @staticmethod
-    def make(
-        attention: TierAttention, kernels: TierKernels, windows: tuple[int, ...]
-    ) -> "LayerPlans":
-        """Plans of all layers, for queries already selected."""
-        selected = replace(attention, token_index=None)
-        return LayerPlans({w: kernels.plan(selected, w) for w in set(windows)}, windows)
-
-    @property
-    def num_tokens(self) -> int:
-        """Query tokens that take part, in every layer."""
-        return self.of(0).num_tokens
-
-    def of(self, layer: int) -> PlannedAttention:
-        """The layer's plan."""
-        return self.by_window[self.windows[layer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +37,7 @@ class LaneContext:
 
     Attributes:
         staging: of a lane with a part in the host tier.
+        passing: of a lane with keys and values that pass.
     """
 
     slot: LaneSlot
@@ -77,6 +47,7 @@ class LaneContext:
     logits_index: torch.Tensor
     tiers: dict[Tier, TierContext]
     staging: LaneStaging | None
+    passing: PassingContext | None = None
 
     @property
     def key(self) -> int:
@@ -119,6 +90,9 @@ def make_context(
             tier: make_tier_context(binding, tier, device, kernels[tier], windows) for tier in Tier
         },
         staging=staging.allocate(binding) if hosted else None,
+        passing=None
+        if slot.passing is None
+        else PassingContext.of(slot.passing, device, kernels, windows),
     )
 
 
@@ -139,24 +113,9 @@ def make_tier_context(
     plans = None if attention is None else LayerPlans.make(attention, kernels, windows)
     slots = None if append is None else to_device(append.slots, home)
     return TierContext(
-        attend=None if attention is None else _selection(attention.token_index, device),
-        append=None if append is None else _selection(append.token_index, device),
+        attend=None if attention is None else selection_of(attention.token_index, device),
+        append=None if append is None else selection_of(append.token_index, device),
         slots=slots,
         planned_append=None if slots is None else kernels.plan_append(slots),
         plans=plans,
     )
-
-
-def _selection(index: NDArray[np.int64] | None, device: torch.device) -> Selection:
-    return None if index is None else to_device(index, device)
-
-
-def to_device(array: NDArray[np.generic], device: torch.device) -> torch.Tensor:
-    """A tensor over the array's memory on the CPU, an asynchronous copy elsewhere."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
-
-
-def select(tensor: torch.Tensor, index: Selection) -> torch.Tensor:
-    """`tensor[index]`, or all of it."""
-    return tensor if index is None else tensor.index_select(0, index)

@@ -121,6 +121,8 @@ class Machine:
     def free(self) -> None:
         """Let the device forget the host's memory; nothing may be in flight any more."""
         self.kv.close()
+        if self.runner.blocks is not None:
+            self.runner.blocks.passing.close()
         self.runner.weights.close()
 
     def release_cohort(self, cohort_id: int) -> None:

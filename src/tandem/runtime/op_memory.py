@@ -34,6 +34,8 @@ class OpMemory:
         if op.part is Part.PRE:
             rotation = memory.rotation_token_bytes if op.layer == 0 else 0
             return self._stage_bytes(running, memory.pre_token_bytes + rotation)
+        if op.part is Part.RECOMPUTE:
+            return memory.pre_token_bytes * _recomputed_tokens(running)
         if op.part is Part.POST:
             return self._stage_bytes(running, memory.post_token_bytes)
         if op.part is Part.OUTPUT:
@@ -69,3 +71,9 @@ class OpMemory:
         copies = int(not whole) + int(needs_adjustment(rows))
         draws = not rows.greedy or rows.logprobs is not None
         return self._memory.sample_bytes(count, copies, self._device_type, draws=draws)
+
+
+def _recomputed_tokens(running: Running) -> int:
+    lanes = [running.context.lanes[i] for i in running.context.active(running.op)]
+    prefixes = [lane.passing.prefix for lane in lanes if lane.passing is not None]
+    return sum(len(prefix.entries) for prefix in prefixes if prefix is not None)

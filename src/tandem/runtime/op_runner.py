@@ -21,11 +21,14 @@ from tandem.plan.template_builder import (
     STAGED_QKV,
     STATE,
 )
+from tandem.runtime.block_ops import BlockOps
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.cpu_layer_ops import CpuLayerOps
 from tandem.runtime.kv_store import KVStore
-from tandem.runtime.lane_context import LaneContext, select
+from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, Partial, merge_parts, qkv_of
+from tandem.runtime.layer_plans import select
+from tandem.runtime.passing_memory import PassingMemory
 from tandem.runtime.running import Running
 from tandem.runtime.sampling_ops import SamplingOps
 from tandem.spec.operations import Stage
@@ -39,6 +42,8 @@ class OpRunner:
         slots: int64 [rows] on the accelerator: the last sampled id of each row (contract 6).
         upload: brings a host tensor to the accelerator on the current queue.
         kernels: what attends and appends in each tier.
+        passing: memory of KV that passes through the accelerator; the programs are then those of a
+            block, else sweeps.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class OpRunner:
         slots: torch.Tensor,
         upload: Callable[[torch.Tensor], torch.Tensor],
         kernels: dict[Tier, TierKernels],
+        passing: PassingMemory | None = None,
     ) -> None:
         self._model = model
         self.weights = model.weights
@@ -59,8 +65,13 @@ class OpRunner:
         self._upload = upload
         self.kernels = kernels
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
-        self._cpu_layers = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         self.sampling = SamplingOps(buffers, slots, upload)
+        self.blocks: BlockOps | None = None
+        if passing is None:
+            self._special = CpuLayerOps(model.host, buffers, model.dtype, upload).table
+        else:
+            self.blocks = BlockOps(model, kv, passing, buffers, kernels, upload, self.sampling)
+            self._special = self.blocks.table
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,
             (OpKind.STAGE, Part.PRE): self._run_pre,
@@ -85,7 +96,7 @@ class OpRunner:
     def run(self, running: Running) -> None:
         """Execute one operation; lanes whose guard failed are left out."""
         op = running.op
-        execute = self._cpu_layers.get((op.kind, op.part, op.queue))
+        execute = self._special.get((op.kind, op.part, op.queue))
         execute = execute or self._table[(op.kind, op.part)]
         if torch.is_inference_mode_enabled():
             execute(running)

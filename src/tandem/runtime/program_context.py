@@ -18,7 +18,7 @@ class ProgramContext:
     Attributes:
         lanes: contexts of the template's lanes (empty for transfers).
         guards: decided joins: lane index -> joined. A lane that is not in it takes part.
-        forward: for sampling programs, the context whose guards apply.
+        forward: for sampling programs, the context whose guards apply; see `sampled`.
         pages: payload of each PAGES copy, by (queue, ordinal).
         base: operations submitted to each queue before this program's.
         remaining: operations that have not been reported.
@@ -31,6 +31,11 @@ class ProgramContext:
     pages: dict[tuple[str, int], PageTransfer] = field(default_factory=dict)
     base: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
     remaining: int = 0
+
+    @property
+    def sampled(self) -> "ProgramContext":
+        """The context that has the logits: a block's program samples its own."""
+        return self if self.forward is None else self.forward
 
     def active(self, op: ProgramOp) -> tuple[int, ...]:
         """Lanes of an operation whose guards did not fail."""
@@ -63,10 +68,14 @@ class ContextCache:
 
     def make(self, program: StepProgram) -> ProgramContext:
         """Context of a program that is being submitted."""
-        if program.sampling:
+        if program.sampling and not program.lanes:
             return self._sampling(program)
+        # batches of a block that have no sequences are left out
+        empty = (i for i, slot in enumerate(program.lanes) if not slot.binding.num_tokens)
         context = ProgramContext(
-            program, [self._lane(program, i) for i in range(len(program.lanes))]
+            program,
+            [self._lane(program, i) for i in range(len(program.lanes))],
+            dict.fromkeys(empty, False),
         )
         if program.transfers:  # few programs have any, all have many operations
             copies = [op for op in program.template.ops if op.part is Part.PAGES]

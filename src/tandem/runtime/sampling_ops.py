@@ -13,7 +13,7 @@ from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.running import Running
 
-_MAX_LANES = 64
+_MAX_LANES = 1 << 16
 
 
 class SamplingOps:
@@ -42,12 +42,12 @@ class SamplingOps:
     def sample(self, running: Running) -> None:
         """Choose a token for each row whose lane took part, and note it in the slot table."""
         context = running.context
-        assert context.forward is not None
+        forward = context.sampled
         for index in running.op.lanes:
-            if not context.forward.guards.get(_forward_lane(context, index), True):
+            if not forward.guards.get(_forward_lane(context, index), True):
                 continue
             rows = context.program.sampling[index]
-            lane = context.forward.lanes[_forward_lane(context, index)]
+            lane = forward.lanes[_forward_lane(context, index)]
             logits = self._buffers.get((LOGITS, lane.key), running.op.queue)
             assert isinstance(logits, torch.Tensor)
             chosen = sample(logits, rows)

@@ -21,8 +21,9 @@ from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.running import Running
 from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.token_news import logprobs_of, no_token, one_token
 from tandem.spec.errors import EngineDeadError
-from tandem.spec.request import FinishReason, RequestOutput, TokenLogprobs
+from tandem.spec.request import RequestOutput, TokenLogprobs
 
 
 class Observer:
@@ -189,21 +190,14 @@ class Observer:
             outputs.add(self._invalid(sequence))
             return
         stop = stop or (bool(self._rows.many_stops[row]) and token in sequence.stop_ids)
-        logprobs = _logprobs(event, place, sequence)
+        logprobs = logprobs_of(event, place, sequence)
         outputs.add(self._output(sequence, token, stop, full, logprobs))
 
     def _invalid(self, sequence: Sequence) -> RequestOutput:
         """The model gave this sequence no usable logits: it fails, the others go on."""
         self._running.end(sequence)
-        message = "the model's output is not a number for this request; check the weights and dtype"
         # the token that is none has been counted already
-        if sequence.num_output <= sequence.request.sampling.min_tokens and sequence.stop_ids:
-            message = (
-                "no token could be chosen for this request: either min_tokens forbids all that the "
-                f"model allows ({len(sequence.stop_ids)} ids would end it), or the model's output "
-                "is not a number; lower min_tokens, or check the weights and dtype"
-            )
-        return RequestOutput(sequence.request_id, (), FinishReason.ERROR, error=message)
+        return no_token(sequence, sequence.num_output - 1)
 
     def _output(
         self,
@@ -213,31 +207,7 @@ class Observer:
         full: bool,
         logprobs: tuple[TokenLogprobs, ...],
     ) -> RequestOutput:
-        reason = FinishReason.STOP if stop else FinishReason.LENGTH if full else None
-        if reason is not None:
+        output = one_token(sequence, token, stop=stop, full=full, logprobs=logprobs)
+        if output.finish_reason is not None:
             self._running.end(sequence)
-        return RequestOutput(
-            request_id=sequence.request_id,
-            token_ids=(token,),
-            finish_reason=reason,
-            stop_token_id=token if stop else None,
-            logprobs=logprobs,
-            cached_tokens=max(0, sequence.cached_tokens),
-        )
-
-
-def _logprobs(event: TokensSampled, place: int, sequence: Sequence) -> tuple[TokenLogprobs, ...]:
-    """This row's share of the step's log-probabilities: as many alternatives as it asked for."""
-    wanted = sequence.request.sampling.logprobs
-    if wanted is None or event.logprobs is None:
-        return ()
-    ids, values = event.top_token_ids, event.top_logprobs
-    if wanted == 0 or ids is None or values is None:
-        return (TokenLogprobs(float(event.logprobs[place])),)
-    return (
-        TokenLogprobs(
-            float(event.logprobs[place]),
-            tuple(ids[place, :wanted].tolist()),
-            tuple(values[place, :wanted].tolist()),
-        ),
-    )
+        return output

@@ -1,0 +1,80 @@
+"""The engine loop of an offline plan: programs over blocks, one after the other."""
+
+from collections.abc import Callable
+
+from tandem.engine.block_stats import BlockStats
+from tandem.engine.stats import EngineStats
+from tandem.runtime.executor import Executor
+from tandem.scheduler.blocks.block_scheduler import BlockScheduler
+from tandem.spec.request import EngineRequest, RequestOutput
+
+
+class BlockCore:
+    """Requests in, tokens out, as `EngineCore`, over a block scheduler and an executor.
+
+    Args:
+        check: verify conservation after every step (tests).
+        release: frees memory that operations in flight may use; called after the executor stopped.
+    """
+
+    def __init__(
+        self,
+        scheduler: BlockScheduler,
+        executor: Executor,
+        stats: BlockStats,
+        *,
+        check: bool = False,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._stats = stats
+        self._check = check
+        self._release = release
+
+    def add_request(self, request: EngineRequest) -> None:
+        """Accept a request.
+
+        Raises:
+            RequestError: it can never be served here; nothing is kept of it.
+            OverloadError: the queue is full.
+        """
+        self._scheduler.add(request)
+        self._stats.prompt_tokens += len(request.prompt_token_ids)
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request; unknown ids are ignored."""
+        self._scheduler.abort(request_id)
+
+    def has_work(self) -> bool:
+        """True while any request is unfinished or tokens are awaited."""
+        return self._scheduler.has_work
+
+    def step(self) -> list[RequestOutput]:
+        """One program over prompts, or a token of every sequence of the block.
+
+        Raises:
+            EngineDeadError: the executor failed; the engine cannot go on.
+        """
+        for program in self._scheduler.schedule():
+            self._stats.submitted(program)
+            self._executor.submit(program)
+        outputs: list[RequestOutput] = []
+        while self._scheduler.is_busy:
+            outputs += self._scheduler.observe(self._executor.poll(wait=True))
+        self._stats.generated(outputs)
+        if self._check:
+            self._scheduler.check()
+        return outputs
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges."""
+        return self._stats.read()
+
+    def close(self) -> None:
+        """Drop all requests, let operations in flight end, free everything."""
+        self._scheduler.abort_all()
+        self._executor.close()
+        if self._release is not None:
+            self._release()
+            self._release = None

@@ -1,0 +1,123 @@
+"""Which bytes an offline plan takes when an engine executes it. Pure."""
+
+from dataclasses import dataclass
+
+from tandem.engine.capacities import Capacities
+from tandem.engine.planned import not_executable
+from tandem.engine.weight_placement import WeightSizes
+from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
+from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
+from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
+from tandem.plan.block_room import BlockRoom
+from tandem.plan.block_shape import CACHE_SLOTS
+from tandem.plan.offline import OfflinePlan
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.units import MIB, format_size
+
+_SLOT_BYTES = 8  # a sampled token id, int64
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMemory:
+    """The predictions behind an engine of an offline plan.
+
+    Attributes:
+        workspace_bytes: all that the accelerator has beside weights and KV.
+        prompt_tokens: most tokens of prompts between two layers.
+    """
+
+    page: KVPageSpec
+    room: BlockRoom
+    ledger: MemoryLedger
+    workspace_bytes: int
+    prompt_tokens: int
+
+
+def plan_block_memory(
+    plan: OfflinePlan, spec: ModelSpec, precision: Precision, capacities: Capacities
+) -> BlockMemory:
+    """Sums of both memories; prompts between layers get what is left of one.
+
+    Raises:
+        ConfigError: one does not hold its part; names every number.
+    """
+    page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=plan.block_size)
+    room, sizes = BlockRoom.of(plan), WeightSizes.of(spec, precision)
+    memory = StepMemory(spec, precision.activations)
+    hidden_bytes = spec.hidden_size * precision.activations.size_bytes
+    part_tokens = max(plan.prefill_tokens, plan.max_model_len)
+    prefix_tokens = room.recomputed_blocks * plan.block_size
+    slots = (CACHE_SLOTS * room.slot_blocks + room.recomputed_blocks) * page.bytes_per_block_layer
+    device = {
+        "weights": sizes.device_bytes(plan.weights),
+        "kv pool": room.device_blocks * page.bytes_per_block,
+        "kv slots": slots + CACHE_SLOTS * prefix_tokens * hidden_bytes,
+        "slot table": plan.block_rows * _SLOT_BYTES,
+    }
+    workspace = _step_bytes(plan, memory, part_tokens, prefix_tokens, real=capacities.real)
+    host = {
+        "weights": sizes.host_bytes(plan.weights),
+        "kv pool": room.host_blocks * page.bytes_per_block,
+        "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
+        "staging": plan.cpu_rows
+        * plan.batches
+        * (memory.qkv_token_bytes + memory.partial_token_bytes),
+    }
+    prompts = part_tokens * _prompt_bytes(plan, hidden_bytes)
+    if plan.prompts_on_host:
+        host["prompts"] = prompts
+        workspace += CACHE_SLOTS * part_tokens * memory.token_bytes
+    else:
+        workspace += prompts
+    on_device = MemoryBudget("device", capacities.device_bytes, device | {"workspace": workspace})
+    in_host = MemoryBudget("host", capacities.host_bytes, host)
+    for budget in (on_device, in_host):
+        _require(budget)
+    left = in_host if plan.prompts_on_host else on_device
+    most = part_tokens + left.left_bytes // _prompt_bytes(plan, hidden_bytes)
+    fixed = sum(device.values())
+    return BlockMemory(
+        page, room, _ledger(on_device, in_host), capacities.device_bytes - fixed, most
+    )
+
+
+def _prompt_bytes(plan: OfflinePlan, hidden_bytes: int) -> int:
+    """Of a prompt's token between layers: the residual, and on the accelerator its place."""
+    return hidden_bytes + (0 if plan.prompts_on_host else 3 * _SLOT_BYTES)
+
+
+def _step_bytes(
+    plan: OfflinePlan, memory: StepMemory, tokens: int, prefix_tokens: int, *, real: bool
+) -> int:
+    """Of one operation after the other, over prompts or a token each, and what batches keep."""
+    step = LargestStep(
+        tokens=tokens,
+        rows=plan.batch_rows,
+        tiers=2 if plan.cpu_rows else 1,
+        device_type="cuda" if real else "cpu",
+    )
+    kept = memory.token_bytes + memory.qkv_token_bytes + 2 * memory.partial_token_bytes
+    size = memory.largest_bytes(step) + plan.block_rows * kept
+    size += prefix_tokens * memory.pre_token_bytes
+    return size + (KERNEL_SCRATCH_BYTES if real else 0)
+
+
+def _require(budget: MemoryBudget) -> None:
+    if budget.left_bytes < 0:
+        flag = f"--{CAPACITY_PARAMS[budget.location].replace('_', '-')}"
+        raise not_executable(
+            f"it needs {describe_sum(budget.used_bytes)} of {budget.location} memory, and "
+            f"{format_size(budget.capacity_bytes)} may be used here; plan with {flag} "
+            f"{budget.capacity_bytes // MIB}MiB, or give it more here"
+        )
+
+
+def _ledger(*budgets: MemoryBudget) -> MemoryLedger:
+    ledger = MemoryLedger({budget.location: budget.capacity_bytes for budget in budgets})
+    for budget in budgets:
+        for label, size in budget.used_bytes.items():
+            if size:
+                ledger.reserve(budget.location, label, size)
+    return ledger

@@ -1,0 +1,120 @@
+"""Counts what an engine of an offline plan does."""
+
+from collections.abc import Callable, Sequence
+
+from tandem.engine.memory_record import MemoryRecorder
+from tandem.engine.stats import EngineStats, MemoryRow, TierStats
+from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
+from tandem.memory.peaks import read_host_memory
+from tandem.memory.process_peak import ProcessPeak
+from tandem.plan.program import StepProgram
+from tandem.runtime.measures import DeviceMeasures
+from tandem.scheduler.blocks.block_scheduler import BlockScheduler
+from tandem.spec.request import RequestOutput
+from tandem.spec.tier import TIERS, Tier
+
+STRATEGY = "blocks"
+
+
+class BlockStats:
+    """Sees every program and output of one engine.
+
+    Args:
+        measures: asks the accelerator what it has used at most.
+        dtype: element types, in words.
+        peak: of this process, from before the engine took anything; None: from here on.
+    """
+
+    def __init__(
+        self,
+        scheduler: BlockScheduler,
+        page: KVPageSpec,
+        ledger: MemoryLedger,
+        measures: DeviceMeasures,
+        dtype: str,
+        max_model_len: int,
+        notes: tuple[str, ...] = (),
+        expert_hits: Callable[[], tuple[tuple[int, ...], ...]] = tuple,
+        peak: ProcessPeak | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._page = page
+        self._memory = MemoryRecorder(ledger, measures, peak or ProcessPeak(read_host_memory()))
+        self._measures = measures
+        self._dtype = dtype
+        self._max_model_len = max_model_len
+        self._notes = notes
+        self._expert_hits = expert_hits
+        self.prompt_tokens = 0
+        self._generated = self._steps = 0
+        self._attended = {Tier.DEVICE: 0, Tier.HOST: 0}
+        self._peak_held = {Tier.DEVICE: 0, Tier.HOST: 0}
+
+    def submitted(self, program: StepProgram) -> None:
+        """A program goes to the executor."""
+        if not program.sampling:  # the fill of slots
+            return
+        self._steps += 1
+        for slot in program.lanes:
+            on_host = slot.binding.attention.get(Tier.HOST)
+            hosted = 0 if on_host is None else len(on_host.positions)
+            self._attended[Tier.HOST] += hosted
+            self._attended[Tier.DEVICE] += slot.binding.num_tokens - hosted
+        for tier, pool in self._scheduler.places.pools.items():
+            self._peak_held[tier] = max(self._peak_held[tier], pool.counts().held)
+
+    def generated(self, outputs: Sequence[RequestOutput]) -> None:
+        """Outputs of a step."""
+        self._generated += sum(len(output.token_ids) for output in outputs)
+
+    def read(self) -> EngineStats:
+        """Counters since start, gauges of now."""
+        scheduler = self._scheduler
+        self._memory.record()
+        ledger = self._memory.ledger
+        return EngineStats(
+            accelerator=self._measures.description,
+            strategy=STRATEGY,
+            dtype=self._dtype,
+            max_model_len=self._max_model_len,
+            num_running=scheduler.num_requests - len(scheduler.waiting),
+            num_waiting=len(scheduler.waiting),
+            num_steps=self._steps,
+            prompt_tokens=self.prompt_tokens,
+            generated_tokens=self._generated,
+            cached_prompt_tokens=0,
+            preemptions=0,
+            transfers=0,
+            device_attention_tokens=self._attended[Tier.DEVICE],
+            host_attention_tokens=self._attended[Tier.HOST],
+            cohort_joins=0,
+            cohort_waits=0,
+            scheduler_time_s=0.0,
+            tiers=tuple(self._tier(tier) for tier in TIERS),
+            memory=tuple(
+                MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)
+                for e in ledger.as_rows()
+            ),
+            memory_totals=tuple(ledger.totals(place) for place in ledger.locations),
+            peak_device_bytes=self._measures.peak_bytes(),
+            peak_host_bytes=read_host_memory().peak_rss_bytes,
+            expert_hits=self._expert_hits(),
+            notes=self._notes,
+        )
+
+    def _tier(self, tier: Tier) -> TierStats:
+        counts = self._scheduler.places.pools[tier].counts()
+        return TierStats(
+            tier=tier.label,
+            location=tier.label,
+            total_blocks=counts.total,
+            free_blocks=counts.free,
+            held_blocks=counts.held,
+            leased_blocks=0,
+            in_transfer_blocks=0,
+            cached_blocks=0,
+            peak_held_blocks=self._peak_held[tier],
+            block_bytes=self._page.bytes_per_block,
+            block_size=self._page.block_size,
+        )

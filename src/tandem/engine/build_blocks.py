@@ -1,0 +1,155 @@
+"""Build an engine that executes an offline plan."""
+
+from tandem.devices.cpu import bound_threads
+from tandem.engine.block_core import BlockCore
+from tandem.engine.block_memory import BlockMemory, plan_block_memory
+from tandem.engine.block_stats import BlockStats
+from tandem.engine.build import (
+    choose_types,
+    host_kernel_notes,
+    load_reported,
+    record_actual,
+    with_usable_ends,
+)
+from tandem.engine.context_length import model_for_length
+from tandem.engine.plan_options import require_settings
+from tandem.engine.planned import (
+    block_plan_note,
+    not_executable,
+    require_as_planned,
+    require_model,
+)
+from tandem.engine.target import resolve_target
+from tandem.kernels.open_pool import open_pool
+from tandem.memory.process_peak import ProcessPeak
+from tandem.models.config import read_model_spec
+from tandem.models.model import Model
+from tandem.models.resolve import resolve_model
+from tandem.plan.offline import OfflinePlan
+from tandem.plan.plan_file import PlanFile
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator
+from tandem.scheduler.blocks.block_scheduler import BlockScheduler
+from tandem.scheduler.config import SchedulerConfig
+from tandem.spec.accelerator import AcceleratorChoice
+from tandem.spec.config import EngineConfig
+from tandem.spec.model import ModelSpec
+from tandem.spec.progress import Progress, no_progress
+
+
+def build_block_core(
+    config: EngineConfig,
+    planned: PlanFile,
+    progress: Progress = no_progress,
+    *,
+    check: bool = False,
+) -> BlockCore:
+    """Load the model, its weights and KV as the plan says.
+
+    Args:
+        check: verify conservation after every step (tests).
+
+    Raises:
+        TandemError: the model cannot be loaded, or is not the plan's; types or memory are not as
+            planned; the plan says what is not executed yet.
+    """
+    plan = _executable(planned)
+    thread_notes = bound_threads()
+    directory = resolve_model(config.model)
+    spec, eos_notes = with_usable_ends(read_model_spec(directory))
+    require_settings(config, planned)
+    require_model(planned, spec)
+    spec, length_notes = model_for_length(spec, config.max_model_len)
+    target = resolve_target(config)
+    pool = open_pool() if target.device.type == "cpu" else None
+    precision, type_notes = choose_types(config, spec, target, directory, pool)
+    require_as_planned(planned, precision, target.choice)
+    notes = (block_plan_note(str(config.plan), planned, plan), *eos_notes, *length_notes)
+    notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)
+    memory = plan_block_memory(plan, spec, precision, target.capacities)
+    layers = SweepChoice.of_plan(plan.weights)
+    model = load_reported(directory, config, precision, target.device, pool, layers, (), progress)
+    assembled = _assemble(plan, model, memory, target.choice)
+    scheduler = _scheduler(plan, config, spec, memory)
+    _record_actual(memory, assembled)
+    hits = assembled.machine.runner.expert_hits
+    hits.clear()
+    stats = BlockStats(
+        scheduler,
+        memory.page,
+        memory.ledger,
+        assembled.measures,
+        str(precision),
+        plan.max_model_len,
+        notes + plan.notes,
+        hits.by_layer,
+        ProcessPeak(target.host),
+    )
+    machine = assembled.machine
+    return BlockCore(scheduler, assembled.executor, stats, check=check, release=machine.free)
+
+
+def _executable(planned: PlanFile) -> OfflinePlan:
+    """The plan, if an engine has all that it says.
+
+    Raises:
+        ConfigError: names what is not executed yet.
+    """
+    plan = planned.plan
+    assert isinstance(plan, OfflinePlan)
+    if plan.quantized_layers == "streamed":
+        raise not_executable(
+            "only its streamed layers are in few bits, which no engine has yet; plan without "
+            "--quantization, or with --policy zero-inference for all of them"
+        )
+    if plan.host_kv_dtype != plan.kv_dtype:
+        raise not_executable(
+            f"KV on the host is in {plan.host_kv_dtype}, which no engine of blocks has yet; plan "
+            "with --kv-cache-dtype auto"
+        )
+    return plan
+
+
+def _assemble(
+    plan: OfflinePlan, model: Model, memory: BlockMemory, choice: AcceleratorChoice
+) -> Assembled:
+    emulated = choice.kind == "emulated"
+    sizes = MachineSizes(
+        page=memory.page,
+        device_blocks=memory.room.device_blocks,
+        host_blocks=memory.room.host_blocks,
+        max_rows=plan.block_rows,
+        workspace_bytes=memory.workspace_bytes if emulated else None,
+        blocks=memory.room,
+    )
+    return on_exact_emulator(model, sizes, choice.seed) if emulated else on_cuda(model, sizes)
+
+
+def _record_actual(memory: BlockMemory, assembled: Assembled) -> None:
+    """Enter what was allocated for good."""
+    record_actual(memory.ledger, assembled.machine)
+    blocks = assembled.machine.runner.blocks
+    assert blocks is not None
+    sizes = {"kv slots": blocks.passing.device_bytes, "activations": blocks.passing.host_bytes}
+    for entry in memory.ledger.entries:
+        if entry.label in sizes:
+            memory.ledger.record_actual(entry.location, entry.label, sizes[entry.label])
+
+
+def _scheduler(
+    plan: OfflinePlan, config: EngineConfig, spec: ModelSpec, memory: BlockMemory
+) -> BlockScheduler:
+    return BlockScheduler(
+        plan,
+        SchedulerConfig(
+            num_layers=spec.num_layers,
+            max_model_len=plan.max_model_len,
+            block_size=plan.block_size,
+            max_num_seqs=plan.block_rows,
+            max_num_queued_reqs=config.max_num_queued_reqs,
+            seed=config.seed,
+        ),
+        vocab_size=spec.vocab_size,
+        eos_ids=spec.eos_token_ids,
+        prompt_tokens=memory.prompt_tokens,
+    )

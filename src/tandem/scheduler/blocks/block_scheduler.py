@@ -1,0 +1,260 @@
+"""Requests of a batch job to programs over blocks, and events to outputs."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from tandem.plan.block_room import BlockRoom
+from tandem.plan.events import Event, Failed, TokensSampled
+from tandem.plan.offline import OfflinePlan
+from tandem.plan.program import LaneSlot, StepProgram
+from tandem.plan.weights import streamed_layers
+from tandem.scheduler.admission import make_sequence
+from tandem.scheduler.blocks.compiler import BlockCompiler
+from tandem.scheduler.blocks.lanes import BlockLanes
+from tandem.scheduler.blocks.places import BlockPlaces, KVHome
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.token_news import logprobs_of, no_token, one_token
+from tandem.scheduler.waiting import WaitingQueue
+from tandem.spec.errors import ContextLengthError, EngineDeadError, OverloadError, RequestError
+from tandem.spec.request import EngineRequest, RequestOutput
+
+
+class BlockScheduler:
+    """Fills places with requests, and gives every sequence a token at a time.
+
+    One program over prompts or one pass is under way at a time; what it brings for the next pass
+    goes on while its tokens are taken in. Places of finished sequences are filled between passes:
+    at once if no weights are streamed, else when they have been empty for as many tokens as a pass
+    has sequences, since another program over prompts takes at least the time of a pass.
+
+    Args:
+        eos_ids: tokens that end a sequence unless it ignores them.
+        prompt_tokens: most tokens of one program over prompts, but for a single longer prompt;
+            None: no bound.
+    """
+
+    def __init__(
+        self,
+        plan: OfflinePlan,
+        config: SchedulerConfig,
+        *,
+        vocab_size: int,
+        eos_ids: tuple[int, ...] = (),
+        prompt_tokens: int | None = None,
+    ) -> None:
+        self._plan, self._config = plan, config
+        self._prompt_tokens = prompt_tokens
+        self._vocab_size, self._eos_ids = vocab_size, eos_ids
+        self.room = BlockRoom.of(plan)
+        self.places = BlockPlaces(plan, self.room)
+        self.waiting = WaitingQueue()
+        self._by_id: dict[str, Sequence] = {}
+        self._by_row: dict[int, Sequence] = {}
+        self._dead: list[int] = []
+        self._lanes = BlockLanes(plan, self.places, self._by_row.__getitem__)
+        self._compiler = BlockCompiler(plan.shape, self.places.rows, self._by_row.__getitem__)
+        self._arrivals = itertools.count()
+        self._streams = bool(streamed_layers(plan.weights).layers)
+        self._idle_tokens = 0
+        self._after_prompts = True
+        self._awaited: dict[tuple[int, int], LaneSlot] = {}
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def add(self, request: EngineRequest) -> None:
+        """Accept a request.
+
+        Raises:
+            RequestError: it can never be served, or its id is taken.
+            OverloadError: the queue is full.
+        """
+        if request.request_id in self._by_id:
+            raise RequestError(f"request id '{request.request_id}' is in use; choose another")
+        bound = self._config.max_num_queued_reqs
+        if bound is not None and len(self.waiting) >= max(bound, 1 if self.places.num_free else 0):
+            raise OverloadError(
+                f"the queue is full ({len(self.waiting)} requests wait); retry later"
+            )
+        sequence = make_sequence(
+            request, next(self._arrivals), self._config, self._eos_ids, self._vocab_size
+        )
+        if not self.places.could_hold(sequence):
+            raise ContextLengthError(
+                f"a request of up to {sequence.limit} tokens has no room in a block of the plan, "
+                f"whose sequences have {self._plan.row_blocks} KV blocks of "
+                f"{self._plan.block_size} tokens in the mean; lower max_tokens, or plan for longer "
+                "requests",
+                param="max_tokens",
+            )
+        self._by_id[request.request_id] = sequence
+        self.waiting.add(sequence)
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request; unknown ids are ignored. Its memory is free after the pass."""
+        sequence = self._by_id.get(request_id)
+        if sequence is not None:
+            self._end(sequence)
+            self._vacate()
+
+    def abort_all(self) -> None:
+        """Forget every request."""
+        for request_id in list(self._by_id):
+            self.abort(request_id)
+
+    @property
+    def num_requests(self) -> int:
+        """Unfinished ones."""
+        return len(self._by_id)
+
+    @property
+    def has_work(self) -> bool:
+        """True if any request is unfinished, or tokens are awaited."""
+        return bool(self._by_id) or self.is_busy
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a submitted program's tokens have not all come."""
+        return bool(self._awaited)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def schedule(self) -> list[StepProgram]:
+        """Programs to submit now, in order; none while tokens are awaited."""
+        if self.is_busy:
+            return []
+        if self._is_worth_a_refill():
+            entered = self._fill_places()
+            if entered:
+                parts = [
+                    self._lanes.prompts(np.array(rows, dtype=np.int64), part)
+                    for part, rows in enumerate(self._parts(entered))
+                ]
+                self._idle_tokens, self._after_prompts = 0, True
+                return self._awaiting([self._compiler.prompts(parts)])
+        if not self._by_row:
+            return []
+        self._idle_tokens += self.places.num_free if self.waiting else 0
+        lanes = [self._lanes.tokens(batch) for batch in range(self._plan.batches)]
+        programs = self._compiler.tokens(lanes, after_prompts=self._after_prompts)
+        self._after_prompts = False
+        return self._awaiting(programs)
+
+    def _awaiting(self, programs: list[StepProgram]) -> list[StepProgram]:
+        last = programs[-1]
+        self._awaited = {
+            (last.step_id, lane): slot
+            for lane, slot in enumerate(last.lanes)
+            if len(slot.binding.rows)
+        }
+        return programs
+
+    def _is_worth_a_refill(self) -> bool:
+        if not self.waiting:
+            return False
+        enough = not self._streams or self._idle_tokens >= self._plan.block_rows
+        return enough or not self._by_row
+
+    def _fill_places(self) -> list[int]:
+        """Give places to those that wait, in order; returns their rows, by batch."""
+        entered: list[int] = []
+        tokens, most = 0, self._prompt_tokens
+        for sequence in list(self.waiting):
+            place = self.places.find(sequence)
+            tokens += sequence.num_prompt
+            if place is None or (entered and most is not None and tokens > most):
+                break
+            self.waiting.remove(sequence)
+            row = self.places.enter(sequence, place)
+            sequence.row = row
+            self._by_row[row] = sequence
+            entered.append(row)
+        return sorted(entered, key=lambda row: int(self.places.batch[row]))
+
+    def _parts(self, rows: list[int]) -> Iterator[list[int]]:
+        """Whole prompts, as many as are computed at once, at least one."""
+        part: list[int] = []
+        tokens = blocks = 0
+        for row in rows:
+            count = int(self.places.rows.known[row])
+            drains = self.places.home[row] != int(KVHome.RESIDENT)
+            taken = -(-count // self._plan.block_size) if drains else 0
+            full = tokens + count > self._plan.prefill_tokens
+            full |= len(part) == self._plan.batch_rows or blocks + taken > self.room.slot_blocks
+            if part and full:
+                yield part
+                part, tokens, blocks = [], 0, 0
+            part.append(row)
+            tokens, blocks = tokens + count, blocks + taken
+        yield part
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def observe(self, events: list[Event]) -> list[RequestOutput]:
+        """Take in what the executor reports; returns news for the requests' owners.
+
+        Raises:
+            EngineDeadError: the executor failed.
+        """
+        outputs: list[RequestOutput] = []
+        for event in events:
+            if isinstance(event, Failed):
+                raise EngineDeadError(f"step {event.step_id} failed: {event.message}")
+            if isinstance(event, TokensSampled):
+                outputs += self._tokens(event)
+        self._vacate()
+        return outputs
+
+    def _tokens(self, event: TokensSampled) -> Iterator[RequestOutput]:
+        slot = self._awaited.pop((event.step_id, event.lane))
+        rows, table = slot.binding.rows.tolist(), self.places.rows
+        for place, (row, token) in enumerate(zip(rows, event.token_ids.tolist(), strict=True)):
+            sequence = self._by_row[row]
+            if self._by_id.get(sequence.request_id) is not sequence:
+                continue  # aborted meanwhile
+            if not event.valid[place]:
+                self._end(sequence)
+                yield no_token(sequence, sequence.num_output)
+                continue
+            sequence.tokens.append(token)
+            table.known[row] += 1
+            output = one_token(
+                sequence,
+                token,
+                stop=token in sequence.stop_ids,
+                full=len(sequence.tokens) >= sequence.limit,
+                logprobs=logprobs_of(event, place, sequence),
+            )
+            if output.finish_reason is not None:
+                self._end(sequence)
+            yield output
+
+    def _end(self, sequence: Sequence) -> None:
+        """A sequence is over; its place is free when the pass is."""
+        del self._by_id[sequence.request_id]
+        if sequence.row is None:
+            self.waiting.remove(sequence)
+        else:
+            self._dead.append(sequence.row)
+
+    def _vacate(self) -> None:
+        """Free places of sequences that are over, unless tokens of theirs are awaited."""
+        if self.is_busy:
+            return
+        for row in self._dead:
+            self.places.leave(row)
+            del self._by_row[row]
+        self._dead.clear()
+
+    def check(self) -> None:
+        """Places, rows and blocks agree.
+
+        Raises:
+            AssertionError: with the numbers.
+        """
+        self.places.check()
+        taken = set(self.places.rows.owned().tolist())
+        assert taken == set(self._by_row), f"rows {taken}, sequences {set(self._by_row)}"
+        assert self.has_work or not self._by_row, self._by_row

@@ -1,0 +1,160 @@
+"""Random offline plans and requests that come, end and are aborted: tokens stay exact."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.parity.block_models import BLOCK_MODELS
+from tests.parity.checkpoints import Checkpoints
+from tests.parity.greedy import TieCount, assert_greedy_parity
+from tests.parity.tiny_models import VOCAB_SIZE, Case
+from tests.support.blocks import ExecutorKind, block_engine, small_plan
+
+from tandem.kernels.open_pool import open_pool
+from tandem.models.load import load_model
+from tandem.plan.offline import OfflinePlan
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import Home
+from tandem.spec.errors import ContextLengthError
+from tandem.spec.request import EngineRequest, FinishReason
+from tandem.spec.sampling import SamplingParams
+
+LENGTHS = (1, 2, 15, 16, 17, 33, 50)
+COUNTS = (1, 2, 17)
+KINDS: tuple[ExecutorKind, ...] = ("exact", "exact", "inline")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: its prompt's and its output's length, when it comes and when it is aborted (steps
+    after), and after how many tokens a stop token is due (0: none).
+    """
+
+    length: int
+    count: int
+    arrival: int
+    abort: int | None
+    stop: int
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Different for each length."""
+        return tuple(
+            (5 * self.length + 11 * i * i + 3 * i) % VOCAB_SIZE for i in range(self.length)
+        )
+
+
+ASKED = st.builds(
+    Asked,
+    st.sampled_from(LENGTHS),
+    st.sampled_from(COUNTS),
+    st.integers(0, 6),
+    st.none() | st.none() | st.integers(0, 5),
+    st.sampled_from((0, 0, 1, 3)),
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
+    picked = draw(st.sets(st.integers(0, layers - 1)))
+    streamed = sorted(picked)[: len(picked) // 2 * 2]
+    homes: list[Home] = ["streamed" if i in streamed else "resident" for i in range(layers)]
+    rows = draw(st.tuples(*[st.integers(0, 2)] * 3).filter(any))
+    made = 16 * draw(st.integers(0, 2)) if rows[1] else 0
+    return small_plan(
+        tuple(homes),
+        batches=draw(st.integers(1, 3)),
+        resident_rows=rows[0],
+        streamed_rows=rows[1],
+        cpu_rows=rows[2],
+        recomputed_tokens=made,
+        row_blocks=draw(st.integers(3, 5)),
+        prefill_tokens=draw(st.sampled_from((16, 40, 128))),
+        prompts_on_host=draw(st.booleans()),
+        max_model_len=80,
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data())
+def test_tokens_are_those_of_transformers_whatever_the_plan(
+    checkpoints: Checkpoints, data: st.DataObject
+) -> None:
+    case = data.draw(st.sampled_from(BLOCK_MODELS))
+    plan = data.draw(plans(case.config().num_hidden_layers))
+    asked = data.draw(st.lists(ASKED, min_size=1, max_size=9))
+    kind, seed = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 9))
+    check(checkpoints, case, plan, asked, kind, seed)
+
+
+def check(
+    checkpoints: Checkpoints,
+    case: Case,
+    plan: OfflinePlan,
+    asked: list[Asked],
+    kind: ExecutorKind,
+    seed: int,
+) -> None:
+    directory, reference = checkpoints.get(case)
+    model = load_model(directory, pool=open_pool(), layers=SweepChoice.of_plan(plan.weights))
+    stops = [
+        reference.continuation(each.prompt, max(COUNTS))[each.stop - 1] if each.stop else None
+        for each in asked
+    ]
+    made: dict[str, list[int]] = {}
+    reasons: dict[str, FinishReason | None] = {}
+    aborted: set[str] = set()
+    with block_engine(model, plan, kind, seed) as core:
+        step = 0
+        while core.has_work() or step <= 6:
+            for i, each in enumerate(asked):
+                if each.arrival == step:
+                    add(core, str(i), each, stops[i], made, reasons)
+                if each.abort is not None and each.arrival + each.abort == step:
+                    core.abort(str(i))
+                    aborted.add(str(i))
+            for output in core.step():
+                made[output.request_id] += output.token_ids
+                reasons[output.request_id] = output.finish_reason
+            step += 1
+            assert step < 300
+        assert all(tier.held_blocks == 0 for tier in core.stats().tiers)
+    ties = TieCount()
+    for name, tokens in made.items():
+        each, stop = asked[int(name)], stops[int(name)]
+        assert_greedy_parity(reference, each.prompt, tokens, ties)
+        if stop is not None and stop in tokens:
+            assert tokens.index(stop) == len(tokens) - 1
+        if name in aborted:
+            continue
+        ended = FinishReason.STOP if tokens[-1] == stop else FinishReason.LENGTH
+        assert reasons[name] is ended
+        assert len(tokens) == each.count or ended is FinishReason.STOP
+
+
+def add(
+    core: Any,
+    name: str,
+    each: Asked,
+    stop: int | None,
+    made: dict[str, list[int]],
+    reasons: dict[str, FinishReason | None],
+) -> None:
+    params = SamplingParams(
+        max_tokens=each.count,
+        temperature=0.0,
+        ignore_eos=True,
+        stop_token_ids=() if stop is None else (stop,),
+    )
+    request = EngineRequest(name, each.prompt, params)
+    with suppress(ContextLengthError):  # no place has room for it
+        core.add_request(request)
+        made[name], reasons[name] = [], None

@@ -1,0 +1,85 @@
+"""Engines that execute small offline plans, on any executor, every step checked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from tests.support.engines import NoMeasures
+
+from tandem.engine.block_core import BlockCore
+from tandem.engine.block_stats import BlockStats
+from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
+from tandem.models.model import Model
+from tandem.plan.block_room import BlockRoom
+from tandem.plan.offline import OfflinePlan, TierBudget
+from tandem.plan.weights import Home, as_runs
+from tandem.runtime.assemble import MachineSizes, build_machine
+from tandem.runtime.exact import ExactExecutor
+from tandem.runtime.executor import Executor
+from tandem.runtime.inline import InlineExecutor
+from tandem.runtime.machine import Machine
+from tandem.runtime.threaded import HostDriver, ThreadedExecutor
+from tandem.scheduler.blocks.block_scheduler import BlockScheduler
+from tandem.scheduler.config import SchedulerConfig
+
+ExecutorKind = Literal["inline", "exact", "threaded"]
+_AMPLE = TierBudget(1 << 30, 1 << 20, 1 << 20, 1 << 20, 1 << 20)
+
+
+def small_plan(homes: tuple[Home, ...], **changes: Any) -> OfflinePlan:
+    """A plan whose memory nobody counts."""
+    settings: dict[str, Any] = {
+        "weights": as_runs(homes),
+        "batches": 2,
+        "resident_rows": 0,
+        "streamed_rows": 0,
+        "cpu_rows": 0,
+        "kv_dtype": "float32",
+        "host_kv_dtype": "float32",
+        "block_size": 16,
+        "row_blocks": 10,
+        "max_model_len": 200,
+        "prefill_tokens": 128,
+        "accelerator": _AMPLE,
+        "host": _AMPLE,
+    }
+    return OfflinePlan(**(settings | changes))
+
+
+@contextmanager
+def block_engine(
+    model: Model, plan: OfflinePlan, kind: ExecutorKind = "inline", seed: int = 0
+) -> Iterator[BlockCore]:
+    """An engine over a real model's maths; closed at the end."""
+    spec = model.spec
+    config = SchedulerConfig(spec.num_layers, plan.max_model_len, plan.block_size)
+    scheduler = BlockScheduler(plan, config, vocab_size=spec.vocab_size, eos_ids=spec.eos_token_ids)
+    page = KVPageSpec.of_model(spec, dtype=spec.dtype, block_size=plan.block_size)
+    room = BlockRoom.of(plan)
+    model.weights.prepare()
+    sizes = MachineSizes(page, room.device_blocks, room.host_blocks, plan.block_rows, None, room)
+    machine = build_machine(model, sizes, _stay)
+    stats = BlockStats(
+        scheduler, page, MemoryLedger({}), NoMeasures(), "float32", plan.max_model_len
+    )
+    core = BlockCore(scheduler, _executor(machine, kind, seed), stats, check=True)
+    try:
+        yield core
+    finally:
+        core.close()
+
+
+def _executor(machine: Machine, kind: ExecutorKind, seed: int) -> Executor:
+    if kind == "inline":
+        return InlineExecutor(machine)
+    if kind == "exact":
+        return ExactExecutor(machine, seed)
+    executor = ThreadedExecutor(machine)
+    executor.start(HostDriver(executor))
+    return executor
+
+
+def _stay(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
