@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.option_groups import grouped
-from tandem.cli.planning import DRAWN, read_question, read_workload, refuse_beside_trace
+from tandem.cli.planning import (
+    DRAWN,
+    read_question,
+    read_workload,
+    refuse_beside_trace,
+    refuse_beside_workload,
+)
 from tandem.cli.planning_options import (
     GoalOptions,
     MemoryOptions,
@@ -128,6 +134,8 @@ def plan(
         check_plot(shown.plot)
     if requested.trace is not None:
         refuse_beside_trace(context, DRAWN)
+    if requested.workload is not None:
+        refuse_beside_workload(context)
     workload = read_workload(requested)
     hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
     hardware = with_disk(hardware, machine.disk)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
 _ALONE_SHARE = 0.75  # likewise, of an engine without one
 _BITS = {"int8": 8, "int4": 4}
-DRAWN = ("prompt", "generate", "requests", "rate", "seed")
+LENGTHS = ("prompt", "generate")
+"""Options that say how long requests are."""
+DRAWN = ("workload", *LENGTHS, "requests", "rate", "seed")
 """Options that draw requests."""
 
 
@@ -42,6 +44,20 @@ def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
             "the other",
             param="trace",
         )
+def refuse_beside_workload(context: typer.Context) -> None:
+    """A named workload says how long requests are.
+
+    Raises:
+        ConfigError: a length was given as well.
+    """
+    for name in LENGTHS:
+        if was_given(context, name):
+            raise ConfigError(
+                f"--{name} and --workload both say how long requests are; leave out one of them",
+                param="workload",
+            )
+
+
 
 
 def read_workload(options: RequestOptions) -> "Workload":
@@ -50,12 +66,19 @@ def read_workload(options: RequestOptions) -> "Workload":
     Raises:
         ConfigError: says what is wrong with which option.
     """
+    from tandem.spec.workload_file import load_lengths
     from tandem.spec.trace_file import read_trace
     from tandem.spec.workload import drawn_workload, parse_lengths
 
     if options.trace is not None:
         return read_trace(options.trace)
     rate = options.rate
+    if options.workload is not None:
+        named = load_lengths(options.workload)
+        notes = tuple(f"assumed of {options.workload}: {line}" for line in named.assumed)
+        return drawn_workload(
+            named.prompt, named.generate, options.requests, rate, options.seed, named.name, notes
+        )
     if rate is not None and not 0 < rate < float("inf"):
         raise ConfigError(f"--rate must be above 0 requests per second, not {rate}", param="rate")
     prompt = parse_lengths(options.prompt, "prompt")

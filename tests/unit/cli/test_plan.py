@@ -225,10 +225,23 @@ def test_what_a_trace_makes_void_is_refused(
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert f"{flags} would mean nothing beside --trace" in ran.err
 
+def test_a_paper_s_workload_has_its_lengths_and_says_what_is_assumed(commands: Commands) -> None:
+    asked = ("plan", "qwen3-0.6b", "--accelerator", "a10g", "--workload", "azure-conversation")
+    ran = commands.run(*asked, "--requests", "300", "--rate", "2")
+    assert (ran.status, ran.err) == (0, "")
+    assert "\n300 requests of Azure conversation: 1" in ran.out
+    assert "note: assumed of azure-conversation: lengths are independent and log-normal" in ran.out
+    assert "arriving " in ran.out
+    refused = commands.run(*asked, "--generate", "64")
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "--generate and --workload both say how long requests are" in refused.err
+
+
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (["--workload", "osc"], "--workload"),
         (["--accelerator", "rtx4900"], "unknown accelerator 'rtx4900'; nearest: rtx4090"),
         (["--accelerator", "a10g", "--host", "g5.4xl"], "'g5.4xl'; nearest: g5.4xlarge"),
         (["--accelerator", "a10g", "--gpu-memory", "24"], "'24' has no unit"),
@@ -261,6 +274,7 @@ def test_an_unknown_model_and_an_empty_trace_are_one_line(
     commands: Commands, tmp_path: Path
 ) -> None:
     ran = commands.run("plan", "lama-3.1-8b", "--accelerator", "a10g")
+        (["--accelerator", "a10g", "--workload", "chat"], "unknown workload 'chat'; use one of"),
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert "near it: llama-3.1-8b" in ran.err
     empty = tmp_path / "empty.csv"
