@@ -105,9 +105,7 @@ class MemoryOptions:
     ] = "auto"
     cpu_memory: Annotated[
         str,
-        typer.Option(
-            help="Host memory to use; auto: half of it, three quarters alone.", metavar="SIZE"
-        ),
+        typer.Option(help="Host memory to use; auto: all but about 3 GiB.", metavar="SIZE"),
     ] = "auto"
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto"
     kv_cache_dtype: Annotated[
