@@ -232,7 +232,7 @@ def _command(
 ) -> Iterator[str]:
     """Flags where they say it all; homes of layers need the plan's file."""
     elsewhere = answer.chosen.candidate.elsewhere
-    if output is None and (elsewhere.away or elsewhere.on_cpu):
+    if output is None and elsewhere.not_resident:
         yield (
             "Run it on that machine: add --output FILE here, and then "
             f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"

@@ -66,6 +66,7 @@ class SweepBound:
         self._movable, self._num_movable = movable[0], len(movable)
         self._ops: dict[tuple[OpKind, Part, int, Queue], ProgramOp] = {}
         self._load = self._one(OpKind.LOAD, Part.NONE, (), queue=Queue.WEIGHTS)
+        self._mlp_load = self._one(OpKind.LOAD, Part.MLP, (), queue=Queue.WEIGHTS)
         self._read = Least()
         if question.hardware.host.disk_bytes_per_s is not None:
             self._read = self._one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
@@ -87,10 +88,12 @@ class SweepBound:
                 work = work.plus(self._change(load.main, window, counts.whole), count)
             if counts.runs:
                 work = work.plus(self._turn(load.main), counts.runs)
-        loads_s, reads_s = counts.loads * self._load.chain_s, counts.reads * self._read.chain_s
-        dram = work.dram_bytes + counts.loads * self._load.dram_bytes
-        dram += counts.reads * self._read.dram_bytes
-        return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
+        loads = Least().plus(self._load, counts.loads - counts.mlp_loads)
+        loads = loads.plus(self._mlp_load, counts.mlp_loads)
+        reads_s = counts.reads * self._read.chain_s
+        dram = work.dram_bytes + loads.dram_bytes + counts.reads * self._read.dram_bytes
+        dram_s = dram / self._dram_bytes_per_s
+        return max(work.chain_s, work.cpu_s, loads.chain_s, reads_s, dram_s)
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""
