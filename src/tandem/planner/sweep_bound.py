@@ -88,12 +88,12 @@ class SweepBound:
                 work = work.plus(self._change(load.main, window, counts.whole), count)
             if counts.runs:
                 work = work.plus(self._turn(load.main), counts.runs)
-        loads = Least().plus(self._load, counts.loads - counts.mlp_loads)
-        loads = loads.plus(self._mlp_load, counts.mlp_loads)
+        whole, mlps = counts.loads - counts.mlp_loads, counts.mlp_loads
+        loads_s = whole * self._load.chain_s + mlps * self._mlp_load.chain_s
         reads_s = counts.reads * self._read.chain_s
-        dram = work.dram_bytes + loads.dram_bytes + counts.reads * self._read.dram_bytes
-        dram_s = dram / self._dram_bytes_per_s
-        return max(work.chain_s, work.cpu_s, loads.chain_s, reads_s, dram_s)
+        dram = work.dram_bytes + counts.reads * self._read.dram_bytes
+        dram += whole * self._load.dram_bytes + mlps * self._mlp_load.dram_bytes
+        return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""
