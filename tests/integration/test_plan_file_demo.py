@@ -67,11 +67,12 @@ def expected() -> list[list[int]]:
     ("flags", "accelerator", "homes"),
     [
         (ALONE, "none", {"resident"}),
-        (STREAMED, EMULATED, {"streamed"}),
+        (STREAMED, EMULATED, {"host-mlp"}),
+        ((*STREAMED, "--policy", "zero-inference"), EMULATED, {"streamed"}),
         ((*ALONE, "--cpu-memory", "24MiB"), "none", {"disk"}),
         (READ, EMULATED, {"streamed", "disk_streamed"}),
     ],
-    ids=["alone", "streamed", "alone, from disk", "streamed, from disk"],
+    ids=["alone", "MLPs streamed", "streamed", "alone, from disk", "streamed, from disk"],
 )
 def test_what_the_planner_wrote_is_executed(
     flags: Sequence[str],
@@ -95,6 +96,7 @@ HOMES: dict[str, tuple[Home, ...]] = {
     "cpu": ("resident", "cpu", "cpu", "resident", "cpu", "resident"),
     "mlp": ("cpu-mlp", "cpu-mlp", "cpu-mlp", "resident", "resident", "resident"),
     "host": ("host", "host", "host", "host", "resident", "resident"),
+    "host-mlp": ("host-mlp", "resident", "host-mlp", "host-mlp", "host-mlp", "resident"),
     "disk": ("disk_streamed", "disk_streamed", "streamed", "streamed", "resident", "resident"),
 }
 
@@ -115,7 +117,8 @@ def test_all_homes_are_as_in_the_file(name: str, tmp_path: Path, expected: list[
         )
     )
     parts.assembled.machine.free()
-    rules = (CpuRule(1, (2, 3)),) if name == "host" else ()
+    lent = {"host": (2, 3), "host-mlp": (3, 4)}.get(name)
+    rules = (CpuRule(1, lent),) if lent else ()
     plan = replace(
         parts.memory.plan,
         weights=as_runs(HOMES[name]),

@@ -15,7 +15,7 @@ from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import Home, homes_by_layer
 from tandem.planner.answer import online_plan
 from tandem.planner.candidates import Candidates
-from tandem.planner.elsewhere import Elsewhere, lent
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
@@ -34,9 +34,11 @@ def beside(draw: st.DrawFn) -> tuple[int, Elsewhere]:
     layers = draw(st.integers(2, 24))
     streamed = draw(st.integers(1, layers // 2)) * 2
     on_disk = draw(st.integers(0, streamed))
-    how = draw(st.sampled_from(["none", "host", "cpu", "cpu-mlp"]))
-    if how == "host":
-        return layers, lent(streamed, draw(st.integers(0, streamed // 2)) * 2, on_disk)
+    how = draw(st.sampled_from(["none", "host", "host-mlp", "cpu", "cpu-mlp"]))
+    if how in ("host", "host-mlp"):
+        mlps = how == "host-mlp"
+        plain = Elsewhere(streamed, on_disk=0 if mlps else on_disk, mlps=mlps)
+        return layers, plain.lending(draw(st.integers(0, streamed // 2)) * 2)
     plain = Elsewhere(streamed, on_disk=on_disk)
     if how == "none":
         return layers, plain
@@ -52,12 +54,15 @@ def test_every_layer_has_the_home_that_is_said_and_rules_are_legal(
     homes = Counter(homes_by_layer(placement).values())
     assert homes["disk_streamed"] == elsewhere.on_disk
     comes: Home = "host" if elsewhere.lent else "streamed"
+    comes = "host-mlp" if elsewhere.mlps else comes
     assert homes[comes] == elsewhere.streamed - elsewhere.on_disk
-    assert homes["resident"] == layers - elsewhere.away - elsewhere.mlps_on_cpu
+    assert homes["resident"] == layers - elsewhere.not_resident
     choice = SweepChoice.of_plan(placement, elsewhere.rules(layers, 1))
     assert len(choice.usual.loaded) == elsewhere.streamed
     # what is lent is lent, and nothing on disk; the constructor refuses what does not go round
-    assert len(set(choice.of(1).on_cpu) - set(choice.usual.on_cpu)) == elsewhere.lent
+    small, usual = choice.of(1), choice.usual
+    taken = small.mlp_on_cpu if elsewhere.mlps else small.on_cpu
+    assert len({*taken} - {*usual.on_cpu, *usual.mlp_on_cpu}) == elsewhere.lent
 
 
 @given(st.integers(3, 24), st.data())

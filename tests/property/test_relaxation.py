@@ -59,7 +59,8 @@ def way_of(question: Question, candidate: Candidate) -> Way:
         if (way.strategy, way.alone) != (candidate.strategy, alone):
             continue
         streams = candidate.streamed > STREAM_SLOTS
-        if (way.streams, way.reads) == (streams, candidate.on_disk > 0):
+        found = way.streams, way.reads, way.streams_mlps
+        if found == (streams, candidate.on_disk > 0, candidate.mlps):
             return way
     raise AssertionError(candidate)
 
@@ -133,9 +134,10 @@ def used_bytes(
     row = footprint.blocks_per_row * footprint.block_bytes
     whole = sum(found.layers.get(home, 0.0) for home in ("streamed", "host", "cpu"))
     slots = footprint.disk_slots_bytes if way.reads else 0
-    apart = found.layers.get("cpu-mlp", 0.0)
-    resident = found.layers["resident"] + apart + (2 if way.streams else 0)
-    device = footprint.outside_bytes + resident * footprint.layer_bytes
+    apart = sum(found.layers.get(home, 0.0) for home in ("cpu-mlp", "host-mlp", "streamed-mlp"))
+    slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
+    device = footprint.outside_bytes + (2 * slot_bytes if way.streams else 0)
+    device += (found.layers["resident"] + apart) * footprint.layer_bytes
     device -= apart * footprint.mlp_bytes
     device += footprint.workspace(way.strategy, through + cohort)
     device += (1 - found.hosted) * through * row

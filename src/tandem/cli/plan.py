@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.option_groups import grouped
-from tandem.cli.planning import DRAWN, read_question, read_workload, refuse_beside_trace
+from tandem.cli.planning import (
+    DRAWN,
+    read_question,
+    read_workload,
+    refuse_beside_trace,
+    refuse_beside_workload,
+)
 from tandem.cli.planning_options import (
     GoalOptions,
     MemoryOptions,
@@ -115,35 +121,43 @@ def plan(
 ) -> None:
     """Predict placement, speed and limits of a model on a machine that need not be there."""
     from tandem.cli.plan_hardware import plan_hardware, with_disk
-    from tandem.cli.plan_offline import print_offline
-    from tandem.cli.plan_plot import check_plot, plot_plan
-    from tandem.planner.answer import answer
-    from tandem.planner.cycle import decode_cycle
-    from tandem.planner.offline.answer import offline_answer
-    from tandem.planner.plan_file import offline_plan_file, plan_file
 
     if policies.offline:
         _refuse_beside_offline(requested, goal, policies, shown)
     if shown.plot is not None:
+        from tandem.cli.plan_plot import check_plot
+
         check_plot(shown.plot)
     if requested.trace is not None:
         refuse_beside_trace(context, DRAWN)
+    if requested.workload is not None:
+        refuse_beside_workload(context)
     workload = read_workload(requested)
     hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
     hardware = with_disk(hardware, machine.disk)
     _refuse_cycle_of_host(hardware, shown)
     question = read_question(model, hardware, workload, memory, steps, goal, quantization)
     if policies.offline:
+        from tandem.cli.plan_offline import print_offline
+        from tandem.planner.offline.answer import offline_answer
+        from tandem.planner.plan_file import offline_plan_file
+
         planned = offline_answer(question, policies.policy, policies.compare_policies)
         if shown.output is not None:
             _write(shown.output, offline_plan_file(model, planned, quantization))
         print_offline(model, workload, planned, hardware.basis, shown.output, as_json=shown.as_json)
         return
+    from tandem.planner.answer import answer
+    from tandem.planner.cycle import decode_cycle
+    from tandem.planner.plan_file import plan_file
+
     found = answer(question, policies.policy, policies.compare_policies, policies.robust)
     if shown.output is not None:
         _write(shown.output, plan_file(model, found, quantization))
     cycle = decode_cycle(question, found.chosen.candidate) if shown.draws else None
     if cycle is not None and shown.plot is not None:
+        from tandem.cli.plan_plot import plot_plan
+
         plot_plan(model, found, cycle, shown.plot)
     drawn = cycle if shown.gantt else None
     if shown.as_json:

@@ -12,7 +12,7 @@ from tandem.planner.option import Option
 from tandem.planner.policies import NOT_BUILT
 from tandem.planner.question import Question
 from tandem.spec.parameters import num_parameters
-from tandem.spec.units import format_duration, format_size
+from tandem.spec.units import MIB, format_duration, format_size
 from tandem.spec.workload import Workload
 
 _WIDTH = 40
@@ -232,7 +232,7 @@ def _command(
 ) -> Iterator[str]:
     """Flags where they say it all; homes of layers need the plan's file."""
     elsewhere = answer.chosen.candidate.elsewhere
-    if output is None and (elsewhere.away or elsewhere.on_cpu):
+    if output is None and elsewhere.not_resident:
         yield (
             "Run it on that machine: add --output FILE here, and then "
             f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"
@@ -243,6 +243,8 @@ def _command(
         words = ["tandem", "serve", model, "--plan", str(output)]
     else:
         words = ["tandem", "serve", model, *_plan_flags(answer), *flags]
+        if answer.cpu_memory_bytes is not None and "--cpu-memory" not in flags:
+            words += ["--cpu-memory", f"{-(-answer.cpu_memory_bytes // MIB)}MiB"]
     yield "  " + shlex.join(words)
 
 

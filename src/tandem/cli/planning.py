@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tandem.spec.weight_format import WeightFormat
     from tandem.spec.workload import Workload
 
-_HOST_SHARE = 0.5  # of the host's memory, as an engine beside an accelerator takes under auto
-_ALONE_SHARE = 0.75  # likewise, of an engine without one
 _BITS = {"int8": 8, "int4": 4}
-DRAWN = ("prompt", "generate", "requests", "rate", "seed")
+LENGTHS = ("prompt", "generate")
+"""Options that say how long requests are."""
+DRAWN = ("workload", *LENGTHS, "requests", "rate", "seed")
 """Options that draw requests."""
 
 
@@ -44,6 +44,20 @@ def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
         )
 
 
+def refuse_beside_workload(context: typer.Context) -> None:
+    """A named workload says how long requests are.
+
+    Raises:
+        ConfigError: a length was given as well.
+    """
+    for name in LENGTHS:
+        if was_given(context, name):
+            raise ConfigError(
+                f"--{name} and --workload both say how long requests are; leave out one of them",
+                param="workload",
+            )
+
+
 def read_workload(options: RequestOptions) -> "Workload":
     """Requests from a trace, or drawn.
 
@@ -52,12 +66,19 @@ def read_workload(options: RequestOptions) -> "Workload":
     """
     from tandem.spec.trace_file import read_trace
     from tandem.spec.workload import drawn_workload, parse_lengths
+    from tandem.spec.workload_file import load_lengths
 
     if options.trace is not None:
         return read_trace(options.trace)
     rate = options.rate
     if rate is not None and not 0 < rate < float("inf"):
         raise ConfigError(f"--rate must be above 0 requests per second, not {rate}", param="rate")
+    if options.workload is not None:
+        named = load_lengths(options.workload)
+        notes = tuple(f"assumed of {options.workload}: {line}" for line in named.assumed)
+        return drawn_workload(
+            named.prompt, named.generate, options.requests, rate, options.seed, named.name, notes
+        )
     prompt = parse_lengths(options.prompt, "prompt")
     generate = parse_lengths(options.generate, "generate")
     return drawn_workload(prompt, generate, options.requests, rate, options.seed)
@@ -114,12 +135,13 @@ def read_question(
 
 def _memories(hardware: "PlanHardware", memory: MemoryOptions) -> tuple[int, int]:
     """Bytes to use on the accelerator and on the host; alone, the host stands for the former."""
+    from tandem.memory.host_default import fillable_host_bytes
     from tandem.memory.margin import margin_bytes
 
     card = hardware.spec.accelerator.memory_bytes
     there = hardware.spec.host.memory_bytes
     device_bytes = _memory(memory.gpu_memory, card - margin_bytes(card), card, "gpu_memory")
-    host_bytes = _memory(memory.cpu_memory, int(there * _HOST_SHARE), there, "cpu_memory")
+    host_bytes = _memory(memory.cpu_memory, fillable_host_bytes(there), there, "cpu_memory")
     if not hardware.host_only:
         return device_bytes, host_bytes
     if memory.gpu_memory != "auto":
@@ -127,7 +149,7 @@ def _memories(hardware: "PlanHardware", memory: MemoryOptions) -> tuple[int, int
             "--gpu-memory has no meaning without an accelerator; use --cpu-memory",
             param="gpu_memory",
         )
-    return _memory(memory.cpu_memory, int(there * _ALONE_SHARE), there, "cpu_memory"), 0
+    return host_bytes, 0
 
 
 def _precision(

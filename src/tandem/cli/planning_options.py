@@ -25,6 +25,10 @@ Rate = Annotated[
     float | None,
     typer.Option(help="Requests per second, a Poisson process; else all come at once."),
 ]
+WorkloadName = Annotated[
+    str | None,
+    typer.Option(help="Lengths of a paper's requests: azure-code, osc, kvpr, ...", metavar="NAME"),
+]
 RequestTrace = Annotated[
     Path | None,
     typer.Option(
@@ -41,6 +45,7 @@ class RequestOptions:
     prompt: PromptLengths = "512"
     generate: Annotated[str, typer.Option(help="Output tokens, in the same forms.")] = "128"
     requests: RequestCount = 1000
+    workload: WorkloadName = None
     rate: Rate = None
     trace: RequestTrace = None
     seed: Seed = 0
@@ -55,6 +60,7 @@ class ServedOptions:
         str, typer.Option(help="Output tokens, in the same forms; or 50,100,...: a run each.")
     ] = "128"
     requests: RequestCount = 200
+    workload: WorkloadName = None
     rate: Rate = None
     rates: Annotated[
         str | None,
@@ -69,7 +75,9 @@ class ServedOptions:
 
     def one_run(self, rate: float | None, generate: str) -> RequestOptions:
         """Those of one run."""
-        return RequestOptions(self.prompt, generate, self.requests, rate, self.trace, self.seed)
+        return RequestOptions(
+            self.prompt, generate, self.requests, self.workload, rate, self.trace, self.seed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +105,7 @@ class MemoryOptions:
     ] = "auto"
     cpu_memory: Annotated[
         str,
-        typer.Option(
-            help="Host memory to use; auto: half of it, three quarters alone.", metavar="SIZE"
-        ),
+        typer.Option(help="Host memory to use; auto: all but about 3 GiB.", metavar="SIZE"),
     ] = "auto"
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto"
     kv_cache_dtype: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.option_groups import grouped
-from tandem.cli.planning import DRAWN, refuse_beside_trace
+from tandem.cli.planning import DRAWN, refuse_beside_trace, refuse_beside_workload
 from tandem.cli.planning_options import (
     AcceleratorName,
     HostName,
@@ -52,6 +52,8 @@ def simulate(
 
     if served.trace is not None:
         refuse_beside_trace(context, _NOT_THE_SEEDS)
+    if served.workload is not None:
+        refuse_beside_workload(context)
     sweep = read_sweep(served.rate, served.rates, served.generate, served.host_cores, served.trace)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")

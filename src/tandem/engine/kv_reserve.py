@@ -12,9 +12,6 @@ _KV_SHARE = 0.1
 """Of the accelerator's memory, most that streaming layers makes free for the KV cache."""
 _MOST_FOR_DISK_BYTES = 2 * GIB
 """Of the host's, likewise, if a layer would have to be read from disk in every step for it."""
-DEFAULT_HOST_KV_BYTES = 8 * GIB
-"""Of KV in host memory, where no size was asked for (ADR 0024): more is rarely of use, and what is
-pinned is taken at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +63,6 @@ def host_kv(config: EngineConfig, page: KVPageSpec, tokens: int) -> HostKV:
     blocks = page.blocks_for_tokens(tokens) if asked else 1
     sizes = (page.on(Tier.HOST).bytes_per_block, page.bytes_per_block)
     return HostKV(blocks, *sizes, beside_device=not on_host)
-
-
-def default_host_blocks(page: KVPageSpec, tokens: int) -> int:
-    """Of KV in host memory where no size was asked for; a request of `tokens` fits."""
-    most = DEFAULT_HOST_KV_BYTES // page.on(Tier.HOST).bytes_per_block
-    return max(most, page.blocks_for_tokens(tokens))
 
 
 def kv_reserve(page: KVPageSpec, tokens: int, capacities: Capacities, *, whole: bool) -> KVReserve:

@@ -10,7 +10,6 @@ from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.expert_placement import check_experts, void_hits
 from tandem.engine.host_overheads import process_overheads, staging_overheads
 from tandem.engine.host_room import NoRoomError, disk_hint, plan_within_room
-from tandem.engine.kv_reserve import default_host_blocks
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.nearest_settings import nearest_settings
 from tandem.engine.placement_choice import place_weights
@@ -19,6 +18,7 @@ from tandem.engine.planned import require_room
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import WeightSizes, refuse_fixed
 from tandem.memory.budget import MemoryBudget
+from tandem.memory.host_default import default_host_blocks
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.sizing import PoolSizes, size_pools

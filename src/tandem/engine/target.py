@@ -6,7 +6,7 @@ import torch
 
 from tandem.devices.cuda import cuda_available, free_bytes, open_cuda
 from tandem.engine.capacities import Capacities
-from tandem.engine.kv_reserve import DEFAULT_HOST_KV_BYTES
+from tandem.memory.host_default import DEFAULT_HOST_KV_BYTES
 from tandem.memory.margin import margin_bytes
 from tandem.memory.peaks import HostMemory, read_host_memory
 from tandem.spec.accelerator import AcceleratorChoice, parse_accelerator

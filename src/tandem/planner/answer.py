@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from tandem.memory.host_default import default_host_blocks
 from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.elsewhere import Elsewhere
@@ -40,6 +41,8 @@ class Answer:
         spare_bytes: accelerator memory left if all weights and one request's KV lay there; negative
             if they do not fit.
         device, host: use of each memory by the chosen option.
+        cpu_memory_bytes: of the host's memory, what an engine must be told to fill that is started
+            by flags; None: it comes to as much KV there by itself.
         arrivals: what requests see that come over time; None if all are there at once.
         request_s, job_s: of a mean request, and of all of them.
         ceiling: what no plan under the policy exceeds; None where times are measured.
@@ -54,6 +57,7 @@ class Answer:
     spare_bytes: int
     device: TierUse
     host: TierUse
+    cpu_memory_bytes: int | None
     arrivals: Arrivals | None
     request_s: float
     job_s: float
@@ -92,14 +96,16 @@ def answer(
     seen = rates if arrivals is None else arrivals.rates
     others = distinct(chosen, search.alternatives(policy, chosen))
     alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
+    plan = online_plan(search, chosen)
     return Answer(
         question=question,
         policy=policy,
         chosen=chosen,
-        plan=online_plan(search, chosen),
+        plan=plan,
         spare_bytes=_spare_bytes(search),
         device=device,
         host=host,
+        cpu_memory_bytes=_cpu_memory_bytes(search, plan, device if question.host_only else host),
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
         job_s=search.predictor.job_s(rates, seen),
@@ -188,6 +194,14 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         kv_placement=candidate.kv_placement,
         max_host_seqs=candidate.max_host_seqs,
     )
+
+
+def _cpu_memory_bytes(search: Search, plan: OnlinePlan, use: TierUse) -> int | None:
+    page, host_only = search.footprint.page, search.question.host_only
+    blocks = plan.device_blocks if host_only else plan.host_blocks
+    if blocks <= default_host_blocks(page, plan.max_model_len):
+        return None
+    return use.weights_bytes + use.workspace_bytes + blocks * page.bytes_per_block
 
 
 def _spare_bytes(search: Search) -> int:

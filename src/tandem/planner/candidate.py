@@ -25,7 +25,7 @@ class Candidate:
         device_share: of the KV of `host_rows`, what lies on the accelerator all the same: requests
             that are too long for it are split over both tiers.
         on_cpu, how: layers that the CPU computes, as in `Elsewhere`. on_disk: that are read,
-            likewise.
+            likewise. mlps: whether only MLPs are streamed, likewise.
     """
 
     strategy: Strategy
@@ -36,11 +36,12 @@ class Candidate:
     on_cpu: int = 0
     how: CpuHome = "cpu"
     on_disk: int = 0
+    mlps: bool = False
 
     @property
     def elsewhere(self) -> Elsewhere:
         """Layers that are not resident."""
-        return Elsewhere(self.streamed, self.on_cpu, self.how, self.on_disk)
+        return Elsewhere(self.streamed, self.on_cpu, self.how, self.on_disk, self.mlps)
 
     @property
     def rows(self) -> int:

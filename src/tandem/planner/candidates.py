@@ -65,7 +65,11 @@ class Candidates:
         for elsewhere in streamed:
             yield elsewhere
             yield from self._more_on_disk(elsewhere)
-        for how in () if all_rows_fit else ("cpu", "cpu-mlp"):
+        if all_rows_fit:
+            return
+        mlps = [Elsewhere(count, mlps=True) for count in even if count > STREAM_SLOTS]
+        yield from self._growing(mlps, 1)
+        for how in ("cpu", "cpu-mlp"):
             counts = range(1, layers + 1)
             yield from self._growing(
                 [self._least_on_disk(Elsewhere(0, count, how)) for count in counts], 1
@@ -135,7 +139,7 @@ class Candidates:
         self, strategy: Strategy, elsewhere: Elsewhere, all_on_host: bool
     ) -> Iterator[Candidate]:
         if strategy == "gpu-only":
-            least = self._least_on_disk(Elsewhere(elsewhere.streamed))
+            least = self._least_on_disk(elsewhere.lending(0)._replace(on_disk=0))
             if not elsewhere.on_cpu and elsewhere.on_disk > least.on_disk + elsewhere.read_in_place:
                 return  # host memory that it makes no use of
             most = self.most_on_device(strategy, elsewhere, 0)
@@ -188,10 +192,10 @@ class Candidates:
 
 
 def _thinned(grid: list[int], elsewhere: Elsewhere) -> list[int]:
-    """Every second number, and the last one, where the CPU always computes or layers are read:
-    small moves follow.
+    """Every second number, and the last one, where the CPU always computes, layers are read or MLPs
+    alone streamed: small moves follow.
     """
-    if not elsewhere.on_cpu and not elsewhere.on_disk:
+    if not elsewhere.on_cpu and not elsewhere.on_disk and not elsewhere.mlps:
         return grid
     return [*grid[:-1:2], *grid[-1:]]
 

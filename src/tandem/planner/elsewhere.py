@@ -22,17 +22,20 @@ class Elsewhere(NamedTuple):
     """Layers that are not, or not whole, in the memory where the maths is done.
 
     Attributes:
-        streamed: that go through the accelerator's slots.
+        streamed: that go through the accelerator's slots, or whose MLPs do.
         on_cpu: that the CPU computes, by `how`: `host`: of the streamed ones, in sweeps without
             prompts; `cpu`: others, always; `cpu-mlp`: the MLPs of others, always.
         on_disk: that are read in every sweep: of the streamed ones, or, on the host alone, which
             streams none, of all.
+        mlps: of the streamed ones, only the MLPs, or the experts, are streamed, or computed on the
+            CPU; the rest is resident. None of them is on disk.
     """
 
     streamed: int = 0
     on_cpu: int = 0
     how: CpuHome = "cpu"
     on_disk: int = 0
+    mlps: bool = False
 
     @property
     def whole_on_cpu(self) -> int:
@@ -41,8 +44,18 @@ class Elsewhere(NamedTuple):
 
     @property
     def mlps_on_cpu(self) -> int:
-        """Layers of which all but the MLP is resident."""
+        """Layers whose MLP is never on the accelerator."""
         return self.on_cpu if self.how == "cpu-mlp" else 0
+
+    @property
+    def mlps_streamed(self) -> int:
+        """Layers whose MLP goes through the slots."""
+        return self.streamed if self.mlps else 0
+
+    @property
+    def mlps_away(self) -> int:
+        """Layers of which all but the MLP is resident."""
+        return self.mlps_on_cpu + self.mlps_streamed
 
     @property
     def lent(self) -> int:
@@ -57,12 +70,27 @@ class Elsewhere(NamedTuple):
     @property
     def in_host(self) -> int:
         """Whole layers in host memory beside an accelerator."""
-        return self.streamed - self._on_their_way + self.whole_on_cpu
+        return self._whole_streamed - self._on_their_way + self.whole_on_cpu
 
     @property
     def away(self) -> int:
         """Whole layers that are not resident."""
-        return self.streamed + self.whole_on_cpu + self.read_in_place
+        return self._whole_streamed + self.whole_on_cpu + self.read_in_place
+
+    @property
+    def not_resident(self) -> int:
+        """Layers that are not, or not whole."""
+        return self.away + self.mlps_away
+
+    @property
+    def _whole_streamed(self) -> int:
+        return 0 if self.mlps else self.streamed
+
+    def lending(self, count: int) -> "Elsewhere":
+        """The same streamed ones, as many of them lent as may be up to `count`."""
+        plain = Elsewhere(self.streamed, on_disk=self.on_disk, mlps=self.mlps)
+        count = max(0, min(count, plain.may_be_lent))
+        return plain._replace(on_cpu=count, how="host") if count else plain
 
     @property
     def may_be_lent(self) -> int:
@@ -85,7 +113,7 @@ class Elsewhere(NamedTuple):
         Args:
             fixed: layers of another size, which are resident in any case.
         """
-        apart = self.away + self.mlps_on_cpu
+        apart = self.not_resident
         comes = iter(self._homes_on_the_way())
         chosen = iter(_evenly(apart, num_layers - len(fixed)))
         computed = iter(_evenly(self.whole_on_cpu + self.mlps_on_cpu, apart))
@@ -106,7 +134,9 @@ class Elsewhere(NamedTuple):
         rounds, left = self.streamed // STREAM_SLOTS, self._on_their_way
         read = _evenly(-(-left // STREAM_SLOTS), rounds)[::-1]
         for layer in range(self.streamed):
-            if left and read[layer // STREAM_SLOTS]:
+            if self.mlps:
+                yield "host-mlp"
+            elif left and read[layer // STREAM_SLOTS]:
                 left -= 1
                 yield "disk_streamed"
             else:
@@ -142,7 +172,9 @@ class Elsewhere(NamedTuple):
 
     def _parts(self, num_layers: int) -> Iterator[str]:
         of_all = f"of {num_layers} layers"
-        if self.streamed >= num_layers - 1:
+        if self.mlps:
+            yield f"the MLPs of {self.streamed} {of_all} streamed"
+        elif self.streamed >= num_layers - 1:
             yield "weights streamed"
         elif self.streamed:
             yield f"{self.streamed} {of_all} streamed"
@@ -156,13 +188,6 @@ class Elsewhere(NamedTuple):
             yield f"{self.on_cpu} {of_all} on the CPU"
         if self.mlps_on_cpu:
             yield f"the MLPs of {self.on_cpu} {of_all} on the CPU"
-
-
-def lent(streamed: int, count: int, on_disk: int = 0) -> Elsewhere:
-    """Streamed layers, as many of them lent as may be up to `count`."""
-    plain = Elsewhere(streamed, on_disk=on_disk)
-    count = max(0, min(count, plain.may_be_lent))
-    return plain._replace(on_cpu=count, how="host") if count else plain
 
 
 def _evenly(count: int, places: int) -> list[bool]:

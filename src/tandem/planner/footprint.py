@@ -81,17 +81,19 @@ class Footprint:
 
     def resident_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the accelerator's memory, what weights take."""
-        slots = STREAM_SLOTS if elsewhere.streamed else 0
-        there = (self._q.movable_layers - elsewhere.away + slots) * self.layer_bytes
+        there = (self._q.movable_layers - elsewhere.away) * self.layer_bytes
+        there -= elsewhere.mlps_away * self.mlp_bytes
+        if elsewhere.streamed:
+            there += STREAM_SLOTS * (self.mlp_bytes if elsewhere.mlps else self.layer_bytes)
         if elsewhere.read_in_place:
             there += self.disk_slots_bytes
-        return self.outside_bytes + there - elsewhere.mlps_on_cpu * self.mlp_bytes
+        return self.outside_bytes + there
 
     def hosted_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the host's memory, what weights take."""
         slots = self.disk_slots_bytes if elsewhere.on_disk and elsewhere.streamed else 0
         whole = elsewhere.in_host * self.layer_bytes
-        return whole + slots + elsewhere.mlps_on_cpu * self.mlp_bytes
+        return whole + slots + elsewhere.mlps_away * self.mlp_bytes
 
     def workspace(self, strategy: Strategy, rows: int) -> int:
         """Of the accelerator's memory, what a step takes beside weights and pages."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.candidates import Candidates
-from tandem.planner.elsewhere import CpuHome, Elsewhere
+from tandem.planner.elsewhere import CpuHome
 from tandem.planner.lending import Lending
 from tandem.planner.option import Option
 from tandem.planner.pile import Look, Pile
@@ -15,7 +15,7 @@ from tandem.planner.question import Question
 WORTH_MOVING = 1.0005
 _HOPELESS = 0.6
 
-Kind = tuple[Strategy, int, bool, CpuHome | None, bool]
+Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool]
 
 
 class KindPile(Pile):
@@ -62,13 +62,14 @@ class Kinds:
 
     def of(self, candidate: Candidate) -> Kind:
         """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
-        the CPU computes, and whether some layers are read from disk.
+        the CPU computes, whether some layers are read from disk, and whether MLPs alone are
+        streamed.
         """
         streamed, layers = candidate.streamed, self._q.movable_layers
         share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
         how = candidate.how if candidate.on_cpu else None
         reads = candidate.on_disk > 0
-        return candidate.strategy, share, candidate.device_rows == 0, how, reads
+        return candidate.strategy, share, candidate.device_rows == 0, how, reads, candidate.mlps
 
     def piles(self, policy: Policy) -> dict[Kind, KindPile]:
         """Of all that a policy allows."""
@@ -120,7 +121,7 @@ class Kinds:
         if not self._q.allows(rates.worst_tpot_s):
             return None
         if candidate.elsewhere.lent:
-            streamed = Elsewhere(candidate.streamed, on_disk=candidate.on_disk)
+            streamed = candidate.elsewhere.lending(0)
             plain = self._predictor.bound(candidate.with_elsewhere(streamed))
             if rates.job_tokens_per_s <= plain.job_tokens_per_s * WORTH_MOVING:
                 return None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate
-from tandem.planner.elsewhere import Elsewhere, lent
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.prediction import Predictor
 from tandem.planner.sweep_load import decode_load
 from tandem.planner.sweeps import Sweeps
@@ -34,23 +34,24 @@ class Lending:
         Loads take time in proportion to the layers that are left, and the chain of a sweep grows
         with each layer on the CPU.
         """
-        streamed, on_disk = candidate.streamed, candidate.on_disk
-        most = candidate.elsewhere.may_be_lent
+        here, streamed = candidate.elsewhere, candidate.streamed
+        most = here.may_be_lent
         if candidate.strategy == "rendezvous" or candidate.on_cpu or most < STREAM_SLOTS:
             return
         if self._predictor.decode_share(candidate) < _LEAST_SHARE:
             return
-        all_streamed_s = self._decode_s(candidate, Elsewhere(streamed))
+        unread = here._replace(on_disk=0)
+        all_streamed_s = self._decode_s(candidate, unread)
         chain_s = self._decode_s(candidate, Elsewhere())
-        longest_s = self._decode_s(candidate, lent(streamed, most))
+        longest_s = self._decode_s(candidate, unread.lending(most))
         if all_streamed_s <= chain_s:
             return
         link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
         balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
         below = max(STREAM_SLOTS, int(balanced) // STREAM_SLOTS * STREAM_SLOTS)
-        around = [lent(streamed, count, on_disk) for count in (below, below + STREAM_SLOTS)]
+        around = [here.lending(count) for count in (below, below + STREAM_SLOTS)]
         moved = min(around, key=lambda elsewhere: self._decode_s(candidate, elsewhere))
-        if self._decode_s(candidate, moved) < self._decode_s(candidate, candidate.elsewhere):
+        if self._decode_s(candidate, moved) < self._decode_s(candidate, here):
             yield candidate.with_elsewhere(moved)
 
     def _decode_s(self, candidate: Candidate, elsewhere: Elsewhere) -> float:

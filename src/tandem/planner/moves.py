@@ -6,7 +6,7 @@ from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.candidates import Candidates
-from tandem.planner.elsewhere import Elsewhere, lent
+from tandem.planner.elsewhere import Elsewhere
 
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
 _MORE_LENT = (-STREAM_SLOTS, STREAM_SLOTS, -4 * STREAM_SLOTS, 4 * STREAM_SLOTS)
@@ -52,12 +52,13 @@ class Moves:
                     yield here._replace(on_cpu=count)
             return
         for streamed in (here.streamed - STREAM_SLOTS, here.streamed + STREAM_SLOTS):
-            if 0 <= streamed <= self._layers:
+            if 0 <= streamed <= self._layers and (streamed > STREAM_SLOTS or not here.mlps):
                 every = here.on_cpu and here.on_cpu == here.may_be_lent
                 read = max(0, here.on_disk + streamed - here.streamed) if here.on_disk else 0
-                yield lent(streamed, streamed if every else here.on_cpu, read)
+                there = here._replace(streamed=streamed, on_disk=read)
+                yield there.lending(streamed if every else here.on_cpu)
         for more in _MORE_LENT if here.on_cpu else ():
-            yield lent(here.streamed, here.on_cpu + more, here.on_disk)
+            yield here.lending(here.on_cpu + more)
         for read in (here.on_disk - 1, here.on_disk + 1) if here.on_disk else ():
             if read <= here.streamed:
-                yield lent(here.streamed, here.on_cpu, read)
+                yield here._replace(on_disk=read).lending(here.on_cpu)

@@ -37,10 +37,14 @@ class Policy:
         return (
             candidate.strategy in self.strategies
             and not (self.all_on_host and (candidate.device_rows or candidate.device_share))
-            and not (self.all_streamed and candidate.streamed < num_layers - num_layers % 2)
+            and not (self.all_streamed and self._keeps_some(candidate, num_layers))
             and (self.streams or not candidate.streamed)
             and (not candidate.on_cpu or candidate.how in self.homes)
         )
+
+    @staticmethod
+    def _keeps_some(candidate: Candidate, num_layers: int) -> bool:
+        return candidate.mlps or candidate.streamed < num_layers - num_layers % STREAM_SLOTS
 
     def least_resident(self, num_layers: int, *, reads: bool) -> Elsewhere:
         """With as little of the weights on the accelerator as may be.

@@ -85,13 +85,14 @@ class Schedule:
 
 class SweepCounts(NamedTuple):
     """Of a sweep: layers that the CPU computes, by window, in how many runs, and whether whole;
-    layers that are loaded, and those that are read from disk.
+    layers that are loaded, of those the ones whose MLP alone is, and those that are read from disk.
     """
 
     by_window: tuple[tuple[int, int], ...]
     runs: int
     whole: bool
     loads: int
+    mlp_loads: int
     reads: int
 
 
@@ -106,8 +107,9 @@ def count_layers(layers: SweepLayers, windows: tuple[int, ...]) -> SweepCounts:
     loaded = layers.loaded
     # as many as there are slots stay in them
     loads = len(loaded) if len(loaded) > layers.streamed.slots else 0
+    mlp_loads = len(set(loaded) & set(layers.streamed.mlps)) if loads else 0
     reads = len(layers.streamed.on_disk) if loads or not layers.streamed.layers else 0
-    return SweepCounts(tuple(on_cpu.items()), runs, bool(layers.on_cpu), loads, reads)
+    return SweepCounts(tuple(on_cpu.items()), runs, bool(layers.on_cpu), loads, mlp_loads, reads)
 
 
 class Schedules:

@@ -66,6 +66,7 @@ class SweepBound:
         self._movable, self._num_movable = movable[0], len(movable)
         self._ops: dict[tuple[OpKind, Part, int, Queue], ProgramOp] = {}
         self._load = self._one(OpKind.LOAD, Part.NONE, (), queue=Queue.WEIGHTS)
+        self._mlp_load = self._one(OpKind.LOAD, Part.MLP, (), queue=Queue.WEIGHTS)
         self._read = Least()
         if question.hardware.host.disk_bytes_per_s is not None:
             self._read = self._one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
@@ -87,9 +88,11 @@ class SweepBound:
                 work = work.plus(self._change(load.main, window, counts.whole), count)
             if counts.runs:
                 work = work.plus(self._turn(load.main), counts.runs)
-        loads_s, reads_s = counts.loads * self._load.chain_s, counts.reads * self._read.chain_s
-        dram = work.dram_bytes + counts.loads * self._load.dram_bytes
-        dram += counts.reads * self._read.dram_bytes
+        whole, mlps = counts.loads - counts.mlp_loads, counts.mlp_loads
+        loads_s = whole * self._load.chain_s + mlps * self._mlp_load.chain_s
+        reads_s = counts.reads * self._read.chain_s
+        dram = work.dram_bytes + counts.reads * self._read.dram_bytes
+        dram += whole * self._load.dram_bytes + mlps * self._mlp_load.dram_bytes
         return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
 
     def _floor(self, load: SweepLoad) -> Least:

@@ -25,12 +25,15 @@ def parse_size(text: str, *, param: str | None = None) -> int:
     Raises:
         ConfigError: not a size.
     """
+    return _parse_size(text, param, "12GiB, 800MiB or 1048576")
+
+
+def _parse_size(text: str, param: str | None, examples: str) -> int:
     match = _SIZE.fullmatch(text)
     factor = _FACTORS.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise ConfigError(
-            f"'{text}' is not a size{_of(param)}; write for example 12GiB, 800MiB or 1048576",
-            param=param,
+            f"'{text}' is not a size{_of(param)}; write for example {examples}", param=param
         )
     return int(float(match.group(1)) * factor)
 
@@ -45,7 +48,7 @@ def parse_size_with_unit(text: str, *, param: str | None = None) -> int:
     Raises:
         ConfigError: not a size, no unit, or nothing at all.
     """
-    size = parse_size(text, param=param)
+    size = _parse_size(text, param, "12GiB or 800MiB")
     if text.strip()[-1].isdigit():
         raise ConfigError(f"'{text}' has no unit; write for example {text.strip()}GiB", param=param)
     if size == 0:

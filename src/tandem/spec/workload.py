@@ -9,7 +9,7 @@ from typing import Literal
 from tandem.spec.errors import ConfigError
 
 _RANGE = re.compile(r"(\d+)-(\d+)")
-_LOGNORMAL = re.compile(r"lognormal:(\d+(?:\.\d+)?),(\d+(?:\.\d+)?)")
+_LOGNORMAL = re.compile(r"lognormal:(\d+(?:\.\d+)?),(\d+(?:\.\d+)?)(?:,(\d+))?")
 _EXPONENTIAL = re.compile(r"exp:(\d+(?:\.\d+)?)")
 _MAX_TOKENS = 10_000_000
 
@@ -55,11 +55,13 @@ class LengthDistribution:
 
     Attributes:
         low, high: of the range; the mean and the standard deviation of a log-normal one.
+        most: what is drawn longer is cut to it, which lowers the mean.
     """
 
     kind: Literal["uniform", "exponential", "lognormal"]
     low: float
     high: float
+    most: int | None = None
 
     def draw(self, rng: random.Random) -> int:
         """At least one token."""
@@ -67,11 +69,13 @@ class LengthDistribution:
             return rng.randint(int(self.low), int(self.high))
         if self.kind == "exponential":
             return max(1, round(rng.expovariate(1 / self.low)))
-        return max(1, round(_lognormal(self.low, self.high, rng)))
+        drawn = max(1, round(_lognormal(self.low, self.high, rng)))
+        return drawn if self.most is None else min(drawn, self.most)
 
 
 def parse_lengths(text: str, param: str) -> LengthDistribution:
-    """Read `512`, `400-600`, `exp:300` (mean) or `lognormal:300,200` (mean, standard deviation).
+    """Read `512`, `400-600`, `exp:300` (mean) or `lognormal:300,200` (mean, standard deviation, and
+    if there is a third number, the most).
 
     Raises:
         ConfigError: none of these, or no token.
@@ -86,8 +90,9 @@ def parse_lengths(text: str, param: str) -> LengthDistribution:
         return _checked(LengthDistribution("exponential", mean, mean), text, param)
     if match := _LOGNORMAL.fullmatch(text):
         mean, deviation = float(match[1]), float(match[2])
-        if deviation > 0:
-            return _checked(LengthDistribution("lognormal", mean, deviation), text, param)
+        most = int(match[3]) if match[3] else None
+        if deviation > 0 and (most is None or most >= mean):
+            return _checked(LengthDistribution("lognormal", mean, deviation, most), text, param)
     raise ConfigError(
         f"--{param} '{text}' is no number of tokens; write 512, 400-600, exp:300 or "
         "lognormal:300,200",
@@ -101,10 +106,15 @@ def drawn_workload(
     requests: int,
     rate_per_s: float | None = None,
     seed: int = 0,
+    name: str = "",
+    notes: tuple[str, ...] = (),
 ) -> Workload:
     """`requests` independent draws, all there at once or coming as a Poisson process.
 
     Lengths do not depend on the rate.
+
+    Args:
+        name, notes: of the lengths' source.
     """
     rng = random.Random(seed)
     lengths = [(prompt.draw(rng), generate.draw(rng)) for _ in range(requests)]
@@ -113,7 +123,8 @@ def drawn_workload(
     for prompt_tokens, generated_tokens in lengths:
         shapes.append(RequestShape(prompt_tokens, generated_tokens, now_s))
         now_s += rng.expovariate(rate_per_s) if rate_per_s else 0.0
-    return Workload(f"{requests} requests", tuple(shapes))
+    of = f" of {name}" if name else ""
+    return Workload(f"{requests} requests{of}", tuple(shapes), notes)
 
 
 def _checked(lengths: LengthDistribution, text: str, param: str) -> LengthDistribution:

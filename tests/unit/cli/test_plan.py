@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "no plan exceeds ",
         "% of it",
         "all 100 requests",
-        "Limited by: link to the accelerator, busy 100%",
+        "Limited by: link to the accelerator, busy 9",
         "+10 GB/s link",
         "Rejected",
         "% less: ",
@@ -155,6 +156,22 @@ def test_the_command_has_every_flag_that_the_plan_was_made_for(
     assert "--dtype" not in commands.run(*asked).out.partition("tandem serve")[2]
 
 
+def test_the_command_says_how_much_kv_the_host_is_to_hold_beyond_the_usual(
+    commands: Commands,
+) -> None:
+    alone = ("plan", "llama-3.1-8b", "--accelerator", "none", "--host", "server-genoa")
+    ran = commands.run(*alone, "--json")
+    plan = json.loads(ran.out)["plan"]
+    kv_bytes = plan["device_blocks"] * 64 * 2 * 32 * 1024 * 4
+    assert kv_bytes > 8 << 30
+    printed = commands.run(*alone).out
+    (size,) = re.findall(r" --cpu-memory (\d+)MiB", printed)
+    assert kv_bytes + 8.03e9 * 2 < int(size) << 20 < kv_bytes + 8.03e9 * 2 + (3 << 30)
+    few = commands.run(*alone, "--requests", "8").out
+    assert "tandem serve" in few
+    assert "--cpu-memory" not in few
+
+
 def test_a_written_plan_is_what_the_command_runs(commands: Commands, tmp_path: Path) -> None:
     path = tmp_path / "my plan.json"
     ran = commands.run(*PLAN, "--kv-cache-dtype", "int8", "--output", str(path))
@@ -208,10 +225,23 @@ def test_a_trace_and_a_pair_s_file_may_be_given(commands: Commands, tmp_path: Pa
     ]
 
 
+def test_a_paper_s_workload_has_its_lengths_and_says_what_is_assumed(commands: Commands) -> None:
+    asked = ("plan", "qwen3-0.6b", "--accelerator", "a10g", "--workload", "azure-conversation")
+    ran = commands.run(*asked, "--requests", "300", "--rate", "2")
+    assert (ran.status, ran.err) == (0, "")
+    assert "\n300 requests of Azure conversation: 1" in ran.out
+    assert "note: assumed of azure-conversation: lengths are independent and log-normal" in ran.out
+    assert "arriving " in ran.out
+    refused = commands.run(*asked, "--generate", "64")
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "--generate and --workload both say how long requests are" in refused.err
+
+
 @pytest.mark.parametrize(
     ("args", "flags"),
     [
         (["--prompt", "512"], "--prompt"),
+        (["--workload", "osc"], "--workload"),
         (["--generate", "64", "--rate", "2"], "--generate and --rate"),
         (["--requests", "10", "--seed", "0"], "--requests and --seed"),
     ],
@@ -244,6 +274,7 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--prompt", "many"], "--prompt 'many' is no number of tokens"),
         (["--accelerator", "a10g", "--prompt", "200000"], "the model takes 131072"),
         (["--accelerator", "a10g", "--rate", "0"], "--rate must be above 0"),
+        (["--accelerator", "a10g", "--workload", "chat"], "unknown workload 'chat'; use one of"),
         (["--accelerator", "a10g", "--trace", "none.csv"], "trace none.csv: No such file"),
         (["--accelerator", "a10g", "--dtype", "int3"], "unknown dtype 'int3'"),
         (["--accelerator", "a10g", "--gpu-memory", "1GiB"], "the model does not fit"),

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Commands
 
-PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100", "--policy", "ride-along")
+PLAN = (
+    "plan", "opt-30b", "--accelerator", "a4000", "--requests", "100", "--policy", "ride-along",
+    "--cpu-memory", "62GiB",
+)  # fmt: skip
 ROWS = ["accel", "h2d", "d2h", "weights", "cpu"]
 
 

@@ -80,6 +80,7 @@ def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: 
         (["--rates", "1", "--generate", "5,6"], "are both lists; vary one thing at a time"),
         (["--generate", "5,0"], "'0' is not a number above 0"),
         (["--generate", "5,x"], "--generate '5,x' is no number of tokens"),
+        (["--workload", "osc", "--generate", "5,6"], "--generate and --workload both say"),
         (["--host-cores", "2,2.5"], "'2.5' is not a number above 0"),
         (["--rate", "0"], "--rate must be above 0"),
         (["--trace", "none.csv"], "trace none.csv: No such file"),

@@ -24,6 +24,9 @@ CANDIDATES = {
     "on the CPU": Candidate("ride-along", 0, 10, 30, on_cpu=5, how="cpu"),
     "all on the CPU": Candidate("gpu-only", 0, 10, 0, on_cpu=LAYERS, how="cpu"),
     "MLPs": Candidate("gpu-only", 0, 40, 0, on_cpu=7, how="cpu-mlp"),
+    "MLPs streamed": Candidate("ride-along", 10, 10, 30, mlps=True),
+    "MLPs lent": Candidate("ride-along", 10, 10, 30, on_cpu=4, how="host", mlps=True),
+    "MLPs beside a cohort": Candidate("rendezvous", 4, 30, 20, mlps=True),
 }
 
 
@@ -56,7 +59,11 @@ def test_queues_run_one_operation_at_a_time_and_all_layers_once(
     on_cpu = Counter(op.part for op in computed if op.queue is Queue.CPU)
     stages = Counter(op.part for op in computed if op.part is not Part.RESIDUAL)
     away = candidate.elsewhere
-    whole, mlps = away.whole_on_cpu + away.lent, away.mlps_on_cpu
+    whole, mlps = away.whole_on_cpu, away.mlps_on_cpu
+    if away.mlps:
+        mlps += away.lent
+    else:
+        whole += away.lent
     ends = Counter({Part.POST: LAYERS - mlps, Part.OUTPUT: mlps, Part.MLP: mlps})
     assert stages == Counter({Part.EMBED: 1, Part.PRE: LAYERS, Part.HEAD: 1}) + ends
     assert on_cpu == +Counter({Part.PRE: whole, Part.POST: whole, Part.MLP: mlps})

@@ -14,7 +14,7 @@ from tandem.plan.program import LaneShape, OpKind, Part, Queue
 from tandem.plan.weights import Home, homes_by_layer
 from tandem.planner.answer import Answer, answer
 from tandem.planner.candidate import Candidate
-from tandem.planner.elsewhere import Elsewhere, lent
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.plan_file import plan_file
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
@@ -46,7 +46,7 @@ def decode_s(question: Question, elsewhere: Elsewhere) -> float:
         Elsewhere(12, on_disk=12),
         Elsewhere(12, on_disk=5),
         Elsewhere(8, on_disk=4),
-        lent(10, 6, on_disk=3),
+        Elsewhere(10, on_disk=3).lending(6),
         Elsewhere(4, 5, "cpu", on_disk=4),
     ],
     ids=["all", "some of all", "some of some", "beside lent", "beside the CPU's"],

@@ -36,6 +36,10 @@ from tandem.spec.quantized_maps import uniform_formats
         ("llama-3.1-8b", Candidate("gpu-only", 12, 30, 0, on_cpu=6, how="host")),
         ("llama-3.1-8b", Candidate("ride-along", 4, 20, 30, on_cpu=3, how="cpu")),
         ("qwen3-30b-a3b", Candidate("gpu-only", 0, 30, 0, on_cpu=40, how="cpu-mlp")),
+        ("llama-3.1-8b", Candidate("gpu-only", 24, 30, 0, mlps=True)),
+        ("llama-3.1-8b", Candidate("rendezvous", 16, 10, 100, mlps=True)),
+        ("llama-3.1-8b", Candidate("ride-along", 20, 20, 30, on_cpu=8, how="host", mlps=True)),
+        ("qwen3-30b-a3b", Candidate("gpu-only", 44, 30, 0, on_cpu=42, how="host", mlps=True)),
         ("llama-3.1-8b", Candidate("gpu-only", 24, 30, 0, on_disk=9)),
         ("llama-3.1-8b", Candidate("ride-along", 32, 20, 30, on_disk=32)),
         ("llama-3.1-8b", Candidate("ride-along", 20, 20, 30, on_cpu=8, how="host", on_disk=7)),
@@ -56,8 +60,9 @@ def test_the_engine_finds_the_same_room_for_a_plan(
         Candidate("ride-along", 44, 10, 20, on_cpu=20, how="host"),
         Candidate("ride-along", 0, 10, 20, on_cpu=45, how="cpu-mlp"),
         Candidate("gpu-only", 0, 20, 0, on_cpu=40, how="cpu"),
+        Candidate("gpu-only", 40, 20, 0, on_cpu=38, how="host", mlps=True),
     ],
-    ids=["disk", "lent", "MLPs", "cpu"],
+    ids=["disk", "lent", "MLPs", "cpu", "streamed-MLPs"],
 )
 def test_layers_without_experts_beside_others_are_resident(
     candidate: Candidate, tmp_path: Path

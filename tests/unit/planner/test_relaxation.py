@@ -8,12 +8,12 @@ import pytest
 from tests.unit.planner.questions import ask, short
 
 from tandem.models.catalogue import plannable_spec
-from tandem.plan.weights import Home
 from tandem.planner.answer import answer
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.homes import THROUGH_SLOTS, LayerHome
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.programme import Programme, Solver
 from tandem.planner.relaxation.rows import Range, Rows
@@ -38,7 +38,7 @@ class Tried:
     way: Way
     rows: int
 
-    def token_s(self, layers: dict[Home, float], hosted: dict[bool, float]) -> float:
+    def token_s(self, layers: dict[LayerHome, float], hosted: dict[bool, float]) -> float:
         """Per output token of a steady state; `hosted` by whether the CPU computes the layer."""
         question = self.prices.question
         (kinds,) = self.prices.kinds(self.way, Rows(Range(self.rows, self.rows)))
@@ -49,7 +49,7 @@ class Tried:
         return sweep_s * lengths.decode_sweeps / lengths.generated_tokens / self.rows
 
     def sweep_s(
-        self, kind: SweepKind, layers: dict[Home, float], hosted: dict[bool, float]
+        self, kind: SweepKind, layers: dict[LayerHome, float], hosted: dict[bool, float]
     ) -> float:
         """The best of several shares of the prompts."""
         shares = [0.0, 0.5, 1.0] if kind.prompt_tokens else [0.0]
@@ -62,7 +62,7 @@ class Tried:
     def _sweep_s(
         self,
         kind: SweepKind,
-        layers: dict[Home, float],
+        layers: dict[LayerHome, float],
         hosted: dict[bool, float],
         prompts: dict[bool, float],
     ) -> float:
@@ -95,21 +95,21 @@ class Tried:
         pool = question.hardware.host.pool_bytes_per_s
         return max(chain_s, cpu_s, link_s, disk_s, dram / pool)
 
-    def fits(self, layers: dict[Home, float], hosted: float) -> bool:
+    def fits(self, layers: dict[LayerHome, float], hosted: float) -> bool:
         """Both memories."""
         question, footprint = self.prices.question, self.prices.footprint
         row = footprint.blocks_per_row * footprint.block_bytes * self.rows
         layer, mlp = footprint.layer_bytes, self.prices.layer.host_bytes("cpu-mlp")
-        apart = layers.get("cpu-mlp", 0.0)
-        resident = layers.get("resident", 0.0) + (2 if self.way.streams else 0)
+        apart = layers.get("cpu-mlp", 0.0) + layers.get("streamed-mlp", 0.0)
         device = footprint.outside_bytes + footprint.workspace(self.way.strategy, self.rows)
-        device += resident * layer + apart * (layer - mlp) + (1 - hosted) * row
+        device += 2 * (mlp if self.way.streams_mlps else layer) if self.way.streams else 0
+        device += layers.get("resident", 0.0) * layer + apart * (layer - mlp) + (1 - hosted) * row
         host = (layers.get("streamed", 0.0) + layers.get("cpu", 0.0)) * layer + apart * mlp
         host += footprint.disk_slots_bytes if self.way.reads else 0
         return device <= question.device_bytes and host + hosted * row <= question.host_bytes
 
 
-def simplex(homes: tuple[Home, ...], steps: int) -> Iterator[dict[Home, float]]:
+def simplex(homes: tuple[LayerHome, ...], steps: int) -> Iterator[dict[LayerHome, float]]:
     """Shares of the layers in whole steps."""
     if len(homes) == 1:
         yield {homes[0]: float(LAYERS)}
@@ -125,7 +125,7 @@ def best_tried(tried: Tried, steps: int) -> float:
     shares = [step / steps for step in range(steps + 1)]
     best = float("inf")
     for layers in simplex(tried.way.homes, steps):
-        if tried.way.streams and sum(layers.get(h, 0) for h in ("streamed", "disk_streamed")) < 3:
+        if tried.way.streams and sum(layers.get(home, 0) for home in THROUGH_SLOTS) < 3:
             continue
         on_cpu = layers.get("cpu", 0.0) / LAYERS
         for near, far in product(shares, shares if 0 < on_cpu < 1 else [0.0]):
@@ -152,11 +152,12 @@ def with_disk(hardware: HardwareSpec) -> HardwareSpec:
         (("resident", "streamed"), 48),
         (("resident", "cpu"), 24),
         (("resident", "cpu-mlp"), 48),
+        (("resident", "streamed-mlp"), 48),
         (("resident", "streamed", "disk_streamed"), 24),
     ],
 )
 def test_no_shares_tried_one_by_one_are_better_and_some_are_about_as_good(
-    homes: tuple[Home, ...], steps: int, rows: int
+    homes: tuple[LayerHome, ...], steps: int, rows: int
 ) -> None:
     question = ask(SMALL, device_bytes=int(4.2e9), prompt="1500", requests=100)
     question = replace(question, hardware=with_disk(question.hardware))
@@ -201,11 +202,12 @@ def test_homes_that_the_engine_has_beside_these_only_raise_the_ceiling(model: Mo
     question = ask(model, device_bytes=int(6e9 if model is WINDOWED else 3.5e9), requests=50)
     question = replace(question, hardware=with_disk(question.hardware))
     less = ceiling(question, ("resident", "streamed"))
-    more = ceiling(question, ("resident", "streamed", "cpu", "cpu-mlp", "disk_streamed"))
+    others: tuple[LayerHome, ...] = ("cpu", "cpu-mlp", "disk_streamed", "streamed-mlp", "host-mlp")
+    more = ceiling(question, ("resident", "streamed", *others))
     assert more >= less * (1 - 1e-9) > 0
 
 
-def ceiling(question: Question, homes: tuple[Home, ...]) -> float:
+def ceiling(question: Question, homes: tuple[LayerHome, ...]) -> float:
     return Ceilings(question, Footprint(question), AUTO, homes).ceiling().tokens_per_s
 
 

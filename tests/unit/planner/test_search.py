@@ -68,6 +68,7 @@ def test_nothing_on_a_grid_with_layers_on_the_cpu_is_better(
     assert best is not None
     assert best.candidate.on_cpu
     apart = [Elsewhere(s, n, "host") for s in range(0, 9, 2) for n in range(0, max(1, s - 1), 2)]
+    apart += [each._replace(mlps=True) for each in apart if each.streamed > 2]
     apart += [Elsewhere(0, n, how) for how in ("cpu", "cpu-mlp") for n in range(1, 9)]
     apart += [Elsewhere(s, n, "cpu") for s in (2, 4, 6) for n in range(1, 9 - s)]
     tried = 0

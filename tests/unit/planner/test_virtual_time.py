@@ -63,6 +63,8 @@ PLACED = [
     SweepLayers(StreamedLayers((0, 2)), on_cpu=(1,)),
     SweepLayers(on_cpu=(0, 1, 2, 3)),
     SweepLayers(mlp_on_cpu=(0, 2, 3)),
+    SweepLayers(StreamedLayers((0, 1, 2, 3), mlps=(0, 1, 2, 3))),
+    SweepLayers(StreamedLayers((0, 1, 2, 3), mlps=(0, 1, 2, 3)), mlp_on_cpu=(2, 3)),
 ]
 KEYS: list[Key] = sorted(
     {

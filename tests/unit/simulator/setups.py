@@ -44,6 +44,7 @@ class Case:
     gemma: bool = False
     on_cpu: int = 0
     how: CpuHome = "cpu"
+    mlps: bool = False
 
 
 CASES = {
@@ -52,6 +53,7 @@ CASES = {
     "streamed": Case("gpu-only", 8, 0, streamed=LAYERS),
     "lent": Case("gpu-only", 8, 0, streamed=LAYERS, on_cpu=4, how="host"),
     "MLPs": Case("ride-along", 4, 4, on_cpu=3, how="cpu-mlp"),
+    "MLPs lent": Case("gpu-only", 8, 0, streamed=LAYERS, on_cpu=2, how="host", mlps=True),
     "on the CPU": Case("ride-along", 4, 4, on_cpu=4, how="cpu"),
     "ride-along": Case("ride-along", 0, 8),
     "ride-along, windows": Case("ride-along", 0, 8, gemma=True),
@@ -69,7 +71,7 @@ def planned(
     model = GEMMA if case.gemma else LLAMA
     question = ask(model, host="g5.4xlarge", prompt=prompt, generate=generate, requests=requests)
     search = Search(question)
-    elsewhere = Elsewhere(case.streamed, case.on_cpu, case.how)
+    elsewhere = Elsewhere(case.streamed, case.on_cpu, case.how, mlps=case.mlps)
     candidate = candidate_of(case.strategy, elsewhere, case.device_rows, case.host_rows)
     option = Option(candidate, search.predictor.predict(candidate))
     # other seeds draw other lengths

@@ -45,7 +45,20 @@ def test_poisson_arrivals_have_their_rate_and_a_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-5", "0", "5-3", "0-3", "exp:", "exp:0.2", "lognormal:5,0", "12 tokens", "1e9"]
+    "text",
+    [
+        "",
+        "-5",
+        "0",
+        "5-3",
+        "0-3",
+        "exp:",
+        "exp:0.2",
+        "lognormal:5,0",
+        "lognormal:5,2,4",
+        "12 tokens",
+        "1e9",
+    ],
 )
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--generate '.*' (is no number of tokens|must be at)"):
@@ -148,7 +161,9 @@ def test_durations_and_sizes_need_units() -> None:
     assert parse_size_with_unit("2GiB") == 2 << 30
     with pytest.raises(ConfigError, match="'24' has no unit; write for example 24GiB"):
         parse_size_with_unit("24")
-    with pytest.raises(ConfigError, match="'-3GiB' is not a size"):
+    with pytest.raises(
+        ConfigError, match="'-3GiB' is not a size; write for example 12GiB or 800MiB$"
+    ):
         parse_size_with_unit("-3GiB")
     with pytest.raises(ConfigError, match="'0GiB' is no memory at all"):
         parse_size_with_unit("0GiB")

@@ -4,10 +4,10 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tandem.plan.weights import Home
 from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
+from tandem.planner.relaxation.homes import LayerHome
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
@@ -64,7 +64,7 @@ class Ceilings:
         question: Question,
         footprint: Footprint,
         policy: Policy,
-        homes: Sequence[Home] | None = None,
+        homes: Sequence[LayerHome] | None = None,
     ) -> None:
         self._q = question
         self._prices = Prices(question, footprint)

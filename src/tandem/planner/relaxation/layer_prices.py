@@ -6,14 +6,16 @@ Nothing dearer than programs are: what residuals of whole layers cost on their w
 from dataclasses import dataclass
 
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.plan.weights import ON_DISK, SLOTTED, Home
+from tandem.plan.weights import MLPS_APART, ON_DISK
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
+from tandem.planner.relaxation.homes import THROUGH_SLOTS, LayerHome
 from tandem.spec.parameters import movable_layer
 
 _LINEAR = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.POST))
+_APART: tuple[LayerHome, ...] = (*MLPS_APART, "streamed-mlp")
 _BEFORE_MLP = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.OUTPUT))
 
 
@@ -41,17 +43,17 @@ class LayerPrices:
         self._footprint = footprint
         self._movable, self._dense = movable_layer(question.model), question.model.dense_layers
         self._demands = Demands(question, footprint.page)
-        self._prices: dict[tuple[Home, int], LayerPrice] = {}
+        self._prices: dict[tuple[LayerHome, int], LayerPrice] = {}
 
-    def device_bytes(self, home: Home) -> int:
+    def device_bytes(self, home: LayerHome) -> int:
         """Of a layer on the accelerator; slots are counted apart."""
         if home == "resident":
             return self._footprint.layer_bytes
-        return self._footprint.layer_bytes - self._footprint.mlp_bytes if home == "cpu-mlp" else 0
+        return self._footprint.layer_bytes - self._footprint.mlp_bytes if home in _APART else 0
 
-    def host_bytes(self, home: Home) -> int:
+    def host_bytes(self, home: LayerHome) -> int:
         """Of a layer in the host's memory."""
-        if home == "cpu-mlp":
+        if home in _APART:
             return self._footprint.mlp_bytes
         return self._footprint.layer_bytes if home in ("streamed", "host", "cpu") else 0
 
@@ -62,14 +64,16 @@ class LayerPrices:
         each_s, _ = _sum([self._one(*op, tokens, layer=self._dense[0]) for op in _LINEAR])
         return len(self._dense) * each_s
 
-    def of(self, home: Home, tokens: int) -> LayerPrice:
-        """In a sweep of `tokens` tokens; layers at home `host` cost what is done with them."""
+    def of(self, home: LayerHome, tokens: int) -> LayerPrice:
+        """In a sweep of `tokens` tokens; layers at home `host` or `host-mlp` cost what is done with
+        them.
+        """
         key = (home, tokens)
         if key not in self._prices:
             self._prices[key] = self._price(home, tokens)
         return self._prices[key]
 
-    def _price(self, home: Home, tokens: int) -> LayerPrice:
+    def _price(self, home: LayerHome, tokens: int) -> LayerPrice:
         if home == "cpu":
             works = [self._one(*op, tokens, Queue.CPU) for op in _LINEAR]
             cpu_s, read_bytes = _sum(works)
@@ -79,8 +83,9 @@ class LayerPrices:
         # of stages on the accelerator, the host alone has the bytes in its own memory
         chain_s, moved_bytes = _sum([self._one(*op, tokens) for op in _LINEAR])
         load_s = disk_s = 0.0
-        if home in SLOTTED:
-            load_s, loaded_bytes = _sum([self._one(OpKind.LOAD, Part.NONE, tokens, Queue.WEIGHTS)])
+        if home in THROUGH_SLOTS:
+            part = Part.MLP if home == "streamed-mlp" else Part.NONE
+            load_s, loaded_bytes = _sum([self._one(OpKind.LOAD, part, tokens, Queue.WEIGHTS)])
             moved_bytes += loaded_bytes
         if home in ON_DISK:
             disk_s, read_bytes = _sum([self._one(OpKind.READ, Part.NONE, tokens, Queue.DISK)])

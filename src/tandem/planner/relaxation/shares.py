@@ -9,7 +9,7 @@ rate.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tandem.plan.weights import SLOTTED, STREAM_SLOTS, Home
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.relaxation.attention_shares import (
     AttentionForms,
     Carried,
@@ -18,6 +18,7 @@ from tandem.planner.relaxation.attention_shares import (
     Place,
     attention_forms,
 )
+from tandem.planner.relaxation.homes import THROUGH_SLOTS, LayerHome
 from tandem.planner.relaxation.layer_prices import LayerPrice
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.programme import Optimum, Programme
@@ -40,7 +41,7 @@ class Shares:
     """
 
     token_s: float
-    layers: Mapping[Home, float]
+    layers: Mapping[LayerHome, float]
     hosted: float
 
 
@@ -62,7 +63,7 @@ class _Relaxation:
         self._num_layers = prices.question.model.num_layers
         resident = prices.layer.of("resident", self._tokens(self._kinds[-1]))
         self._unit_s = self._num_layers * resident.chain_s
-        self._homes: dict[Home, int] = {home: self._p.column() for home in way.homes}
+        self._homes: dict[LayerHome, int] = {home: self._p.column() for home in way.homes}
         self._hosted = self._hosted_column()
         self._parts = self._divide()
 
@@ -70,7 +71,7 @@ class _Relaxation:
         """Build the rows, and minimise."""
         self._memory()
         if self._way.streams:
-            slotted = [column for home, column in self._homes.items() if home in SLOTTED]
+            slotted = [column for home, column in self._homes.items() if home in THROUGH_SLOTS]
             least = STREAM_SLOTS + 1 - _LEFT_OUT
             if self._way.all_streamed:
                 movable = self._prices.question.movable_layers
@@ -85,7 +86,7 @@ class _Relaxation:
 
     def _shares(self, found: Optimum) -> Shares:
         hosted = 0.0 if self._hosted is None else found.columns[self._hosted]
-        layers: dict[Home, float] = {
+        layers: dict[LayerHome, float] = {
             home: found.columns[column] for home, column in self._homes.items()
         }
         return Shares(found.value * self._unit_s, layers, hosted)
@@ -138,7 +139,8 @@ class _Relaxation:
         prices, way = self._prices, self._way
         question, footprint = prices.question, prices.footprint
         slots = STREAM_SLOTS if way.streams else 0
-        fixed = footprint.outside_bytes + slots * footprint.layer_bytes
+        slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
+        fixed = footprint.outside_bytes + slots * slot_bytes
         fixed += footprint.workspace(way.strategy, self._through + self._cohort)
         read = footprint.disk_slots_bytes if way.reads else 0
         on_device, on_host = (read, 0) if question.host_only else (0, read)
@@ -153,7 +155,7 @@ class _Relaxation:
             question.host_bytes - on_host - prices.row_bytes * self._cohort,
         )
 
-    def _layer_form(self, value: Callable[[Home], float]) -> Form:
+    def _layer_form(self, value: Callable[[LayerHome], float]) -> Form:
         return [(column, float(value(home))) for home, column in self._homes.items()]
 
     # --- time -------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ class _Relaxation:
         prices, tokens = self._prices, self._tokens(kind)
         time = self._p.column()
         alone = self._way.alone and not tokens
-        layer: dict[Home, LayerPrice] = {
+        layer: dict[LayerHome, LayerPrice] = {
             home: prices.layer.of(_used(home, kind), max(1, tokens)) for home in self._homes
         }
         cohort = self._cohort if kind.decodes else 0
@@ -198,17 +200,18 @@ class _Relaxation:
         self._at_least(time, moved, dram_bytes / pool_s * self._unit_s)
         return time
 
-    def _stay(self, kind: SweepKind, layer: Mapping[Home, LayerPrice]) -> LayerPrice:
+    def _stay(self, kind: SweepKind, layer: Mapping[LayerHome, LayerPrice]) -> LayerPrice:
         """What loads are spared where the CPU takes over all but those that stay in their slots."""
-        if "host" not in self._homes or kind.prompt_tokens:
+        lends = "host" in self._homes or "host-mlp" in self._homes
+        if not lends or kind.prompt_tokens:
             return LayerPrice(0.0)
-        load = layer["streamed"]
+        load = layer["streamed-mlp" if self._way.streams_mlps else "streamed"]
         return LayerPrice(
             0.0, link_s=STREAM_SLOTS * load.link_s, dram_bytes=STREAM_SLOTS * load.dram_bytes
         )
 
     def _priced(
-        self, layer: Mapping[Home, LayerPrice], value: Callable[[LayerPrice], float]
+        self, layer: Mapping[LayerHome, LayerPrice], value: Callable[[LayerPrice], float]
     ) -> Form:
         form = [(c, value(layer[home]) / self._unit_s) for home, c in self._homes.items()]
         return [(column, factor) for column, factor in form if factor]
@@ -262,14 +265,16 @@ class _Relaxation:
         self._p.at_most(seen, most_s / self._unit_s)
 
 
-def _place(home: Home) -> Place:
+def _place(home: LayerHome) -> Place:
     if home == "host":
         return "lent"
     return "cpu" if home == "cpu" else "accelerator"
 
 
-def _used(home: Home, kind: SweepKind) -> Home:
+def _used(home: LayerHome, kind: SweepKind) -> LayerHome:
     """How a layer is used: lent ones are streamed where prompts are read."""
-    if home != "host":
-        return home
-    return "streamed" if kind.prompt_tokens else "cpu"
+    if home == "host":
+        return "streamed" if kind.prompt_tokens else "cpu"
+    if home == "host-mlp":
+        return "streamed-mlp" if kind.prompt_tokens else "cpu-mlp"
+    return home

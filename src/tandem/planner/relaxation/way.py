@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tandem.plan.weights import ON_DISK, SLOTTED, Home
+from tandem.plan.weights import ON_DISK, SLOTTED
 from tandem.planner.candidate import Strategy
 from tandem.planner.elsewhere import CPU_HOMES
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
+from tandem.planner.relaxation.homes import MLPS_STREAMED, THROUGH_SLOTS, LayerHome
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +23,22 @@ class Way:
     """
 
     strategy: Strategy
-    homes: tuple[Home, ...]
+    homes: tuple[LayerHome, ...]
     all_on_host: bool = False
     all_streamed: bool = False
     alone: bool = False
 
     @property
     def streams(self) -> bool:
-        """Whether layers go through slots: more than there are slots, or they would stay there."""
-        return any(home in SLOTTED for home in self.homes)
+        """Whether layers, or their MLPs, go through slots: more than there are slots, or they would
+        stay there.
+        """
+        return any(home in THROUGH_SLOTS for home in self.homes)
+
+    @property
+    def streams_mlps(self) -> bool:
+        """Whether it is MLPs alone: slots are as large as what comes."""
+        return any(home in MLPS_STREAMED for home in self.homes)
 
     @property
     def reads(self) -> bool:
@@ -43,10 +51,10 @@ class Way:
         return self.strategy == "rendezvous"
 
 
-def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[Home, ...]:
+def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[LayerHome, ...]:
     """Homes that the policy's candidates give to layers."""
     known = question.hardware.host.disk_bytes_per_s is not None
-    homes: list[Home] = ["resident"]
+    homes: list[LayerHome] = ["resident"]
     if question.host_only:
         return (*homes, "disk") if known else tuple(homes)
     if policy.streams:
@@ -54,29 +62,38 @@ def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[
     homes.extend(home for home in policy.homes if home not in SLOTTED or policy.streams)
     if policy.streams and known and not footprint.holds_weights:
         homes.append("disk_streamed")
+    if policy.streams and not policy.all_streamed:
+        homes.append("streamed-mlp")
+        homes.extend("host-mlp" for home in policy.homes if home == "host")
     return tuple(homes)
 
 
-def ways(policy: Policy, homes: Sequence[Home], *, alone: bool) -> Iterator[Way]:
+def ways(policy: Policy, homes: Sequence[LayerHome], *, alone: bool) -> Iterator[Way]:
     """All that a policy allows.
 
     Args:
         homes: that candidates may have; beside a cohort, the CPU computes none, and none is read.
+            Layers and MLPs are not streamed both.
         alone: one request at a time, which no cohort serves.
     """
     for strategy in policy.strategies:
         cohort = strategy == "rendezvous"
         if cohort and alone:
             continue
-        every = _without(homes, (*CPU_HOMES, *ON_DISK) if cohort else ())
+        all_homes = _without(homes, (*CPU_HOMES, "host-mlp", *ON_DISK) if cohort else ())
+        every = _without(all_homes, MLPS_STREAMED)
         unread = _without(every, ON_DISK)
         lasting = _without(unread, SLOTTED)
-        for allowed in dict.fromkeys((lasting, unread, every)):
+        mlps: tuple[LayerHome, ...] = (
+            *lasting,
+            *(home for home in all_homes if home in MLPS_STREAMED),
+        )
+        for allowed in dict.fromkeys((lasting, unread, every, mlps)):
             if allowed == lasting and policy.all_streamed:
                 continue
             for in_cohort in (False, True) if cohort else (False,):
                 yield Way(strategy, allowed, policy.all_on_host, policy.all_streamed, in_cohort)
 
 
-def _without(homes: Sequence[Home], others: Sequence[Home]) -> tuple[Home, ...]:
+def _without(homes: Sequence[LayerHome], others: Sequence[LayerHome]) -> tuple[LayerHome, ...]:
     return tuple(home for home in homes if home not in others)
