@@ -116,11 +116,15 @@ def changes_of(message: str, on_host: bool) -> dict[str, tuple[Apply, Apply]]:
     remedy = message.rpartition("; use ")[2]
     for text in remedy.split(", or "):
         sizes = dict(re.findall(r"--(gpu|cpu)-memory (\d+MiB)(?! at most)", text))
+        both = re.fullmatch(r"--gpu-memory (\d+)MiB with --cpu-memory (\d+)MiB at most", text)
         most = re.fullmatch(r"--(gpu|cpu)-memory (\d+)MiB at most", text)
         tokens = re.fullmatch(r"--(max-[a-z-]+) (\d+) or less", text)
         if most is not None:
             field, size = memory_fields(on_host)[most[1]], int(most[2]) * MIB
             found[text] = (at_most(field, size), at_most(field, size + MIB))
+        elif both is not None:
+            device, host = int(both[1]) * MIB, int(both[2]) * MIB
+            found[text] = (pair(device, host), pair(device, host + MIB))
         elif sizes:
             found[text] = (with_memory(sizes, 0, on_host), with_memory(sizes, -2 * MIB, on_host))
         elif tokens is not None:
@@ -139,7 +143,18 @@ def with_memory(sizes: dict[str, str], change: int, on_host: bool) -> Apply:
     def apply(config: EngineConfig, there: Capacities) -> Change:
         named = {fields[name]: parse_size(size) + change for name, size in sizes.items()}
         larger = {name: max(size, getattr(there, name)) for name, size in named.items()}
-        return config, replace(there, **larger)
+        elastic = there.elastic and "cpu" not in sizes  # what is asked for is taken
+        return config, replace(there, elastic=elastic, **larger)
+
+    return apply
+
+
+def pair(device: int, host: int) -> Apply:
+    """With so much of the accelerator's, and of the host's, but no more than what was refused."""
+
+    def apply(config: EngineConfig, there: Capacities) -> Change:
+        in_host = min(host, there.host_bytes)
+        return config, replace(there, device_bytes=device, host_bytes=in_host, elastic=False)
 
     return apply
 

@@ -21,7 +21,7 @@ def nearest_settings(
     config: EngineConfig, capacities: Capacities, fits: Fits, refusal: NoRoomError | None = None
 ) -> str:
     """Each flag that mends it alone, with its nearest value; both memories where that of the host
-    alone does not.
+    alone does not, and more of the accelerator's beside less of the host's where nothing else does.
 
     Args:
         config, capacities: that do not fit.
@@ -31,6 +31,7 @@ def nearest_settings(
     search = _Search(config, capacities, fits)
     less = () if refusal is None else search.less_memory(refusal)
     found = [*less, *search.more_memory(), *search.less_work()]
+    found = found or [*search.more_beside_less()]
     if not found:
         return (
             "no more memory that this machine has would do; use a smaller model, or --quantization"
@@ -79,17 +80,33 @@ class _Search:
         Args:
             alone_bytes: of the accelerator's that are enough with the host's as it is.
         """
-        most = replace(
-            self._capacities,
-            host_bytes=self._capacities.host_limit_bytes or _MOST_BYTES,
-            elastic=True,
-        )
-        device = self._least_device_bytes(most)
+        device = self._least_device_bytes(self._with_all_of_host)
         if device is None or (alone_bytes is not None and alone_bytes <= device):
             return
-        host = self._least_host_bytes(replace(self._capacities, device_bytes=device))
+        there = replace(self._capacities, device_bytes=device)
+        if self._fits(self._config, there):
+            yield f"--gpu-memory {_mib(device)} or more"
+            return
+        host = self._least_host_bytes(there)
         if host is not None:
             yield f"--gpu-memory {_mib(device)} with --cpu-memory {_mib(host)} or more"
+
+    @property
+    def _with_all_of_host(self) -> Capacities:
+        most = self._capacities.host_limit_bytes or _MOST_BYTES
+        return replace(self._capacities, host_bytes=most, elastic=True)
+
+    def more_beside_less(self) -> Iterator[str]:
+        """What the accelerator lacks, if the host has no room for all that was asked for beside."""
+        if self._on_host:
+            return
+        device = self._least_device_bytes(self._with_all_of_host)
+        if device is None:
+            return
+        there = replace(self._capacities, device_bytes=device, elastic=False)
+        host = self._most_bytes(there.host_bytes, there.host_bytes, there.with_host_memory)
+        if host is not None:
+            yield f"--gpu-memory {_mib(device)} with --cpu-memory {_mib(host)} at most"
 
     def less_work(self) -> Iterator[str]:
         """Shorter requests, smaller steps, or another home of layers."""
@@ -131,18 +148,28 @@ class _Search:
         return -_first(lambda size: fits(-size), -high, -low) * MIB
 
     def _least_device_bytes(self, capacities: Capacities) -> int | None:
-        elastic = capacities.elastic or self._on_host
+        if self._on_host:
+            return self._least_host_bytes(capacities)
 
         def enough(size: int) -> bool:
-            return self._fits(self._config, replace(capacities, device_bytes=size, elastic=elastic))
+            return self._fits(self._config, replace(capacities, device_bytes=size))
 
         return _least(capacities.device_bytes, capacities.device_limit_bytes, enough)
 
     def _least_host_bytes(self, capacities: Capacities) -> int | None:
-        def enough(size: int) -> bool:
-            return self._fits(self._config, replace(capacities, host_bytes=size, elastic=True))
+        """As little of what `--cpu-memory` bounds as is enough.
 
-        return _least(capacities.host_bytes, capacities.host_limit_bytes, enough)
+        Sought as if less could be taken than is allowed, so that no size is too much; but what is
+        asked for is taken, so what was found must fit as it is.
+        """
+        limit = capacities.device_limit_bytes if self._on_host else capacities.host_limit_bytes
+
+        def enough(size: int, *, elastic: bool = True) -> bool:
+            there = replace(capacities, elastic=elastic).with_host_memory(size)
+            return self._fits(self._config, there)
+
+        found = _least(capacities.host_memory_bytes, limit, enough)
+        return found if found is not None and enough(found, elastic=False) else None
 
     def _most(self, option: str, least: int, refused: int) -> int | None:
         """The largest number below `refused` that fits, not below `least`."""

@@ -1,13 +1,23 @@
 """Typed access to a parsed `config.json`; every error names the key and the file."""
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem.spec.errors import ModelError
+
+_MOST_LAYERS, _MOST_EXPERTS = 1_000, 10_000
+_MOST: Mapping[str, int] = {
+    "num_hidden_layers": _MOST_LAYERS,
+    "num_experts": _MOST_EXPERTS,
+    "num_local_experts": _MOST_EXPERTS,
+}
+"""Of what is counted one by one, far more than any model has."""
+_MOST_OF_ANY = (1 << 63) - 1
+"""Whatever holds sizes in bytes can hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,8 @@ class ConfigReader:
         """A positive integer; `default` if absent.
 
         Raises:
-            ModelError: absent without a default, or not a positive integer.
+            ModelError: absent without a default, not a positive integer, or more than any model
+                has.
         """
         value = self.values.get(key)
         value = default if value is None else value
@@ -55,6 +66,9 @@ class ConfigReader:
             raise self.error(f"'{key}' is missing; the file is not a complete model configuration")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.error(f"'{key}' must be a positive integer, not {value!r}")
+        most = _MOST.get(key, _MOST_OF_ANY)
+        if value > most:
+            raise self.error(f"'{key}' must be at most {most}, not {_shown(value)}")
         return value
 
     def index(self, key: str) -> int:
@@ -90,7 +104,7 @@ class ConfigReader:
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
-            or not 0 < value < math.inf
+            or not 0 < value <= sys.float_info.max
         ):
             raise self.error(f"'{key}' must be a positive number, not {value!r}")
         return float(value)
@@ -113,6 +127,12 @@ class ConfigReader:
         return tuple(ids)
 
 
+def _shown(number: int) -> str:
+    """In few words."""
+    digits = str(number)
+    return digits if len(digits) < 20 else f"a number of {len(digits)} digits"
+
+
 def read_json_object(path: Path) -> ConfigReader:
     """Parse a JSON file that holds an object.
 
@@ -123,7 +143,7 @@ def read_json_object(path: Path) -> ConfigReader:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise ModelError(f"{path} is not valid JSON ({error}); download the model again") from error
     if not isinstance(values, dict):
         raise ModelError(f"{path} must hold a JSON object; download the model again")

@@ -161,6 +161,13 @@ def test_opt_has_learned_positions_and_layer_norms(tmp_path: Path) -> None:
         (MIXTRAL_8X7B, {"num_experts_per_tok": 0}, "num_experts_per_tok"),
         (OPT, {"do_layer_norm_before": False}, "do_layer_norm_before"),
         (OPT, {"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
+        (LLAMA, {"num_hidden_layers": 10**9}, "'num_hidden_layers' must be at most 1000, not 1"),
+        (GEMMA3_4B, {"num_hidden_layers": 10**9}, "at most 1000"),
+        (OPT, {"num_hidden_layers": 10**9}, "at most 1000"),
+        (LLAMA, {"vocab_size": 10**400}, "not a number of 401 digits"),
+        (LLAMA, {"rope_theta": 10**400}, "rope_theta"),
+        (MIXTRAL_8X7B, {"num_local_experts": 10**9}, "'num_local_experts' must be at most"),
+        (QWEN3_30B_A3B, {"num_experts": 10**9}, "'num_experts' must be at most"),
     ],
 )
 def test_what_is_not_supported_is_named(
@@ -230,7 +237,13 @@ def test_dynamic_scaling_rotates_otherwise_beyond_the_configuration_s_positions(
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [(b"{", "not valid JSON"), (b"[]", "JSON object"), (b"\xff\xfe", "not valid JSON")],
+    [
+        (b"{", "not valid JSON"),
+        (b"[]", "JSON object"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b'{"vocab_size": 1' + b"0" * 5000 + b"}", "not valid JSON"),
+    ],
+    ids=["cut off", "a list", "not UTF-8", "thousands of digits"],
 )
 def test_a_damaged_config_is_one_clear_line(content: bytes, named: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(content)
