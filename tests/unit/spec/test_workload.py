@@ -162,7 +162,7 @@ def test_durations_and_sizes_need_units() -> None:
     with pytest.raises(ConfigError, match="'24' has no unit; write for example 24GiB"):
         parse_size_with_unit("24")
     with pytest.raises(
-        ConfigError, match="'-3GiB' is not a size; write for example 12GiB or 800MiB$"
+        ConfigError, match=r"'-3GiB' is not a size; write for example 12GiB or 800MiB$"
     ):
         parse_size_with_unit("-3GiB")
     with pytest.raises(ConfigError, match="'0GiB' is no memory at all"):
