@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tandem.cli.plan_text import question_text
+from tandem.cli.plan_text import question_text, sensitivity_lines
 from tandem.plan.offline import TierBudget
 from tandem.planner.offline.answer import OfflineAnswer
 from tandem.planner.offline.policies import OFFLINE_NOT_BUILT
@@ -84,6 +84,11 @@ def offline_text(
     yield from _rates(found)
     yield ""
     yield from _limits(found.chosen)
+    yield from sensitivity_lines(found.sensitivities)
+    if found.alternatives:
+        yield ""
+        yield "Rejected"
+        yield from _rejected(found)
     if found.policies:
         yield ""
         yield from _policies(found)
@@ -144,6 +149,14 @@ def _limits(option: BlockOption) -> Iterator[str]:
             yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
 
 
+def _rejected(found: OfflineAnswer) -> Iterator[str]:
+    for option in found.alternatives:
+        loss = 1 - option.tokens_per_s / found.chosen.tokens_per_s
+        name, share = option.prediction.longer.bottleneck
+        yield f"  {option.candidate.describe(found.question.model.num_layers)}"
+        yield f"    {option.tokens_per_s:.3g} tokens/s, {loss:.1%} less: {name} busy {share:.0%}"
+
+
 def _policies(found: OfflineAnswer) -> Iterator[str]:
     yield "Policies"
     for result in found.policies:
@@ -171,6 +184,11 @@ def offline_json(
         "plan": found.plan.to_object(),
         "recomputation": found.recomputation,
         "prediction": _option(found, found.chosen),
+        "alternatives": [_option(found, option) for option in found.alternatives],
+        "sensitivities": [
+            {"change": entry.change, "gain": entry.gain, **_option(found, entry.option)}
+            for entry in found.sensitivities
+        ],
         "policies": [
             {
                 "policy": result.policy.name,

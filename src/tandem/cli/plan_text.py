@@ -1,8 +1,9 @@
 """A plan's answer as text: tiers and resources as bars, predictions, what was rejected and why."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tandem.cli.plan_robustness import robustness_text
 from tandem.planner.answer import Answer
@@ -14,6 +15,10 @@ from tandem.planner.question import Question
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import MIB, format_duration, format_size
 from tandem.spec.workload import Workload
+
+if TYPE_CHECKING:
+    from tandem.planner.offline.sensitivity import BlockSensitivity
+    from tandem.planner.sensitivity import Sensitivity
 
 _WIDTH = 40
 _NOT_WEIGHED = "single experts on the accelerator"
@@ -187,7 +192,12 @@ def _limits(answer: Answer) -> Iterator[str]:
     waits = "" if share > 0.9 else "; the rest is waiting for one another"
     if not alone:
         yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
-    for entry in answer.sensitivities:
+    yield from sensitivity_lines(answer.sensitivities)
+
+
+def sensitivity_lines(found: "Iterable[Sensitivity | BlockSensitivity]") -> Iterator[str]:
+    """What larger machines would bring."""
+    for entry in found:
         effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({entry.gain:+.1%})"
         if abs(entry.gain) < _FLAT:
             effect = "no difference"

@@ -25,6 +25,11 @@ def test_an_offline_plan_shows_memory_rates_limits_and_policies(commands: Comman
         "Prompts: ",
         "Tokens after them: ",
         "limited by ",
+        "  +1 GB GPU memory        ",
+        "  +10 GB/s link           ",
+        "  +8 cores                ",
+        "Rejected",
+        "% less: ",
         "zero-inference-stream ",
         "not planned yet: park-egger",
         "No engine executes this plan yet",
@@ -39,6 +44,16 @@ def test_the_plan_as_json_is_one_and_no_policy_beats_it(commands: Commands) -> N
     found = json.loads(ran.out)
     plan = OfflinePlan.from_object(found["plan"])
     assert plan.num_layers == 32
+    assert [entry["change"] for entry in found["sensitivities"]] == [
+        "+1 GB GPU memory", "+10 GB/s link", "+8 cores",
+    ]  # fmt: skip
+    best = found["prediction"]["tokens_per_s"]
+    assert all(entry["gain"] > -0.01 for entry in found["sensitivities"])
+    rejected = [entry["tokens_per_s"] for entry in found["alternatives"]]
+    assert 0 < len(rejected) <= 3
+    assert rejected == sorted(rejected, reverse=True)
+    assert rejected[0] <= best
+    assert len({entry["description"] for entry in found["alternatives"]}) == len(rejected)
     rates = {entry["policy"]: entry.get("tokens_per_s", 0.0) for entry in found["policies"]}
     assert set(rates) >= {"flexgen", "kvpr", "lm-offload", "zero-inference-stream"}
     assert found["prediction"]["tokens_per_s"] == max(rates.values())

@@ -1,6 +1,7 @@
 """The offline planner's answer: what to run, what it achieves, and what each policy would do."""
 
 from dataclasses import dataclass
+from itertools import islice
 
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
 from tandem.planner.offline.candidate import BlockCandidate
@@ -10,9 +11,12 @@ from tandem.planner.offline.policies import (
     find_offline_policy,
 )
 from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivities
 from tandem.planner.question import Question
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
+
+_NUM_ALTERNATIVES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class OfflineAnswer:
 
     Attributes:
         recomputation: why KV is recomputed as far as it is.
+        alternatives: the best of other kinds that were tried, best first.
     """
 
     question: Question
@@ -36,6 +41,8 @@ class OfflineAnswer:
     chosen: BlockOption
     plan: OfflinePlan
     recomputation: str
+    alternatives: tuple[BlockOption, ...]
+    sensitivities: tuple[BlockSensitivity, ...]
     policies: tuple[OfflineResult, ...] = ()
 
 
@@ -63,6 +70,8 @@ def offline_answer(
         chosen=chosen,
         plan=offline_plan(search, chosen.candidate, (reason,)),
         recomputation=reason,
+        alternatives=tuple(islice(search.alternatives(policy, chosen), _NUM_ALTERNATIVES)),
+        sensitivities=tuple(block_sensitivities(search, policy, chosen)),
         policies=compare_offline(search) if compare else (),
     )
 

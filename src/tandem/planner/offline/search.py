@@ -1,6 +1,6 @@
 """The search for an offline plan: candidates by a bound, the best of them by virtual time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tandem.planner.offline.candidate import BlockCandidate
@@ -11,7 +11,6 @@ from tandem.planner.offline.rates import BlockPrediction, block_rates, phases
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 
-_TRIES, _MOVES = 8, 12
 _WORTH_MOVING = 1.001
 _BETTER = 1 + 1e-9
 
@@ -29,12 +28,34 @@ class BlockOption:
         return self.prediction.rates.tokens_per_s
 
 
-class OfflineSearch:
-    """Finds the best option of a question under a policy."""
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """How much virtual time is spent on.
 
-    def __init__(self, question: Question) -> None:
+    Attributes:
+        tries: candidates by their bounds. moves: from the best of them.
+        policies: whether `auto` also searches every policy as if alone.
+    """
+
+    tries: int
+    moves: int
+    policies: bool
+
+
+_FULL, _REDUCED = _Effort(8, 12, True), _Effort(2, 3, False)
+
+
+class OfflineSearch:
+    """Finds the best option of a question under a policy.
+
+    Args:
+        like: a search for a machine much like this one, after which less effort will do.
+    """
+
+    def __init__(self, question: Question, like: "OfflineSearch | None" = None) -> None:
         self.question = question
-        self.times = BlockTimes(question)
+        self._effort = _FULL if like is None else _REDUCED
+        self.times = BlockTimes(question, None if like is None else like.times)
         self.footprint = self.times.footprint
         self.candidates = BlockCandidates(
             question, self.times.precisions, self.footprint, self.times.bound
@@ -52,7 +73,7 @@ class OfflineSearch:
             known: candidates to try as well, as those of a smaller machine.
         """
         best = self._searched(policy)
-        if policy.name == "auto":
+        if policy.name == "auto" and self._effort.policies:
             for narrower in OFFLINE_POLICIES.values():
                 best = _better(best, self._searched(narrower))
         for candidate in known:
@@ -65,6 +86,16 @@ class OfflineSearch:
         if candidate not in self._options:
             self._options[candidate] = BlockOption(candidate, self._predict(candidate))
         return self._options[candidate]
+
+    def alternatives(self, policy: OfflinePolicy, chosen: BlockOption) -> Iterator[BlockOption]:
+        """The best options tried of each kind that the chosen one is not, best first."""
+        seen = {_kind(chosen.candidate)}
+        for option in sorted(self._options.values(), key=lambda option: -option.tokens_per_s):
+            kind = _kind(option.candidate)
+            if kind not in seen and self.candidates.possible(option.candidate, policy):
+                seen.add(kind)
+                if option.tokens_per_s <= chosen.tokens_per_s:
+                    yield option
 
     def bound_tokens_per_s(self, candidate: BlockCandidate) -> float:
         """What no schedule of the candidate exceeds."""
@@ -94,7 +125,7 @@ class OfflineSearch:
         bounded = [(self.bound_tokens_per_s(c), c) for c in self.candidates.of(policy)]
         bounded.sort(key=lambda entry: (-entry[0], entry[1].batches, entry[1].streamed))
         best: BlockOption | None = None
-        for most_per_s, candidate in bounded[:_TRIES]:
+        for most_per_s, candidate in bounded[: self._effort.tries]:
             if best is not None and most_per_s <= best.tokens_per_s * _BETTER:
                 break
             best = _better(best, self.option(candidate))
@@ -103,7 +134,7 @@ class OfflineSearch:
     def _moved(self, start: BlockOption, policy: OfflinePolicy) -> BlockOption:
         """Small changes, while one helps."""
         best, moves, improved = start, 0, True
-        while improved and moves < _MOVES:
+        while improved and moves < self._effort.moves:
             improved = False
             for candidate in self._moves.of(best.candidate, policy):
                 least = best.tokens_per_s * _WORTH_MOVING
@@ -113,9 +144,23 @@ class OfflineSearch:
                 option = self.option(candidate)
                 if option.tokens_per_s > least:
                     best, improved = option, True
-                if moves >= _MOVES:
+                if moves >= self._effort.moves:
                     break
         return best
+
+
+def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
+    """By what is streamed, where KV lies, what is recomputed and in few bits, one batch or more."""
+    return (
+        candidate.streamed > 0,
+        candidate.resident_rows > 0,
+        candidate.streamed_rows > 0,
+        candidate.cpu_rows > 0,
+        candidate.recomputed_tokens > 0,
+        candidate.quantized != "none",
+        candidate.host_kv is not None,
+        candidate.batches > 1,
+    )
 
 
 def _better(best: BlockOption | None, option: BlockOption | None) -> BlockOption | None:

@@ -32,9 +32,13 @@ class BlockTime:
 
 
 class BlockTimes:
-    """Times for one question; equal ones are computed once."""
+    """Times for one question; equal ones are computed once.
 
-    def __init__(self, question: Question) -> None:
+    Args:
+        like: of the same model on another machine, which has the same programs.
+    """
+
+    def __init__(self, question: Question, like: "BlockTimes | None" = None) -> None:
         self._q = question
         precisions = Precisions.of(question.precision)
         self.precisions = precisions
@@ -42,7 +46,8 @@ class BlockTimes:
         self.prices = BlockPrices(question, precisions, self.footprint)
         self.bound = BlockBound(question, self.prices)
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
-        self._schedules: dict[tuple[_Build, BlockShape], Schedule] = {}
+        made = {} if like is None else like._schedules
+        self._schedules: dict[tuple[_Build, BlockShape], Schedule] = made
         self._times: dict[BlockCandidate, BlockTime] = {}
 
     def time(self, candidate: BlockCandidate) -> BlockTime:
