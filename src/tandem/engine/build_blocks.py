@@ -99,8 +99,8 @@ def _executable(planned: PlanFile) -> OfflinePlan:
     assert isinstance(plan, OfflinePlan)
     if plan.quantized_layers == "streamed":
         raise not_executable(
-            "only its streamed layers are in few bits, which no engine has yet; plan without "
-            "--quantization, or with --policy zero-inference for all of them"
+            "only its streamed layers are in few bits, which no engine of blocks has yet; plan "
+            "without --quantization"
         )
     if plan.host_kv_dtype != plan.kv_dtype:
         raise not_executable(

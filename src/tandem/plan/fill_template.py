@@ -15,7 +15,8 @@ from tandem.plan.template_builder import TemplateBuilder
 def fill_template(shape: BlockShape) -> ProgramTemplate:
     """After prompts: their keys and values have drained, and what the slots held is void."""
     b = TemplateBuilder()
-    waits = (SignalRef(Queue.ACCEL, 0), SignalRef(Queue.D2H, 0))
+    # the prompts' tokens leave last: then all has drained, and nothing uses the slots any more
+    waits = (SignalRef(Queue.D2H, 0),)
     for pair in range(min(CACHE_SLOTS, shape.pairs) if shape.streamed else 0):
         layer, batch = divmod(pair, shape.batches)
         if shape.recomputes:

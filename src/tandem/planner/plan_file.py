@@ -26,9 +26,7 @@ def offline_plan_file(
     """The same of an offline plan, which has few bits only where it says so."""
     question, few = answer.question, answer.plan.quantized_layers != "none"
     precision = Precisions.of(question.precision).of_layer("all" if few else "none", streamed=True)
-    # a checkpoint that is quantized already is so without being asked for
-    wanted = quantization if few or quantization == "auto" else "none"
-    return _file(model_name, question, precision, wanted, answer.plan)
+    return _file(model_name, question, precision, quantization if few else "none", answer.plan)
 
 
 def _file(

@@ -1,9 +1,11 @@
 import json
+from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import Commands
 
 from tandem.plan.offline import OfflinePlan
+from tandem.plan.plan_file import read_plan
 
 PLAN = (
     "plan", "opt-6.7b", "--accelerator", "t4", "--host", "server-genoa", "--requests", "64",
@@ -32,7 +34,7 @@ def test_an_offline_plan_shows_memory_rates_limits_and_policies(commands: Comman
         "% less: ",
         "zero-inference-stream ",
         "not planned yet: park-egger",
-        "No engine executes this plan yet",
+        "Run it: --output FILE writes it; tandem batch opt-6.7b -i REQUESTS -o RESULTS --plan FILE",
     ):
         assert part in ran.out, part
     assert max(len(line) for line in ran.out.splitlines()) < 160
@@ -61,6 +63,20 @@ def test_the_plan_as_json_is_one_and_no_policy_beats_it(commands: Commands) -> N
     assert sum(found["prediction"][phase]["share"] for phase in ("prompts", "tokens")) == 1
 
 
+def test_the_plan_goes_to_a_file_for_the_engine(commands: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    ran = commands.run(*PLAN, "--output", str(path))
+    assert (ran.status, ran.err) == (0, "")
+    assert f"Run it: tandem batch opt-6.7b -i REQUESTS -o RESULTS --plan {path}" in ran.out
+    planned = read_plan(path)
+    assert isinstance(planned.plan, OfflinePlan)
+    assert (planned.model_name, planned.plan.num_layers) == ("opt-6.7b", 32)
+    assert planned.settings["max_num_seqs"] == planned.plan.block_rows
+    missing = commands.run(*PLAN, "--output", str(tmp_path / "no" / "plan.json"))
+    assert (missing.status, missing.out) == (2, "")
+    assert "cannot write" in missing.err
+
+
 def test_few_bits_are_allowed_not_demanded(commands: Commands) -> None:
     plain, few = (
         json.loads(commands.run(*PLAN, "--policy", "lm-offload", *more, "--json").out)
@@ -73,7 +89,6 @@ def test_few_bits_are_allowed_not_demanded(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--output", "plan.json"), "--output cannot be used with --offline"),
         (("--rate", "1", "--gantt"), "--rate and --gantt cannot be used with --offline"),
         (("--objective", "latency"), "--objective cannot be used with --offline"),
         (("--policy", "park-egger"), "it needs single operations of a layer computed on the host"),

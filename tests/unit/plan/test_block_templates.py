@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.support.mutations import Selector, drop_waits, is_op
 
 from tandem.plan.block_shape import BlockShape
-from tandem.plan.block_template import block_template
+from tandem.plan.block_template import block_template, first_block_template
+from tandem.plan.fill_template import fill_template
 from tandem.plan.prefill_template import prefill_template
 from tandem.plan.program import OpKind, Part, ProgramTemplate, Queue
 from tandem.plan.validator import Placed, ProgramError, validate_sequence
@@ -43,8 +44,25 @@ def shapes(draw: st.DrawFn) -> BlockShape:
 
 @given(shapes())
 def test_prompts_and_passes_follow_each_other_without_hazards(shape: BlockShape) -> None:
-    prefill, passed = prefill_template(shape), block_template(shape)
+    prefill, fill, passed = prefill_template(shape), fill_template(shape), block_template(shape)
+    first = first_block_template(shape)
     check(prefill, passed, passed, passed, prefill, prefill, passed)
+    check(prefill, fill, first, passed, prefill, fill, first)
+
+
+def test_a_pass_that_follows_another_one_does_not_wait_for_a_fill() -> None:
+    """It counts back from what a whole pass has loaded; the first pass waits for all."""
+    fill, further = fill_template(ALL), block_template(ALL)
+    check(fill, first_block_template(ALL), further)
+    with pytest.raises(ProgramError, match=r"may read .*slot.* before .*copy"):
+        check(fill, further)
+
+
+def test_a_fill_waits_until_prompts_have_drained() -> None:
+    prefill, fill = prefill_template(CACHE), fill_template(CACHE)
+    check(prefill, fill)
+    with pytest.raises(ProgramError):
+        check(prefill, drop_waits(is_op(OpKind.COPY), Queue.D2H)(fill))
 
 
 @given(shapes())

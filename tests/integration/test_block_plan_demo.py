@@ -1,0 +1,197 @@
+"""The demo model in blocks of batches, as `tandem plan --offline` and a file by hand say."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.conftest import run_tandem
+from tests.support.blocks import small_plan
+from tests.support.script import run_all
+
+import tandem
+from tandem.cli.main import main
+from tandem.compose import build_engine
+from tandem.engine.driver import Core
+from tandem.engine.plan_options import engine_config
+from tandem.models.config import read_model_spec
+from tandem.plan.offline import OfflinePlan
+from tandem.plan.plan_file import PlanFile, PlannedModel, read_plan
+from tandem.plan.weights import Home
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.hardware_file import PAIRS
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+DEMO = str(Path(tandem.__file__).parent / "assets" / "demo-model")
+EMULATED = "emulated:exact,seed=5"
+INT8 = "int8:64 and float32 weights, float32 activations and KV"
+GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
+HOMES: tuple[Home, ...] = ("streamed", "streamed", "resident", "streamed", "streamed", "resident")
+PLAN = small_plan(
+    HOMES, resident_rows=1, streamed_rows=1, cpu_rows=1, recomputed_tokens=32, max_model_len=150
+)
+
+
+def tokens_of(core: Core) -> list[list[int]]:
+    prompts = [tuple((7 * i + 3 * j) % 500 + 5 for j in range(9 + 18 * i)) for i in range(7)]
+    try:
+        results = run_all(core, [EngineRequest(str(i), p, GREEDY) for i, p in enumerate(prompts)])
+        return [results[str(i)].token_ids for i in range(len(prompts))]
+    finally:
+        core.close()
+
+
+def saved(path: Path, plan: OfflinePlan, **changes: Any) -> Path:
+    """A plan in a file, for the demo model in float32."""
+    file = PlanFile(
+        model_name="demo",
+        model=PlannedModel.of(read_model_spec(Path(DEMO))),
+        hardware="any machine",
+        host_only=False,
+        dtype="float32",
+        kv_cache_dtype="float32",
+        cpu_kv_dtype="auto",
+        quantization="none",
+        precision="float32",
+        plan=plan,
+    )
+    path.write_text(replace(file, **changes).to_json(), "utf-8")
+    return path
+
+
+def options(path: Path, **more: str) -> dict[str, Any]:
+    memory = {"gpu_memory": "64MiB", "cpu_memory": "64MiB"}
+    return {"model": DEMO, "plan": str(path), "accelerator": EMULATED} | memory | more
+
+
+def build(path: Path, **more: str) -> Core:
+    return build_engine(engine_config(options(path, **more)))
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    return tokens_of(build_engine(EngineConfig(DEMO, accelerator="none", dtype="float32")))
+
+
+def test_a_file_survives_json(tmp_path: Path) -> None:
+    path = saved(tmp_path / "p.json", PLAN)
+    planned = read_plan(path)
+    assert (planned.plan, planned.is_for_blocks) == (PLAN, True)
+    with pytest.raises(ConfigError, match="blocks of a batch job"):
+        _ = planned.online
+
+
+def test_a_file_is_executed(tmp_path: Path, expected: list[list[int]]) -> None:
+    core = build(saved(tmp_path / "p.json", PLAN))
+    stats = core.stats()
+    assert stats.strategy == "blocks"
+    assert (stats.max_model_len, stats.tiers[0].total_blocks) == (150, 20)
+    assert "blocks of 2 x 3 requests, 2 layers resident, 4 layers streamed" in stats.notes[0]
+    measured = {(row.location, row.label): row.actual_bytes for row in stats.memory}
+    for place in (("device", "weights"), ("device", "kv slots"), ("host", "activations")):
+        assert measured[place]
+    for row in stats.memory:
+        if row.label in ("weights", "kv pool", "kv slots", "slot table", "activations"):
+            assert row.actual_bytes == row.predicted_bytes, row
+    assert tokens_of(core) == expected
+    # what activations took was foreseen
+    foreseen = {row.label: row.predicted_bytes for row in core.stats().memory}
+    assert core.stats().memory_totals[0].peak_bytes <= sum(
+        row.predicted_bytes for row in stats.memory if row.location == "device"
+    )
+    assert foreseen["workspace"] > 0
+
+
+def test_weights_in_few_bits_are_those_of_an_engine_that_is_told_so(tmp_path: Path) -> None:
+    few = {"dtype": "float32", "quantization": "int8"}
+    reference = tokens_of(build_engine(EngineConfig(DEMO, accelerator="none", **few)))
+    plan = replace(PLAN, quantized_layers="all", quantization="int8")
+    path = saved(
+        tmp_path / "p.json", plan, quantization="int8", precision="int8 and float32 weights"
+    )
+    with pytest.raises(ConfigError, match="it is for int8 and float32 weights, and this") as error:
+        build(path)
+    precision = error.value.message.split("would hold ")[1].split("; plan")[0]
+    assert (
+        tokens_of(build(saved(path, plan, quantization="int8", precision=precision))) == reference
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "file", "option", "message"),
+    [
+        ({"weights": PLAN.weights[:1]}, {}, {}, "layers are placed, of a model with 6"),
+        ({}, {"precision": "float16"}, {}, "it is for float16, and this engine would hold float32"),
+        (
+            {},
+            {},
+            {"accelerator": "none", "gpu_memory": "auto"},
+            "it is for an accelerator beside its host",
+        ),
+        ({}, {}, {"gpu_memory": "8MiB"}, "of device memory, and 8.0 MiB may be used here"),
+        ({}, {}, {"cpu_memory": "8MiB"}, "of host memory, and 8.0 MiB may be used here"),
+        ({}, {}, {"block_size": 32}, "--block-size 32 contradicts --plan"),
+        ({"host_kv_dtype": "int8"}, {}, {}, "KV on the host is in int8, which no engine of blocks"),
+        (
+            {"quantized_layers": "streamed", "quantization": "int4"},
+            {},
+            {},
+            "only its streamed layers are in few bits, which no engine of blocks has yet",
+        ),
+    ],
+)
+def test_what_cannot_be_executed_is_refused_in_one_line(
+    plan: dict[str, Any],
+    file: dict[str, Any],
+    option: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        build(saved(tmp_path / "p.json", replace(PLAN, **plan), **file), **option)
+    assert message in error.value.message
+    assert "\n" not in error.value.message
+
+
+def test_a_plan_for_another_model_is_refused(tmp_path: Path) -> None:
+    other = replace(PlannedModel.of(read_model_spec(Path(DEMO))), hidden_size=8)
+    with pytest.raises(ConfigError, match=r"for another model, demo \(hidden_size 8 instead of"):
+        build(saved(tmp_path / "p.json", PLAN, model=other))
+
+
+def test_a_batch_runs_as_planned_and_is_resumed(tmp_path: Path) -> None:
+    path, lines = tmp_path / "plan.json", tmp_path / "in.jsonl"
+    asked = ("--prompt", "20-60", "--generate", "16", "--requests", "6", "--dtype", "float32")
+    machine = ("--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "84MiB")
+    sizes = ("--cpu-memory", "200MiB", "--max-num-batched-tokens", "256")
+    command = ("plan", DEMO, *machine, *sizes, *asked, "--offline", "--output", str(path))
+    assert main([*command]) == 0
+    bodies = [
+        {"prompt": "The purpose of this function is " + "to be " * i, "max_tokens": 3 + i}
+        for i in range(5)
+    ] + [{"prompt": "Once", "max_tokens": 4000}]
+    with lines.open("w", encoding="utf-8") as file:
+        for i, body in enumerate(bodies):
+            line = {"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": body}
+            line["body"] = body | {"temperature": 0}
+            file.write(json.dumps(line) + "\n")
+
+    def texts(output: Path, *flags: str) -> dict[str, Any]:
+        ran = run_tandem("batch", DEMO, "-i", str(lines), "-o", str(output), *flags)
+        assert ran.returncode == 3, ran.stderr  # a line is too long
+        results = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+        assert len(results) == len(bodies)
+        return {result["custom_id"]: result["response"]["body"] for result in results}
+
+    flags = ("--plan", str(path), "--accelerator", EMULATED)
+    made = texts(tmp_path / "out.jsonl", *flags)
+    plain = texts(tmp_path / "ref.jsonl", "--accelerator", "none", "--dtype", "float32")
+    for i in range(5):
+        assert made[str(i)]["choices"] == plain[str(i)]["choices"]
+    assert "maximum context length is" in made["5"]["error"]["message"]
+    again = run_tandem("batch", DEMO, "-i", str(lines), "-o", str(tmp_path / "out.jsonl"), *flags)
+    assert again.returncode == 3
+    assert "nothing to do" in again.stderr
