@@ -10,6 +10,7 @@ from tests.unit.cli.conftest import Commands
 
 from tandem import compose
 from tandem.cli import main as main_module
+from tandem.spec.config import EngineConfig
 
 
 def system_error(number: int, path: str | None = None) -> OSError:
@@ -87,4 +88,4 @@ def test_another_fault_while_loading_is_not_said_to_be_of_memory(
 
     monkeypatch.setattr("tandem.engine.build.build_engine_core", build)
     with pytest.raises(RuntimeError, match="something else"):
-        compose.build_engine(None)  # pyright: ignore[reportArgumentType]
+        compose.build_engine(EngineConfig(model="m"))
