@@ -106,8 +106,8 @@ def test_a_file_is_executed(tmp_path: Path, expected: list[list[int]]) -> None:
 
 
 def test_weights_in_few_bits_are_those_of_an_engine_that_is_told_so(tmp_path: Path) -> None:
-    few = {"dtype": "float32", "quantization": "int8"}
-    reference = tokens_of(build_engine(EngineConfig(DEMO, accelerator="none", **few)))
+    config = EngineConfig(DEMO, accelerator="none", dtype="float32", quantization="int8")
+    reference = tokens_of(build_engine(config))
     plan = replace(PLAN, quantized_layers="all", quantization="int8")
     path = saved(
         tmp_path / "p.json", plan, quantization="int8", precision="int8 and float32 weights"
