@@ -148,13 +148,6 @@ def test_a_file_places_layers_on_disk(
     check_memory(config, stats)
 
 
-def test_an_odd_number_of_streamed_layers_is_refused(tmp_path: Path) -> None:
-    config = replace(AMPLE, placement=placed(tmp_path, {0: "disk", 1: "streamed", 2: "disk"}))
-    with pytest.raises(ConfigError, match="multiple of 2") as error:
-        build_engine_core(config)
-    assert error.value.param == "placement"
-
-
 def cut(file: Path) -> None:
     os.truncate(file, file.stat().st_size // 8)
 

@@ -41,14 +41,16 @@ CASES = {
 PLACEMENTS: dict[str, tuple[Homes, tuple[CpuRule, ...]]] = {
     "most": (tuple((layer, DISK) for layer in (1, 2, 3, 4)), ()),
     "odd": (((0, DISK), (1, "streamed"), (2, "cpu"), (3, DISK), (4, DISK)), ()),
+    "all": (tuple((layer, DISK) for layer in range(5)), ()),
     "one": (((1, "streamed"), (2, "streamed"), (3, DISK), (4, "streamed")), ()),
     "first-round": (((0, DISK), (3, DISK)), ()),  # stays on the accelerator
-    "by-step": (((0, DISK), (1, DISK), (2, "host"), (3, "host")), (CpuRule(1, (2, 3)),)),
+    "by-step": (((0, DISK), (1, DISK), (2, "host"), (3, "host")), (CpuRule(1, (2,)),)),
 }
 RUNS = (
     ("dense", "most", ("in-torch", "batched", "exact-split", "exact-plain-loop", "threaded-split")),
     ("dense", "odd", ("chunked", "exact-swapped", "exact-cohorts", "threaded-cohorts")),
     ("dense", "one", ("exact-device", "threaded-split")),
+    ("dense", "all", ("exact-split", "threaded-cohorts")),
     ("dense", "first-round", ("batched", "exact-split")),
     ("dense", "by-step", ("exact-device", "cohorts-split", "threaded-split")),
     ("qwen3moe", "most", ("in-torch", "exact-split", "threaded-cohorts")),

@@ -32,15 +32,17 @@ MIXED: Homes = (
     (0, "cpu-mlp"), (1, "host-mlp"), (2, "streamed"), (3, "host"), (4, "host-mlp"), (5, "cpu"),
 )  # fmt: skip
 STREAMED = (EVERY, ())
-BY_STEP = (EVERY, (CpuRule(4, (3, 4)),))  # MLPs of a round stay in the slots
+BY_STEP = (EVERY, (CpuRule(4, (3, 4)),))  # the other MLPs stay in the slots
+ODD = (EVERY[:3], (CpuRule(1, (3,)),))
 BOTH = (MIXED, (CpuRule(4, (3, 4)),))  # a layer, and another one's MLP
-PLACEMENTS = {"streamed": STREAMED, "by-step": BY_STEP, "both": BOTH}
+PLACEMENTS = {"streamed": STREAMED, "by-step": BY_STEP, "both": BOTH, "odd": ODD}
 CASES = (
     ("llama", "exact-split", "streamed"),
     ("llama", "threaded-cohorts", "by-step"),
     ("llama", "exact-cohorts", "both"),
     ("llama", "threaded-split", "both"),
     ("gemma2", "exact-split", "by-step"),
+    ("gemma2", "threaded-split", "odd"),
     ("mixtral", "in-torch", "by-step"),
     ("mixtral", "exact-split", "both"),
     ("qwen3moe", "chunked", "by-step"),

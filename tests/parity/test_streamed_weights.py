@@ -16,8 +16,8 @@ MODELS = (
     Case("qwen3moe-5-layers", moe(32, 4, 2, 8, num_hidden_layers=5, mlp_only_layers=[0])),
 )
 STREAMED = {  # layers of a kind: those with experts, in the second model
-    "llama-5-layers": ((0, 1, 2, 3), (0, 4), (1, 2, 3, 4)),
-    "qwen3moe-5-layers": ((1, 2, 3, 4), (1, 4), (2, 3)),
+    "llama-5-layers": ((0, 1, 2, 3, 4), (0, 4), (1, 2, 3, 4), (0, 2, 3), (2,)),
+    "qwen3moe-5-layers": ((1, 2, 3, 4), (1, 4), (2, 3, 4)),
 }
 IDS = (
     "in-torch", "batched", "chunked", "swapped", "split", "cohorts-split", "exact-device",
@@ -25,7 +25,7 @@ IDS = (
 )  # fmt: skip
 FEWER = ("in-torch", "chunked", "cohorts-split", "exact-split", "exact-swapped", "threaded-cohorts")
 CASES = [
-    (case, mode, STREAMED[case.id][i % 3])
+    (case, mode, STREAMED[case.id][i % len(STREAMED[case.id])])
     for case in MODELS
     for i, mode in enumerate(
         mode for mode in MODES if mode.id in (IDS if case is MODELS[0] else FEWER)

@@ -32,16 +32,12 @@ def placements(draw: st.DrawFn) -> tuple[Homes, tuple[CpuRule, ...]]:
     """Homes of all layers, and up to three rules that fit them."""
     homes: list[Home] = [draw(st.sampled_from(BESIDE)) for _ in range(LAYERS)]
     circle = [layer for layer, home in enumerate(homes) if home in SLOTTED]
-    if len(circle) % 2:
-        homes[circle.pop()] = "cpu"
-    rounds = [circle[at : at + 2] for at in range(0, len(circle), 2)]
-    free = [r for r in rounds[1:] if all(homes[layer] in LENT for layer in r)]
+    free = [layer for layer in circle[2:] if homes[layer] in LENT]
     rules: list[CpuRule] = []
     for tokens in sorted(draw(st.sets(st.sampled_from([1, 2, 3, 9, 40]), max_size=3))):
-        chosen = [r for r in free if draw(st.booleans())]
+        chosen = [layer for layer in free if draw(st.booleans())]
         every = draw(st.booleans()) and all(homes[layer] in LENT for layer in circle)
-        layers = circle if every else [layer for r in chosen for layer in r]
-        rules.append(CpuRule(tokens, tuple(layers)))
+        rules.append(CpuRule(tokens, tuple(circle if every else chosen)))
     return tuple(enumerate(homes)), tuple(rules)
 
 

@@ -20,7 +20,7 @@ from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import SLOTTED, Home
+from tandem.plan.weights import LENT, SLOTTED, Home
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.precision import Precision
@@ -46,7 +46,9 @@ CONFIGS = {
         "num_experts_per_tok": 2,
     },
 }
-BESIDE: tuple[Home, ...] = ("resident", "streamed", "cpu", "cpu-mlp", "host", "disk_streamed")
+BESIDE: tuple[Home, ...] = (
+    "resident", "streamed", "cpu", "cpu-mlp", "host", "host-mlp", "disk_streamed",
+)  # fmt: skip
 KV: tuple[tuple[KVType, KVType | None], ...] = (
     (DType.FLOAT32, None),
     (DType.FLOAT16, None),
@@ -81,11 +83,7 @@ def placements(draw: st.DrawFn, kind: Kind) -> Homes:
     """Homes of all layers; in a mixture, some of the experts of MLPs that are elsewhere stay."""
     homes: list[Home] = [draw(st.sampled_from(BESIDE)) for _ in range(LAYERS)]
     circle = [layer for layer, home in enumerate(homes) if home in SLOTTED]
-    if len(circle) % 2:
-        homes[circle.pop()] = "cpu-mlp"
-    rounds = [circle[at : at + 2] for at in range(0, len(circle), 2)]
-    free = [r for r in rounds[1:] if all(homes[layer] == "host" for layer in r)]
-    lent = tuple(layer for r in free for layer in r)
+    lent = tuple(layer for layer in circle[2:] if homes[layer] in LENT)
     rules = (CpuRule(4, lent),) if lent else ()
     some = st.sets(st.integers(0, EXPERTS - 1), max_size=EXPERTS - 1).map(sorted).map(tuple)
     apart = [layer for layer, home in enumerate(homes) if home == "cpu-mlp" and kind == "moe"]

@@ -15,7 +15,7 @@ from tests.support.plans import plan_of
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import HOMES, LENT, STREAM_SLOTS, Home, as_runs, streamed_layers
+from tandem.plan.weights import HOMES, LENT, Home, as_runs
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 
@@ -31,8 +31,6 @@ def plans(draw: st.DrawFn) -> PlanFile:
     """Any plan that an engine could be asked for."""
     host_only = draw(st.booleans())
     homes = draw(st.lists(st.sampled_from(ALONE if host_only else BESIDE), min_size=1, max_size=12))
-    while len(streamed_layers_of(homes)) % STREAM_SLOTS:
-        homes.append("streamed")
     hosted = tuple(layer for layer, home in enumerate(homes) if home in LENT)
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))
@@ -57,12 +55,6 @@ def plans(draw: st.DrawFn) -> PlanFile:
     return replace(
         made, plan=plan, host_only=host_only, model_name=draw(texts), hardware=draw(texts)
     )
-
-
-def streamed_layers_of(homes: list[Home]) -> list[int]:
-    """Layers with a slot, whether or not they go round."""
-    runs = as_runs(homes + homes)  # any number, twice, goes round
-    return [layer for layer in streamed_layers(runs).layers if layer < len(homes)]
 
 
 @given(plans())

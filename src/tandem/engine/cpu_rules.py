@@ -7,7 +7,7 @@ layers where they lie if the host's memory is faster than the link, or both shar
 from collections.abc import Iterator, Mapping, Sequence
 
 from tandem.cost.sweep_time import LayerTimes, SplitTimes, Way, layer_times, sweep_s
-from tandem.plan.sweep_layers import CpuRule, SweepChoice, spread_rounds
+from tandem.plan.sweep_layers import CpuRule, SweepChoice, spread_among
 from tandem.plan.weights import LENT, Home, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
@@ -15,6 +15,8 @@ from tandem.spec.precision import Precision
 
 _MIN_GAIN = 0.02
 """Less than this share of a sweep is not worth another way."""
+_MOST_TRIED = 40
+"""Numbers of layers that are compared; of more layers, not every number is."""
 _WAYS: dict[Home, Way] = {
     "resident": "resident", "streamed": "loaded", "host": "loaded", "host-mlp": "loaded-mlp",
     "disk_streamed": "read", "cpu": "cpu", "cpu-mlp": "cpu-mlp",
@@ -82,15 +84,14 @@ def _fastest(placements: Sequence[WeightPlacement], times: LayerTimes) -> tuple[
 
 
 def _candidates(placements: Sequence[WeightPlacement]) -> Iterator[tuple[int, ...]]:
-    """None of the layers that may be computed on the CPU, then ever more of them.
-
-    Those that are left take the slots in turn: the circle's are kept or not by rounds, which are
-    one layer for each slot; the first stays, and so do rounds with a layer that is always streamed.
+    """None of the layers that may be computed on the CPU, then ever more of them; those that
+    sweeps begin with stay in their slots.
     """
     streamed, homes = streamed_layers(placements), homes_by_layer(placements)
-    free = [r for r in streamed.rounds[1:] if all(homes[layer] in LENT for layer in r)]
-    for count in range(len(free) + 1):
-        yield spread_rounds(free, count)
+    free = [layer for layer in streamed.layers[streamed.slots :] if homes[layer] in LENT]
+    step = 1 + len(free) // _MOST_TRIED
+    for count in (*range(0, len(free), step), len(free)):
+        yield spread_among(free, count)
 
 
 def _ways(placements: Sequence[WeightPlacement], on_cpu: tuple[int, ...]) -> list[Way]:

@@ -8,7 +8,7 @@ from tandem.engine.weight_placement import (
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
-from tandem.plan.weights import MLPS_APART, SLOTTED, STREAM_SLOTS, Home, WeightPlacement
+from tandem.plan.weights import MLPS_APART, SLOTTED, Home, WeightPlacement
 from tandem.spec.errors import ShortOfMemoryError
 
 
@@ -75,7 +75,7 @@ def choose_beside_accelerator(
     slots, elsewhere = slots_bytes(sizes.layer), sizes.elsewhere(slotted)
     slotted_kept = _kept(sizes, device, slotted, kv)
     beside = slots + slotted_kept
-    for count in range(elsewhere, sizes.movable + 1, STREAM_SLOTS if home in SLOTTED else 1):
+    for count in range(elsewhere, sizes.movable + 1):
         # what `home` leaves of its layers on the accelerator may take the place of others; the more
         # layers are elsewhere, the more KV lies on the accelerator
         if whole:
@@ -83,8 +83,6 @@ def choose_beside_accelerator(
         if host.left_bytes < beside:
             continue
         on_disk = max(0, count - (host.left_bytes - beside) // sizes.moved(home))
-        if home not in SLOTTED:  # only those on disk take the slots in turn
-            on_disk += on_disk % STREAM_SLOTS
         if on_disk > count:
             break
         placement = sizes.spread(count, home, on_disk)

@@ -11,7 +11,6 @@ from tandem.plan.weights import (
     as_runs,
     homes_by_layer,
     resident_experts,
-    streamed_layers,
 )
 from tandem.spec.errors import ConfigError
 from tandem.spec.user_file import parse_object, read_text
@@ -49,7 +48,6 @@ def read_placement(
             named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
         homes: list[Home] = [named.get(layer, "resident") for layer in range(num_layers)]
         placement = as_runs(homes, resident_experts(runs))
-        streamed_layers(placement)  # refuses what does not go round
     except ConfigError as error:
         raise _refusal(path, error.message) from None
     return placement

@@ -11,7 +11,6 @@ from tandem.plan.weights import (
     HOSTED,
     MLPS_APART,
     SLOTTED,
-    STREAM_SLOTS,
     Home,
     StreamedLayers,
     WeightPlacement,
@@ -19,6 +18,7 @@ from tandem.plan.weights import (
     disk_layers,
     homes_by_layer,
     resident_experts,
+    stream_slots,
     streamed_layers,
 )
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
@@ -105,8 +105,6 @@ class WeightSizes:
 
     def _slots_bytes(self, streamed: StreamedLayers) -> int:
         """Of the accelerator's slots, which are as large as what comes, whole layers or MLPs."""
-        if not streamed.layers:
-            return 0
         return streamed.slots * (self.mlp if streamed.layers == streamed.mlps else self.layer)
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
@@ -134,11 +132,9 @@ class WeightSizes:
 
     def least_device_bytes(self, home: Home) -> int:
         """What weights take where the maths is done with as few layers resident as can be."""
-        slots = STREAM_SLOTS if home in SLOTTED else 0
-        resident = self.movable % slots if slots else 0
+        slots = stream_slots(self.movable) if home in SLOTTED else 0
         moved = self.moved(home)
-        kept = self.movable * (self.layer - moved)
-        return self.outside + kept + min(slots + resident, self.movable) * moved
+        return self.outside + self.movable * (self.layer - moved) + slots * moved
 
     def disk_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement reads from disk in every sweep."""
@@ -172,10 +168,9 @@ def choose_placement(
     left = device.left_bytes - kv_bytes - sizes.outside
     if left >= sizes.movable * sizes.layer:
         return all_resident(sizes.layers)
-    slots = STREAM_SLOTS if home in SLOTTED else 0
+    slots = stream_slots(sizes.movable) if home in SLOTTED else 0
     over = sizes.movable * sizes.layer - left
     hosted = -(-over // sizes.moved(home)) + slots
-    hosted += -hosted % (slots or 1)
     if hosted > sizes.movable:
         raise _too_small(sizes, device, kv_bytes, home)
     return sizes.spread(hosted, home)

@@ -68,8 +68,7 @@ class Model:
             for kind, operations in kinds.items()
             if kind is not None
         }
-        layers = {layer: weights.here(layer) for layer in range(spec.num_layers)}
-        self._torch = TorchLayers(spec, layers, self.device, self.dtype)
+        self._torch = TorchLayers(spec, weights.in_use(), self.device, self.dtype)
         self.native: NativeStages | None = native
         self.host: HostLayers | None = host
         compiled = native or host

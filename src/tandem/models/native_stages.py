@@ -13,6 +13,7 @@ from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import Activation, NativeLinear, linear
 from tandem.kernels.native_pool import NativePool
 from tandem.models.expert_hits import ExpertHits
+from tandem.models.in_slots import Moving, in_slots
 from tandem.models.layer_state import LayerState, taken
 from tandem.models.rotary import Rotary, Rotation, rotations_of
 from tandem.models.weight_layout import Affine, Modules
@@ -33,6 +34,7 @@ class NativeLayers:
     Args:
         layers: matrices in host memory, of any element type, or quantized.
         pool: whose threads do the work.
+        moving: of layers that are now in one slot and now in another; these count.
         mlps: likewise, of layers of which nothing but `mlp` is executed; router and some experts
             of a mixture may be missing if another device has them.
         int8_activations: round what goes into maps of 8 bits to 8 bits too.
@@ -47,6 +49,7 @@ class NativeLayers:
         layers: Mapping[int, Modules],
         pool: NativePool,
         mlps: Mapping[int, Modules] | None = None,
+        moving: Moving[Modules] | None = None,
         *,
         int8_activations: bool = False,
     ) -> None:
@@ -55,10 +58,12 @@ class NativeLayers:
         self.expert_hits = ExpertHits(spec, torch.device("cpu"))
         self._spec = spec
         self._ropes = [Rotary.of(rope, spec.head_dim, torch.device("cpu")) for rope in spec.ropes]
-        self._layers = {
-            layer: _layer(spec, modules, self._experts(layer, modules), int8_activations)
-            for layer, modules in layers.items()
-        }
+
+        def made(layer: int, modules: Modules) -> _native.Layer:
+            return _layer(spec, modules, self._experts(layer, modules), int8_activations)
+
+        self._at_rest = {layer: made(layer, modules) for layer, modules in layers.items()}
+        self._layers = in_slots(self._at_rest, moving and moving.each(made))
         self._mlps = {
             layer: _mlp(spec, modules, self._experts(layer, modules), int8_activations)
             for layer, modules in (mlps or {}).items()
@@ -137,13 +142,13 @@ class NativeStages(NativeLayers):
         *,
         int8_activations: bool = False,
     ) -> None:
-        layers = dict(enumerate(weights.layers))
-        super().__init__(spec, layers, pool, int8_activations=int8_activations)
+        layers, moving = dict(enumerate(weights.layers)), weights.moving
+        super().__init__(spec, layers, pool, moving=moving, int8_activations=int8_activations)
         disk = weights.computed_from_disk
         self._read = () if disk is None else disk.placement.layers
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
-            [self._layers[layer] for layer in range(spec.num_layers)],
+            [self._at_rest[layer] for layer in range(spec.num_layers)],
             [self._windows.index(window) for window in spec.layer_windows],
             [spec.rope_index(layer) for layer in range(spec.num_layers)],
             None if disk is None else disk.reader,

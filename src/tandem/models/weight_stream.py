@@ -8,6 +8,7 @@ from torch import Tensor
 from tandem.devices.host_memory import bulk_memory
 from tandem.models.disk_stream import DiskStream
 from tandem.models.disk_weights import DiskWeights, Pin
+from tandem.models.in_slots import Moving
 from tandem.models.weight_layout import LayerLayout, Modules
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.spec.errors import ModelError
@@ -18,7 +19,9 @@ class WeightStream:
     those that are read from disk before.
 
     A layer's matrices, or of some layers the MLP's, are one piece of memory, in the host and in a
-    slot, so that they come in one copy. Its norms and biases are small, and resident.
+    slot, so that they come in one copy. Its norms and biases are small, and resident. Slots are
+    filled in turn, whatever comes; only of an even number, all brought in each sweep, does each
+    layer always come to the same one.
 
     Args:
         hosted: streamed layers, and those that are always computed on the CPU.
@@ -29,8 +32,7 @@ class WeightStream:
 
     Attributes:
         stored: by layer, its weights in host memory: what a checkpoint is read into.
-        used: by layer, its weights as the accelerator sees them when they have come; of layers
-            that never come, as the CPU does.
+        moving: streamed layers, as the accelerator sees them in each slot.
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class WeightStream:
         layers = sorted({*streamed.layers, *hosted.on_cpu} - {*streamed.on_disk})
         self._sources = {layer: layouts[layer].allocate(torch.device("cpu")) for layer in layers}
         largest = max((layouts[layer].size_bytes for layer in streamed.layers), default=0)
-        count = streamed.slots if streamed.layers else 0
-        self._slots = [bulk_memory((largest,), torch.uint8, device) for _ in range(count)]
+        self._slots = [bulk_memory((largest,), torch.uint8, device) for _ in range(streamed.slots)]
+        self._slot_of: dict[int, int] = {}  # of layers that have come, until their next load
+        self._loads = 0
         self._unpin: list[Callable[[], None]] = []
         if pin is not None:
             copied = [layer for layer in layers if layer in streamed.layers]
@@ -61,10 +64,16 @@ class WeightStream:
         }
         if disk is not None:
             vectors |= disk.vectors
-        self.used: dict[int, Modules] = self.stored | {
-            layer: layouts[layer].modules(self.slot(layer), vectors[layer])
-            for layer in streamed.layers
-        }
+        self.moving: Moving[Modules] = Moving(
+            {
+                layer: [
+                    layouts[layer].modules(self._part(slot, layer), vectors[layer])
+                    for slot in range(streamed.slots)
+                ]
+                for layer in streamed.layers
+            },
+            self._slot_of.__getitem__,
+        )
 
     @property
     def slots_bytes(self) -> int:
@@ -82,23 +91,25 @@ class WeightStream:
         Raises:
             ModelError: a file cannot be read, or has changed.
         """
-        first = self._streamed.layers[: self._streamed.slots]
+        self._loads = 0
         if self._disk is None:
-            for layer in first:
+            for layer in self._streamed.first:
                 self.load(layer)
             return
         try:
             self._disk.begin()
-            for layer in first:
-                self.slot(layer).copy_(self._source(layer))  # has ended before its place is let go
+            for layer in self._streamed.first:
+                self.load(layer, wait=True)  # has ended before its place is let go
                 if layer in self._streamed.on_disk:
                     self._disk.follow()
         except RuntimeError as error:
             raise ModelError(str(error)) from None
 
-    def load(self, layer: int) -> None:
-        """Bring a layer into its slot, on the current stream if there is one."""
-        self.slot(layer).copy_(self._source(layer), non_blocking=True)
+    def load(self, layer: int, *, wait: bool = False) -> None:
+        """Bring a layer into the slot whose turn it is, on the current stream if there is one."""
+        self.next_place(layer).copy_(self._source(layer), non_blocking=not wait)
+        self._slot_of[layer] = self._next_slot
+        self._loads += 1
 
     def read(self) -> None:
         """Wait for the next layer on disk, in place of the one that was copied first.
@@ -112,9 +123,17 @@ class WeightStream:
         """Host memory that the next `read` gives up: [bytes] uint8."""
         return self._from_disk.oldest()
 
-    def slot(self, layer: int) -> Tensor:
-        """Where a layer lies in its slot, of which an MLP alone may leave a part: [bytes] uint8."""
-        return self._slots[self._streamed.slot_of(layer)][: self._layouts[layer].size_bytes]
+    def next_place(self, layer: int) -> Tensor:
+        """Where a layer lies that is brought now: [bytes] uint8."""
+        return self._part(self._next_slot, layer)
+
+    @property
+    def _next_slot(self) -> int:
+        return self._loads % self._streamed.slots
+
+    def _part(self, slot: int, layer: int) -> Tensor:
+        """Of a slot, what the layer takes: an MLP alone may leave a part."""
+        return self._slots[slot][: self._layouts[layer].size_bytes]
 
     def _source(self, layer: int) -> Tensor:
         if layer in self._streamed.on_disk:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tandem.models.disk_weights import DiskPlacement, DiskWeights, Pin
 from tandem.models.host_mlps import HostMlps
+from tandem.models.in_slots import Moving, in_slots
 from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules, allocate_modules
 from tandem.models.weight_stream import WeightStream
 from tandem.plan.sweep_layers import SweepLayers
@@ -63,7 +64,8 @@ class Weights:
     Attributes:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
-        layers: one entry per layer, as the maths reads it: of streamed ones the slot's memory.
+        layers: one entry per layer, as the maths reads it: of streamed ones, as if each were in the
+            first slot.
         stream: memory of layers, and of streamed MLPs, in host memory, None if there are none.
         disk: the layers that are read from files, None if there are none.
         mlps: MLPs that stay in host memory, of layers that are resident but for these; None if
@@ -101,6 +103,18 @@ class Weights:
         apart = {} if self.mlps is None else self.mlps.stored.get(layer, {})
         matrices = {name for name, affine in apart.items() if affine.weight.ndim > 1}
         return {name: a for name, a in self.layers[layer].items() if name not in matrices}
+
+    def in_use(self) -> Mapping[int, Modules]:
+        """By layer, as `here`; of streamed layers, in the slot to which they have come."""
+        here = {layer: self.here(layer) for layer in range(len(self.layers))}
+        return in_slots(here, self.moving)
+
+    @property
+    def moving(self) -> Moving[Modules] | None:
+        """Streamed layers, as `here`, in each of the slots; None if there are none."""
+        if self.stream is None:
+            return None
+        return self.stream.moving.each(lambda layer, modules: self.here(layer) | modules)
 
     @property
     def size_bytes(self) -> int:
@@ -217,7 +231,7 @@ def allocate_weights(
         if whole:
             layouts |= dict.fromkeys(whole, LayerLayout(shapes[_kind_of(spec, whole)]))
         stream = WeightStream(hosted, layouts, device, pin, on_disk)
-        used = dict(stream.used)
+        used = stream.stored | {layer: slots[0] for layer, slots in stream.moving.slots.items()}
     elif on_disk is not None:
         used = dict(on_disk.in_first_slot())
     mlps = None

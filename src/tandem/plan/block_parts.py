@@ -8,7 +8,7 @@ from tandem.plan.template_builder import (
     SLOTS,
     TOKENS,
     TemplateBuilder,
-    weight_slot,
+    streamed_weights,
 )
 from tandem.plan.weights import StreamedLayers
 
@@ -29,8 +29,7 @@ class WeightTurns:
 
     def slot(self, layer: int) -> tuple[BufferRef, ...]:
         """Where its weights lie, if they come."""
-        streamed = layer in self._streamed.layers
-        return (weight_slot(self._streamed.slot_of(layer)),) if streamed else ()
+        return (streamed_weights(layer),) if layer in self._streamed.layers else ()
 
     def refill(self, layer: int) -> None:
         """Bring the next streamed layer into the slot of `layer`, which all batches have used."""
@@ -40,7 +39,7 @@ class WeightTurns:
         following = layers[(layers.index(layer) + slots) % len(layers)]
         done = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, layer=following, waits=(self._b.reached(Queue.ACCEL),),
-            writes=self.slot(layer),
+            writes=(*self.slot(following), *self.slot(layer)),
         )  # fmt: skip
         if following > layer:
             self._loaded[following] = done

@@ -123,7 +123,6 @@ class OfflinePlan:
         _check_layers(self.weights)
         self._check_rows()
         self._check_bits()
-        streamed_layers(self.weights)  # refuses what does not go round
 
     def _check_rows(self) -> None:
         if not self.batch_rows:

@@ -143,7 +143,7 @@ def _check_layers(weights: tuple[WeightPlacement, ...], rules: tuple[CpuRule, ..
     if not weights:
         raise ConfigError("no layer is placed")
     _check_rules(homes_by_layer(weights), rules)
-    SweepChoice.of_plan(weights, rules)  # refuses what does not go round
+    SweepChoice.of_plan(weights, rules)  # refuses what cannot be done
 
 
 def _check_rules(homes: Mapping[int, str], rules: tuple[CpuRule, ...]) -> None:

@@ -18,8 +18,8 @@ class SweepLayers:
     """How one sweep comes by the weights that lie in host memory.
 
     The slots are the same for all sweeps, and each sweep leaves in them what the next one needs
-    first, whichever way that goes on. So a sweep may leave out layers of the circle as long as the
-    others still take the slots in turn, the circle's first ones first.
+    first, whichever way that goes on. So a sweep may leave out any layers of the circle but those
+    that it begins with, or all.
 
     Attributes:
         streamed: the circle: layers that have a slot.
@@ -36,9 +36,7 @@ class SweepLayers:
     split_mlps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        loaded, slots = self.loaded, self.streamed.slots
-        in_turn = all(self.streamed.slot_of(layer) == i % slots for i, layer in enumerate(loaded))
-        starts = loaded[:slots] == self.streamed.layers[:slots]
+        loaded, first = self.loaded, self.streamed.first
         missing = [layer for layer in self.streamed.on_disk if layer in self.on_cpu]
         if missing:
             raise ConfigError(
@@ -46,10 +44,10 @@ class SweepLayers:
                 "accelerator; bring them to the accelerator",
                 param="placement",
             )
-        if loaded and not (in_turn and starts and len(loaded) % slots == 0):
+        if loaded and loaded[: len(first)] != first:
             raise ConfigError(
-                f"layers {list(loaded)} of {list(self.streamed.layers)} do not go into "
-                f"{slots} slots in turn; compute others of them on the CPU",
+                f"layers {list(loaded)} of {list(self.streamed.layers)} are streamed without "
+                f"layers {list(first)}, which sweeps begin with; compute others on the CPU",
                 param="placement",
             )
 
@@ -65,10 +63,9 @@ class SweepLayers:
         return loaded[(loaded.index(layer) + self.streamed.slots) % len(loaded)]
 
 
-def spread_rounds(rounds: Sequence[tuple[int, ...]], count: int) -> tuple[int, ...]:
-    """The layers of `count` of the rounds, spread evenly among them."""
-    chosen = [rounds[(2 * i + 1) * len(rounds) // (2 * count)] for i in range(count)]
-    return tuple(layer for each in chosen for layer in each)
+def spread_among(layers: Sequence[int], count: int) -> tuple[int, ...]:
+    """`count` of the layers, spread evenly among them."""
+    return tuple(layers[(2 * i + 1) * len(layers) // (2 * count)] for i in range(count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ def pages(tier: Tier, layer: int) -> BufferRef:
     return BufferRef(f"pages.{tier.label}", -1, layer)
 
 
-def weight_slot(slot: int) -> BufferRef:
-    """Accelerator memory of one streamed layer at a time."""
-    return BufferRef(WEIGHTS, -1, slot)
+def streamed_weights(layer: int) -> BufferRef:
+    """A streamed layer's bytes in whichever slot; a load makes them and takes another's place."""
+    return BufferRef(WEIGHTS, -1, layer)
 
 
 @dataclass(slots=True)

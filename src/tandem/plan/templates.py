@@ -28,7 +28,7 @@ from tandem.plan.template_builder import (
     TOKENS,
     TemplateBuilder,
     pages,
-    weight_slot,
+    streamed_weights,
 )
 from tandem.spec.tier import Tier
 
@@ -134,7 +134,7 @@ class _SweepBuilder:
         """
         if layer not in self._loads or not (mlp or layer not in self._sweep.streamed.mlps):
             return (), ()
-        return (self._loaded[layer],), (weight_slot(self._sweep.streamed.slot_of(layer)),)
+        return (self._loaded[layer],), (streamed_weights(layer),)
 
     def _refill(self, layer: int) -> None:
         """Bring the next layer into the slot of `layer`, which has been used."""
@@ -146,7 +146,7 @@ class _SweepBuilder:
         self._loaded[following] = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, part, layer=following,
             waits=(self._b.reached(Queue.ACCEL), *read),
-            reads=source, writes=(weight_slot(self._sweep.streamed.slot_of(layer)),),
+            reads=source, writes=(streamed_weights(following), streamed_weights(layer)),
         )  # fmt: skip
         self._disk.loaded(following, self._loaded[following])
 

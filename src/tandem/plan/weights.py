@@ -26,6 +26,11 @@ STREAM_SLOTS = 2
 """Layers that the accelerator holds of the streamed ones: one is used while the next one comes."""
 
 
+def stream_slots(layers: int) -> int:
+    """Slots of so many streamed layers; where there are no more, they stay there."""
+    return min(STREAM_SLOTS, layers)
+
+
 @dataclass(frozen=True, slots=True)
 class WeightPlacement:
     """Where a run of layers keeps its weights.
@@ -71,44 +76,27 @@ class StreamedLayers:
 
     The order is a circle: a sweep begins with the first `slots` of them there or on their way, and
     each slot is filled again as soon as its layer has been used, at the end of a sweep for the
-    next. So the number of layers is a multiple of that of slots, and a layer has always the same.
+    next.
 
     Attributes:
         layers: ascending.
-        slots: layers that the accelerator has memory for.
         on_disk: ascending; those of `layers` that are read from files before they come.
         mlps: ascending; those of which only the MLP comes, or the experts.
     """
 
     layers: tuple[int, ...] = ()
-    slots: int = STREAM_SLOTS
     on_disk: tuple[int, ...] = ()
     mlps: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        over = len(self.layers) % self.slots
-        if over:
-            out = self.layers[-over:]
-            home = "cpu-mlp" if set(out) <= set(self.mlps) else "cpu"
-            raise ConfigError(
-                f"{len(self.layers)} streamed layers do not go into "
-                f"{self.slots} slots in turn; stream a multiple of {self.slots}: for example, give "
-                f"{_named(out)} the home resident or {home}",
-                param="placement",
-            )
+    @property
+    def slots(self) -> int:
+        """Layers that the accelerator has memory for."""
+        return stream_slots(len(self.layers))
 
     @property
-    def rounds(self) -> list[tuple[int, ...]]:
-        """The circle in parts of one layer for each slot, in order."""
-        return [self.layers[at : at + self.slots] for at in range(0, len(self.layers), self.slots)]
-
-    def slot_of(self, layer: int) -> int:
-        """Where a streamed layer lies while it is used."""
-        return self.layers.index(layer) % self.slots
-
-
-def _named(layers: tuple[int, ...]) -> str:
-    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
+    def first(self) -> tuple[int, ...]:
+        """Layers that are there or on their way when a sweep begins."""
+        return self.layers[: self.slots]
 
 
 def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:

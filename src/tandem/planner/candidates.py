@@ -56,10 +56,10 @@ class Candidates:
             in_place = (Elsewhere(on_disk=count) for count in counts)
             yield from self._growing([Elsewhere(), *in_place], 2)
             return
-        even = range(0, layers // STREAM_SLOTS * STREAM_SLOTS + 1, STREAM_SLOTS)
-        streamed = self._growing([self._least_on_disk(Elsewhere(count)) for count in even], 2)
+        counts = (0, *range(STREAM_SLOTS + 1, layers + 1))
+        streamed = self._growing([self._least_on_disk(Elsewhere(count)) for count in counts], 1)
         all_rows_fit = streamed == [Elsewhere()]
-        every = self._least_on_disk(Elsewhere(even[-1]))
+        every = self._least_on_disk(Elsewhere(counts[-1]))
         if every not in streamed and self._has_room(every):
             streamed.append(every)
         for elsewhere in streamed:
@@ -67,7 +67,7 @@ class Candidates:
             yield from self._more_on_disk(elsewhere)
         if all_rows_fit:
             return
-        mlps = [Elsewhere(count, mlps=True) for count in even if count > STREAM_SLOTS]
+        mlps = [Elsewhere(count, mlps=True) for count in counts[1:]]
         yield from self._growing(mlps, 1)
         for how in ("cpu", "cpu-mlp"):
             counts = range(1, layers + 1)
@@ -87,14 +87,13 @@ class Candidates:
         count = -(-(over + footprint.disk_slots_bytes) // moved)
         if not elsewhere.on_cpu:
             return elsewhere._replace(on_disk=min(count, elsewhere.streamed))
-        count += count % STREAM_SLOTS
         if count >= elsewhere.on_cpu:
             return elsewhere
         return Elsewhere(count, elsewhere.on_cpu - count, elsewhere.how, count)
 
     def _more_on_disk(self, elsewhere: Elsewhere) -> Iterator[Elsewhere]:
         """In growing steps, while host memory would hold the KV of more rows."""
-        step = STREAM_SLOTS if elsewhere.on_disk else 2 * STREAM_SLOTS
+        step = 2 if elsewhere.on_disk else 4
         while (
             self._reads
             and elsewhere.on_disk < elsewhere.streamed

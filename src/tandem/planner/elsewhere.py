@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Literal, NamedTuple
 
-from tandem.plan.sweep_layers import CpuRule, SweepChoice, SweepLayers, spread_rounds
+from tandem.plan.sweep_layers import CpuRule, SweepChoice, SweepLayers, spread_among
 from tandem.plan.weights import (
     STREAM_SLOTS,
     Home,
@@ -11,6 +11,7 @@ from tandem.plan.weights import (
     WeightPlacement,
     as_runs,
     disk_layers,
+    stream_slots,
     streamed_layers,
 )
 
@@ -94,11 +95,8 @@ class Elsewhere(NamedTuple):
 
     @property
     def may_be_lent(self) -> int:
-        """Of the streamed layers: not one round, which stays in the slots, nor rounds with a layer
-        on disk.
-        """
-        rounds = max(1, -(-self._on_their_way // STREAM_SLOTS))
-        return max(0, self.streamed - rounds * STREAM_SLOTS)
+        """Of the streamed layers: not those that stay in the slots, nor those on disk."""
+        return max(0, self.streamed - max(STREAM_SLOTS, self._on_their_way))
 
     @property
     def _on_their_way(self) -> int:
@@ -128,19 +126,16 @@ class Elsewhere(NamedTuple):
         return as_runs(map(home, range(num_layers)))
 
     def _homes_on_the_way(self) -> Iterator[Home]:
-        """Of the streamed layers in turn. Those on disk are in as few rounds as they can be, so
-        that others may be lent; the first round, which never is, is one of them.
+        """Of the streamed layers in turn. Of those on disk, the first ones are what sweeps begin
+        with, so that all others may be lent.
         """
-        rounds, left = self.streamed // STREAM_SLOTS, self._on_their_way
-        read = _evenly(-(-left // STREAM_SLOTS), rounds)[::-1]
-        for layer in range(self.streamed):
-            if self.mlps:
-                yield "host-mlp"
-            elif left and read[layer // STREAM_SLOTS]:
-                left -= 1
-                yield "disk_streamed"
-            else:
-                yield "host" if self.lent else "streamed"
+        first = stream_slots(self.streamed)
+        read_first = min(first, self._on_their_way)
+        read = [layer < read_first for layer in range(first)]
+        read += _evenly(self._on_their_way - read_first, self.streamed - first)
+        held: Home = "host-mlp" if self.mlps else "host" if self.lent else "streamed"
+        for is_read in read:
+            yield "disk_streamed" if is_read else held
 
     def rules(
         self, num_layers: int, tokens: int, fixed: Collection[int] = ()
@@ -149,9 +144,8 @@ class Elsewhere(NamedTuple):
         if not self.lent:
             return ()
         streamed = streamed_layers(self.placement(num_layers, fixed))
-        on_disk = set(streamed.on_disk)
-        rounds = [each for each in streamed.rounds[1:] if not on_disk.intersection(each)]
-        return (CpuRule(tokens, spread_rounds(rounds, self.lent // streamed.slots)),)
+        free = [n for n in streamed.layers[streamed.slots :] if n not in streamed.on_disk]
+        return (CpuRule(tokens, spread_among(free, self.lent)),)
 
     def sweep(self, num_layers: int, fixed: Collection[int] = (), *, prompts: bool) -> SweepLayers:
         """What a sweep does with them. Layers that are read in place are on disk without being
@@ -174,7 +168,7 @@ class Elsewhere(NamedTuple):
         of_all = f"of {num_layers} layers"
         if self.mlps:
             yield f"the MLPs of {self.streamed} {of_all} streamed"
-        elif self.streamed >= num_layers - 1:
+        elif self.streamed >= num_layers:
             yield "weights streamed"
         elif self.streamed:
             yield f"{self.streamed} {of_all} streamed"

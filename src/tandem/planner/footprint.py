@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
 from tandem.plan.disk_slots import slots_bytes
-from tandem.plan.weights import STREAM_SLOTS
+from tandem.plan.weights import stream_slots
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.question import Question
@@ -83,8 +83,8 @@ class Footprint:
         """Of the accelerator's memory, what weights take."""
         there = (self._q.movable_layers - elsewhere.away) * self.layer_bytes
         there -= elsewhere.mlps_away * self.mlp_bytes
-        if elsewhere.streamed:
-            there += STREAM_SLOTS * (self.mlp_bytes if elsewhere.mlps else self.layer_bytes)
+        moved = self.mlp_bytes if elsewhere.mlps else self.layer_bytes
+        there += stream_slots(elsewhere.streamed) * moved
         if elsewhere.read_in_place:
             there += self.disk_slots_bytes
         return self.outside_bytes + there

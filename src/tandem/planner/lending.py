@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.prediction import Predictor
@@ -36,7 +35,7 @@ class Lending:
         """
         here, streamed = candidate.elsewhere, candidate.streamed
         most = here.may_be_lent
-        if candidate.strategy == "rendezvous" or candidate.on_cpu or most < STREAM_SLOTS:
+        if candidate.strategy == "rendezvous" or candidate.on_cpu or not most:
             return
         if self._predictor.decode_share(candidate) < _LEAST_SHARE:
             return
@@ -48,8 +47,8 @@ class Lending:
             return
         link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
         balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
-        below = max(STREAM_SLOTS, int(balanced) // STREAM_SLOTS * STREAM_SLOTS)
-        around = [here.lending(count) for count in (below, below + STREAM_SLOTS)]
+        below = max(1, int(balanced))
+        around = [here.lending(count) for count in (below, below + 1)]
         moved = min(around, key=lambda elsewhere: self._decode_s(candidate, elsewhere))
         if self._decode_s(candidate, moved) < self._decode_s(candidate, here):
             yield candidate.with_elsewhere(moved)

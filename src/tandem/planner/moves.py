@@ -9,7 +9,8 @@ from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
 
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
-_MORE_LENT = (-STREAM_SLOTS, STREAM_SLOTS, -4 * STREAM_SLOTS, 4 * STREAM_SLOTS)
+_MORE_STREAMED = (-1, 1, -2, 2)
+_MORE_LENT = (-1, 1, -8, 8)
 
 
 class Moves:
@@ -51,8 +52,9 @@ class Moves:
                 if 0 < count <= self._layers - here.streamed:
                     yield here._replace(on_cpu=count)
             return
-        for streamed in (here.streamed - STREAM_SLOTS, here.streamed + STREAM_SLOTS):
-            if 0 <= streamed <= self._layers and (streamed > STREAM_SLOTS or not here.mlps):
+        for more in _MORE_STREAMED:
+            streamed = here.streamed + more
+            if STREAM_SLOTS < streamed <= self._layers or (streamed == 0 and not here.mlps):
                 every = here.on_cpu and here.on_cpu == here.may_be_lent
                 read = max(0, here.on_disk + streamed - here.streamed) if here.on_disk else 0
                 there = here._replace(streamed=streamed, on_disk=read)

@@ -6,7 +6,6 @@ All run on the same kernels, programs and predictions, so that a comparison comp
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.planner.elsewhere import CPU_HOMES, CpuHome, Elsewhere
 from tandem.spec.errors import ConfigError
@@ -44,7 +43,7 @@ class Policy:
 
     @staticmethod
     def _keeps_some(candidate: Candidate, num_layers: int) -> bool:
-        return candidate.mlps or candidate.streamed < num_layers - num_layers % STREAM_SLOTS
+        return candidate.mlps or candidate.streamed < num_layers
 
     def least_resident(self, num_layers: int, *, reads: bool) -> Elsewhere:
         """With as little of the weights on the accelerator as may be.
@@ -53,13 +52,12 @@ class Policy:
             reads: layers may be on disk.
         """
         if reads and self.streams:
-            even = num_layers - num_layers % STREAM_SLOTS
-            return Elsewhere(even, on_disk=even)
+            return Elsewhere(num_layers, on_disk=num_layers)
         if "cpu" in self.homes:
             return Elsewhere(0, num_layers, "cpu")
         if "cpu-mlp" in self.homes:
             return Elsewhere(0, num_layers, "cpu-mlp")
-        return Elsewhere(num_layers - num_layers % STREAM_SLOTS if self.streams else 0)
+        return Elsewhere(num_layers if self.streams else 0)
 
     def contains(self, other: "Policy") -> bool:
         """Whether all that `other` allows is allowed."""

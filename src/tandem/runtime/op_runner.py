@@ -179,7 +179,7 @@ class OpRunner:
     def poison_weights(self, op: ProgramOp) -> None:
         """Make memory that weights are coming to unusable until they are there."""
         stream = self._stream
-        memory = stream.let_go() if op.kind is OpKind.READ else stream.slot(op.layer)
+        memory = stream.let_go() if op.kind is OpKind.READ else stream.next_place(op.layer)
         memory.fill_(0xFF)  # not a number in every floating-point type
 
     # --- attention ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from tests.integration.test_paced_streaming import SMALL, WIDE
 
 from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import HOSTED, LENT, MLPS_APART, SLOTTED, Home, as_runs
+from tandem.plan.weights import HOSTED, LENT, MLPS_APART, Home, as_runs
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.precision import Precision
@@ -42,7 +42,7 @@ def test_a_host_that_hardly_computes_streams_always() -> None:
         assert rules([home] * 8, hardware(link=10e9, memory=60e9, flops=1e9)) == ()
 
 
-def test_mlps_are_the_cpu_s_in_small_steps_but_for_a_round_and_come_in_large_ones() -> None:
+def test_mlps_are_the_cpu_s_in_small_steps_but_for_those_in_slots_and_come_in_large_ones() -> None:
     pair = hardware(link=10e9, memory=60e9)
     homes: list[Home] = ["host-mlp"] * 9
     homes[0] = "cpu-mlp"
@@ -85,11 +85,9 @@ def test_where_nothing_is_left_to_choose_there_are_no_rules() -> None:
     memory=st.floats(5e9, 200e9),
     max_tokens=st.integers(1, 3000),
 )
-def test_whatever_is_chosen_goes_round(
+def test_whatever_is_chosen_can_be_done(
     homes: list[Home], link: float, memory: float, max_tokens: int
 ) -> None:
-    if sum(home in SLOTTED for home in homes) % 2:
-        homes.append("streamed")
     found = rules(homes, hardware(link, memory), max_tokens)
     choice = SweepChoice.of_plan(as_runs(homes), found)  # refuses what does not
     free = {layer for layer, home in enumerate(homes) if home in LENT}

@@ -64,7 +64,6 @@ def budget(**changes: int) -> dict[str, int]:
         changed(weights=[]),
         changed(weights=[{"first_layer": 1, "last_layer": 3}]),
         changed(weights=[{"first_layer": 0, "last_layer": 3, "home": "cpu"}]),
-        changed(weights=[{"first_layer": 0, "last_layer": 2, "home": "streamed"}]),
         changed(batches=0),
         changed(batches=1.5),
         changed(resident_rows=-1),

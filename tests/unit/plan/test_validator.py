@@ -125,7 +125,7 @@ def test_streamed_mlps_are_waited_for_where_they_are_used(lanes: tuple[LaneShape
 
 @pytest.mark.parametrize("on_disk", [(0,), (2, 5), (0, 3, 5), (0, 2, 3, 5)])
 def test_reads_without_order_are_found(on_disk: tuple[int, ...]) -> None:
-    sweep = sweep_template(6, (MAIN[0],), SweepLayers(StreamedLayers((0, 2, 3, 5), 2, on_disk)))
+    sweep = sweep_template(6, (MAIN[0],), SweepLayers(StreamedLayers((0, 2, 3, 5), on_disk)))
     validate_sequence([Placed(sweep, (0,))] * 3)
     read = [op.layer for op in sweep.ops if op.kind is OpKind.READ]
     assert sorted(read) == list(on_disk)

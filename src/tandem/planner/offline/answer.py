@@ -157,9 +157,7 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
     layers = question.model.num_layers
     attends = policy.attends and not policy.streams
     host = 0 if not (policy.streams or policy.attends) else 1
-    least = BlockCandidate(
-        1, layers - layers % 2, 1 - host, 0 if attends else host, host if attends else 0
-    )
+    least = BlockCandidate(1, layers, 1 - host, 0 if attends else host, host if attends else 0)
     device = footprint.device(least, prompts_on_host=True).total
     there = footprint.host(least, prompts_on_host=True).total
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 from tandem.plan.offline import QuantizedLayers
-from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidates import row_grid
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
@@ -33,8 +32,7 @@ class BlockCandidates:
         self._q, self._precisions = question, precisions
         self._footprint, self._bound = footprint, bound
         self.recomputes = Recomputes(question, precisions, footprint, bound)
-        layers = question.model.num_layers
-        self._most_streamed = layers - layers % STREAM_SLOTS
+        self._most_streamed = question.model.num_layers
 
     def of(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """Candidates that keep to the policy and to all capacities, each once."""
@@ -84,12 +82,12 @@ class BlockCandidates:
             counts = counts[1:]
         found = [count for count in counts if count is not None]
         if len(found) > 1:
-            found.append((found[0] + found[1]) // 2 // STREAM_SLOTS * STREAM_SLOTS)
+            found.append((found[0] + found[1]) // 2)
         return sorted(set(found))
 
     def _least(self, candidate: BlockCandidate) -> int | None:
         """The fewest layers whose streaming makes it fit the accelerator."""
-        low, high = 0, self._most_streamed // STREAM_SLOTS
+        low, high = 0, self._most_streamed
         if not self._has_room(candidate, high):
             return None
         while low < high:
@@ -98,10 +96,10 @@ class BlockCandidates:
                 high = middle
             else:
                 low = middle + 1
-        return low * STREAM_SLOTS
+        return low
 
-    def _has_room(self, candidate: BlockCandidate, pairs: int) -> bool:
-        moved = replace(candidate, streamed=pairs * STREAM_SLOTS)
+    def _has_room(self, candidate: BlockCandidate, streamed: int) -> bool:
+        moved = replace(candidate, streamed=streamed)
         device = self._footprint.device(moved, prompts_on_host=True)
         return device.total <= self._q.device_bytes
 

@@ -7,7 +7,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
 from tandem.plan.block_shape import CACHE_SLOTS
 from tandem.plan.offline import QuantizedLayers, TierBudget
-from tandem.plan.weights import STREAM_SLOTS
+from tandem.plan.weights import stream_slots
 from tandem.planner.footprint import Footprint
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.precisions import Precisions
@@ -91,7 +91,7 @@ class BlockFootprint:
         resident = self._q.model.num_layers - streamed
         weights = self._base.outside_bytes + resident * self._layer_bytes[quantized, False]
         if streamed:
-            weights += STREAM_SLOTS * self._layer_bytes[quantized, True]
+            weights += stream_slots(streamed) * self._layer_bytes[quantized, True]
         sequences = candidate.resident_rows * candidate.batches
         kv = sequences * self.row_blocks * self.page.bytes_per_block
         return TierSums(

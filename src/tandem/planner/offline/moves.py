@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES, BlockCandidates
 from tandem.planner.offline.policies import OfflinePolicy
@@ -11,6 +10,7 @@ from tandem.planner.question import Question
 
 _PART = 16  # of the sequences, moved at once; then one
 _SIZES = (0.93, 1.08)
+_MORE_STREAMED = (-1, 1, -2, 2)
 
 
 class BlockMoves:
@@ -33,7 +33,8 @@ class BlockMoves:
                 yield from _valid(c, 0, more)
                 yield from _valid(c, more, 0)
                 yield from _valid(c, more, -more)
-        for streamed in (c.streamed - STREAM_SLOTS, c.streamed + STREAM_SLOTS):
+        for more in _MORE_STREAMED:
+            streamed = c.streamed + more
             if 0 <= streamed <= self._q.model.num_layers:
                 yield from self._filled(replace(c, streamed=streamed), policy)
         for tokens in (

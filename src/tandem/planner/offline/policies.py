@@ -41,7 +41,7 @@ class OfflinePolicy:
     def allows(self, candidate: BlockCandidate, num_layers: int) -> bool:
         """Whether a candidate keeps to the policy."""
         return (
-            not (self.all_streamed and candidate.streamed < num_layers - num_layers % 2)
+            not (self.all_streamed and candidate.streamed < num_layers)
             and (self.resident or not candidate.resident_rows)
             and (self.streams or not candidate.streamed_rows)
             and (self.attends or not candidate.cpu_rows)

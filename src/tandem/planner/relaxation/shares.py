@@ -75,8 +75,7 @@ class _Relaxation:
             least = STREAM_SLOTS + 1 - _LEFT_OUT
             if self._way.all_streamed:
                 movable = self._prices.question.movable_layers
-                every = movable - movable % STREAM_SLOTS
-                least = max(least, every - _LEFT_OUT)
+                least = max(least, movable - _LEFT_OUT)
             self._p.at_most([(column, -1.0) for column in slotted], -least)
         times = [self._time(kind) for kind in self._kinds]
         self._objective(times)
