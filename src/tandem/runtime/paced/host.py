@@ -128,12 +128,6 @@ class PacedHost:
                 self._kernels.append(pages, entries, entries, lane.planned_append)
         self._visits += op.kind is OpKind.ATTEND
 
-    def read_set(self) -> float:
-        """Read all bytes of the next set once, as fast as reading goes; a probe of bandwidth."""
-        pages = self._pages[self._visits % len(self._pages)]
-        self._visits += 1
-        return float(pages.reshape(-1).view(torch.float32).sum())
-
     def _random_tensor(self, shape: tuple[int, ...]) -> torch.Tensor:
         """Random, distinct, finite, non-zero: nothing that a kernel or a cache could shortcut."""
         unsigned, kept, base = _PATTERNS[self._dtype]
