@@ -49,12 +49,13 @@ class OnlineCell:
     """What is run.
 
     Attributes:
-        model_name: of the whole model. model: its layers cut to `num_layers`, its vocabulary alike.
+        model_name: of the whole model. model: its layers cut to fewer, its vocabulary alike.
         hardware, truth: what the emulator keeps to; plans are made without them.
         cache_bytes: the last-level cache; None asks sysfs.
     """
 
     model_name: str
+    whole: ModelSpec
     model: ModelSpec
     load: Load
     hardware: HardwareSpec
@@ -85,7 +86,7 @@ def make_cell(
     model = replace(
         whole, num_layers=layers, vocab_size=int(whole.vocab_size * share), eos_token_ids=()
     )
-    return OnlineCell(model_name, model, load, load_hardware(hardware), truth)
+    return OnlineCell(model_name, whole, model, load, load_hardware(hardware), truth)
 
 
 def _around(mean: int) -> LengthDistribution:

@@ -10,7 +10,6 @@ from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
-from tandem.models.catalogue import plannable_spec
 from tandem.probes.interleave import PairedRatio, paired_ratio
 from tandem.spec.hardware_file import load_hardware
 
@@ -169,6 +168,6 @@ def _ratios(outcome: CellOutcome) -> tuple[Ratio, ...]:
     if origin is None:
         return ()
     context = round(outcome.question.lengths.context_tokens)
-    real = Cell(load_hardware(origin), plannable_spec(cell.model_name), DTYPE, context)
+    real = Cell(load_hardware(origin), cell.whole, DTYPE, context)
     here = replace(cell.hardware, host=outcome.question.hardware.host)
     return compare_cells(real, Cell(here, cell.model, DTYPE, context))

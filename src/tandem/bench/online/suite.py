@@ -28,6 +28,8 @@ from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.probes.effort import Effort
 from tandem.profiling.profile import Profile
+from tandem.runtime.paced.executor import PacedClock
+from tandem.runtime.paced.pool import HostPool
 from tandem.spec.errors import ConfigError
 
 SUITE = "online"
@@ -139,8 +141,14 @@ def start(
     plan: OnlinePlan,
     cores: tuple[int, ...],
     window_s: float,
+    clock: PacedClock | None = None,
+    pool: HostPool | None = None,
 ) -> PacedRun:
-    """An engine that executes the plan from its file, in its steady state."""
+    """An engine that executes the plan from its file, in its steady state.
+
+    Args:
+        clock, pool: virtual ones make a run deterministic (tests); by default real.
+    """
     planned = plan_file(cell.model_name, question, plan)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
@@ -153,7 +161,9 @@ def start(
             "enable_prefix_caching": False,
         }
         options = PacedOptions(perturbation=cell.truth, cores=cores, cache_bytes=cell.cache_bytes)
-        engine = build_paced_core(engine_config(given), cell.model, cell.hardware, options)
+        engine = build_paced_core(
+            engine_config(given), cell.model, cell.hardware, options, clock=clock, pool=pool
+        )
     loop = ClosedLoop(engine, cell.load.workload(), plan.max_num_seqs)
     loop.fill()
-    return PacedRun(engine, loop, window_s)
+    return PacedRun(engine, loop, window_s, time.perf_counter if clock is None else clock.now)

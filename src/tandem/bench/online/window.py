@@ -1,7 +1,7 @@
 """One measured window of a paced engine in its steady state."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tandem.bench.online.closed_loop import ClosedLoop
@@ -36,10 +36,17 @@ class PacedRun:
 
     Args:
         min_window_s: least time of a window.
+        clock: the emulator's.
     """
 
-    def __init__(self, engine: PacedEngine, loop: ClosedLoop, min_window_s: float) -> None:
-        self._engine, self._loop, self._min_s = engine, loop, min_window_s
+    def __init__(
+        self,
+        engine: PacedEngine,
+        loop: ClosedLoop,
+        min_window_s: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._engine, self._loop, self._min_s, self._clock = engine, loop, min_window_s, clock
         self._marker: str | None = None
 
     def measure(self) -> Window:
@@ -48,11 +55,11 @@ class PacedRun:
             self._to_next()
         before = self._engine.core.stats()
         self._engine.executor.begin_window()
-        begin_s = now_s = time.perf_counter()
+        begin_s = now_s = self._clock()
         tokens = periods = 0
         while periods < MIN_PERIODS or now_s - begin_s < self._min_s:
             tokens += self._to_next()
-            now_s = time.perf_counter()
+            now_s = self._clock()
             periods += 1
         after, wall_s = self._engine.core.stats(), now_s - begin_s
         return Window(
