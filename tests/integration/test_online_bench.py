@@ -54,6 +54,7 @@ def outcome() -> CellOutcome:
         Load(32, 24),
         hardware,
         Perturbation(1, 0.3, 8, 0.02),
+        2048,
         cache_bytes=1 << 16,
     )
     bench = OnlineBench(("simple", "rendezvous"), pairs=2, window_s=0.05, effort=EFFORT)

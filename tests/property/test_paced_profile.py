@@ -37,7 +37,7 @@ def probed(hardware: HardwareSpec, truth: Perturbation) -> Profile:
 
 
 def asked(hardware: HardwareSpec, truth: Perturbation) -> Question:
-    return ask(probed(hardware, truth), MODEL, WORKLOAD, HOST_BYTES)
+    return ask(probed(hardware, truth), MODEL, WORKLOAD, HOST_BYTES, 512)
 
 
 @settings(max_examples=25, deadline=None)

@@ -389,6 +389,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_num_queued_reqs=config.max_num_queued_reqs,
         kv_placement=plan.kv_placement,
         max_host_seqs=plan.max_host_seqs,
+        max_device_seqs=plan.max_device_seqs,
         preemption_mode=config.preemption_mode,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,

@@ -14,6 +14,7 @@ from tandem.spec.workload import LengthDistribution, Workload, drawn_workload
 DTYPE = DType.FLOAT16
 """Which all of the emulated cards compute in at full rate."""
 _REQUESTS = 5000  # drawn; a run goes round
+_BATCHED_TOKENS = 2048  # of a step, uncut
 _SPREAD = 0.1  # of lengths, as in NEO's synthetic workloads
 
 
@@ -51,6 +52,8 @@ class OnlineCell:
     Attributes:
         model_name: of the whole model. model: its layers cut to fewer, its vocabulary alike.
         hardware, truth: what the emulator keeps to; plans are made without them.
+        max_num_batched_tokens: of a step, cut like the layers: what a step takes of the
+            accelerator's memory beside weights and pages does not depend on their number.
         cache_bytes: the last-level cache; None asks sysfs.
     """
 
@@ -60,6 +63,7 @@ class OnlineCell:
     load: Load
     hardware: HardwareSpec
     truth: Perturbation
+    max_num_batched_tokens: int
     cache_bytes: int | None = None
 
     def __str__(self) -> str:
@@ -86,7 +90,8 @@ def make_cell(
     model = replace(
         whole, num_layers=layers, vocab_size=int(whole.vocab_size * share), eos_token_ids=()
     )
-    return OnlineCell(model_name, whole, model, load, load_hardware(hardware), truth)
+    tokens = int(_BATCHED_TOKENS * share)
+    return OnlineCell(model_name, whole, model, load, load_hardware(hardware), truth, tokens)
 
 
 def _around(mean: int) -> LengthDistribution:

@@ -27,7 +27,13 @@ class Planned:
     plan: OnlinePlan | None
 
 
-def ask(profile: Profile, model: ModelSpec, workload: Workload, host_bytes: int) -> Question:
+def ask(
+    profile: Profile,
+    model: ModelSpec,
+    workload: Workload,
+    host_bytes: int,
+    max_num_batched_tokens: int,
+) -> Question:
     """The planner's question.
 
     Args:
@@ -42,6 +48,7 @@ def ask(profile: Profile, model: ModelSpec, workload: Workload, host_bytes: int)
         lengths=Lengths.of(workload),
         device_bytes=card - margin_bytes(card),
         host_bytes=host_bytes,
+        max_num_batched_tokens=max_num_batched_tokens,
         measured=profile.host,
     )
 

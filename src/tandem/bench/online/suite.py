@@ -96,7 +96,8 @@ def _run_cell(
     report(str(cell))
     profile = profile_cell(cell, cores, bench.effort or effort_for(cell.model), report)
     host_bytes = cell.hardware.host.memory_bytes
-    question = ask(profile, cell.model, cell.load.workload(), host_bytes)
+    tokens = cell.max_num_batched_tokens
+    question = ask(profile, cell.model, cell.load.workload(), host_bytes, tokens)
     begin = time.perf_counter()
     planned = plan_policies(question, bench.names)
     report(f"planned in {time.perf_counter() - begin:.1f} s")
