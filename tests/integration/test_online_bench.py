@@ -1,4 +1,4 @@
-"""The online bench end to end on a cell of a few kilobytes: how it is put together, not how fast."""
+"""The online bench end to end on a tiny cell: how it is put together, not how fast it is."""
 
 import os
 from dataclasses import replace

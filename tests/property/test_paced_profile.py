@@ -1,4 +1,4 @@
-"""What the planner knows of an emulated accelerator is what its probes find: the perturbed truth."""
+"""What the planner knows of an emulated accelerator is what probes find: the perturbed truth."""
 
 from dataclasses import replace
 

@@ -14,8 +14,8 @@ STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
 """The simplest first."""
 _EDGES_ALONE, _EDGES_BESIDE = 2, 1  # sweeps from a cohort's last layer to its next token's first
 _COHORTS = 2
-"""Beside rows that each sweep serves. Whether a cohort has joined a sweep is known when the next one
-is submitted already: it joins every other one, and two take turns.
+"""Beside rows that each sweep serves. Whether a cohort has joined a sweep is known when the next
+one is submitted already: it joins every other one, and two take turns.
 """
 
 
