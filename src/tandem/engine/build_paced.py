@@ -228,6 +228,8 @@ def _executor(
     use = options.expert_use
     truth = PacedTruth(spec, page, hardware, options.perturbation, sweeps.experts, use)
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
+    if pool is None:
+        host.draw_pages()
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
     whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.mlps_ever_on_cpu)
     layers = None

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -96,10 +97,18 @@ class PacedHost:
         self._windows = model.layer_windows
         self.pool = open_pool_on(cores)
         self._kernels = host_kernels(model, shape, self.pool)
-        self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
+        self._pages_shape = (aliasing.sets, blocks, *page.page_shape)
         self._queries = self._random_tensor((0, self._heads, self._dim))
         self._entries = self._random_tensor((0, self._kv_heads, self._dim))
         self._visits = 0
+
+    def draw_pages(self) -> None:
+        """Now rather than when they are first read: gigabytes, which scripted work never needs."""
+        _ = self._pages
+
+    @cached_property
+    def _pages(self) -> torch.Tensor:
+        return self._random_tensor(self._pages_shape)
 
     def prepare(self, binding: LaneBinding) -> TierContext:
         """What a lane's operations need; made once per lane and step on the submitting thread."""
