@@ -51,7 +51,7 @@ def outcome() -> CellOutcome:
         "tiny",
         MODEL,
         MODEL,
-        Load(32, 24),
+        Load(1, 40),
         hardware,
         Perturbation(1, 0.3, 8, 0.02),
         2048,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
-from tandem.bench.online.bound import Bound, bound_of
+from tandem.bench.online.bound import Bound
 from tandem.bench.online.cell import DTYPE
 from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
@@ -71,7 +71,7 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
     """Rows of the common record format."""
     figures = {each.policy: each for each in figures_of(outcome)}
     alone = figures.get(BASELINE)
-    bound = None if alone is None else bound_of(outcome, alone.windows)
+    bound = outcome.bound
     rows: list[BenchRow] = []
     for each in figures.values():
         case, variant = str(outcome.cell), f"paced {each.policy}"
@@ -121,7 +121,7 @@ def describe(outcome: CellOutcome) -> list[str]:
     figures = figures_of(outcome)
     alone = next((each for each in figures if each.policy == BASELINE), None)
     lines = [str(outcome.cell)]
-    bound = None if alone is None else bound_of(outcome, alone.windows)
+    bound = outcome.bound
     if bound is not None and alone is not None:
         lines.append(f"  bound {bound.tokens_per_s / alone.executed:.2f}x gpu-only: {bound.how}")
     for each in figures:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tandem.bench.online.bound import Bound, bound_of
 from tandem.bench.online.cell import OnlineCell
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.measured import effort_for, profile_cell
@@ -66,6 +67,7 @@ class CellOutcome:
     Attributes:
         windows: by policy, in the order of their turns; policies with equal plans share theirs.
             Those that cannot run it have none.
+        bound: what none exceeds; None if the accelerator alone cannot run it.
     """
 
     cell: OnlineCell
@@ -73,6 +75,7 @@ class CellOutcome:
     question: Question
     planned: tuple[Planned, ...]
     windows: Mapping[str, tuple[Window, ...]]
+    bound: Bound | None
 
 
 def run_online(
@@ -108,7 +111,12 @@ def _run_cell(
             described = each.option.candidate.describe(cell.model.num_layers)
             report(f"{each.policy}: {described}; {each.option.prediction.rates.tokens_per_s:.1f}/s")
     windows = _execute(bench, cell, planned, question, cores, report)
-    return CellOutcome(cell, profile, question, planned, windows)
+    alone = next(each.option for each in planned if each.policy == BASELINE)
+    bound = None
+    if alone is not None:
+        decodes = cell.load.decodes_only
+        bound = bound_of(decodes, profile, question, alone, windows[BASELINE])
+    return CellOutcome(cell, profile, question, planned, windows, bound)
 
 
 def _execute(
