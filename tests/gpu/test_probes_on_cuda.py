@@ -15,13 +15,14 @@ def test_memory_products_launches_and_link_are_measured() -> None:
     from tandem.probes.accelerator import copy_to_device, measure_accelerator
     from tandem.probes.effort import Effort
     from tandem.probes.kernel_cases import HeadShape
+    from tandem.probes.torch_accelerator import TorchAccelerator
 
     effort = Effort(
         rounds=2, kinds=(), sides=(256, 1024), rows=(1, 64), heads=HeadShape(4, 2, 32), kv=(),
         batches=(), contexts=(), memory_bytes=0, link_bytes=(4096, 16 << 20), disk_bytes=0,
         trips=0,
     )  # fmt: skip
-    probed = CudaProbe(torch.device("cuda", 0))
+    probed = TorchAccelerator(CudaProbe(torch.device("cuda", 0)))
     found = measure_accelerator(probed, effort)
     assert found.name
     assert found.kernel_s < found.launch_s < 10e-3

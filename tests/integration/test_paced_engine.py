@@ -16,7 +16,7 @@ from tandem.plan.program import StepProgram
 from tandem.plan.validator import Placed, validate_sequence
 from tandem.runtime.paced.executor import StalledError
 from tandem.runtime.paced.ledger import HostTask
-from tandem.runtime.paced.truth import Perturbation
+from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, EngineDeadError

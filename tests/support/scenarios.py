@@ -116,6 +116,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         max_num_batched_tokens=draw(st.sampled_from((8, 17, 256))),
         kv_placement=placement,
         max_host_seqs=draw(st.sampled_from((0, 1, 8))),
+        max_device_seqs=draw(st.sampled_from((0, 0, 1, 3))),
         preemption_mode=draw(st.sampled_from(("recompute", "swap"))),
         prefix_caching=draw(st.booleans()),
         executor=draw(st.sampled_from(("exact", "exact", "exact", "inline"))),

@@ -55,6 +55,7 @@ class Setup:
     max_num_queued_reqs: int | None = None
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
+    max_device_seqs: int = 0
     preemption_mode: PreemptionMode = "recompute"
     prefix_caching: bool = True
     executor: ExecutorKind = "inline"
@@ -92,6 +93,7 @@ class Setup:
             max_num_queued_reqs=self.max_num_queued_reqs,
             kv_placement=self.kv_placement,
             max_host_seqs=self.max_host_seqs,
+            max_device_seqs=self.max_device_seqs,
             preemption_mode=self.preemption_mode,
             launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,
             max_cohorts=self.max_cohorts,

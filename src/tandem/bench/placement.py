@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tandem.bench.limits import read_probe
-from tandem.bench.paced import LLAMA_8B, own_core
+from tandem.bench.own_core import own_core
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.cost.rates import accelerator_rates
 from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
@@ -23,7 +23,7 @@ from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ModelSpec, RopeSpec
 from tandem.spec.parameters import layer_matrix_parameters, mlp_weights
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -35,6 +35,19 @@ _ALLOWED_LATENESS = 0.02  # of a step; beyond it, its time is the emulator's own
 _PROMPT_TOKENS = 32
 _MAX_MODEL_LEN = 2048
 _DTYPE = DType.BFLOAT16
+
+LLAMA_8B = ModelSpec(
+    architecture="llama",
+    vocab_size=128_256,
+    hidden_size=4096,
+    num_layers=32,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=128,
+    intermediate_size=14_336,
+    max_positions=131_072,
+    rope=RopeSpec(theta=500_000.0, kind="llama3", factor=8.0),
+)
 
 
 @dataclass(frozen=True, slots=True)

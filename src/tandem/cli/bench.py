@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem.spec.dtype import parse_dtype
-
 if TYPE_CHECKING:
     from tandem.bench.records import BenchRow
 
@@ -31,7 +29,7 @@ def bench_app() -> typer.Typer:
     app.command()(pool)
     app.command()(perplexity)
     app.command()(memory)
-    app.command()(paced)
+    app.command()(online)
     app.command()(placement)
     app.command()(disk)
     app.command()(papers)
@@ -157,29 +155,51 @@ def memory(
     _finish(suite.SUITE, machine, rows, json_path)
 
 
-def paced(
+def online(
     json_path: JsonOption = None,
     hardware: Annotated[
-        str, typer.Option(help="Name or TOML file of the hardware to emulate.")
-    ] = "small",
-    layers: Annotated[int, typer.Option(help="Layers of Llama-3.1-8B's 32.", min=1, max=32)] = 8,
-    context: Annotated[
-        int, typer.Option(help="Mean tokens of a sequence.", metavar="TOKENS", min=64)
-    ] = 1200,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "bfloat16",
-    window: Annotated[
-        float, typer.Option(help="Seconds measured per strategy, at least.", min=0.1)
-    ] = 2.0,
+        list[str] | None,
+        typer.Option(help="Name or TOML file of hardware to emulate; may be repeated."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Name of a model's shape; may be repeated.")
+    ] = None,
+    load: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Mean tokens in and out, as 512:128; 1 in: decode only. May be repeated.",
+            metavar="IN:OUT",
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Beside auto and gpu-only; may be repeated. All, if none is named."),
+    ] = None,
+    layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
+    pairs: Annotated[int, typer.Option(help="Windows of every plan.", min=1)] = 7,
+    window: Annotated[float, typer.Option(help="Seconds of a window, at least.", min=0.1)] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the accelerator's truth.", min=0)] = 1,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
+    ] = False,
 ) -> None:
-    """What the CPU adds to an accelerator whose times are emulated."""
-    element = parse_dtype(dtype)
+    """Each policy's plan, executed on an accelerator whose times are emulated."""
     machine = _start(json_path)
-    from tandem.bench.paced import SUITE, PacedBench, describe, rows_of, run_paced
+    from tandem.bench.online.selection import check_policies, choose_cells, truth_of
+    from tandem.kernels import native
 
-    outcome = run_paced(PacedBench(hardware, layers, context, element, window), _report)
-    _finish(SUITE, machine, rows_of(outcome), json_path)
-    for line in describe(outcome):
-        print(line)
+    check_policies(policy or ())
+    cells = choose_cells(hardware, model, load, layers, truth_of(seed, plain=plain))
+    native.choose_isa()  # refuses where there are no compiled kernels to profile
+    from tandem.bench.online.rows import describe, rows_of
+    from tandem.bench.online.suite import SUITE, OnlineBench, run_online
+
+    bench = OnlineBench(policies=tuple(policy or ()), pairs=pairs, window_s=window)
+    outcomes = run_online(bench, cells, _report)
+    rows = tuple(row for outcome in outcomes for row in rows_of(outcome))
+    _finish(SUITE, machine, rows, json_path)
+    for outcome in outcomes:
+        print("\n".join(describe(outcome)))
 
 
 def placement(

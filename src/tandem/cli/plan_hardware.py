@@ -124,16 +124,20 @@ def _alone(profile: "Profile") -> PlanHardware:
         f"products, attention{_disks(profile)}",
         "assumed: prompts' attention runs at the rate of products, all else at that of memory",
     )
-    return PlanHardware(host_alone(_name(profile), _facts(profile)), True, profile, basis)
+    from tandem.profiling.hardware import measured_host_name
+
+    alone = host_alone(measured_host_name(profile), _facts(profile))
+    return PlanHardware(alone, True, profile, basis)
 
 
 def _measured_host(profile: "Profile", accelerator: str) -> PlanHardware:
+    from tandem.profiling.hardware import measured_host_name
     from tandem.spec.hardware import HardwareSpec
     from tandem.spec.hardware_file import load_accelerator
 
-    card = load_accelerator(accelerator)
+    card, host = load_accelerator(accelerator), measured_host_name(profile)
     spec = HardwareSpec(
-        f"{card.name}, {_name(profile)}", card.accelerator, _link(card, profile), _facts(profile)
+        f"{card.name}, {host}", card.accelerator, _link(card, profile), _facts(profile)
     )
     link = "the card's own" if profile.accelerator is None else "no faster than measured here"
     basis = (
@@ -158,7 +162,8 @@ def _link(card: "AcceleratorDescription", profile: "Profile") -> "LinkFacts":
 
 
 def _measured_card(profile: "Profile", host: str) -> PlanHardware:
-    from tandem.profiling.hardware import accelerator_facts, link_facts
+    from tandem.memory.peaks import read_host_memory
+    from tandem.profiling.hardware import accelerator_facts, link_facts, measured_hardware
     from tandem.spec.hardware import HardwareSpec
     from tandem.spec.hardware_file import load_host
 
@@ -170,14 +175,14 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
             "alone, or name a card",
             param="accelerator",
         )
-    facts, link = accelerator_facts(measured), link_facts(measured)
     also = "assumed: attention on the accelerator runs at the rate of its memory"
     if host == MEASURED:
-        spec = HardwareSpec(f"{measured.name}, {_name(profile)}", facts, link, _facts(profile))
+        spec = measured_hardware(profile, read_host_memory().capacity_bytes)
         what = f"the accelerator, its link and the host{_disks(profile)}"
         basis = (f"Predicted from what was measured here on {profile.measured_at}: {what}", also)
         return PlanHardware(spec, False, profile, basis)
     other = load_host(host)
+    facts, link = accelerator_facts(measured), link_facts(measured)
     spec = HardwareSpec(f"{measured.name}, {other.name}", facts, link, other.host)
     basis = (
         f"Predicted from what was measured here on {profile.measured_at}: the accelerator and its "
@@ -194,7 +199,3 @@ def _disks(profile: "Profile") -> str:
     slowest = min(profile.disks, key=lambda disk: disk.bytes_per_s)
     of_several = ", the slowest" if len(profile.disks) > 1 else ""
     return f", the disk of {slowest.folder}{of_several}"
-
-
-def _name(profile: "Profile") -> str:
-    return f"{profile.machine.cpu} with {profile.host.threads} threads, measured"

@@ -80,9 +80,11 @@ def _measure(
 def _subject(machine: "Machine", kernels: str, disks: tuple[Path, ...]) -> "Subject":
     from tandem.devices.cuda import CudaProbe, cuda_available, open_cuda
     from tandem.probes.profiler import Subject
+    from tandem.probes.torch_accelerator import TorchAccelerator
 
     if cuda_available():
-        return Subject(machine, kernels, CudaProbe(open_cuda(0)), "", disks)
+        probed = TorchAccelerator(CudaProbe(open_cuda(0)))
+        return Subject(machine, kernels, probed, "", disks)
     reason = "there is none"
     if machine.accelerator != "none":
         reason = f"torch cannot use {machine.accelerator}"

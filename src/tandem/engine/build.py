@@ -17,8 +17,8 @@ from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import check_writable, write_expert_hits
 from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
-from tandem.engine.plan_options import require_settings
-from tandem.engine.planned import plan_note, require_as_planned, require_model
+from tandem.engine.plan_options import planned_file
+from tandem.engine.planned import plan_note, require_as_planned
 from tandem.engine.precision_choice import choose_precision
 from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.stats_collector import StatsCollector
@@ -37,7 +37,6 @@ from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
-from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import disk_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
@@ -112,7 +111,7 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
-    planned = _planned(config, spec)
+    planned = planned_file(config, spec)
     spec, length_notes = model_for_length(spec, config.max_model_len)
     target = resolve_target(config)
     if config.save_expert_hits is not None:
@@ -190,16 +189,6 @@ def choose_types(
     )
     notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
     return precision, notes + weight_notes
-
-
-def _planned(config: EngineConfig, spec: ModelSpec) -> PlanFile | None:
-    """The plan to execute, if there is one, which must be for this model."""
-    if config.plan is None:
-        return None
-    planned = read_plan(Path(config.plan))
-    require_settings(config, planned)
-    require_model(planned, spec)
-    return planned
 
 
 def _with_kv(
@@ -400,6 +389,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_num_queued_reqs=config.max_num_queued_reqs,
         kv_placement=plan.kv_placement,
         max_host_seqs=plan.max_host_seqs,
+        max_device_seqs=plan.max_device_seqs,
         preemption_mode=config.preemption_mode,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,

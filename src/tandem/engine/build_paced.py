@@ -11,6 +11,8 @@ from tandem.engine.capacities import Capacities
 from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.plan_options import planned_file
+from tandem.engine.planned import plan_note, require_as_planned
 from tandem.engine.stats_collector import StatsCollector
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
@@ -24,12 +26,14 @@ from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.gauges import Gauges
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.host_layers import PacedHostLayers
+from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.pool import HostPool, WorkerPool
 from tandem.runtime.paced.tokens import SyntheticTokens
-from tandem.runtime.paced.truth import PacedTruth, Perturbation
+from tandem.runtime.paced.truth import PacedTruth
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
+from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType, parse_dtype
 from tandem.spec.errors import ConfigError
@@ -40,6 +44,7 @@ from tandem.spec.tier import Tier
 from tandem.spec.units import format_size, parse_size
 
 _HOST_PAGES_SHARE = 0.6
+_PACED = AcceleratorChoice("emulated", mode="paced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,8 @@ def build_paced_core(
     sequence, so that requests run to their `max_tokens`.
 
     Args:
-        config: `model` is a label only; `gpu_memory` of `auto` is the description's.
+        config: `model` is a label only; `gpu_memory` of `auto` is the description's. Its `plan`
+            is executed as by any engine.
         strategy: takes the place of the one that `config` names.
         clock, pool: virtual ones make a run deterministic (tests); by default real.
 
@@ -123,8 +129,9 @@ def build_paced_core(
         ConfigError: the weights do not fit, or a flag is wrong.
     """
     options = options or PacedOptions()
+    dtype = spec.dtype if config.dtype == "auto" else parse_dtype(config.dtype)
     for param in ("kv_cache_dtype", "cpu_kv_dtype"):
-        if (kv := getattr(config, param)) != "auto":
+        if (kv := getattr(config, param)) not in ("auto", str(dtype)):
             raise ConfigError(
                 f"--{param.replace('_', '-')} {kv} cannot be paced, because its costs are not "
                 "modelled; use auto",
@@ -141,7 +148,6 @@ def build_paced_core(
             "modelled; use auto",
             param="quantization",
         )
-    dtype = spec.dtype if config.dtype == "auto" else parse_dtype(config.dtype)
     memory = _plan(config, spec, dtype, hardware, options)
     if options.expert_use is None and config.expert_hits is not None:
         options = replace(options, expert_use=read_expert_use(Path(config.expert_hits), spec))
@@ -186,7 +192,19 @@ def _plan(
     note = "paced emulator: times are emulated, tokens are synthetic"
     capacities = Capacities(device, host, real=False)
     precision = Precision.uniform(dtype)
-    memory = plan_memory(config, spec, precision, capacities, (note,), hardware=hardware)
+    planned, notes = planned_file(config, spec), (note,)
+    if planned is not None:
+        require_as_planned(planned, precision, _PACED)
+        notes = (plan_note(str(config.plan), planned), note)
+    memory = plan_memory(
+        config,
+        spec,
+        precision,
+        capacities,
+        notes,
+        hardware=hardware,
+        planned=None if planned is None else planned.online,
+    )
     if disk_layers(memory.plan.weights) and hardware.host.disk_bytes_per_s is None:
         raise ConfigError(
             f"layers would be read from disk, whose rate the description of {hardware.name} lacks; "
@@ -210,6 +228,8 @@ def _executor(
     use = options.expert_use
     truth = PacedTruth(spec, page, hardware, options.perturbation, sweeps.experts, use)
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
+    if pool is None:
+        host.draw_pages()
     dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
     whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.mlps_ever_on_cpu)
     layers = None

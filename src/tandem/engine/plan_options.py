@@ -6,9 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tandem.engine.planned import require_model
 from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _NOTHING_TO_CHOOSE = ("placement", "host_layers", "expert_hits")
@@ -40,6 +42,20 @@ def engine_config(
         return replace(config, **planned.settings)
     except ConfigError as error:
         raise ConfigError(f"cannot use plan {config.plan}: {error.message}", param="plan") from None
+
+
+def planned_file(config: EngineConfig, spec: ModelSpec) -> PlanFile | None:
+    """The plan that a configuration names, if any.
+
+    Raises:
+        ConfigError: it cannot be read, is for another model, or contradicts the configuration.
+    """
+    if config.plan is None:
+        return None
+    planned = read_plan(Path(config.plan))
+    require_settings(config, planned)
+    require_model(planned, spec)
+    return planned
 
 
 def require_settings(config: EngineConfig, planned: PlanFile) -> None:

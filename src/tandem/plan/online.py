@@ -13,11 +13,11 @@ from tandem.spec import forms
 from tandem.spec.config import KVPlacement
 from tandem.spec.errors import ConfigError
 
-FORMAT = 5
+FORMAT = 6
 _LEAST: dict[str, int] = {
     "device_blocks": 0, "host_blocks": 0, "block_size": 1, "max_model_len": 1, "max_num_seqs": 1,
     "max_num_batched_tokens": 1, "launch_ahead_steps": 1, "max_cohorts": 0, "max_cohort_rows": 0,
-    "max_host_seqs": 0,
+    "max_host_seqs": 0, "max_device_seqs": 0,
 }  # fmt: skip
 _FORMS: dict[str, forms.Form] = {
     "strategy": forms.text,
@@ -44,6 +44,7 @@ class OnlinePlan:
         max_join_wait_s: how long the accelerator may wait for a cohort that is due.
         kv_placement: tier in which requests keep their KV.
         max_host_seqs: under `auto`, requests that may start on the host for want of room.
+        max_device_seqs: beside those, requests on the accelerator; 0: as many as it has room for.
         notes: what was decided for the user and why, one line each.
 
     Raises:
@@ -66,6 +67,7 @@ class OnlinePlan:
     cpu_rules: tuple[CpuRule, ...] = ()
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
+    max_device_seqs: int = 0
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from tandem.memory.host_default import default_host_blocks
 from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.footprint import MAX_COHORT_ROWS, TierUse
+from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
@@ -189,10 +189,11 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         max_model_len=longest,
         max_num_seqs=candidate.rows,
         max_num_batched_tokens=question.max_num_batched_tokens,
-        max_cohorts=1,
-        max_cohort_rows=MAX_COHORT_ROWS,
+        max_cohorts=candidate.num_cohorts,
+        max_cohort_rows=candidate.cohort_rows,
         kv_placement=candidate.kv_placement,
         max_host_seqs=candidate.max_host_seqs,
+        max_device_seqs=candidate.max_device_seqs,
     )
 
 

@@ -12,7 +12,11 @@ from tandem.spec.model import ModelSpec
 Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
 STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
 """The simplest first."""
-_COHORT_EDGES = 2  # sweeps from a cohort's last layer to its next token's first
+_EDGES_ALONE, _EDGES_BESIDE = 2, 1  # sweeps from a cohort's last layer to its next token's first
+_COHORTS = 2
+"""Beside rows that each sweep serves. Whether a cohort has joined a sweep is known when the next
+one is submitted already: it joins every other one, and two take turns.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,13 @@ class Candidate:
         whole = self.kv_placement == "auto" and not self.device_share
         return self.host_rows if whole else 0
 
+    @property
+    def max_device_seqs(self) -> int:
+        """Likewise: those that lie on the accelerator beside a cohort, which one that outgrew its
+        place there would join.
+        """
+        return self.device_rows if self.num_cohorts and self.max_host_seqs else 0
+
     def with_elsewhere(self, elsewhere: Elsewhere) -> "Candidate":
         """The same requests with other layers elsewhere."""
         return replace(self, **elsewhere._asdict())
@@ -80,9 +91,26 @@ class Candidate:
         """Tokens that a sweep decodes."""
         return self.device_rows + self.host_rows / self.sweeps_per_hosted_token(num_layers)
 
+    @property
+    def num_cohorts(self) -> int:
+        """One if there is nothing to sweep beside it: a sweep then waits for its attention."""
+        if self.strategy != "rendezvous":
+            return 0
+        return _COHORTS if self.device_rows else 1
+
+    @property
+    def cohort_rows(self) -> int:
+        """Of the rows on the host, those that a sweep takes one layer further."""
+        return -(-self.host_rows // self.num_cohorts) if self.num_cohorts else 0
+
     def sweeps_per_hosted_token(self, num_layers: int) -> int:
-        """Sweeps in which a row on the host gets a token; a cohort's advance by a layer in each."""
-        return num_layers + _COHORT_EDGES if self.strategy == "rendezvous" else 1
+        """Sweeps in which a row on the host gets a token; cohorts take turns to advance by a layer
+        in each.
+        """
+        if not self.num_cohorts:
+            return 1
+        edges = _EDGES_BESIDE if self.device_rows else _EDGES_ALONE
+        return self.num_cohorts * num_layers + edges
 
     def placement(self, model: ModelSpec) -> tuple[WeightPlacement, ...]:
         """Homes of all layers."""

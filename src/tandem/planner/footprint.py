@@ -19,7 +19,7 @@ from tandem.spec.parameters import (
 
 _SLOT_BYTES = 8  # of a sampled token id
 MAX_COHORT_ROWS = 256
-"""Of an engine's one cohort."""
+"""Of all cohorts together."""
 
 
 @dataclass(frozen=True, slots=True)

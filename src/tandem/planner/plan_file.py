@@ -1,23 +1,23 @@
-"""An answer's plan as a file for the engine."""
+"""A plan as a file for the engine."""
 
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
-from tandem.planner.answer import Answer
 from tandem.planner.offline.answer import OfflineAnswer
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.question import Question
 from tandem.spec.precision import Precision
 
 
-def plan_file(model_name: str, answer: Answer, quantization: str = "auto") -> PlanFile:
-    """The chosen plan, and what it was made for.
+def plan_file(
+    model_name: str, question: Question, plan: OnlinePlan, quantization: str = "auto"
+) -> PlanFile:
+    """A plan, and what it was made for.
 
     Args:
         quantization: what the question was asked for, as the engine's flag.
     """
-    question = answer.question
-    return _file(model_name, question, question.precision, quantization, answer.plan)
+    return _file(model_name, question, question.precision, quantization, plan)
 
 
 def offline_plan_file(

@@ -206,8 +206,9 @@ class Predictor:
         fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
         drain_s = lengths.decode_sweeps * decode_s
         if cohort:  # in sweeps of its own, if the others have ended before
-            hosted_s = self._decode_s(candidate.hosted(), time_of)
-            drain_s = max(drain_s, lengths.decode_sweeps * sweeps * hosted_s)
+            hosted = candidate.hosted()
+            hosted_s = hosted.sweeps_per_hosted_token(layers) * self._decode_s(hosted, time_of)
+            drain_s = max(drain_s, lengths.decode_sweeps * hosted_s)
         steady = finished * lengths.generated_tokens / sweep_s
         # a few rows that end faster alone than beside others gain nothing by it here
         edges_s = max(0.0, fill_s + drain_s - candidate.rows * sweep_s / finished)

@@ -11,7 +11,8 @@ class SweepLoad(NamedTuple):
     """What one sweep carries: its main lane, and a cohort that passes through.
 
     Attributes:
-        cohort: rows with KV on the host that advance by one layer.
+        cohort: rows with KV on the host that advance by one layer: of the cohorts, the one whose
+            turn it is.
     """
 
     main: LaneLoad
@@ -52,4 +53,4 @@ def decode_load(
     )
     if candidate.strategy != "rendezvous":
         return SweepLoad(main)
-    return SweepLoad(main, LaneLoad(host=TierLoad(candidate.host_rows, context)))
+    return SweepLoad(main, LaneLoad(host=TierLoad(candidate.cohort_rows, context)))

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tandem.kernels.native_pool import NativePool
-from tandem.probes.accelerator import ProbeDevice, copy_to_device, measure_accelerator
+from tandem.probes.accelerator import (
+    ProbedAccelerator,
+    copy_to_device,
+    measure_accelerator,
+)
 from tandem.probes.attention_times import measure_attention
 from tandem.probes.code_rates import measure_codes
 from tandem.probes.contention import copy_in_memory, measure_contention
@@ -37,7 +41,7 @@ class Subject:
 
     machine: Machine
     kernels: str
-    probed: ProbeDevice | None
+    probed: ProbedAccelerator | None
     no_accelerator: str
     disks: tuple[Path, ...] = ()
 

@@ -9,8 +9,30 @@ from tandem.profiling.measurements import (
     LinearTimes,
     LinkDirection,
 )
+from tandem.profiling.profile import Profile
 from tandem.spec.dtype import DType
-from tandem.spec.hardware import AcceleratorFacts, HostFacts, LinkFacts
+from tandem.spec.hardware import AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
+
+
+def measured_hardware(profile: Profile, memory_bytes: int) -> HardwareSpec:
+    """A machine with an accelerator, as its profile says.
+
+    Args:
+        memory_bytes: the host's.
+    """
+    measured = profile.accelerator
+    assert measured is not None, "the profile has no accelerator"
+    return HardwareSpec(
+        f"{measured.name}, {measured_host_name(profile)}",
+        accelerator_facts(measured),
+        link_facts(measured),
+        host_facts(profile.host, memory_bytes, profile.disks),
+    )
+
+
+def measured_host_name(profile: Profile) -> str:
+    """For people."""
+    return f"{profile.machine.cpu} with {profile.host.threads} threads, measured"
 
 
 def host_facts(

@@ -17,6 +17,8 @@ class SchedulerConfig:
         layers: what sweeps do with layers in host memory.
         max_host_seqs: under `auto`, how many requests may lie on the host for want of room on the
             device; others wait.
+        max_device_seqs: beside such requests, how many others may be there; 0: as many as there is
+            memory for. Their KV grows, and where too many began, it would go on on the host.
         split_share: most of the device pool that one split request may hold.
     """
 
@@ -28,6 +30,7 @@ class SchedulerConfig:
     max_num_queued_reqs: int | None = None
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
+    max_device_seqs: int = 0
     preemption_mode: PreemptionMode = "recompute"
     launch_ahead_steps: int = 2
     max_cohorts: int = 1

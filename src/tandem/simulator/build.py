@@ -69,6 +69,7 @@ def build(
         max_num_batched_tokens=plan.max_num_batched_tokens,
         kv_placement=plan.kv_placement,
         max_host_seqs=plan.max_host_seqs,
+        max_device_seqs=plan.max_device_seqs,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,

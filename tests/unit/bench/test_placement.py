@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.bench.paced import LLAMA_8B
-from tandem.bench.placement import WAYS, PlacementBench, run_placement
+from tandem.bench.placement import LLAMA_8B, WAYS, PlacementBench, run_placement
 from tandem.kernels import native
 from tandem.spec.hardware_file import load_hardware
 

@@ -32,11 +32,11 @@ def test_help_lists_the_suites(commands: Commands, args: list[str]) -> None:
     assert (shown.status, shown.err) == (0, "")
     assert "engine" in shown.out
     assert "kernels" in shown.out
-    assert "paced" in shown.out
+    assert "online" in shown.out
 
 
 @pytest.mark.parametrize(
-    ("suite", "flags"), [("engine", ["--json", "--quick"]), ("paced", ["--json", "--layers"])]
+    ("suite", "flags"), [("engine", ["--json", "--quick"]), ("online", ["--json", "--layers"])]
 )
 def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) -> None:
     shown = commands.run("bench", suite, "--help")
@@ -50,9 +50,11 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["nothing"], "No such command 'nothing'"),
         (["engine", "--json", "no/such/folder/r.json"], "cannot write no/such/folder/r.json"),
         (["engine", "--json"], "'--json' requires an argument"),
-        (["paced", "--dtype", "int3"], "unknown dtype 'int3'"),
-        (["paced", "--layers", "99"], "--layers"),
-        (["paced", "--hardware", "abacus"], "no hardware description 'abacus'"),
+        (["online", "--load", "512"], "--load '512' is no load"),
+        (["online", "--layers", "99"], "has 32 layers; lower --layers"),
+        (["online", "--policy", "neo"], "policy 'neo' cannot be planned"),
+        (["online", "--hardware", "abacus"], "no hardware description 'abacus'"),
+        (["online", "--model", "abacus-7b"], "abacus-7b"),
     ],
 )
 def test_bad_arguments_are_one_line(

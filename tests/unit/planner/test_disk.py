@@ -138,7 +138,7 @@ def test_a_policy_without_streaming_reads_nothing() -> None:
 
 
 def executes(found: Answer, capacities: Capacities) -> None:
-    planned = PlanFile.from_json(plan_file("any", found).to_json())
+    planned = PlanFile.from_json(plan_file("any", found.question, found.plan).to_json())
     question = found.question
     config = EngineConfig(model="any", **planned.settings)
     memory = plan_memory(

@@ -112,7 +112,8 @@ def agree(question: Question, candidate: Candidate, tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", ["gpu-only", "simple", "rendezvous"])
 def test_the_engine_executes_the_very_plan(model: str, card: str, policy: str) -> None:
     question = ask(model, card, "g5.16xlarge", requests=50)
-    planned = PlanFile.from_json(plan_file("any", answer(question, policy)).to_json())
+    found = answer(question, policy)
+    planned = PlanFile.from_json(plan_file("any", question, found.plan).to_json())
     plan = planned.plan
     config = EngineConfig(model="any", **planned.settings)
     capacities = Capacities(question.device_bytes, question.host_bytes)

@@ -23,6 +23,7 @@ from tandem.probes.kernel_cases import HeadShape
 from tandem.probes.linear_cases import FLOAT16, quantized_kind
 from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
+from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.profiling.profile_file import read_profile, write_profile
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -66,7 +67,7 @@ class Processor:
 
 def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
     steps: list[tuple[str, int, int]] = []
-    subject = Subject(MACHINE, KERNELS, Processor(), "")
+    subject = Subject(MACHINE, KERNELS, TorchAccelerator(Processor()), "")
     found = run_profile(subject, TINY, thorough=False, progress=lambda *step: steps.append(step))
     assert [done for _, done, _ in steps] == list(range(len(steps)))
     assert {total for *_, total in steps} == {len(steps)}
@@ -102,11 +103,11 @@ def test_what_is_not_there_is_named() -> None:
 
 def test_every_time_on_an_accelerator_ends_with_its_end() -> None:
     device = Processor()
-    measured = measure_accelerator(device, TINY)
+    measured = measure_accelerator(TorchAccelerator(device), TINY)
     assert [times.kind for times in measured.linear] == list(DType)
     calls = device.ends
     assert calls > 10 * TINY.rounds
-    assert copy_to_device(device, 100)() == 100
+    assert copy_to_device(TorchAccelerator(device), 100)() == 100
     assert device.ends == calls + 1
 
 

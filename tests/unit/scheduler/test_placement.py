@@ -67,3 +67,31 @@ def test_for_want_of_room_as_many_as_wanted_go_to_the_host(
             peak_all = max(peak_all, len(rows.owned()))
         engine.check_idle()
     assert (peak, peak_all) == (expected, 2 + expected)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(0, (4, 2)), (1, (1, 2)), (3, (3, 2))])
+def test_no_more_than_wanted_begin_on_the_device_beside_those_on_the_host(
+    most: int, expected: tuple[int, int]
+) -> None:
+    """Room for four short requests, two blocks each in the end."""
+    setup = Setup(
+        strategy="rendezvous",
+        device_blocks=9,
+        host_blocks=16,
+        max_num_seqs=6,
+        max_host_seqs=2,
+        max_device_seqs=most,
+        prefix_caching=False,
+    )
+    requests = [replace(request(20, max_tokens=10), request_id=f"r{i}") for i in range(6)]
+    with toy_engine(setup) as engine:
+        for each in requests:
+            engine.core.add_request(each)
+        rows, peaks = engine.scheduler.rows, (0, 0)
+        while engine.core.has_work():
+            engine.core.step()
+            owned = rows.owned()
+            hosted = int((rows.num_host_blocks[owned] > 0).sum())
+            peaks = max(peaks[0], len(owned) - hosted), max(peaks[1], hosted)
+        engine.check_idle()
+    assert peaks == expected

@@ -66,8 +66,11 @@ class Prices:
 
     def sweeps_per_token(self, way: Way) -> int:
         """Of the slowest row."""
-        candidate = Candidate(way.strategy, 0, 0, 1)
-        return candidate.sweeps_per_hosted_token(self.question.model.num_layers)
+        return _like(way, 1).sweeps_per_hosted_token(self.question.model.num_layers)
+
+    def advancing(self, way: Way, cohort: int) -> int:
+        """Of all rows in cohorts, those that a sweep takes one layer further."""
+        return _like(way, cohort).cohort_rows
 
     def served(self, way: Way, through: int, cohort: int) -> float:
         """Tokens that a sweep decodes."""
@@ -88,3 +91,7 @@ class Prices:
         if self.question.objective == "latency":
             return [alone_kinds(self.question)]
         return steady_kinds(self.question, self.span(way, rows))
+
+
+def _like(way: Way, cohort: int) -> Candidate:
+    return Candidate(way.strategy, 0, 0 if way.alone else 1, cohort)

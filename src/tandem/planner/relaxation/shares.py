@@ -170,7 +170,7 @@ class _Relaxation:
         layer: dict[LayerHome, LayerPrice] = {
             home: prices.layer.of(_used(home, kind), max(1, tokens)) for home in self._homes
         }
-        cohort = self._cohort if kind.decodes else 0
+        cohort = prices.advancing(self._way, self._cohort) if kind.decodes else 0
         cpu_s, dram_bytes = prices.cohort_s(cohort), prices.cohort_bytes(cohort)
         attention: list[AttentionForms] = []
         if alone:

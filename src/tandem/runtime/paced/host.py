@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -96,10 +97,18 @@ class PacedHost:
         self._windows = model.layer_windows
         self.pool = open_pool_on(cores)
         self._kernels = host_kernels(model, shape, self.pool)
-        self._pages = self._random_tensor((aliasing.sets, blocks, *page.page_shape))
+        self._pages_shape = (aliasing.sets, blocks, *page.page_shape)
         self._queries = self._random_tensor((0, self._heads, self._dim))
         self._entries = self._random_tensor((0, self._kv_heads, self._dim))
         self._visits = 0
+
+    def draw_pages(self) -> None:
+        """Now rather than when they are first read: gigabytes, which scripted work never needs."""
+        _ = self._pages
+
+    @cached_property
+    def _pages(self) -> torch.Tensor:
+        return self._random_tensor(self._pages_shape)
 
     def prepare(self, binding: LaneBinding) -> TierContext:
         """What a lane's operations need; made once per lane and step on the submitting thread."""
@@ -127,12 +136,6 @@ class PacedHost:
                 entries = self._entries[: len(lane.slots)]
                 self._kernels.append(pages, entries, entries, lane.planned_append)
         self._visits += op.kind is OpKind.ATTEND
-
-    def read_set(self) -> float:
-        """Read all bytes of the next set once, as fast as reading goes; a probe of bandwidth."""
-        pages = self._pages[self._visits % len(self._pages)]
-        self._visits += 1
-        return float(pages.reshape(-1).view(torch.float32).sum())
 
     def _random_tensor(self, shape: tuple[int, ...]) -> torch.Tensor:
         """Random, distinct, finite, non-zero: nothing that a kernel or a cache could shortcut."""

@@ -1,17 +1,13 @@
 """What operations truly cost on the emulated accelerator.
 
-The planner never reads this: in paced runs it learns rates from probes, as on a real device. For
-verification the truth may deviate from the roofline in ways that the planner's forms do not
-contain.
+The planner never reads this; see `perturbed_rates`.
 """
 
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.lane_work import LaneWork
-from tandem.cost.rates import DeviceRates, LinkRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.rates import LinkRates
 from tandem.cost.split_mixture import MixturePart, choice_bytes
 from tandem.cost.stage import (
     CostBreakdown,
@@ -29,6 +25,7 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
+from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
@@ -36,23 +33,6 @@ from tandem.spec.operations import default_stages, split_experts, split_post
 from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
-
-
-@dataclass(frozen=True, slots=True)
-class Perturbation:
-    """How the truth deviates from the roofline; the default does not.
-
-    Attributes:
-        seed: of the factors and the jitter.
-        terms: every rate and overhead is multiplied by a factor drawn from `1 ± terms`.
-        tile_rows: products run in tiles of so many tokens, so that compute time is a staircase.
-        jitter: every duration is multiplied by a factor drawn from `1 ± jitter`.
-    """
-
-    seed: int = 0
-    terms: float = 0.0
-    tile_rows: int = 1
-    jitter: float = 0.0
 
 
 class PacedTruth:
@@ -75,13 +55,8 @@ class PacedTruth:
     ) -> None:
         self._model, self._page, self._dtype = model, page, page.float_type
         self._change = perturbation or Perturbation()
-        draw = random.Random(self._change.seed)
-        self._rates = self._perturb_device(accelerator_rates(hardware, page.float_type), draw)
-        self._links = {
-            Queue.H2D: self._perturb_link(h2d_rates(hardware), draw),
-            Queue.D2H: self._perturb_link(d2h_rates(hardware), draw),
-        }
-        self._links[Queue.WEIGHTS] = self._links[Queue.H2D]
+        self._true = PerturbedRates(hardware, page.float_type, self._change)
+        self._rates, self._links = self._true.device, self._true.links
         streamable = next(
             i for i in model.distinct_layers if model.routed_experts(i) == model.experts
         )
@@ -89,7 +64,6 @@ class PacedTruth:
         self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
         self._mlp_bytes: int = mlp_matrix_bytes(model, precision, streamable)
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
-        self._jitter = random.Random(draw.random())
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
 
@@ -100,19 +74,21 @@ class PacedTruth:
     def compute_s(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> float:
         """An operation of a forward program, on the lanes that take part."""
         if op.kind is OpKind.COPY:
-            return self._done(copy_cost(self.staged_bytes(op, lanes), self._links[op.queue]))
-        return self._done(self._accelerator_cost(op, lanes))
+            return self._true.duration_s(
+                copy_cost(self.staged_bytes(op, lanes), self._links[op.queue])
+            )
+        return self._true.duration_s(self._accelerator_cost(op, lanes))
 
     def sample_s(self, op: ProgramOp, rows: int) -> float:
         """An operation of a sampling program."""
         if op.kind is OpKind.COPY:
-            return self._done(copy_cost(token_bytes(rows), self._links[op.queue]))
-        return self._done(sampling_cost(self._model, rows, self._rates))
+            return self._true.duration_s(copy_cost(token_bytes(rows), self._links[op.queue]))
+        return self._true.duration_s(sampling_cost(self._model, rows, self._rates))
 
     def transfer_s(self, op: ProgramOp, transfer: PageTransfer) -> float:
         """A copy of whole KV blocks."""
         size = len(transfer.source_blocks) * self._page.bytes_per_block
-        return self._done(copy_cost(size, self._links[op.queue]))
+        return self._true.duration_s(copy_cost(size, self._links[op.queue]))
 
     def weight_bytes(self, op: ProgramOp) -> int:
         """What a load or a read brings: a layer's weights, or its MLP's."""
@@ -120,12 +96,14 @@ class PacedTruth:
 
     def load_s(self, op: ProgramOp) -> float:
         """One streamed layer's weights, or its MLP's, on a link of its own."""
-        return self._done(copy_cost(self.weight_bytes(op), self._links[Queue.WEIGHTS]))
+        return self._true.duration_s(copy_cost(self.weight_bytes(op), self._links[Queue.WEIGHTS]))
 
     def read_s(self, op: ProgramOp) -> float:
         """One layer's weights from disk into host memory."""
         assert self._disk_bytes_per_s is not None
-        return self._done(CostBreakdown(memory_s=self.weight_bytes(op) / self._disk_bytes_per_s))
+        return self._true.duration_s(
+            CostBreakdown(memory_s=self.weight_bytes(op) / self._disk_bytes_per_s)
+        )
 
     def _accelerator_cost(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._rates
@@ -151,11 +129,10 @@ class PacedTruth:
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         """Memory by the tokens, compute by whole tiles of them."""
-        tile = self._change.tile_rows
-        cost = self._plain_stage(op, tokens)
-        if tile == 1:
+        cost, whole = self._plain_stage(op, tokens), self._change.whole_tiles(tokens)
+        if whole == tokens:
             return cost
-        tiled = self._plain_stage(op, -(-tokens // tile) * tile)
+        tiled = self._plain_stage(op, whole)
         return CostBreakdown(tiled.compute_s, cost.memory_s, cost.launch_s)
 
     def _plain_stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
@@ -186,22 +163,3 @@ class PacedTruth:
             appended = sum(lane.appended[Tier.HOST] for lane in lanes)
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)
         return partial_bytes(self._model, queries)
-
-    def _done(self, cost: CostBreakdown) -> float:
-        jitter = self._change.jitter
-        return cost.total_s * (1 + self._jitter.uniform(-jitter, jitter) if jitter else 1)
-
-    def _factor(self, draw: random.Random) -> float:
-        return 1 + draw.uniform(-self._change.terms, self._change.terms)
-
-    def _perturb_device(self, rates: DeviceRates, draw: random.Random) -> DeviceRates:
-        return DeviceRates(
-            rates.bytes_per_s * self._factor(draw),
-            rates.flops_per_s * self._factor(draw),
-            rates.kernel_overhead_s * self._factor(draw),
-        )
-
-    def _perturb_link(self, rates: LinkRates, draw: random.Random) -> LinkRates:
-        return LinkRates(
-            rates.bytes_per_s * self._factor(draw), rates.latency_s * self._factor(draw)
-        )

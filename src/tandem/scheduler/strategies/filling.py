@@ -219,7 +219,8 @@ class StepFiller:
             limit = UNLIMITED
             if self.uses_host:
                 limit = device_limit(sequence, self.view.config, self.view.kv.total())
-            if not self._place(sequence, limit) and not (
+            on_device = self._may_go_to_device(limit) and self._place(sequence, limit)
+            if not on_device and not (
                 self._may_go_to_host(limit) and self._place(sequence, _ON_HOST)
             ):
                 return
@@ -245,7 +246,17 @@ class StepFiller:
         allowed = self.uses_host and config.max_host_seqs > 0 and config.kv_placement == "auto"
         if not allowed or limit != UNLIMITED:
             return False
+        return self._count(on_host=True) < config.max_host_seqs
+
+    def _may_go_to_device(self, limit: int) -> bool:
+        """Whether a whole request may lie there, with others on the host beside it."""
+        most = self.view.config.max_device_seqs
+        bounded = self.uses_host and most > 0 and limit == UNLIMITED
+        return not bounded or self._count(on_host=False) < most
+
+    def _count(self, *, on_host: bool) -> int:
+        """Requests that lie on the host, or others, those included that are being admitted."""
         rows = self.view.rows
-        there = int(((rows.state != int(RowState.FREE)) & (rows.device_limit == _ON_HOST)).sum())
-        coming = sum(admission.device_limit == _ON_HOST for admission in self.admissions)
-        return there + coming < config.max_host_seqs
+        owned = rows.device_limit[rows.state != int(RowState.FREE)]
+        coming = sum((each.device_limit == _ON_HOST) == on_host for each in self.admissions)
+        return int(((owned == _ON_HOST) == on_host).sum()) + coming

@@ -1,0 +1,1 @@
+"""Plans of every policy, executed on an emulated accelerator beside a real CPU."""

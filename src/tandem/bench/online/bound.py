@@ -1,0 +1,50 @@
+"""What no policy of a cell can exceed, from the accelerator alone and the host's own read rate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from tandem.bench.online.window import Window
+from tandem.cost.apex.overlap import attainable_gain
+from tandem.planner.footprint import Footprint
+from tandem.planner.option import Option
+from tandem.planner.policies import POLICIES
+from tandem.planner.question import Question
+from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.profiling.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Tokens per second, and where they come from, in words."""
+
+    tokens_per_s: float
+    how: str
+
+
+def bound_of(
+    decodes_only: bool,
+    profile: Profile,
+    question: Question,
+    alone: Option,
+    windows: Sequence[Window],
+) -> Bound:
+    """Decode only, with all weights resident: `1 + B_c T / KV_gpu` times the accelerator alone.
+
+    Otherwise the linear programme's, at the rates that were measured.
+
+    Args:
+        alone, windows: what the accelerator alone would do, and did.
+    """
+    candidate = alone.candidate
+    if not decodes_only or candidate.elsewhere.away:
+        rates = replace(question, measured=None)
+        ceiling = Ceilings(rates, Footprint(rates), POLICIES["auto"]).ceiling()
+        return Bound(ceiling.tokens_per_s, "a linear programme at the rates measured")
+    executed = median(window.tokens_per_s for window in windows)
+    page = Footprint(question).page
+    row_bytes = question.lengths.context_tokens * page.bytes_per_block / page.block_size
+    sweep_s = median(window.period_s for window in windows)
+    read = profile.host.memory.read_bytes_per_s
+    gain = attainable_gain(read, sweep_s, candidate.device_rows * row_bytes)
+    return Bound(executed * (1 + gain), f"1 + B_c T / KV, host reads {read / 1e9:.1f} GB/s")

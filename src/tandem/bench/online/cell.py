@@ -1,0 +1,99 @@
+"""One cell: a model's shape, what is asked of it, and the machine that it is emulated on."""
+
+from dataclasses import dataclass, replace
+
+from tandem.models.catalogue import plannable_spec
+from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.hardware_file import load_hardware
+from tandem.spec.model import ModelSpec
+from tandem.spec.workload import LengthDistribution, Workload, drawn_workload
+
+DTYPE = DType.FLOAT16
+"""Which all of the emulated cards compute in at full rate."""
+_REQUESTS = 50_000  # so many that how a job begins and ends is of no weight in its plan
+_BATCHED_TOKENS = 2048  # of a step, uncut
+_SPREAD = 0.1  # of lengths, as in NEO's synthetic workloads
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Mean lengths of requests.
+
+    Attributes:
+        prompt_tokens: 1 makes a workload that only decodes.
+    """
+
+    prompt_tokens: int
+    generated_tokens: int
+
+    @property
+    def decodes_only(self) -> bool:
+        """Prompts are of no weight."""
+        return self.prompt_tokens == 1
+
+    def workload(self) -> Workload:
+        """Uniform within a tenth of the means, all there at once."""
+        prompt, generate = map(_around, (self.prompt_tokens, self.generated_tokens))
+        return drawn_workload(prompt, generate, _REQUESTS)
+
+    def __str__(self) -> str:
+        if self.decodes_only:
+            return f"decode only, {self.generated_tokens} tokens out"
+        return f"{self.prompt_tokens} tokens in, {self.generated_tokens} out"
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineCell:
+    """What is run.
+
+    Attributes:
+        model_name: of the whole model. model: its layers cut to fewer, its vocabulary alike.
+        hardware, truth: what the emulator keeps to; plans are made without them.
+        max_num_batched_tokens: of a step, cut like the layers: what a step takes of the
+            accelerator's memory beside weights and pages does not depend on their number.
+        cache_bytes: the last-level cache; None asks sysfs.
+    """
+
+    model_name: str
+    whole: ModelSpec
+    model: ModelSpec
+    load: Load
+    hardware: HardwareSpec
+    truth: Perturbation
+    max_num_batched_tokens: int
+    cache_bytes: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.hardware.name}, {self.model_name} cut to {self.model.num_layers} layers, "
+            f"{DTYPE}, {self.load}"
+        )
+
+
+def make_cell(
+    hardware: str, model_name: str, layers: int, load: Load, truth: Perturbation
+) -> OnlineCell:
+    """A cell of named things.
+
+    Raises:
+        ConfigError: an unknown name, or more layers than the model has.
+    """
+    whole = plannable_spec(model_name)
+    if layers > whole.num_layers:
+        raise ConfigError(
+            f"{model_name} has {whole.num_layers} layers; lower --layers", param="layers"
+        )
+    share = layers / whole.num_layers
+    model = replace(
+        whole, num_layers=layers, vocab_size=int(whole.vocab_size * share), eos_token_ids=()
+    )
+    tokens = int(_BATCHED_TOKENS * share)
+    return OnlineCell(model_name, whole, model, load, load_hardware(hardware), truth, tokens)
+
+
+def _around(mean: int) -> LengthDistribution:
+    low, high = round(mean * (1 - _SPREAD)), round(mean * (1 + _SPREAD))
+    return LengthDistribution("uniform", max(1, low), high)

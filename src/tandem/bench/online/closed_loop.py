@@ -1,0 +1,100 @@
+"""An engine that is kept full: whoever ends is followed by the next request of the workload."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tandem.engine.build_paced import PacedEngine
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+from tandem.spec.workload import RequestShape, Workload
+
+_FIRST_TOKEN, _TOKENS = 3, 61
+_QUEUE_DIVISOR = 4  # of the rows: as many requests wait, so that a free row never does
+
+
+@dataclass(slots=True)
+class Running:
+    """A request that has begun to emit.
+
+    Attributes:
+        left: tokens that it will still emit.
+        emitted_at: number of the step that emitted its last one. gap: steps between its last two.
+    """
+
+    left: int
+    emitted_at: int
+    gap: int = 0
+
+
+class ClosedLoop:
+    """Adds requests, steps the engine, and keeps count of what it emits.
+
+    Args:
+        rows: that run at once, as the plan says.
+    """
+
+    def __init__(self, engine: PacedEngine, workload: Workload, rows: int) -> None:
+        self._engine, self._rows = engine, rows
+        self._shapes: Iterator[RequestShape] = itertools.cycle(workload.requests)
+        self._numbers = itertools.count()
+        self._waiting: dict[str, int] = {}
+        self.running: dict[str, Running] = {}
+        self._step = 0
+
+    def fill(self) -> None:
+        """All rows run, at progress that is spread evenly over their requests' lengths.
+
+        Emulated time stands still meanwhile and the host computes nothing.
+        """
+        places = list(range(self._rows))
+        random.Random(0).shuffle(places)
+        first = {self._add((place + 0.5) / self._rows) for place in places}
+        self._engine.executor.fast_forward(True)
+        while not first.isdisjoint(self._waiting):
+            self.step()
+        self._engine.executor.fast_forward(False)
+
+    def step(self) -> tuple[int, frozenset[str]]:
+        """One iteration of the engine: tokens emitted, and by whom."""
+        most = self._rows + max(1, self._rows // _QUEUE_DIVISOR)
+        while len(self._waiting) + len(self.running) < most:
+            self._add(0.0)
+        tokens, emitting = 0, set[str]()
+        self._step += 1
+        for output in self._engine.core.step():
+            count = len(output.token_ids)
+            if count:
+                tokens += count
+                emitting.add(output.request_id)
+                self._note(output.request_id, count)
+        return tokens, frozenset(emitting)
+
+    def close(self) -> None:
+        """Drop all requests and free everything."""
+        self._engine.core.close()
+
+    def _note(self, request_id: str, count: int) -> None:
+        found = self.running.get(request_id)
+        if found is None:
+            found = Running(self._waiting.pop(request_id), self._step)
+            self.running[request_id] = found
+        found.left -= count
+        found.gap = self._step - found.emitted_at
+        found.emitted_at = self._step
+        if found.left <= 0:
+            del self.running[request_id]
+
+    def _add(self, progress: float) -> str:
+        """The next request, of which a share has been emitted before: it is part of the prompt."""
+        shape, number = next(self._shapes), next(self._numbers)
+        done = min(int(progress * shape.generated_tokens), shape.generated_tokens - 1)
+        prompt = tuple(
+            _FIRST_TOKEN + (number + i) % _TOKENS for i in range(shape.prompt_tokens + done)
+        )
+        left = shape.generated_tokens - done
+        params = SamplingParams(max_tokens=left, temperature=0.0, ignore_eos=True)
+        self._engine.core.add_request(EngineRequest(str(number), prompt, params))
+        self._waiting[str(number)] = left
+        return str(number)

@@ -1,0 +1,173 @@
+"""Rows of the record, and lines for people, of what was measured in a cell."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+
+from tandem.bench.online.bound import Bound
+from tandem.bench.online.cell import DTYPE
+from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
+from tandem.bench.online.window import Window
+from tandem.bench.records import BenchRow, row_of_samples
+from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
+from tandem.probes.interleave import PairedRatio, paired_ratio
+from tandem.spec.hardware_file import load_hardware
+
+WORTH_CAPTURING = 1.15
+"""Ratio to the accelerator alone from which on the gain captured is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFigures:
+    """One policy in one cell.
+
+    Attributes:
+        rates: tokens per second, window by window. predicted: by the planner.
+        auto_over: of `auto`, paired; None of a policy whose plan is the same.
+        reasons: for which windows are invalid, each once.
+    """
+
+    policy: str
+    predicted: float
+    rates: tuple[float, ...]
+    auto_over: PairedRatio | None
+    invalid: int
+    reasons: tuple[str, ...]
+    windows: tuple[Window, ...]
+
+    @property
+    def executed(self) -> float:
+        """The median window."""
+        return median(self.rates)
+
+
+def figures_of(outcome: CellOutcome) -> tuple[PolicyFigures, ...]:
+    """Of all policies that can run it, in order."""
+    plans = {each.policy: each.plan for each in outcome.planned}
+    auto = [window.tokens_per_s for window in outcome.windows[AUTO]]
+    found: list[PolicyFigures] = []
+    for each in outcome.planned:
+        if each.option is None:
+            continue
+        windows = outcome.windows[each.policy]
+        rates = tuple(window.tokens_per_s for window in windows)
+        same = plans[each.policy] == plans[AUTO]
+        reasons = [reason for window in windows for reason in window.report.reasons]
+        found.append(
+            PolicyFigures(
+                each.policy,
+                each.option.prediction.rates.tokens_per_s,
+                rates,
+                None if same else paired_ratio(auto, rates),
+                sum(not window.report.valid for window in windows),
+                tuple(dict.fromkeys(reasons)),
+                windows,
+            )
+        )
+    return tuple(found)
+
+
+def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
+    """Rows of the common record format."""
+    figures = {each.policy: each for each in figures_of(outcome)}
+    alone = figures.get(BASELINE)
+    bound = outcome.bound
+    rows: list[BenchRow] = []
+    for each in figures.values():
+        case, variant = str(outcome.cell), f"paced {each.policy}"
+        row = partial(BenchRow, case, variant)
+        limit = None if bound is None else bound.tokens_per_s
+        rows.append(row_of_samples(case, variant, "throughput", each.rates, "tokens/s", limit))
+        rows.append(row("predicted over executed", each.predicted / each.executed, "ratio", 1.0))
+        if each.auto_over is not None:
+            ratio = each.auto_over
+            rows += [
+                row("auto over it, paired", ratio.median, "ratio", 1.0, ratio.spread),
+                row("auto over it, lower 95%", ratio.lower_95, "ratio", 1.0),
+            ]
+        if each.policy == AUTO and alone is not None and bound is not None:
+            rows += _captured(row, each, alone, bound)
+        rows += _honesty(row, each)
+    return tuple(rows)
+
+
+def _captured(
+    row: partial[BenchRow], auto: PolicyFigures, alone: PolicyFigures, bound: Bound
+) -> list[BenchRow]:
+    gain = 0.0
+    if auto.auto_over is None and alone.auto_over is not None:
+        gain = alone.auto_over.median - 1
+    most = bound.tokens_per_s / alone.executed - 1
+    return [row("gain over gpu-only", gain, "ratio - 1", most if most > 0 else None)]
+
+
+def _honesty(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
+    """Whether it may be believed: the worst window counts."""
+    reports = [window.report for window in each.windows]
+    late_s = max(report.lateness_p95_s for report in reports)
+    stage_s = min(report.stage_s for report in reports)
+    return [
+        row("windows valid", 1 - each.invalid / len(reports), "share", 1.0),
+        row("lateness p95, worst window", late_s, "s", 0.05 * stage_s),
+        row("scheduler core busy", max(report.busy_share for report in reports), "share", 0.8),
+        row("accelerator busy", median(report.accel_busy for report in reports), "share", 1.0),
+        row("host attention busy", median(report.cpu_busy for report in reports), "share", 1.0),
+        row("time per token of the slowest", median(w.period_s for w in each.windows), "s"),
+    ]
+
+
+def describe(outcome: CellOutcome) -> list[str]:
+    """Lines for people: what was planned, what came of it, what to distrust."""
+    figures = figures_of(outcome)
+    alone = next((each for each in figures if each.policy == BASELINE), None)
+    lines = [str(outcome.cell)]
+    bound = outcome.bound
+    if bound is not None and alone is not None:
+        lines.append(f"  bound {bound.tokens_per_s / alone.executed:.2f}x gpu-only: {bound.how}")
+    for each in figures:
+        lines += _policy_lines(outcome, each, alone, bound)
+    lines += [
+        f"  {each.policy}: cannot run this" for each in outcome.planned if each.option is None
+    ]
+    return lines + [f"  {ratio}" for ratio in _ratios(outcome)]
+
+
+def _policy_lines(
+    outcome: CellOutcome, each: PolicyFigures, alone: PolicyFigures | None, bound: Bound | None
+) -> list[str]:
+    against = "the same plan as auto"
+    if each.policy == AUTO:
+        against = ""
+        if alone is not None and alone.auto_over is not None:
+            against = f"{alone.auto_over.median - 1:+.1%} of gpu-only"
+            most = 0.0 if bound is None else bound.tokens_per_s / alone.executed
+            if most >= WORTH_CAPTURING:
+                against += f", {(alone.auto_over.median - 1) / (most - 1):.0%} of the gain"
+    elif each.auto_over is not None:
+        ratio = each.auto_over
+        against = f"auto over it {ratio.median:.3f} (lower 95% {ratio.lower_95:.3f})"
+    report = each.windows[-1].report
+    planned = next(p for p in outcome.planned if p.policy == each.policy)
+    assert planned.option is not None
+    lines = [
+        f"  {each.policy:14} {each.executed:8.1f} tokens/s, predicted {each.predicted:8.1f} "
+        f"({each.predicted / each.executed - 1:+.1%}); {against}",
+        f"    {planned.option.candidate.describe(outcome.cell.model.num_layers)}; accelerator "
+        f"{report.accel_busy:.0%} busy, host attention {report.cpu_busy:.0%}",
+    ]
+    if each.invalid:
+        lines.append(f"    INVALID in {each.invalid} of {len(each.windows)} windows, such as:")
+        lines += [f"      {reason}" for reason in each.reasons[:2]]
+    return lines
+
+
+def _ratios(outcome: CellOutcome) -> tuple[Ratio, ...]:
+    """Of the real pair beside the emulated one, the host as it was measured here."""
+    cell = outcome.cell
+    origin = cell.hardware.scaled_from
+    if origin is None:
+        return ()
+    context = round(outcome.question.lengths.context_tokens)
+    real = Cell(load_hardware(origin), cell.whole, DTYPE, context)
+    here = replace(cell.hardware, host=outcome.question.hardware.host)
+    return compare_cells(real, Cell(here, cell.model, DTYPE, context))

@@ -1,0 +1,62 @@
+"""Which cells are run: those named, or all."""
+
+from collections.abc import Iterable, Sequence
+
+from tandem.bench.online.cell import Load, OnlineCell, make_cell
+from tandem.planner.policies import find_policy
+from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.spec.errors import ConfigError
+
+_MODELS = {
+    "t4-scaled": ("llama-2-7b",),
+    "small": ("llama-3.1-8b", "llama-2-7b"),
+    "rtx4090-scaled": ("llama-3.1-8b", "llama-2-7b"),
+}
+"""Emulated pairs, and the models that the cards are used with."""
+_LOADS = (Load(1, 600), Load(1, 2400), Load(512, 64), Load(512, 512))
+_TERMS, _TILE_ROWS, _JITTER = 0.3, 64, 0.02
+
+
+def truth_of(seed: int, *, plain: bool) -> Perturbation:
+    """Every rate off by up to 30%, products in tiles, jitter; or all as described."""
+    return Perturbation() if plain else Perturbation(seed, _TERMS, _TILE_ROWS, _JITTER)
+
+
+def check_policies(names: Iterable[str]) -> None:
+    """Find out before a long run that they can be planned.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    for name in names:
+        find_policy(name)
+
+
+def choose_cells(
+    hardware: Sequence[str] | None,
+    models: Sequence[str] | None,
+    loads: Sequence[str] | None,
+    layers: int,
+    truth: Perturbation,
+) -> list[OnlineCell]:
+    """All combinations of what is named, and of the usual things where nothing is.
+
+    Raises:
+        ConfigError: an unknown name, or a load of another form.
+    """
+    wanted = tuple(map(_parse_load, loads)) if loads else _LOADS
+    return [
+        make_cell(card, model, layers, load, truth)
+        for card in hardware or tuple(_MODELS)
+        for model in models or _MODELS.get(card, ("llama-3.1-8b",))
+        for load in wanted
+    ]
+
+
+def _parse_load(text: str) -> Load:
+    given, _, out = text.partition(":")
+    if given.isdigit() and out.isdigit() and int(given) and int(out) > 1:
+        return Load(int(given), int(out))
+    raise ConfigError(
+        f"--load '{text}' is no load; write tokens in and out, as 512:128", param="load"
+    )

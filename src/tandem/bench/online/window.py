@@ -1,0 +1,97 @@
+"""One measured window of a paced engine in its steady state."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tandem.bench.online.closed_loop import ClosedLoop
+from tandem.engine.build_paced import PacedEngine
+from tandem.runtime.paced.report import PacedReport
+
+MIN_PERIODS = 3
+"""Tokens of the slowest requests that a window lasts at least."""
+_SETTLING_PERIODS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From one token of the slowest requests to another of theirs.
+
+    Attributes:
+        tokens_per_s: emitted by all.
+        period_s: mean time between tokens of the slowest.
+        joins, waits: of cohorts.
+    """
+
+    tokens_per_s: float
+    wall_s: float
+    period_s: float
+    joins: int
+    waits: int
+    report: PacedReport
+
+
+class PacedRun:
+    """An engine that executes a plan, and is measured now and then.
+
+    Args:
+        min_window_s: least time of a window.
+        clock: the emulator's.
+    """
+
+    def __init__(
+        self,
+        engine: PacedEngine,
+        loop: ClosedLoop,
+        min_window_s: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._engine, self._loop, self._min_s, self._clock = engine, loop, min_window_s, clock
+        self._marker: str | None = None
+
+    def measure(self) -> Window:
+        """Whole periods of the slowest, after some that are not counted: others ran meanwhile."""
+        for _ in range(_SETTLING_PERIODS):
+            self._to_next()
+        before = self._engine.core.stats()
+        self._engine.executor.begin_window()
+        begin_s = now_s = self._clock()
+        tokens = periods = 0
+        while periods < MIN_PERIODS or now_s - begin_s < self._min_s:
+            tokens += self._to_next()
+            now_s = self._clock()
+            periods += 1
+        after, wall_s = self._engine.core.stats(), now_s - begin_s
+        return Window(
+            tokens_per_s=tokens / wall_s,
+            wall_s=wall_s,
+            period_s=wall_s / periods,
+            joins=after.cohort_joins - before.cohort_joins,
+            waits=after.cohort_waits - before.cohort_waits,
+            report=self._engine.executor.report(),
+        )
+
+    def close(self) -> None:
+        """End the engine."""
+        self._loop.close()
+
+    def _to_next(self) -> int:
+        """Run until a marked one of the slowest requests emits; tokens of all meanwhile."""
+        marker = self._marker
+        if marker is None or marker not in self._loop.running:
+            marker = self._slowest(self._loop.running)
+        tokens = 0
+        while True:
+            count, emitting = self._loop.step()
+            tokens += count
+            if marker in emitting:
+                # who emits together with it stands for it when it ends
+                ended = marker not in self._loop.running
+                beside = emitting.intersection(self._loop.running) if ended else ()
+                self._marker = self._slowest(beside) if beside else None if ended else marker
+                return tokens
+
+    def _slowest(self, among: Iterable[str]) -> str:
+        """Of those, one with the most tokens left."""
+        running = self._loop.running
+        return max(among, key=lambda name: (running[name].gap, running[name].left))
