@@ -156,12 +156,14 @@ class SimulatedExecutor:
 
     def run_until(self, limit_s: float) -> list[Event]:
         """Go on to the next events; if there are none before `limit_s`, to that moment."""
-        ended = self.queues.advance(limit_s)
-        if ended:
+        while ended := self.queues.advance(limit_s):
             self.now_s = self.queues.now_s
-        elif limit_s < NEVER:
+            events = [event for end in ended for event in self._events(end)]
+            if events:  # what ends of a lane that was left out is none
+                return events
+        if limit_s < NEVER:
             self.now_s = limit_s
-        return [event for end in ended for event in self._events(end)]
+        return []
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events that are due; with `wait`, the next ones."""
