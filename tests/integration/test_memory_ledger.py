@@ -53,7 +53,12 @@ def row(stats: EngineStats, location: str, label: str) -> MemoryRow:
 
 @pytest.mark.parametrize(
     ("strategy", "placement"),
-    [("gpu-only", "device"), ("ride-along", "split"), ("rendezvous", "split")],
+    [
+        ("gpu-only", "device"),
+        ("ride-along", "split"),
+        ("rendezvous", "split"),
+        ("asymmetric", "split"),
+    ],
 )
 def test_nothing_on_the_device_grows_after_the_warm_up(strategy: str, placement: str) -> None:
     config = replace(CONFIG, strategy=strategy, kv_placement=placement)

@@ -148,6 +148,11 @@ def test_cohorts_need_a_layer_on_the_accelerator(tmp_path: Path) -> None:
         build_engine_core(replace(CONFIG, placement=str(path), strategy="rendezvous"))
 
 
+def test_passes_between_layers_need_them_all_on_the_accelerator() -> None:
+    with pytest.raises(ConfigError, match="asymmetric needs all layers on the accelerator"):
+        build_engine_core(replace(CONFIG, gpu_memory="6MiB", strategy="asymmetric"))
+
+
 def test_without_an_accelerator_there_is_nothing_beside_which_to_compute(tmp_path: Path) -> None:
     path = tmp_path / "placement.json"
     path.write_text(json.dumps({"layers": [{"first_layer": 0, "last_layer": 5, "home": "cpu"}]}))

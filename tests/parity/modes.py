@@ -93,6 +93,7 @@ MODES: tuple[Mode, ...] = (
     ),
     Mode("cohorts-host", _lane("rendezvous", "host"), _joined),
     Mode("cohorts-split", _lane("rendezvous", "split", max_cohorts=2, max_cohort_rows=1), _joined),
+    Mode("asymmetric-host", _lane("asymmetric", "host", interposition_budget=64), _joined),
     Mode(
         "exact-device", Setup(device_blocks=_AMPLE, executor="exact", executor_seed=1), _on_device
     ),
@@ -114,6 +115,19 @@ MODES: tuple[Mode, ...] = (
         lambda s: _joined(s) and s.cohort_waits > 0,
     ),
     Mode(
+        "exact-asymmetric",
+        Setup(
+            strategy="asymmetric",
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            max_cohorts=2,
+            interposition_budget=2,
+            executor="exact",
+            executor_seed=30,
+        ),
+        lambda s: _joined(s) and s.cohort_waits > 0,
+    ),
+    Mode(
         "exact-swapped",
         Setup(
             device_blocks=_SCARCE,
@@ -126,5 +140,10 @@ MODES: tuple[Mode, ...] = (
     ),
     Mode("threaded-split", _lane("ride-along", "split", executor="threaded"), _in_both),
     Mode("threaded-cohorts", _lane("rendezvous", "host", executor="threaded"), _joined),
+    Mode(
+        "threaded-asymmetric",
+        _lane("asymmetric", "split", executor="threaded", interposition_budget=64, max_cohorts=2),
+        _joined,
+    ),
 )
 MODE_OF = {mode.id: mode for mode in MODES}

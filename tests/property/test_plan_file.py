@@ -35,7 +35,7 @@ def plans(draw: st.DrawFn) -> PlanFile:
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))
     plan = OnlinePlan(
-        strategy=draw(st.sampled_from(["gpu-only", "ride-along", "rendezvous"])),
+        strategy=draw(st.sampled_from(["gpu-only", "ride-along", "rendezvous", "asymmetric"])),
         weights=as_runs(homes),
         device_blocks=draw(counts),
         host_blocks=draw(counts),
@@ -50,6 +50,7 @@ def plans(draw: st.DrawFn) -> PlanFile:
         cpu_rules=rules,
         kv_placement=draw(st.sampled_from(["auto", "device", "host", "split"])),
         max_host_seqs=draw(counts),
+        interposition_budget=draw(counts),
         notes=tuple(draw(st.lists(texts, max_size=2))),
     )
     return replace(

@@ -7,6 +7,7 @@ from tests.support.script import Script
 from tests.support.setups import Setup
 from tests.support.switching import SwitchingStrategy
 
+from tandem.scheduler.strategies.asymmetric import Asymmetric
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.gpu_only import GpuOnly
 from tandem.scheduler.strategies.rendezvous import Rendezvous
@@ -34,7 +35,9 @@ class Scenario:
 
     def switching(self) -> SwitchingStrategy:
         """The strategy under test."""
-        classes: dict[str, Strategy] = {s.name: s for s in (GpuOnly(), RideAlong(), Rendezvous())}
+        classes: dict[str, Strategy] = {
+            s.name: s for s in (GpuOnly(), RideAlong(), Rendezvous(), Asymmetric())
+        }
         return SwitchingStrategy([classes[name] for name in self.strategies], self.switch_seed)
 
     def reference(self) -> Setup:
@@ -125,6 +128,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         launch_ahead_steps=draw(st.sampled_from((2, 2, 3))),
         max_cohorts=draw(st.sampled_from((1, 2))),
         max_cohort_rows=draw(st.sampled_from((1, 3, 256))),
+        interposition_budget=draw(st.sampled_from((1, 2, 8))),
         seed=draw(st.integers(0, 3)),
         eos_ids=(EOS,),
     )
@@ -154,7 +158,7 @@ def _memory(
         host = draw(st.sampled_from((0, 2, longest))) + max(0, longest - device)
     legal = ["ride-along"]
     if host and placement != "device":
-        legal.append("rendezvous")
+        legal += ["rendezvous", "asymmetric"]
     alone = (*legal, "gpu-only") if device >= longest else tuple(legal)
     if placement in ("auto", "device"):
         legal.append("gpu-only")

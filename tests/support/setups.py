@@ -66,6 +66,7 @@ class Setup:
     launch_ahead_steps: int = 2
     max_cohorts: int = 1
     max_cohort_rows: int = 256
+    interposition_budget: int = 0
     workspace_bytes: int | None = None
     homes: tuple[tuple[int, Home], ...] = ()
     cpu_rules: tuple[CpuRule, ...] = ()
@@ -98,6 +99,7 @@ class Setup:
             launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,
             max_cohorts=self.max_cohorts,
             max_cohort_rows=self.max_cohort_rows,
+            interposition_budget=self.interposition_budget,
             seed=self.seed,
             layers=self.layers,
         )

@@ -99,6 +99,12 @@ ENGINE_FLAGS = (
     _flag("strategy", str, "Scheduling strategy, or auto.", "NAME"),
     _flag("kv_placement", str, "Where KV lies: auto, device, host or split.", "NAME"),
     _flag("max_host_seqs", int, "Under auto: requests that may lie on the host for want of room."),
+    _flag(
+        "interposition_budget",
+        int | None,
+        "Under asymmetric: most passes of a cohort's own in a step; one beside every layer.",
+        "PASSES",
+    ),
     _flag("preemption_mode", str, "What becomes of preempted KV: recompute or swap.", "NAME"),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),
     _flag("max_num_queued_reqs", int | None, "Most requests that wait; others are refused."),

@@ -13,7 +13,7 @@ from tandem.engine.host_room import NoRoomError, disk_hint, plan_within_room
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.nearest_settings import nearest_settings
 from tandem.engine.placement_choice import place_weights
-from tandem.engine.plan_checks import check_config, check_placement
+from tandem.engine.plan_checks import COHORT_STRATEGIES, check_config, check_placement
 from tandem.engine.planned import require_room
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import WeightSizes, refuse_fixed
@@ -26,7 +26,7 @@ from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import WeightPlacement
+from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
 from tandem.spec.hardware import HardwareSpec
@@ -236,13 +236,14 @@ def _filled(
         cpu_rules=rules,
         kv_placement=config.kv_placement,
         max_host_seqs=config.max_host_seqs,
+        interposition_budget=_interposition_budget(config, placement),
         notes=notes + length_notes,
     )
 
 
 def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
     """The shapes that a step may reach; a sequence in a cohort is none of the main lane's."""
-    cohorts = _MAX_COHORTS * _MAX_COHORT_ROWS if config.strategy == "rendezvous" else 0
+    cohorts = _MAX_COHORTS * _MAX_COHORT_ROWS if config.strategy in COHORT_STRATEGIES else 0
     both_tiers = capacities.host_bytes > 0 and config.strategy != "gpu-only"
     on_gpu = capacities.real and capacities.device_location == "device"
     return LargestStep(
@@ -252,6 +253,14 @@ def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
         tiers=2 if both_tiers else 1,
         device_type="cuda" if on_gpu else "cpu",
     )
+
+
+def _interposition_budget(config: EngineConfig, placement: tuple[WeightPlacement, ...]) -> int:
+    """Unless it is bounded, a cohort may have a pass beside every layer."""
+    if config.strategy != "asymmetric":
+        return 0
+    asked = config.interposition_budget
+    return len(homes_by_layer(placement)) if asked is None else asked
 
 
 def _strategy(config: EngineConfig, sizes: PoolSizes) -> str:

@@ -7,7 +7,8 @@ from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 
-STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous")
+STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous", "asymmetric")
+COHORT_STRATEGIES = ("rendezvous", "asymmetric")
 
 
 def check_config(config: EngineConfig, capacities: Capacities) -> None:
@@ -61,6 +62,12 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "another strategy than gpu-only",
             param="max_host_seqs",
         )
+    if config.interposition_budget is not None and config.strategy != "asymmetric":
+        raise ConfigError(
+            f"--interposition-budget has no meaning with --strategy {config.strategy}; use "
+            "--strategy asymmetric, or leave it out",
+            param="interposition_budget",
+        )
     if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):
         raise ConfigError(
             f"--strategy gpu-only cannot attend KV on the host, but --kv-placement is "
@@ -90,8 +97,8 @@ def _check_host_kv_type(config: EngineConfig) -> None:
 def _wants_of_host_kv(config: EngineConfig) -> Iterator[str]:
     if config.kv_placement in ("host", "split"):
         yield f"--kv-placement {config.kv_placement}"
-    if config.strategy == "rendezvous":
-        yield "--strategy rendezvous"
+    if config.strategy in COHORT_STRATEGIES:
+        yield f"--strategy {config.strategy}"
     if config.max_host_seqs:
         yield f"--max-host-seqs {config.max_host_seqs}"
 
@@ -103,6 +110,12 @@ def check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...]
         ConfigError: there is one.
     """
     homes = homes_by_layer(placement).values()
+    if config.strategy == "asymmetric" and any(home != "resident" for home in homes):
+        raise ConfigError(
+            "--strategy asymmetric needs all layers on the accelerator, which is at two of them in "
+            "turns, but some are placed elsewhere; use --strategy rendezvous",
+            param="strategy",
+        )
     if config.strategy == "rendezvous" and all(home == "cpu" for home in homes):
         raise ConfigError(
             "--strategy rendezvous needs a layer on the accelerator, at which cohorts leave a "

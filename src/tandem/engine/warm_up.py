@@ -76,6 +76,8 @@ def run_largest_steps(
     Returns: sequences that ended, for the caller to check.
     """
     made = make_strategy(strategy)
+    # a cohort's own passes are smaller than stages that it shares
+    limits = replace(limits, interposition_budget=0)
     if made.uses_host and blocks[Tier.HOST] and limits.kv_placement == "auto":
         limits = replace(limits, kv_placement="split")
     pools = {tier: BlockPool(tier, count) for tier, count in blocks.items()}

@@ -17,7 +17,7 @@ FORMAT = 6
 _LEAST: dict[str, int] = {
     "device_blocks": 0, "host_blocks": 0, "block_size": 1, "max_model_len": 1, "max_num_seqs": 1,
     "max_num_batched_tokens": 1, "launch_ahead_steps": 1, "max_cohorts": 0, "max_cohort_rows": 0,
-    "max_host_seqs": 0, "max_device_seqs": 0,
+    "max_host_seqs": 0, "max_device_seqs": 0, "interposition_budget": 0,
 }  # fmt: skip
 _FORMS: dict[str, forms.Form] = {
     "strategy": forms.text,
@@ -41,7 +41,8 @@ class OnlinePlan:
         device_blocks, host_blocks: KV blocks per tier.
         launch_ahead_steps: sweeps that may be in flight, the one being computed included.
         max_cohorts, max_cohort_rows: host-attention cohorts under way, and their size.
-        max_join_wait_s: how long the accelerator may wait for a cohort that is due.
+        max_join_wait_s: how long the accelerator may wait for a cohort in a sweep.
+        interposition_budget: most passes of its own that a cohort has in a sweep.
         kv_placement: tier in which requests keep their KV.
         max_host_seqs: under `auto`, requests that may start on the host for want of room.
         max_device_seqs: beside those, requests on the accelerator; 0: as many as it has room for.
@@ -68,6 +69,7 @@ class OnlinePlan:
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
     max_device_seqs: int = 0
+    interposition_budget: int = 0
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -137,6 +137,9 @@ class PlanFile:
             "strategy": plan.strategy,
             "kv_placement": plan.kv_placement,
             "max_host_seqs": plan.max_host_seqs,
+            "interposition_budget": (
+                plan.interposition_budget if plan.strategy == "asymmetric" else None
+            ),
             "overlap": plan.launch_ahead_steps > 1,
         }
 

@@ -6,6 +6,7 @@ owns a timeline signal that an operation raises to its ordinal when it is done. 
 waits on such a timeline, so a dependency costs no object per step.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -138,7 +139,15 @@ class LaneShape:
     next layer's PRE, its host attention running on (a cohort); the others run to the end of the
     sweep.
 
+    Such a lane may have a pass of its own instead (`beside`): at a layer of the others it joins its
+    attention, which is that of another layer, and goes on to its next one. A cohort that advances
+    several layers in a sweep has a lane for each.
+
     Attributes:
+        beside: the others' layer after whose attention the pass comes; None: the lane shares the
+            stages of its cursor's layer, and of the next.
+        after: lane of the same cohort that comes before in this sweep; if that one is left out, so
+            is this one.
         device, host: whether rows of the lane have keys in that tier.
         guarded: the join may fail if the cohort is not ready within `max_join_wait_s`; the lane is
             then left out of this sweep.
@@ -151,6 +160,8 @@ class LaneShape:
     host: bool = False
     guarded: bool = False
     head: bool = True
+    beside: int | None = None
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +176,11 @@ class ProgramTemplate:
     lanes: tuple[LaneShape, ...]
     ops: tuple[ProgramOp, ...]
     counts: tuple[tuple[Queue, int], ...]
+
+    def refused(self, lane: int, guards: Mapping[int, bool]) -> bool:
+        """Whether a lane is left out since the one before it of its cohort was (`guards`)."""
+        before = self.lanes[lane].after
+        return before is not None and not guards.get(before, True)
 
 
 @dataclass(frozen=True, slots=True)

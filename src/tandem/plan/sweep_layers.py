@@ -57,6 +57,11 @@ class SweepLayers:
         on_cpu = {*self.on_cpu, *self.mlp_on_cpu}
         return tuple(layer for layer in self.streamed.layers if layer not in on_cpu)
 
+    @property
+    def all_resident(self) -> bool:
+        """Whether the accelerator has all layers at any moment."""
+        return not (self.streamed.layers or self.on_cpu or self.mlp_on_cpu)
+
     def successor(self, layer: int) -> int:
         """The layer that takes the slot of `layer`; of the next sweep after the last ones."""
         loaded = self.loaded
@@ -131,6 +136,11 @@ class SweepChoice:
         """
         sweep = self.of(tokens)
         return sweep if sweep.on_cpu == self.usual.on_cpu else self.usual
+
+    @property
+    def all_resident(self) -> bool:
+        """Whether the accelerator has all layers at any moment of any step."""
+        return all(sweep.all_resident for sweep in self._sweeps)
 
     @property
     def ever_on_cpu(self) -> tuple[int, ...]:

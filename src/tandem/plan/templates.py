@@ -41,6 +41,9 @@ def sweep_template(
     Lanes that run through are processed together in every layer; a cohort takes part in the POST of
     its cursor's layer and in the PRE that follows on the accelerator, and leaves its host attention
     running. Layers on the CPU, which lie between, it passes like the others.
+
+    A pass of a cohort's own comes after the others' attention of a layer, before they go on: the
+    CPU may be busy with their part of it then. It needs all layers on the accelerator.
     """
     return _SweepBuilder(num_layers, lanes, layers or SweepLayers()).build()
 
@@ -65,6 +68,8 @@ class _SweepBuilder:
             for i, layer in enumerate(self._loads[: sweep.streamed.slots])
         }
         self._merged: dict[int, SignalRef] = {}
+        if any(lane.beside is not None for lane in lanes) and not sweep.all_resident:
+            raise ValueError("passes of a cohort's own need all layers on the accelerator")
 
     def build(self) -> ProgramTemplate:
         entering = self._select(lambda lane: lane.cursor is None)
@@ -83,6 +88,7 @@ class _SweepBuilder:
                 continue
             if reached:
                 self._pre(layer, reached)
+            self._interpose(layer)
             lanes = self._in_post(layer)
             if lanes:
                 self._post(layer, lanes)
@@ -97,6 +103,17 @@ class _SweepBuilder:
         self._heads(lanes)
         return self._b.build("sweep", self._lanes)
 
+    def _interpose(self, beside: int) -> None:
+        """Passes of lanes that stand at other layers."""
+        for i in self._select(lambda lane: lane.beside == beside):
+            cursor = self._lanes[i].cursor
+            assert cursor is not None
+            self._post(cursor, (i,))
+            if cursor + 1 < self._layers:
+                self._pre(cursor + 1, (i,))
+            else:
+                self._heads((i,))
+
     def _leave_cpu(self, layer: int, lanes: tuple[int, ...]) -> None:
         """After a layer that ends on the CPU, unless the next one begins there."""
         if layer + 1 not in self._on_cpu:
@@ -109,7 +126,7 @@ class _SweepBuilder:
         """Lanes that begin `layer`: those running through, those that just joined at `cursor`."""
         return self._select(
             lambda lane: (
-                lane.cursor == cursor
+                lane.cursor == cursor and lane.beside is None
                 if lane.suspends
                 else (lane.cursor is None or lane.cursor < layer)
             )
@@ -118,7 +135,7 @@ class _SweepBuilder:
     def _in_post(self, layer: int) -> tuple[int, ...]:
         return self._select(
             lambda lane: (
-                lane.cursor == layer
+                lane.cursor == layer and lane.beside is None
                 if lane.suspends
                 else (lane.cursor is None or lane.cursor <= layer)
             )

@@ -98,7 +98,15 @@ def validate(template: ProgramTemplate) -> None:
     Raises:
         ProgramError: names the operations and the buffer.
     """
-    validate_sequence([Placed(template, tuple(range(len(template.lanes))))])
+    validate_sequence([Placed(template, _own_keys(template))])
+
+
+def _own_keys(template: ProgramTemplate) -> tuple[int, ...]:
+    """Lanes of one cohort share its buffers."""
+    keys: list[int] = []
+    for lane, shape in enumerate(template.lanes):
+        keys.append(lane if shape.after is None else keys[shape.after])
+    return tuple(keys)
 
 
 def validate_sequence(programs: Sequence[Placed]) -> None:

@@ -43,11 +43,13 @@ class Join:
     Attributes:
         count: groups that the CPU's queue must have ended, counted from the beginning of time.
         max_wait_s: once all else is there; after it, the lane is left out. None: no bound.
+        after: lane with which this one is left out.
     """
 
     lane: int
     count: int
     max_wait_s: float | None
+    after: int | None = None
     deadline_s: float | None = None
 
 
@@ -212,6 +214,8 @@ class FluidQueues:
 
     def _joined_s(self, submission: Submission, join: Join) -> float:
         """When the wait for a cohort is over, as far as only time decides it."""
+        if join.after in submission.left_out:
+            return self._refuse(submission, join)
         if self._done[CPU] >= join.count:
             return self.now_s
         if join.max_wait_s is None:
@@ -219,9 +223,15 @@ class FluidQueues:
         if join.deadline_s is None:
             join.deadline_s = self.now_s + join.max_wait_s
         if self.now_s >= join.deadline_s:
+            return self._refuse(submission, join)
+        return join.deadline_s
+
+    def _refuse(self, submission: Submission, join: Join) -> float:
+        """The cohort does not join; the sweep goes on without it."""
+        if join.lane not in submission.left_out:
             submission.left_out |= {join.lane}
             submission.works = submission.price(submission.left_out)
-        return join.deadline_s
+        return self.now_s
 
     # --- the time between -------------------------------------------------------------------------
 

@@ -115,9 +115,13 @@ class ExactExecutor:
         if any(self._done[on] < value for on, value in running.waits()):
             return False
         joins = running.op.joins
-        if joins is None or self._machine.cohort_ready(running):
+        if joins is None:
             return True
-        if self._machine.is_guarded(running) and self._random.random() < _REFUSE_JOIN:
+        refused = self._machine.is_refused(running)
+        if not refused and self._machine.cohort_ready(running):
+            return True
+        guarded = self._machine.is_guarded(running)
+        if refused or (guarded and self._random.random() < _REFUSE_JOIN):
             running.context.guards[joins] = False
             return True
         return joins in running.context.guards

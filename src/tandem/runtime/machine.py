@@ -118,6 +118,12 @@ class Machine:
         joins = running.op.joins
         return joins is not None and running.context.program.template.lanes[joins].guarded
 
+    @staticmethod
+    def is_refused(running: Running) -> bool:
+        """True if the operation's join has failed already: its cohort's lane before it has."""
+        joins, context = running.op.joins, running.context
+        return joins is not None and context.program.template.refused(joins, context.guards)
+
     def free(self) -> None:
         """Let the device forget the host's memory; nothing may be in flight any more."""
         self.kv.close()

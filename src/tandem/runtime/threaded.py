@@ -182,6 +182,9 @@ class ThreadedExecutor:
     def _await_cohort(self, running: Running) -> bool:
         joins = running.op.joins
         assert joins is not None
+        if self._machine.is_refused(running):
+            running.context.guards[joins] = False
+            return True
         if self._machine.is_guarded(running):
             bound = running.context.program.max_join_wait_s
             running.context.guards[joins] = self._machine.cohort_wait(running, bound)

@@ -8,14 +8,15 @@ from tandem.scheduler.row_set import RowSet
 
 @dataclass(slots=True)
 class Cohort:
-    """Rows computing one token each, one layer per sweep.
+    """Rows computing one token each, one layer or several per sweep.
 
     Attributes:
         rows: members as of the token's start; a member that has died stays in place.
         cursor: layer whose host attention is under way.
         slot: the lane's arrays, the same in every sweep of the token.
         attended: host attentions submitted so far, the value that a join waits for.
-        joining: step whose join is undecided, None if the cursor is certain.
+        joining: step whose joins are undecided, None if the cursor is certain; `undecided` joins of
+            it.
         has_device: members have keys on the device too.
     """
 
@@ -26,3 +27,4 @@ class Cohort:
     cursor: int
     attended: int = 1
     joining: int | None = None
+    undecided: int = 0

@@ -13,7 +13,9 @@ class SchedulerConfig:
     Attributes:
         num_layers: layers of the model.
         max_cohorts, max_cohort_rows: how many host-attention cohorts may be under way, how large.
-        max_join_wait_s: how long the accelerator may wait for a cohort that is due to join.
+        max_join_wait_s: how long the accelerator may wait for a cohort in a sweep.
+        interposition_budget: most passes of its own that a cohort has in a sweep, where the
+            strategy interposes any.
         layers: what sweeps do with layers in host memory.
         max_host_seqs: under `auto`, how many requests may lie on the host for want of room on the
             device; others wait.
@@ -36,6 +38,7 @@ class SchedulerConfig:
     max_cohorts: int = 1
     max_cohort_rows: int = 256
     max_join_wait_s: float = 0.002
+    interposition_budget: int = 0
     split_share: float = 0.5
     seed: int = 0
     layers: SweepChoice = field(default_factory=SweepChoice)

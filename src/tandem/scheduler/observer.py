@@ -113,17 +113,17 @@ class Observer:
     def _lane_advanced(self, event: LaneAdvanced) -> None:
         step = self._flight.steps[event.step_id]
         cohort = self._cohorts[step.cohorts[event.lane]]
-        cohort.joining = None
         stops = self._config.cohort_layers
-        last = cohort.cursor == stops[-1]
+        ends = event.joined and cohort.cursor == stops[-1]
         if event.joined:
             cohort.attended += 1
-            if last:
-                cohort.joining = event.step_id
-            else:
-                cohort.cursor = stops[stops.index(cohort.cursor) + 1]
-        elif last:
+        if event.joined and not ends:
+            cohort.cursor = stops[stops.index(cohort.cursor) + 1]
+        elif event.lane in step.lanes and not ends:
             self._undo_last_join(event.step_id, event.lane)
+        cohort.undecided -= 1
+        if cohort.undecided == 0 and not ends:
+            cohort.joining = None
         self._flight.settle(event.step_id, "advanced", event.lane)
 
     def _undo_last_join(self, step_id: int, lane: int) -> None:

@@ -42,6 +42,7 @@ class StepProposal:
         preempt: rows that give up their device memory (after draining).
         swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
         cohort_starts: rows of each new cohort; `cohort_joins` the cohorts that join this sweep.
+        interposed_passes: most passes of its own that each of them may have in this sweep.
     """
 
     decode: LongArray = field(default_factory=_no_rows)
@@ -53,6 +54,7 @@ class StepProposal:
     resume: tuple[int, ...] = ()
     cohort_starts: tuple[LongArray, ...] = ()
     cohort_joins: tuple[int, ...] = ()
+    interposed_passes: int = 0
 
     @property
     def computes(self) -> bool:

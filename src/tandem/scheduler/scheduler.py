@@ -188,7 +188,11 @@ class Scheduler:
         if proposal.computes:
             joins = [self.cohorts[i] for i in proposal.cohort_joins]
             made, started = self._compiler.sweep(
-                proposal.decode, chunks, proposal.cohort_starts, joins
+                proposal.decode,
+                chunks,
+                proposal.cohort_starts,
+                joins,
+                proposal.interposed_passes,
             )
             self.cohorts.update({cohort.cohort_id: cohort for cohort in started})
             programs += made

@@ -24,6 +24,7 @@ from tandem.scheduler.in_flight import (
     SamplingInFlight,
     StepInFlight,
 )
+from tandem.scheduler.interposition import Visit, plan_visits
 from tandem.scheduler.lane_builder import LaneBuilder
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
@@ -70,6 +71,10 @@ class _Sweep:
     slots: list[LaneSlot] = field(default_factory=list[LaneSlot])
     sampled: dict[int, RowSet] = field(default_factory=dict[int, RowSet])
 
+    def lane_of(self, cohort_id: int) -> int | None:
+        """The lane with which a cohort enters in this sweep."""
+        return next((i for i, slot in enumerate(self.slots) if slot.cohort_id == cohort_id), None)
+
 
 class _Sampled(NamedTuple):
     """Rows of a lane to be sampled, and where their logits are: int64 [rows]."""
@@ -104,18 +109,32 @@ class StepCompiler:
         chunks: list[tuple[int, int]],
         starts: tuple[LongArray, ...],
         joins: list[Cohort],
+        passes: int,
     ) -> tuple[list[StepProgram], list[Cohort]]:
-        """The forward program, the sampling program if any row reaches its end, new cohorts."""
+        """The forward program, the sampling program if any row reaches its end, new cohorts.
+
+        Args:
+            passes: most passes of its own that each cohort may have.
+        """
         sweep = _Sweep(StepInFlight(self._flight.new_step()))
         has_main = bool(len(decode) or chunks)
         if has_main:
             self._add_main(sweep, self._lanes.main(decode, chunks))
+        layers = self._config.num_layers
+        most_visits = 1
         for cohort in joins:
-            self._add_join(sweep, cohort, guarded=has_main)
+            visits = plan_visits(cohort.cursor, layers, passes, entered=False)
+            self._add_visits(sweep, cohort, visits, guarded=has_main)
+            most_visits = max(most_visits, len(visits))
         started = [self._add_start(sweep, rows) for rows in starts]
-        config = self._config
-        template = cached_sweep(config.num_layers, tuple(sweep.shapes), self._layers_of(sweep))
-        wait_s = config.max_join_wait_s if has_main else None
+        for cohort in started:
+            visits = plan_visits(cohort.cursor, layers, passes, entered=True)
+            if visits:
+                self._add_visits(sweep, cohort, visits, guarded=has_main)
+            most_visits = max(most_visits, len(visits))
+        template = cached_sweep(layers, tuple(sweep.shapes), self._layers_of(sweep))
+        # the accelerator waits no longer for a cohort, whatever the number of its passes
+        wait_s = self._config.max_join_wait_s / most_visits if has_main else None
         forward = StepProgram(
             sweep.record.step_id, template, tuple(sweep.slots), max_join_wait_s=wait_s
         )
@@ -153,28 +172,41 @@ class StepCompiler:
         sweep.slots.append(slot)
         return Cohort(cohort_id, built.rows, slot, has_device, self._config.cohort_layers[0])
 
-    def _add_join(self, sweep: _Sweep, cohort: Cohort, *, guarded: bool) -> None:
-        lane = len(sweep.shapes)
-        sweep.shapes.append(
-            LaneShape(
-                cursor=cohort.cursor,
-                suspends=True,
-                device=cohort.has_device,
-                host=True,
-                guarded=guarded,
-            )
-        )
-        sweep.slots.append(LaneSlot(cohort.slot.binding, cohort.cohort_id, cohort.attended))
-        cohort.joining = sweep.record.step_id
-        sweep.record.cohorts[lane] = cohort.cohort_id
-        sweep.record.due.add(("advanced", lane))
+    def _add_visits(
+        self, sweep: _Sweep, cohort: Cohort, visits: tuple[Visit, ...], *, guarded: bool
+    ) -> None:
+        """A lane for each layer that the cohort may leave behind in this sweep."""
         assert cohort.rows.alive() is None, f"a member has left cohort {cohort.cohort_id}"
         self._rows.last_step[cohort.rows.index] = sweep.record.step_id
-        if cohort.cursor == self._config.cohort_layers[-1]:
-            after = cohort.rows.of(self._rows.submitted)
-            sweep.record.lanes[lane] = RowsInFlight(cohort.rows, after)
-            sweep.record.due.add(("done", lane))
-            sweep.sampled[lane] = cohort.rows
+        cohort.joining, cohort.undecided = sweep.record.step_id, len(visits)
+        before = sweep.lane_of(cohort.cohort_id)
+        for number, visit in enumerate(visits):
+            lane = len(sweep.shapes)
+            sweep.shapes.append(
+                LaneShape(
+                    cursor=visit.layer,
+                    suspends=True,
+                    device=cohort.has_device,
+                    host=True,
+                    guarded=guarded,
+                    beside=None if visit.at == visit.layer else visit.at,
+                    after=before,
+                )
+            )
+            signal = cohort.attended + number
+            sweep.slots.append(LaneSlot(cohort.slot.binding, cohort.cohort_id, signal))
+            sweep.record.cohorts[lane] = cohort.cohort_id
+            sweep.record.due.add(("advanced", lane))
+            before = lane
+        if visits[-1].layer == self._config.cohort_layers[-1]:
+            self._complete(sweep, cohort.rows, len(sweep.shapes) - 1)
+
+    def _complete(self, sweep: _Sweep, rows: RowSet, lane: int) -> None:
+        """Rows of a cohort come to the end of their token in a lane."""
+        after = rows.of(self._rows.submitted)
+        sweep.record.lanes[lane] = RowsInFlight(rows, after)
+        sweep.record.due.add(("done", lane))
+        sweep.sampled[lane] = rows
 
     def _submit_rows(self, sweep: _Sweep, built: BuiltLane) -> None:
         self._rows.submitted[built.rows.index] = built.after

@@ -74,6 +74,7 @@ def build(
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,
         max_join_wait_s=plan.max_join_wait_s,
+        interposition_budget=plan.interposition_budget,
         layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=seed,
     )

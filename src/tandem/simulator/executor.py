@@ -118,12 +118,6 @@ class SimulatedExecutor:
             schedule.events,
             label=flying,
         )
-        base = self.queues.submitted[CPU]
-        for index in schedule.cohorts if slots else ():
-            group = schedule.groups[index]
-            if group.raises is not None:
-                slot = slots[group.raises]
-                self._signals[slot.cohort_id, slot.cohort_signal + 1] = base + group.place
         self.queues.submit(flying.submission)
 
     def _price(
@@ -145,24 +139,31 @@ class SimulatedExecutor:
         slots: tuple[LaneSlot, ...],
         max_wait_s: float | None,
     ) -> dict[int, Join]:
+        """What each join waits for; notes what others will, in this program's order."""
         joins: dict[int, Join] = {}
-        for index in schedule.cohorts:
+        base = self.queues.submitted[CPU]
+        for index in schedule.cohorts if slots else ():
             group = schedule.groups[index]
             if group.joins is not None:
-                slot = slots[group.joins]
-                bound_s = max_wait_s if template.lanes[group.joins].guarded else None
+                slot, shape = slots[group.joins], template.lanes[group.joins]
+                bound_s = max_wait_s if shape.guarded else None
                 count = self._signals[slot.cohort_id, slot.cohort_signal]
-                joins[index] = Join(group.joins, count, bound_s)
+                joins[index] = Join(group.joins, count, bound_s, shape.after)
+            if group.raises is not None:
+                slot = slots[group.raises]
+                self._signals[slot.cohort_id, slot.cohort_signal + 1] = base + group.place
         return joins
 
     def run_until(self, limit_s: float) -> list[Event]:
         """Go on to the next events; if there are none before `limit_s`, to that moment."""
-        ended = self.queues.advance(limit_s)
-        if ended:
+        while ended := self.queues.advance(limit_s):
             self.now_s = self.queues.now_s
-        elif limit_s < NEVER:
+            events = [event for end in ended for event in self._events(end)]
+            if events:  # what ends of a lane that was left out is none
+                return events
+        if limit_s < NEVER:
             self.now_s = limit_s
-        return [event for end in ended for event in self._events(end)]
+        return []
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events that are due; with `wait`, the next ones."""

@@ -48,6 +48,7 @@ _FORMS: dict[str, forms.Form] = {
     "strategy": forms.text,
     "kv_placement": forms.text,
     "max_host_seqs": forms.whole_number,
+    "interposition_budget": forms.optional(forms.whole_number),
     "preemption_mode": forms.text,
     "enable_prefix_caching": forms.flag,
     "max_num_queued_reqs": forms.optional(forms.whole_number),
@@ -105,6 +106,8 @@ class EngineConfig:
         kv_placement: tier in which requests keep their KV.
         max_host_seqs: under `auto`, how many requests may keep it on the host while the accelerator
             has no room for them; others wait.
+        interposition_budget: under strategy `asymmetric`, most passes of its own that a cohort has
+            in a step. None: one beside every layer.
         preemption_mode: what happens to the KV of a preempted request.
         max_num_queued_reqs: most requests that wait; beyond it they are refused. None: no bound.
         overlap: False runs the plain loop, which waits for each step before the next.
@@ -139,6 +142,7 @@ class EngineConfig:
     strategy: str = "auto"
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
+    interposition_budget: int | None = None
     preemption_mode: PreemptionMode = "recompute"
     enable_prefix_caching: bool = True
     max_num_queued_reqs: int | None = None
@@ -155,6 +159,7 @@ class EngineConfig:
         _at_least(self.max_num_queued_reqs, 0, "max_num_queued_reqs")
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
         _at_least(self.max_host_seqs, 0, "max_host_seqs")
+        _at_least(self.interposition_budget, 0, "interposition_budget")
         _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
         _one_of(self.disk_io, _DISK_IO, "disk_io")

@@ -227,10 +227,26 @@ def test_the_memory_that_this_machine_lacks_is_not_named() -> None:
         plan(CONFIG, more)
 
 
-@pytest.mark.parametrize("changes", [{"kv_placement": "host"}, {"strategy": "rendezvous"}])
+@pytest.mark.parametrize(
+    "changes", [{"kv_placement": "host"}, {"strategy": "rendezvous"}, {"strategy": "asymmetric"}]
+)
 def test_host_placement_needs_a_host_tier(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="needs a host KV tier"):
         plan(replace(CONFIG, **changes), Capacities(GIB, 0, "host"))
+
+
+def test_passes_beside_every_layer_unless_they_are_bounded() -> None:
+    made = plan(replace(CONFIG, strategy="asymmetric")).plan
+    assert made.interposition_budget == made.num_layers
+    bounded = replace(CONFIG, strategy="asymmetric", interposition_budget=0)
+    assert plan(bounded).plan.interposition_budget == 0
+    assert plan(replace(CONFIG, strategy="rendezvous")).plan.interposition_budget == 0
+
+
+def test_passes_of_another_strategy_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--interposition-budget has no meaning") as error:
+        plan(replace(CONFIG, strategy="rendezvous", interposition_budget=2))
+    assert error.value.param == "interposition_budget"
 
 
 def test_auto_names_the_strategy_it_chose() -> None:

@@ -23,6 +23,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "strategy",
     "kv_placement",
     "max_host_seqs",
+    "interposition_budget",
     "placement",
     "host_layers",
     "expert_hits",

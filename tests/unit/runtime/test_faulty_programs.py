@@ -32,6 +32,7 @@ SPLIT = Setup(
     strategy="ride-along", kv_placement="split", device_blocks=12, host_blocks=12, executor="exact"
 )
 COHORTS = replace(SPLIT, strategy="rendezvous")
+PASSES = replace(SPLIT, strategy="asymmetric", interposition_budget=NUM_LAYERS)
 STREAMED = Setup(executor="exact", homes=streamed(0, 1, 2, 3))
 
 ON_DISK = Setup(
@@ -76,6 +77,8 @@ FAULTS = (
     Fault("no-upload", drop(UPLOAD)),
     Fault("no-upload-in-the-last-layer", drop(is_op(OpKind.COPY, Part.PARTIAL, layer=1))),
     Fault("no-wait-for-the-cohort", drop_joins(UPLOAD), COHORTS),
+    Fault("no-wait-for-the-cohort-in-its-own-pass", drop_joins(UPLOAD), PASSES),
+    Fault("no-wait-for-queries-of-a-pass", drop_waits(QKV_COPY), PASSES),
     Fault("no-copy-of-a-cohort's-queries", drop(is_op(OpKind.COPY, Part.QKV, layer=1)), COHORTS),
     Fault("layer-used-before-it-is-there", drop_waits(is_op(OpKind.STAGE, Part.PRE)), STREAMED),
     Fault("slot-filled-while-it-is-used", drop_waits(is_op(OpKind.LOAD)), STREAMED),
@@ -109,6 +112,14 @@ TEMPLATES = (
         (LaneShape(), LaneShape(cursor=0, suspends=True, host=True, guarded=True)),
     ),
     sweep_template(NUM_LAYERS, (LaneShape(suspends=True, host=True),)),
+    sweep_template(
+        NUM_LAYERS,
+        (
+            LaneShape(),
+            LaneShape(suspends=True, host=True),
+            LaneShape(cursor=0, suspends=True, host=True, guarded=True, beside=1, after=1),
+        ),
+    ),
     sampling_template(1),
     sweep_template(4, (LaneShape(),), STREAMED.layers.usual),
     sweep_template(4, (LaneShape(host=True),), ON_CPU.layers.usual),

@@ -104,6 +104,9 @@ class SignalTimes:
     def _joined_s(
         self, program: StepProgram, lane: int, ready_s: float, refused: set[int]
     ) -> float:
+        if program.template.lanes[lane].after in refused:
+            refused.add(lane)
+            return ready_s
         slot = program.lanes[lane]
         raised_s = self._raised[slot.cohort_id, slot.cohort_signal]
         guarded, wait_s = program.template.lanes[lane].guarded, program.max_join_wait_s

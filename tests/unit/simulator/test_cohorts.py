@@ -36,9 +36,12 @@ class Recorder(SimulatedExecutor):
         return events
 
 
-def unshared(case: Case, max_join_wait_s: float | None) -> Planned:
+def unshared(case: Case, max_join_wait_s: float | None, passes: int) -> Planned:
     """The case on a host whose cores are slow, and whose memory is fast enough for everything at
     once.
+
+    Args:
+        passes: of a cohort's own; 0: it joins where it stands.
     """
     plan = planned(case)
     hardware = plan.question.hardware
@@ -49,9 +52,12 @@ def unshared(case: Case, max_join_wait_s: float | None) -> Planned:
         shared_memory_bandwidth_bytes_per_s=1e18,
     )
     question = replace(plan.question, hardware=replace(hardware, host=host))
-    if max_join_wait_s is None:
-        return replace(plan, question=question)
-    online = replace(plan.plan, max_join_wait_s=max_join_wait_s)
+    online = replace(
+        plan.plan,
+        strategy="asymmetric" if passes else plan.plan.strategy,
+        interposition_budget=passes,
+        max_join_wait_s=plan.plan.max_join_wait_s if max_join_wait_s is None else max_join_wait_s,
+    )
     return replace(plan, question=question, plan=online)
 
 
@@ -75,15 +81,16 @@ def recorded(plan: Planned, requests: Workload) -> tuple[Machine, Recorder, Reco
     return machine, executor, record
 
 
+@pytest.mark.parametrize("passes", [0, 2, 6])
 @pytest.mark.parametrize("max_join_wait_s", [None, 0.0, 2e-4])
 @pytest.mark.parametrize("rate", [None, 40.0])
 @pytest.mark.parametrize(
     "case", [CASES["rendezvous"], CASES["spilling, rendezvous"], MIXED], ids=["all", "few", "some"]
 )
 def test_what_the_scheduler_is_told_follows_from_its_programs(
-    case: Case, rate: float | None, max_join_wait_s: float | None
+    case: Case, rate: float | None, max_join_wait_s: float | None, passes: int
 ) -> None:
-    plan = unshared(case, max_join_wait_s)
+    plan = unshared(case, max_join_wait_s, passes)
     requests = workload(generate="5-40", requests=12, rate=rate)
     machine, executor, record = recorded(plan, requests)
     times = SignalTimes(*pieces(plan), plan.question.hardware.accelerator.launch_latency_s)

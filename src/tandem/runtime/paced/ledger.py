@@ -196,6 +196,9 @@ class PacedLedger:
         bound_s = entry.program.program.max_join_wait_s
         if not entry.program.program.template.lanes[lane].guarded or bound_s is None:
             return None if stamp_s is None else max(ready_s, stamp_s)
+        if entry.program.program.template.refused(lane, entry.program.guards):
+            entry.program.guards[lane] = False
+            return ready_s
         limit_s = ready_s + bound_s
         if stamp_s is not None and stamp_s <= limit_s:
             entry.program.guards[lane] = True

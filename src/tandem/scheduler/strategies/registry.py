@@ -1,15 +1,17 @@
 """Strategies by name."""
 
+from tandem.scheduler.strategies.asymmetric import Asymmetric
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.gpu_only import GpuOnly
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.spec.errors import ConfigError
 
-_STRATEGIES: tuple[type[GpuOnly] | type[RideAlong] | type[Rendezvous], ...] = (
+_STRATEGIES: tuple[type[GpuOnly] | type[RideAlong] | type[Rendezvous] | type[Asymmetric], ...] = (
     GpuOnly,
     RideAlong,
     Rendezvous,
+    Asymmetric,
 )
 
 

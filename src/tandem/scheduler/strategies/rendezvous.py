@@ -1,4 +1,4 @@
-"""Rows with KV on the host cross sweeps as cohorts, one layer per sweep (APEX section 4)."""
+"""Rows with KV on the host cross sweeps as cohorts, joining where they stand (APEX section 4)."""
 
 from dataclasses import replace
 
