@@ -60,13 +60,13 @@ def plans(draw: st.DrawFn) -> PlanFile:
 
 @given(plans())
 def test_what_is_written_is_read_and_configures_an_engine(planned: PlanFile) -> None:
-    assert OnlinePlan.from_json(planned.plan.to_json()) == planned.plan
+    assert OnlinePlan.from_json(planned.online.to_json()) == planned.online
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         path.write_text(planned.to_json(), "utf-8")
         assert read_plan(path) == planned
     config = EngineConfig(model="any", **planned.settings)
-    assert config.max_num_seqs == planned.plan.max_num_seqs
+    assert config.max_num_seqs == planned.online.max_num_seqs
     assert config.accelerator == ("none" if planned.host_only else "auto")
 
 
