@@ -143,7 +143,7 @@ def test_commands_and_the_api_take_it(tmp_path: Path) -> None:
     stats = json.loads(ran.stdout)["stats"]
     assert stats["max_model_len"] == file.plan.max_model_len
     assert [tier["total_blocks"] for tier in stats["tiers"] if tier["total_blocks"]] == [
-        file.plan.device_blocks
+        file.online.device_blocks
     ]
     noted = run_tandem("generate", DEMO, "--plan", str(path), *said[:4]).stderr
     assert f"note: as planned in {path}" in noted

@@ -137,7 +137,7 @@ def test_what_an_engine_places_by_itself_is_planned_and_what_is_planned_an_engin
             "any", PlannedModel.of(question.model), "any", question.host_only, "auto", "auto",
             "auto", "auto", str(question.precision), plan,
         )  # fmt: skip
-        again = PlanFile.from_json(planned.to_json()).plan
+        again = PlanFile.from_json(planned.to_json()).online
         config = EngineConfig(model="any", **planned.settings)
         memory = plan_memory(config, question.model, question.precision, capacities, planned=again)
         assert replace(memory.plan, notes=()) == plan

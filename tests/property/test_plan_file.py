@@ -66,7 +66,7 @@ def test_what_is_written_is_read_and_configures_an_engine(planned: PlanFile) -> 
         path.write_text(planned.to_json(), "utf-8")
         assert read_plan(path) == planned
     config = EngineConfig(model="any", **planned.settings)
-    assert config.max_num_seqs == planned.plan.max_num_seqs
+    assert config.max_num_seqs == planned.online.max_num_seqs
     assert config.accelerator == ("none" if planned.host_only else "auto")
 
 

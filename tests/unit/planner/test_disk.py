@@ -142,7 +142,7 @@ def executes(found: Answer, capacities: Capacities) -> None:
     question = found.question
     config = EngineConfig(model="any", **planned.settings)
     memory = plan_memory(
-        config, question.model, question.precision, capacities, planned=planned.plan
+        config, question.model, question.precision, capacities, planned=planned.online
     )
     assert replace(memory.plan, notes=()) == planned.plan == found.plan
     for place in ("device", "host"):

@@ -114,11 +114,11 @@ def test_the_engine_executes_the_very_plan(model: str, card: str, policy: str) -
     question = ask(model, card, "g5.16xlarge", requests=50)
     found = answer(question, policy)
     planned = PlanFile.from_json(plan_file("any", question, found.plan).to_json())
-    plan = planned.plan
+    plan = planned.online
     config = EngineConfig(model="any", **planned.settings)
     capacities = Capacities(question.device_bytes, question.host_bytes)
     memory = plan_memory(
-        config, question.model, question.precision, capacities, planned=planned.plan
+        config, question.model, question.precision, capacities, planned=planned.online
     )
     assert replace(memory.plan, notes=()) == planned.plan
     limits = scheduler_config(memory.plan, config, question.model)
