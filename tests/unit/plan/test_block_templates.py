@@ -62,7 +62,7 @@ def test_a_fill_waits_until_prompts_have_drained() -> None:
     prefill, fill = prefill_template(CACHE), fill_template(CACHE)
     check(prefill, fill)
     with pytest.raises(ProgramError):
-        check(prefill, drop_waits(is_op(OpKind.COPY), Queue.D2H)(fill))
+        check(prefill, drop_waits(is_op(COPY, Part.CACHE), D2H)(fill))
 
 
 @given(shapes())
