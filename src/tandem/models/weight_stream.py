@@ -72,7 +72,7 @@ class WeightStream:
                 ]
                 for layer in streamed.layers
             },
-            self._slot_of.__getitem__,
+            lambda layer: self._slot_of.get(layer, 0),  # before an MLP's load, the rest is used
         )
 
     @property
