@@ -6,13 +6,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from tandem.plan.binding import LongArray
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.block_template import block_template, first_block_template
 from tandem.plan.fill_template import fill_template
 from tandem.plan.prefill_template import prefill_template
 from tandem.plan.program import LaneSlot, ProgramTemplate, StepProgram
 from tandem.plan.validator import Placed, validate_sequence
+from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sampling_builder import SamplingBuilder
 from tandem.scheduler.sequence import Sequence as RequestSequence
@@ -51,6 +51,7 @@ class BlockCompiler:
         sequence_of: Callable[[int], RequestSequence],
     ) -> None:
         self._shape = shape
+        self._rows = rows
         self._sampling = SamplingBuilder(rows, sequence_of)
         self._steps = 0
 
@@ -76,12 +77,10 @@ class BlockCompiler:
             template,
             tuple(lanes),
             sampling=tuple(
-                self._sampling.build(_rows(lane), np.arange(len(lane.binding.rows)))
-                for lane in lanes
+                self._sampling.build(rows, rows.everywhere) for rows in map(self._rows_of, lanes)
             ),
             sampling_lanes=tuple(range(len(lanes))),
         )
 
-
-def _rows(lane: LaneSlot) -> LongArray:
-    return lane.binding.rows.astype(np.int64)
+    def _rows_of(self, lane: LaneSlot) -> RowSet:
+        return RowSet(self._rows, lane.binding.rows.astype(np.int64))
