@@ -50,12 +50,13 @@ def build_engine(config: EngineConfig, progress: Progress = no_progress) -> Core
         TandemError: the model cannot be loaded, or does not fit, or memory ran out all the same.
     """
     from tandem.engine.build import build_engine_core
-    from tandem.engine.build_blocks import build_block_core
     from tandem.engine.exhausted import exhausted_while_loading
 
     planned = None if config.plan is None else read_plan(Path(config.plan))
     try:
         if planned is not None and planned.is_for_blocks:
+            from tandem.engine.build_blocks import build_block_core
+
             return build_block_core(config, planned, progress)
         return build_engine_core(config, progress)
     except Exception as error:

@@ -1,6 +1,7 @@
 """The maths of every operation, the same for all interpreters."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,7 +22,6 @@ from tandem.plan.template_builder import (
     STAGED_QKV,
     STATE,
 )
-from tandem.runtime.block_ops import BlockOps
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.cpu_layer_ops import CpuLayerOps
 from tandem.runtime.kv_store import KVStore
@@ -33,6 +33,9 @@ from tandem.runtime.running import Running
 from tandem.runtime.sampling_ops import SamplingOps
 from tandem.spec.operations import Stage
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.runtime.block_ops import BlockOps
 
 
 class OpRunner:
@@ -70,7 +73,12 @@ class OpRunner:
         if passing is None:
             self._special = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         else:
-            self.blocks = BlockOps(model, kv, passing, buffers, kernels, upload, self.sampling)
+            # Imported where there are blocks: a first token waits for what is imported.
+            from tandem.runtime import block_ops
+
+            self.blocks = block_ops.BlockOps(
+                model, kv, passing, buffers, kernels, upload, self.sampling
+            )
             self._special = self.blocks.table
         self._table: dict[tuple[OpKind, Part], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.EMBED): self._embed,

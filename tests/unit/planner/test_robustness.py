@@ -71,7 +71,8 @@ def test_a_slow_link_matters_most_where_weights_are_streamed() -> None:
     robust = found(STREAMED)
     assert robust.decisive == "link"
     slower = {case.number: case.plan_tokens_per_s for case in robust.cases if case.error < 0}
-    assert slower["link"] == pytest.approx(0.8 * robust.planned_tokens_per_s, rel=0.05)
+    # Sweeps that read prompts wait for the accelerator too, so a little less than all of it shows.
+    assert slower["link"] / robust.planned_tokens_per_s == pytest.approx(0.8, abs=0.05)
     assert robust.worst.regret == max(case.regret for case in robust.cases)
 
 
