@@ -1,6 +1,7 @@
 """Shows how far a job is, on standard error."""
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +22,12 @@ _LINE_INTERVAL_S = 60.0
 def job_progress(
     stream_is_terminal: bool | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Report]:
-    """A callback that draws a bar on a terminal, and elsewhere prints a line a minute."""
+    """A callback that draws a bar on a terminal, and elsewhere prints a line a minute.
+
+    Elsewhere includes terminals that cannot move their cursor (`TERM=dumb`).
+    """
     shown = sys.stderr.isatty() if stream_is_terminal is None else stream_is_terminal
-    if not shown:
+    if not shown or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         yield _print_lines(clock)
         return
     from rich.console import Console

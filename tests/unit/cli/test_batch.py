@@ -271,10 +271,17 @@ def tell_when(condition: Callable[[], bool], act: Callable[[], None], commands: 
     commands.core.step = watched
 
 
-def test_a_line_a_minute_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("terminal", "term"), [(False, "xterm"), (True, "dumb")])
+def test_a_line_a_minute_where_no_bar_can_be_drawn(
+    terminal: bool,
+    term: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", term)
     now = 0.0
     status = Status(2000, Counts(1200, 34, 0, 0, 0.0), 56.78, 3661.2)
-    with job_progress(False, lambda: now) as report:
+    with job_progress(terminal, lambda: now) as report:
         for second in range(0, 125):
             now = float(second)
             report(status)
@@ -285,6 +292,7 @@ def test_a_line_a_minute_where_there_is_no_terminal(capsys: pytest.CaptureFixtur
 def test_a_bar_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", "120")
     with job_progress(True) as report:
