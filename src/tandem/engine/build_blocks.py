@@ -4,14 +4,14 @@ from tandem.devices.cpu import bound_threads
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_memory import BlockMemory, plan_block_memory
 from tandem.engine.block_stats import BlockStats
-from tandem.engine.build import (
+from tandem.engine.build import record_actual
+from tandem.engine.context_length import model_for_length
+from tandem.engine.model_loading import (
     choose_types,
     host_kernel_notes,
     load_reported,
-    record_actual,
     with_usable_ends,
 )
-from tandem.engine.context_length import model_for_length
 from tandem.engine.plan_options import require_settings
 from tandem.engine.planned import (
     block_plan_note,

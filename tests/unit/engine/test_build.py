@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.script import run_all
 
-from tandem.engine import build
+from tandem.engine import model_loading
 from tandem.engine.build import build_engine_core, build_parts
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
@@ -120,7 +120,7 @@ def test_the_length_that_is_asked_for_decides_the_rotation(
         loaded.append(load_model(*args))
         return loaded[-1]
 
-    monkeypatch.setattr(build, "load_model", load)
+    monkeypatch.setattr(model_loading, "load_model", load)
     rope = {"rope_type": scaling, "factor": 4.0}
     if scaling == "longrope":
         rope |= {"short_factor": [1.0] * 2, "long_factor": [3.0] * 2}

@@ -1,0 +1,169 @@
+"""From a model's folder to a loaded model: element types, what must be said, and loading itself."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from tandem.devices.cuda import pin
+from tandem.devices.this_machine import cache_folder
+from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
+from tandem.engine.precision_choice import choose_precision
+from tandem.engine.quantization_choice import choose_quantization, stored_weights
+from tandem.engine.target import Target
+from tandem.kernels import native
+from tandem.models.disk_weights import DiskPlacement
+from tandem.models.load import load_model
+from tandem.models.model import Model
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.progress import Progress
+
+if TYPE_CHECKING:
+    from tandem.kernels.native_pool import NativePool
+
+
+def choose_types(
+    config: EngineConfig,
+    spec: ModelSpec,
+    target: Target,
+    directory: Path,
+    pool: "NativePool | None",
+) -> tuple[Precision, tuple[str, ...]]:
+    """Element types of everything, and what to say about them.
+
+    Args:
+        pool: of the compiled kernels, if they do the maths.
+
+    Raises:
+        TandemError: types that there are not, or that the model or the machine cannot have.
+    """
+    choice = choose_precision(
+        config.dtype,
+        spec,
+        host_maths=target.device.type == "cpu",
+        compiled=pool is not None,
+        available_bytes=target.host.available_bytes,
+    )
+    precision, weight_notes = choose_quantization(
+        config.quantization,
+        spec,
+        _with_kv(config, spec, choice.precision, target),
+        stored_weights(directory, config, spec),
+        compiled=pool is not None,
+    )
+    notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
+    return precision, notes + weight_notes
+
+
+def _with_kv(
+    config: EngineConfig, spec: ModelSpec, precision: Precision, target: Target
+) -> Precision:
+    """With the KV types of both tiers."""
+    return choose_host_kv(
+        config.cpu_kv_dtype,
+        spec,
+        choose_kv(config.kv_cache_dtype, spec, precision),
+        host_only=target.choice.kind == "none",
+        host_bytes=target.capacities.host_bytes,
+    )
+
+
+def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
+    """Says so if attention in host memory is left to the reference kernels.
+
+    Raises:
+        ConfigError: TANDEM_CPU_ISA cannot be followed.
+    """
+    reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        return (reason,)
+    native.choose_isa()
+    return ()
+
+
+def require_compiled(spec: ModelSpec, *, computes: bool) -> None:
+    """Refuse layers on disk where the compiled core, which reads them, cannot run.
+
+    Args:
+        computes: its kernels compute those layers, too.
+
+    Raises:
+        ConfigError: says why it cannot.
+    """
+    reason = None if native.available() else native.unavailable_message()
+    if computes:
+        reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        raise ConfigError(
+            f"layers do not fit in host memory, and reading them from disk needs the compiled "
+            f"kernels ({reason}); raise --cpu-memory",
+            param="cpu_memory",
+        )
+
+
+def spool_folder(config: EngineConfig) -> Path:
+    """Where converted layers go."""
+    if config.spool_dir is not None:
+        return Path(config.spool_dir)
+    return cache_folder(os.environ)
+
+
+def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model without end-of-sequence ids outside its vocabulary, and a note if it had any.
+
+    Such an id can never be sampled, but banning it (`min_tokens`) would write outside the logits.
+    """
+    usable = tuple(token for token in spec.eos_token_ids if 0 <= token < spec.vocab_size)
+    dropped = [str(token) for token in spec.eos_token_ids if token not in usable]
+    if not dropped:
+        return spec, ()
+    note = (
+        f"ignored end-of-sequence ids outside the vocabulary of {spec.vocab_size}: "
+        f"{', '.join(dropped)}; mend eos_token_id in config.json or generation_config.json"
+    )
+    return replace(spec, eos_token_ids=usable), (note,)
+
+
+def load_reported(
+    directory: Path,
+    config: EngineConfig,
+    precision: Precision,
+    device: torch.device,
+    pool: "NativePool | None",
+    layers: SweepChoice,
+    on_disk: tuple[int, ...],
+    progress: Progress,
+) -> Model:
+    """Load the model, and say how far it is.
+
+    Args:
+        on_disk: layers that stay in files.
+
+    Raises:
+        ModelError: a missing, damaged or unsupported model.
+    """
+
+    def report(done_bytes: int, total_bytes: int, name: str) -> None:
+        del name
+        progress("loading weights", done_bytes, total_bytes)
+
+    load_format = "dummy" if config.load_format == "dummy" else "auto"
+    return load_model(
+        directory,
+        precision,
+        device,
+        load_format,
+        config.seed,
+        report,
+        pool,
+        layers,
+        pin if device.type == "cuda" else None,
+        DiskPlacement(on_disk, config.disk_io, spool_folder(config)),
+        config.max_model_len,
+    )
