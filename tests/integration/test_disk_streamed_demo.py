@@ -116,7 +116,12 @@ def test_what_fits_nowhere_comes_from_disk(
     config = replace(config, cpu_memory=least_memory(config))
     tokens, stats = serve(config)
     assert tokens == expected
-    assert any("stay on disk and are streamed" in note for note in stats.notes)
+    ways = {
+        "stream": "streamed",
+        "cpu": "read and computed",
+        "auto": "(streamed|read and computed)",
+    }
+    assert re.search(f"stay on disk and are {ways[host_layers]}", " ".join(stats.notes))
     check_memory(config, stats)
     assert not list((tmp_path / "spool").iterdir())
 
@@ -136,13 +141,35 @@ def test_tokens_are_the_same_in_any_memory(expected: dict[str, list[int]], more:
         {0: "disk", 1: "streamed", 2: "disk", 3: "disk"},
         {0: "disk", 2: "cpu", 3: "disk", 4: "host", 5: "host"},
         dict.fromkeys(range(6), "disk"),
+        {0: "disk-cpu", 1: "cpu", 2: "disk-cpu", 3: "streamed", 4: "cpu-mlp", 5: "disk-cpu"},
+        dict.fromkeys(range(6), "disk-cpu"),
     ],
-    ids=["streamed", "cpu-and-host", "all"],
+    ids=["streamed", "cpu-and-host", "all", "computed", "all-computed"],
 )
 def test_a_file_places_layers_on_disk(
     homes: dict[int, str], expected: dict[str, list[int]], tmp_path: Path
 ) -> None:
     config = replace(AMPLE, placement=placed(tmp_path, homes), spool_dir=str(tmp_path / "spool"))
+    tokens, stats = serve(config)
+    assert tokens == expected
+    check_memory(config, stats)
+
+
+def test_one_file_places_layers_on_disk_one_way(tmp_path: Path) -> None:
+    config = replace(AMPLE, placement=placed(tmp_path, {0: "disk", 2: "disk-cpu", 3: "disk"}))
+    with pytest.raises(ConfigError, match=r"layers \[0, 3\] on disk come .* layers \[2\] on disk"):
+        build_engine_core(config)
+
+
+def test_the_cpu_computes_layers_on_disk_where_the_accelerator_has_no_room_for_slots(
+    expected: dict[str, list[int]], tmp_path: Path
+) -> None:
+    small = replace(SCARCE, spool_dir=str(tmp_path), host_layers="stream")
+    with pytest.raises(ConfigError, match="layers on their way") as refused:
+        build_engine_core(replace(small, gpu_memory="8MiB"))
+    assert "--host-layers cpu" in str(refused.value)
+    config = replace(small, gpu_memory="8MiB", host_layers="cpu")
+    config = replace(config, cpu_memory=least_memory(config))
     tokens, stats = serve(config)
     assert tokens == expected
     check_memory(config, stats)

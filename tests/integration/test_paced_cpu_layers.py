@@ -2,6 +2,7 @@
 step, and what is predicted to be fastest is.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -33,11 +34,10 @@ STAGES: dict[Part, Stage] = dict(
 ) | {Part.MLP: split_post(OPERATIONS).mlp}
 
 
-def build(
-    host_layers: HostLayers, hardware: HardwareSpec, strategy: str = "gpu-only"
-) -> tuple[PacedEngine, VirtualClock]:
+def stages_s(hardware: HardwareSpec) -> Callable[[HostTask], float]:
+    """Stages read their weights at the host's rate and compute at it."""
+
     def host_s(task: HostTask) -> float:
-        """Stages read their weights at the host's rate and compute at it."""
         op, host = task.entry.op, hardware.host
         if op.kind is not OpKind.STAGE:
             return 1e-5
@@ -47,6 +47,12 @@ def build(
         flops = sum(each.flops(tokens) for each in operations)
         return max(size / host.memory_bandwidth_bytes_per_s, flops / host.flops_per_s)
 
+    return host_s
+
+
+def build(
+    host_layers: HostLayers, hardware: HardwareSpec, strategy: str = "gpu-only"
+) -> tuple[PacedEngine, VirtualClock]:
     config = EngineConfig(
         "wide",
         dtype="bfloat16",
@@ -61,7 +67,7 @@ def build(
     clock = VirtualClock()
     options = PacedOptions(cache_bytes=1 << 16, contention=False)
     engine = build_paced_core(
-        config, WIDE, hardware, options, clock=clock, pool=ScriptedPool(host_s)
+        config, WIDE, hardware, options, clock=clock, pool=ScriptedPool(stages_s(hardware))
     )
     return engine, clock
 

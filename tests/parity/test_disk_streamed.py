@@ -1,4 +1,6 @@
-"""Tokens stay those of transformers when layers come from disk to the accelerator each time."""
+"""Tokens stay those of transformers when layers come from disk each time, to the accelerator or for
+the CPU beside it.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +28,7 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 DISK: Home = "disk_streamed"
+READ: Home = "disk-cpu"
 DENSE = Case("llama-5-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=5))
 CASES = {
     "dense": DENSE,
@@ -44,6 +47,11 @@ PLACEMENTS: dict[str, tuple[Homes, tuple[CpuRule, ...]]] = {
     "all": (tuple((layer, DISK) for layer in range(5)), ()),
     "one": (((1, "streamed"), (2, "streamed"), (3, DISK), (4, "streamed")), ()),
     "first-round": (((0, DISK), (3, DISK)), ()),  # stays on the accelerator
+    "computed": (tuple((layer, READ) for layer in (0, 1, 3)), ()),
+    "every-computed": (tuple((layer, READ) for layer in range(5)), ()),
+    "all-kinds-of-experts": (((1, READ), (2, "cpu-mlp"), (3, "host-mlp"), (4, READ)), ()),
+    "one-computed": (((1, "streamed"), (2, READ), (3, "streamed"), (4, "streamed")), ()),
+    "all-kinds": (((0, READ), (1, "cpu"), (2, "cpu-mlp"), (3, "streamed"), (4, READ)), ()),
     "by-step": (((0, DISK), (1, DISK), (2, "host"), (3, "host")), (CpuRule(1, (2,)),)),
 }
 RUNS = (
@@ -52,6 +60,11 @@ RUNS = (
     ("dense", "one", ("exact-device", "threaded-split")),
     ("dense", "all", ("exact-split", "threaded-cohorts")),
     ("dense", "first-round", ("batched", "exact-split")),
+    ("dense", "computed", ("in-torch", "batched", "exact-split", "threaded-cohorts")),
+    ("dense", "every-computed", ("exact-device", "threaded-split")),
+    ("dense", "one-computed", ("exact-cohorts", "threaded-split")),
+    ("dense", "all-kinds", ("chunked", "exact-swapped", "exact-plain-loop")),
+    ("qwen3moe", "all-kinds-of-experts", ("in-torch", "exact-split", "threaded-split")),
     ("dense", "by-step", ("exact-device", "cohorts-split", "threaded-split")),
     ("qwen3moe", "most", ("in-torch", "exact-split", "threaded-cohorts")),
     ("mixtral", "by-step", ("batched", "exact-split")),
@@ -69,7 +82,7 @@ def test_greedy_tokens_equal_transformers(
     homes, rules = PLACEMENTS[placement]
     mode = MODE_OF[name]
     setup: Setup = replace(mode.setup, homes=homes, cpu_rules=rules)
-    on_disk = setup.layers.usual.streamed.on_disk
+    on_disk = setup.layers.usual.on_disk
     model = load_model(
         directory,
         pool=open_pool() if mode.compiled else None,
@@ -97,15 +110,19 @@ def test_greedy_tokens_equal_transformers(
 
 
 @pytest.mark.parametrize(
-    ("format", "name"),
-    [(WeightFormat(8, 128), "threaded-split"), (WeightFormat(4, 32), "exact-split")],
+    ("format", "name", "placement"),
+    [
+        (WeightFormat(8, 128), "threaded-split", "most"),
+        (WeightFormat(4, 32), "exact-split", "most"),
+        (WeightFormat(4, 32), "exact-split", "computed"),
+    ],
     ids=str,
 )
 def test_layers_in_few_bits_come_from_a_spool(
-    format: WeightFormat, name: str, ties: TieCount, tmp_path: Path
+    format: WeightFormat, name: str, placement: str, ties: TieCount, tmp_path: Path
 ) -> None:
     reference = Reference(with_rounded_weights(tmp_path, format, CASES["quantized"]))
-    homes, _ = PLACEMENTS["most"]
+    homes, _ = PLACEMENTS[placement]
     mode = MODE_OF[name]
     setup: Setup = replace(mode.setup, homes=homes)
     model = load_model(
@@ -113,7 +130,7 @@ def test_layers_in_few_bits_come_from_a_spool(
         precision(tmp_path, format),
         pool=open_pool(),
         layers=setup.layers,
-        disk=DiskPlacement(setup.layers.usual.streamed.on_disk, "direct", tmp_path / "spool"),
+        disk=DiskPlacement(setup.layers.usual.on_disk, "direct", tmp_path / "spool"),
     )
     with model_engine(model, setup) as engine:
         for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):

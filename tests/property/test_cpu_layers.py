@@ -12,14 +12,15 @@ from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.templates import sweep_template
 from tandem.plan.validator import Placed, validate_sequence
-from tandem.plan.weights import LENT, SLOTTED, Home
+from tandem.plan.weights import LENT, ON_CPU, SLOTTED, Home
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 LAYERS = 5
 BESIDE: tuple[Home, ...] = (
-    "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "host-mlp", "disk_streamed",
+    "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "host-mlp",
 )  # fmt: skip
+FROM_DISK: tuple[Home, ...] = ("disk_streamed", "disk-cpu")
 TIERS = ((True, False), (False, True), (True, True))
 MAIN = st.sampled_from(
     [LaneShape(device=d, host=h, head=end) for d, h in TIERS for end in (True, False)]
@@ -30,7 +31,9 @@ Homes = tuple[tuple[int, Home], ...]
 @st.composite
 def placements(draw: st.DrawFn) -> tuple[Homes, tuple[CpuRule, ...]]:
     """Homes of all layers, and up to three rules that fit them."""
-    homes: list[Home] = [draw(st.sampled_from(BESIDE)) for _ in range(LAYERS)]
+    from_disk = draw(st.sampled_from(FROM_DISK))
+    some = st.sampled_from((*BESIDE, from_disk, from_disk))
+    homes: list[Home] = [draw(some) for _ in range(LAYERS)]
     circle = [layer for layer, home in enumerate(homes) if home in SLOTTED]
     free = [layer for layer in circle[2:] if homes[layer] in LENT]
     rules: list[CpuRule] = []
@@ -73,7 +76,7 @@ def test_tokens_do_not_depend_on_the_placement(
     executor: str,
 ) -> None:
     homes, rules = placement
-    if strategy == "rendezvous" and all(home == "cpu" for _, home in homes):
+    if strategy == "rendezvous" and all(home in ON_CPU for _, home in homes):
         strategy = "ride-along"
     setup = Setup(
         strategy=strategy,

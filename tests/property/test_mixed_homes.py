@@ -47,8 +47,9 @@ CONFIGS = {
     },
 }
 BESIDE: tuple[Home, ...] = (
-    "resident", "streamed", "cpu", "cpu-mlp", "host", "host-mlp", "disk_streamed",
+    "resident", "streamed", "cpu", "cpu-mlp", "host", "host-mlp",
 )  # fmt: skip
+FROM_DISK: tuple[Home, ...] = ("disk_streamed", "disk-cpu")
 KV: tuple[tuple[KVType, KVType | None], ...] = (
     (DType.FLOAT32, None),
     (DType.FLOAT16, None),
@@ -81,7 +82,8 @@ class Homes(NamedTuple):
 @st.composite
 def placements(draw: st.DrawFn, kind: Kind) -> Homes:
     """Homes of all layers; in a mixture, some of the experts of MLPs that are elsewhere stay."""
-    homes: list[Home] = [draw(st.sampled_from(BESIDE)) for _ in range(LAYERS)]
+    every = (*BESIDE, draw(st.sampled_from(FROM_DISK)))
+    homes: list[Home] = [draw(st.sampled_from(every)) for _ in range(LAYERS)]
     circle = [layer for layer, home in enumerate(homes) if home in SLOTTED]
     lent = tuple(layer for layer in circle[2:] if homes[layer] in LENT)
     rules = (CpuRule(4, lent),) if lent else ()
@@ -112,7 +114,7 @@ def load(kept: Kept, placed: Homes) -> Model:
             load_format="dummy",
             pool=open_pool() if kept.compiled else None,
             layers=layers,
-            disk=DiskPlacement(layers.usual.streamed.on_disk, "cached", Path(folder)),
+            disk=DiskPlacement(layers.usual.on_disk, "cached", Path(folder)),
         )
 
 

@@ -24,9 +24,12 @@ from tandem.spec.operations import Operation, split_post
 from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
 from tandem.spec.precision import Precision
 
-Way = Literal["resident", "loaded", "loaded-mlp", "read", "cpu", "cpu-mlp"]
-"""`read`: from disk, and then loaded. `loaded-mlp`, `cpu-mlp`: the MLP alone."""
+Way = Literal["resident", "loaded", "loaded-mlp", "read", "cpu", "read-cpu", "cpu-mlp"]
+"""`read`: from disk, and then loaded; `read-cpu`: from disk for the CPU, no layer then has way
+`read`. `loaded-mlp`, `cpu-mlp`: the MLP alone.
+"""
 LOADED: tuple[Way, ...] = ("loaded", "loaded-mlp", "read")
+_ON_CPU: tuple[Way, ...] = ("cpu", "read-cpu")
 HOST_OPERATION_S = 10e-6
 """What an operation costs the CPU beside its work: it is handed to threads, and waited for."""
 _SWEEPS = 3  # until a prediction is that of a steady state
@@ -172,7 +175,9 @@ def sweep_s(
     split = split or {}
     loads: list[Way] = [way for way in ways if way in LOADED]
     reloads = len(loads) > slots
-    loader = _Loader(slots, slots_in_use(loads.count("read")), times)
+    on_disk = loads.count("read") + ways.count("read-cpu")
+    reader = _Reader(slots_in_use(on_disk), times.read_s)
+    loader = _Loader(slots, reader, times)
     chain_s = before_s = 0.0
     for _ in range(_SWEEPS):
         before_s, at, last = chain_s, 0, "resident"
@@ -181,8 +186,10 @@ def sweep_s(
                 chain_s += times.attention_s
             if way in LOADED:
                 chain_s = max(chain_s, loader.ready[0])
-            if way == "cpu":
-                on_host = last in ("cpu", "cpu-mlp")
+            if way == "read-cpu":
+                chain_s = max(chain_s, reader.take_s())
+            if way in _ON_CPU:
+                on_host = last in (*_ON_CPU, "cpu-mlp")
                 chain_s += times.cpu_s + times.queries_s + (0 if on_host else times.turn_s)
             elif way == "cpu-mlp" and layer in split:
                 chain_s += _split_s(split[layer], times)
@@ -192,13 +199,16 @@ def sweep_s(
                 chain_s += times.accelerator_s - times.attention_s
             else:
                 chain_s += times.accelerator_s
+            if way == "read-cpu":
+                reader.give_back(chain_s)
             if way in LOADED and reloads:
                 loader.load(chain_s, loads[(at + slots) % len(loads)])
                 at += 1
             last = "resident" if layer in split and split[layer].shared else way
     # link, disk and cores share the host's memory
     moved_s = _moved_s(loads, times) if reloads else 0.0
-    read_s = ways.count("cpu") * times.cpu_read_s
+    moved_s += ways.count("read-cpu") * times.host_read_s
+    read_s = sum(ways.count(way) for way in _ON_CPU) * times.cpu_read_s
     for layer, way in enumerate(ways):
         if way == "cpu-mlp":
             read_s += split[layer].cpu_read_s if layer in split else times.mlp_read_s
@@ -218,17 +228,35 @@ def _split_s(split: SplitTimes, times: LayerTimes) -> float:
     return times.attention_s + split.route_s + max(on_cpu, split.accelerator_s)
 
 
+class _Reader:
+    """When layers on disk are in the host's slots, in turn."""
+
+    def __init__(self, slots: int, read_s: float) -> None:
+        self._ready = deque([0.0] * slots)
+        self._disk_s = 0.0
+        self._read_s = read_s
+
+    def take_s(self) -> float:
+        """When the next layer is there."""
+        return self._ready.popleft()
+
+    def give_back(self, free_s: float) -> None:
+        """Read another one into the slot of the layer taken first, which is free at `free_s`."""
+        self._disk_s = max(self._disk_s, free_s) + self._read_s
+        self._ready.append(self._disk_s)
+
+
 class _Loader:
-    """When layers are in the accelerator's slots, and those on disk in the host's.
+    """When layers are in the accelerator's slots.
 
     Attributes:
         ready: when the layers in the accelerator's slots are there, in turn.
     """
 
-    def __init__(self, slots: int, host_slots: int, times: LayerTimes) -> None:
+    def __init__(self, slots: int, reader: _Reader, times: LayerTimes) -> None:
         self.ready = deque([0.0] * slots)
-        self._read = deque([0.0] * host_slots)
-        self._link_s = self._disk_s = 0.0
+        self._reader = reader
+        self._link_s = 0.0
         self._times = times
 
     def load(self, free_s: float, way: Way) -> None:
@@ -236,10 +264,9 @@ class _Loader:
         self.ready.popleft()
         start_s = max(self._link_s, free_s)
         if way == "read":
-            start_s = max(start_s, self._read.popleft())
+            start_s = max(start_s, self._reader.take_s())
         mlp = way == "loaded-mlp"
         self._link_s = start_s + (self._times.mlp_load_s if mlp else self._times.load_s)
         if way == "read":
-            self._disk_s = max(self._disk_s, self._link_s) + self._times.read_s
-            self._read.append(self._disk_s)
+            self._reader.give_back(self._link_s)
         self.ready.append(self._link_s)

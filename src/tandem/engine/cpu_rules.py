@@ -19,7 +19,7 @@ _MOST_TRIED = 40
 """Numbers of layers that are compared; of more layers, not every number is."""
 _WAYS: dict[Home, Way] = {
     "resident": "resident", "streamed": "loaded", "host": "loaded", "host-mlp": "loaded-mlp",
-    "disk_streamed": "read", "cpu": "cpu", "cpu-mlp": "cpu-mlp",
+    "disk_streamed": "read", "disk-cpu": "read-cpu", "cpu": "cpu", "cpu-mlp": "cpu-mlp",
 }  # fmt: skip
 _COMPUTED: dict[Home, Way] = {"host": "cpu", "host-mlp": "cpu-mlp"}
 

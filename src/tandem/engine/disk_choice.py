@@ -8,7 +8,7 @@ from tandem.engine.weight_placement import (
 )
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
-from tandem.plan.weights import MLPS_APART, SLOTTED, Home, WeightPlacement
+from tandem.plan.weights import MLPS_APART, Home, WeightPlacement
 from tandem.spec.errors import ShortOfMemoryError
 
 
@@ -54,7 +54,7 @@ def choose_beside_accelerator(
     home: Home = "streamed",
 ) -> tuple[WeightPlacement, ...]:
     """The accelerator first, then host memory, with `home`; what fits in neither is streamed from
-    disk.
+    disk, or with home `cpu` read and computed on the CPU.
 
     Args:
         device, host: capacity, and what others than weights and the KV cache take of it.
@@ -69,8 +69,8 @@ def choose_beside_accelerator(
     hosted = sizes.host_bytes(held)
     if not hosted or hosted + kept <= host.left_bytes:
         return held
-    # layers on disk need slots of whole layers on the accelerator, whatever becomes of the others
-    whole = home in SLOTTED and home not in MLPS_APART
+    # layers on disk need slots of whole layers on the accelerator beside MLPs that are not there
+    whole = home not in MLPS_APART
     slotted = held if whole else choose_placement(sizes, device, kv_bytes, "disk_streamed")
     slots, elsewhere = slots_bytes(sizes.layer), sizes.elsewhere(slotted)
     slotted_kept = _kept(sizes, device, slotted, kv)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import (
     HOMES,
     Home,
@@ -16,7 +17,9 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.user_file import parse_object, read_text
 
 _MAX_FILE_BYTES = 1 << 20
-_BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}  # what a file means beside an accelerator
+# what a file means beside an accelerator, and without one
+_BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}
+_ALONE: dict[Home, Home] = {"disk-cpu": "disk"}
 
 
 def read_placement(
@@ -44,10 +47,11 @@ def read_placement(
         runs.append(run)
     try:
         named: dict[int, Home] = homes_by_layer(runs)
-        if not host_only:
-            named = {layer: _BESIDE.get(home, home) for layer, home in named.items()}
+        meant = _ALONE if host_only else _BESIDE
+        named = {layer: meant.get(home, home) for layer, home in named.items()}
         homes: list[Home] = [named.get(layer, "resident") for layer in range(num_layers)]
         placement = as_runs(homes, resident_experts(runs))
+        SweepChoice.of_plan(placement)  # refuses homes that do not go together
     except ConfigError as error:
         raise _refusal(path, error.message) from None
     return placement

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tandem.engine.capacities import Capacities
-from tandem.plan.weights import WeightPlacement, homes_by_layer
+from tandem.plan.weights import ON_CPU, WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 
@@ -116,7 +116,7 @@ def check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...]
             "turns, but some are placed elsewhere; use --strategy rendezvous",
             param="strategy",
         )
-    if config.strategy == "rendezvous" and all(home == "cpu" for home in homes):
+    if config.strategy == "rendezvous" and all(home in ON_CPU for home in homes):
         raise ConfigError(
             "--strategy rendezvous needs a layer on the accelerator, at which cohorts leave a "
             "sweep and join another, but all are placed on the CPU; use --strategy ride-along",

@@ -7,6 +7,7 @@ from tandem.engine.weight_placement import WeightSizes
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import (
     HOSTED,
+    ON_DISK,
     Home,
     WeightPlacement,
     homes_by_layer,
@@ -23,14 +24,13 @@ def weight_notes(
     for those on disk, and one for those of which only the MLPs are in host memory.
     """
     homes = Counter(homes_by_layer(placement).values())
-    on_disk, mlps = homes["disk"] + homes["disk_streamed"], homes["cpu-mlp"] + homes["host-mlp"]
+    on_disk, mlps = sum(homes[home] for home in ON_DISK), homes["cpu-mlp"] + homes["host-mlp"]
     notes = list(_host_notes(sizes, homes, _of(rules, layers_at(placement, "host"))))
     if on_disk:
         size = format_size(sizes.disk_bytes(placement))
-        read = "read" if homes["disk"] else "streamed to the accelerator through host memory"
         notes.append(
-            f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk and are {read} in "
-            "every step"
+            f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk and are "
+            f"{_disk_fate(homes)} in every step"
         )
     if mlps:
         size = format_size(sizes.mlps_bytes(placement))
@@ -51,6 +51,12 @@ def _of(rules: Sequence[CpuRule], layers: tuple[int, ...]) -> list[CpuRule]:
     while found and not found[-1].layers:
         found.pop()
     return found
+
+
+def _disk_fate(homes: Counter[Home]) -> str:
+    if homes["disk-cpu"]:
+        return "read and computed on the CPU"
+    return "read" if homes["disk"] else "streamed to the accelerator through host memory"
 
 
 def _mlps_fate(homes: Counter[Home], rules: Sequence[CpuRule]) -> str:

@@ -85,15 +85,17 @@ class WeightSizes:
         """That many layers elsewhere, evenly, so that one comes while resident ones compute.
 
         Args:
-            on_disk: of them, those that are streamed from disk, spread evenly likewise.
+            on_disk: of them, those that are read from disk, spread evenly likewise; who would
+                compute them in host memory does so all the same.
         """
+        from_disk: Home = "disk-cpu" if home == "cpu" else "disk_streamed"
         elsewhere = iter(_evenly(count, self.movable))
         read = iter(_evenly(on_disk, count))
 
         def home_of(layer: int) -> Home:
             if layer in self.fixed or not next(elsewhere):
                 return "resident"
-            return "disk_streamed" if next(read) else home
+            return from_disk if next(read) else home
 
         return as_runs(home_of(layer) for layer in range(self.layers))
 

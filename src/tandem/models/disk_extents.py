@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tandem.plan.disk_slots import BLOCK_BYTES
 
+_ALIGNMENT = 4  # of the widest elements, in memory
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -23,12 +25,14 @@ LayerExtents = tuple[Extent, ...]
 
 def base_of(extents: LayerExtents) -> int:
     """Where in a block of memory the layer should begin, so that as many bytes as possible lie
-    there as they lie in blocks of their files: those need no copy after a direct read.
+    there as they lie in blocks of their files: those need no copy after a direct read. Elements
+    stay aligned.
     """
     sizes: Counter[int] = Counter()
     for extent in extents:
         sizes[(extent.offset - extent.target) % BLOCK_BYTES] += extent.size_bytes
-    return max(sizes, key=lambda base: (sizes[base], -base))
+    aligned = [base for base in sizes if base % _ALIGNMENT == 0]
+    return max(aligned, key=lambda base: (sizes[base], -base), default=0)
 
 
 def merged(extents: Iterable[Extent]) -> LayerExtents:

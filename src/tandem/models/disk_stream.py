@@ -1,4 +1,4 @@
-"""Layers on disk on their way to the accelerator: which one is in which slot of host memory."""
+"""Layers on disk beside an accelerator: which one is in which slot of host memory."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tandem.models.disk_weights import DiskWeights
+from tandem.models.weight_layout import Modules
 from tandem.plan.disk_slots import slots_in_use
 
 if TYPE_CHECKING:
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class DiskStream:
-    """Takes layers from their reader in turn, and says where they lie until they have been copied.
+    """Takes layers from their reader in turn, and says where they lie until they have been used.
 
-    The order of reads and copies is a program's (`plan/disk_reads.py`); it leaves the reader at the
-    same place of its circle from sweep to sweep.
+    The order of reads and of uses is a program's (`plan/disk_reads.py`); it leaves the reader at
+    the same place of its circle from sweep to sweep.
     """
 
     def __init__(self, weights: DiskWeights) -> None:
@@ -24,7 +25,11 @@ class DiskStream:
         self._layers = weights.placement.layers
         self._taken = 0  # since the start
         self._held: deque[int] = deque()
-        self._places: dict[int, Tensor] = {}
+        self._offsets: dict[int, int] = {}  # in the slots' memory
+
+    def in_slots(self) -> dict[int, list[Modules]]:
+        """By layer, its weights as they are in each slot."""
+        return self._weights.in_slots()
 
     def begin(self) -> None:
         """Wait for the circle's first layers; nothing may be in flight.
@@ -51,16 +56,20 @@ class DiskStream:
 
     def place(self, layer: int) -> Tensor:
         """Where a layer lies that was taken and not yet let go: [bytes] uint8."""
-        return self._places[layer]
+        return self._weights.at(self._offsets[layer])
+
+    def slot_of(self, layer: int) -> int:
+        """Which slot it is in, likewise."""
+        return self._offsets[layer] // self._weights.slot_bytes
 
     def oldest(self) -> Tensor:
         """Where the layer lies that is let go next."""
-        return self._places[self._held[0]]
+        return self.place(self._held[0])
 
     def _take(self) -> None:
         number = self._taken % len(self._layers)
         layer = self._layers[number]
-        self._places[layer] = self._weights.at(self._reader.acquire(number))
+        self._offsets[layer] = self._reader.acquire(number)
         self._held.append(layer)
         self._taken += 1
 

@@ -79,6 +79,7 @@ class DiskWeights:
             layer: layout.modules(nowhere, vectors) for layer, vectors in self.vectors.items()
         }
         self.reader: _native.WeightReader | None = None
+        self._bases: dict[int, int] = {}
 
     def in_first_slot(self) -> dict[int, Modules]:
         """By layer, its weights as maths on the host reads them when they have come, at their
@@ -86,6 +87,21 @@ class DiskWeights:
         """
         here = self._slots[0]
         return {layer: self.layout.modules(here, v) for layer, v in self.vectors.items()}
+
+    def in_slots(self) -> dict[int, list[Modules]]:
+        """By layer, its weights in each slot, once `open` has said where in a slot it begins."""
+        return {
+            layer: [
+                self.layout.modules(self.at(slot * self.slot_bytes + self._bases[layer]), vectors)
+                for slot in range(SLOTS)
+            ]
+            for layer, vectors in self.vectors.items()
+        }
+
+    @property
+    def slot_bytes(self) -> int:
+        """From one slot's beginning to the next one's."""
+        return self._slots.shape[1]
 
     def at(self, offset: int) -> Tensor:
         """A layer's matrices where the reader says that they begin: [bytes] uint8."""
@@ -111,6 +127,7 @@ class DiskWeights:
         from tandem.kernels import _native
 
         layers = [extents[layer] for layer in self.placement.layers]
+        self._bases = {layer: base_of(extents[layer]) for layer in self.placement.layers}
         files = {extent.file: 0 for layer in layers for extent in layer}
         numbers = {file: number for number, file in enumerate(files)}
         with ExitStack() as opened:

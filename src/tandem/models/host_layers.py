@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from tandem.models.expert_hits import ExpertHits
+from tandem.models.in_slots import in_slots
 from tandem.models.layer_state import LayerState
 from tandem.models.torch_layers import TorchLayers
 from tandem.models.weight_layout import Modules
@@ -65,22 +66,24 @@ def host_layers(
     """What computes `layers`, and the MLPs that stay in host memory; None if there are none.
 
     Args:
-        weights: filled; those of `layers` are in host memory.
+        weights: filled; those of `layers` are in host memory, or come there from disk.
         dtype: of activations, where torch does it: without a pool.
         mlps: others, of layers whose MLPs may be streamed.
     """
     whole = {} if weights.stream is None else weights.stream.stored
-    stored = {layer: _on_cpu(whole[layer]) for layer in layers}
+    read = None if weights.stream is None else weights.stream.computed_from_disk()
+    moving = None if read is None else read.each(lambda layer, modules: _on_cpu(modules))
+    stored = {layer: _on_cpu(whole[layer]) for layer in layers if layer in whole}
     in_host = {} if weights.mlps is None else weights.mlps.stored
     in_host = in_host | {layer: whole[layer] for layer in mlps if layer not in in_host}
     apart = {layer: _on_cpu(modules) for layer, modules in in_host.items()}
-    if not stored and not apart:
+    if not stored and not apart and moving is None:
         return None
     if pool is None:
-        return TorchLayers(spec, stored | apart, _CPU, dtype)
+        return TorchLayers(spec, in_slots(stored | apart, moving), _CPU, dtype)
     from tandem.models.native_stages import NativeLayers
 
-    return NativeLayers(spec, stored, pool, apart, int8_activations=int8_activations)
+    return NativeLayers(spec, stored, pool, apart, moving, int8_activations=int8_activations)
 
 
 def _on_cpu(modules: Modules) -> Modules:

@@ -24,7 +24,8 @@ class WeightStream:
     layer always come to the same one.
 
     Args:
-        hosted: streamed layers, and those that are always computed on the CPU.
+        hosted: streamed layers, and those that are always computed on the CPU; of both, some are
+            in files.
         layouts: of these layers' weights, or of their MLPs'.
         device: of the slots.
         pin: makes what is copied known to the device.
@@ -47,7 +48,7 @@ class WeightStream:
         self._streamed = streamed
         self._layouts = layouts
         self._disk = None if disk is None else DiskStream(disk)
-        layers = sorted({*streamed.layers, *hosted.on_cpu} - {*streamed.on_disk})
+        layers = sorted({*streamed.layers, *hosted.on_cpu} - {*hosted.on_disk})
         self._sources = {layer: layouts[layer].allocate(torch.device("cpu")) for layer in layers}
         largest = max((layouts[layer].size_bytes for layer in streamed.layers), default=0)
         self._slots = [bulk_memory((largest,), torch.uint8, device) for _ in range(streamed.slots)]
@@ -104,6 +105,14 @@ class WeightStream:
                     self._disk.follow()
         except RuntimeError as error:
             raise ModelError(str(error)) from None
+
+    def computed_from_disk(self) -> Moving[Modules] | None:
+        """Layers on disk that the CPU computes, in each slot of host memory; None if there are
+        none. Once it is known what they are read from.
+        """
+        if self._disk is None or self._streamed.on_disk:
+            return None
+        return Moving(self._disk.in_slots(), self._disk.slot_of)
 
     def load(self, layer: int, *, wait: bool = False) -> None:
         """Bring a layer into the slot whose turn it is, on the current stream if there is one."""

@@ -64,8 +64,8 @@ class Weights:
     Attributes:
         outer: `embedding`, `position_embedding` (learned positions only), `final_norm`, `head`;
             a tied head is the very tensor of the embedding.
-        layers: one entry per layer, as the maths reads it: of streamed ones, as if each were in the
-            first slot.
+        layers: one entry per layer, as the maths reads it: of those that are streamed or read from
+            disk, as if each were in the first slot.
         stream: memory of layers, and of streamed MLPs, in host memory, None if there are none.
         disk: the layers that are read from files, None if there are none.
         mlps: MLPs that stay in host memory, of layers that are resident but for these; None if
@@ -145,8 +145,8 @@ class Weights:
 
     @property
     def computed_from_disk(self) -> DiskWeights | None:
-        """Layers on disk that the maths reads where they have been read to; None if they go on to
-        an accelerator.
+        """Layers on disk that the maths reads where they have been read to, all in one call; None
+        if there is an accelerator beside.
         """
         return self.disk if self.stream is None else None
 
@@ -199,8 +199,8 @@ def allocate_weights(
         hosted: layers that lie in host memory, whatever a sweep does with them, all with experts
             or all without; and those whose MLPs do.
         pin: makes host memory known to the device.
-        disk: layers that stay in files, likewise; those that are not streamed among `hosted` are
-            computed in host memory.
+        disk: layers that stay in files, likewise; those that are not `hosted` are computed where
+            they are read to, all in one call.
         quantized: formats of the layers' quantized linear maps, by canonical name.
         experts: by layer whose MLP stays in host memory, those that are on the device with the
             router.
@@ -216,7 +216,8 @@ def allocate_weights(
     on_disk = None
     if disk is not None and disk.layers:
         layout = LayerLayout(shapes[_kind_of(spec, disk.layers)])
-        on_disk = DiskWeights(disk, layout, device, pin)
+        copied = hosted is not None and bool(hosted.streamed.on_disk)
+        on_disk = DiskWeights(disk, layout, device, pin if copied else None)
     hosted = hosted or SweepLayers()
     cut = {
         layer: _cut(spec, layer, shapes, (experts or {}).get(layer, ()))
@@ -225,15 +226,15 @@ def allocate_weights(
     apart = {layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}
     stream, used = None, dict[int, Modules]()
     elsewhere = (*hosted.streamed.layers, *hosted.on_cpu)
+    if on_disk is not None:
+        used = dict(on_disk.in_first_slot())
     if elsewhere:
         whole = tuple(layer for layer in elsewhere if layer not in apart)
         layouts = {layer: apart[layer] for layer in hosted.streamed.mlps}
         if whole:
             layouts |= dict.fromkeys(whole, LayerLayout(shapes[_kind_of(spec, whole)]))
         stream = WeightStream(hosted, layouts, device, pin, on_disk)
-        used = stream.stored | {layer: slots[0] for layer, slots in stream.moving.slots.items()}
-    elif on_disk is not None:
-        used = dict(on_disk.in_first_slot())
+        used |= stream.stored | {layer: slots[0] for layer, slots in stream.moving.slots.items()}
     mlps = None
     if hosted.mlp_on_cpu:
         mlps = HostMlps({layer: apart[layer] for layer in hosted.mlp_on_cpu}, device)

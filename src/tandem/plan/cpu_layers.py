@@ -2,9 +2,11 @@
 
 Stages run where the weights lie, attention where the KV lies. So the residual comes to the host
 before such a layer; keys in the host's tier are attended to there and then, and for those in the
-accelerator's, queries go up and the result comes down.
+accelerator's, queries go up and the result comes down. A layer on disk gives its slot back when it
+has been computed.
 """
 
+from tandem.plan.disk_reads import DiskReads
 from tandem.plan.program import BufferRef, EventKind, LaneShape, OpKind, Part, Queue, SignalRef
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
@@ -25,9 +27,12 @@ from tandem.spec.tier import Tier
 class CpuLayers:
     """Adds the operations of such layers to a template, for whole runs of them."""
 
-    def __init__(self, builder: TemplateBuilder, lanes: tuple[LaneShape, ...]) -> None:
+    def __init__(
+        self, builder: TemplateBuilder, lanes: tuple[LaneShape, ...], disk: DiskReads
+    ) -> None:
         self._b = builder
         self._lanes = lanes
+        self._disk = disk
 
     def layer(self, layer: int, lanes: tuple[int, ...], *, first: bool, last: int) -> None:
         """One layer of `lanes`.
@@ -36,14 +41,16 @@ class CpuLayers:
             first: the residuals are still on the accelerator.
             last: number of the model's last layer.
         """
-        if not lanes:
+        read, weights = self._disk.source(layer)
+        if not lanes:  # its turn in the circle comes all the same
+            self._disk.used(layer, self._b.reached(Queue.CPU))
             return
-        waits = (self._fetch(layer, lanes),) if first else ()
+        waits = ((self._fetch(layer, lanes),) if first else ()) + read
         states = tuple(BufferRef(HOST_STATE, i) for i in lanes)
         for_host = tuple(BufferRef(HOST_QKV, i) for i in lanes if self._lanes[i].host)
         computed = self._b.add(
             OpKind.STAGE, Queue.CPU, Part.PRE, lanes=lanes, layer=layer, waits=waits,
-            reads=states, writes=states + for_host,
+            reads=states + weights, writes=states + for_host,
         )  # fmt: skip
         # the accelerator's part first, so that it runs beside the host's
         fetched = {i: self._on_device(layer, i, computed) for i in lanes if self._lanes[i].device}
@@ -52,10 +59,11 @@ class CpuLayers:
                 self._on_host(layer, i)
         for i in lanes:
             self._merge(layer, i, (fetched[i],) if i in fetched else ())
-        self._b.add(
-            OpKind.STAGE, Queue.CPU, Part.POST, lanes=lanes, layer=layer, reads=states,
+        done = self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.POST, lanes=lanes, layer=layer, reads=states + weights,
             writes=states, event=EventKind.LANE_DONE if layer == last else None,
         )  # fmt: skip
+        self._disk.used(layer, done)
 
     def mlp(self, layer: int, lanes: tuple[int, ...], *, last: int) -> None:
         """The end of a layer of `lanes`, from the norm before its MLP on; the residuals are on the

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tandem.plan.weights import (
+    ON_CPU,
     StreamedLayers,
     WeightPlacement,
     homes_by_layer,
+    layers_at,
     resident_experts,
     streamed_layers,
 )
@@ -28,20 +30,29 @@ class SweepLayers:
             circle is not brought.
         split_mlps: ascending; of `mlp_on_cpu`, mixtures of which the accelerator has some experts,
             and the router.
+        read_on_cpu: ascending; of `on_cpu`, in every sweep, those that are read from files.
     """
 
     streamed: StreamedLayers = field(default_factory=StreamedLayers)
     on_cpu: tuple[int, ...] = ()
     mlp_on_cpu: tuple[int, ...] = ()
     split_mlps: tuple[int, ...] = ()
+    read_on_cpu: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        loaded, first = self.loaded, self.streamed.first
-        missing = [layer for layer in self.streamed.on_disk if layer in self.on_cpu]
-        if missing:
+        loaded, first, brought = self.loaded, self.streamed.first, self.streamed.on_disk
+        lent = [layer for layer in brought if layer in self.on_cpu]
+        if lent:
             raise ConfigError(
-                f"layers {missing} are on disk and cannot be computed on the CPU beside an "
-                "accelerator; bring them to the accelerator",
+                f"layers {lent} come to the accelerator from disk in every sweep, or none does; "
+                "name others to be computed on the CPU in small steps",
+                param="placement",
+            )
+        if brought and self.read_on_cpu:
+            raise ConfigError(
+                f"layers {list(brought)} on disk come to the accelerator, and the CPU computes "
+                f"layers {list(self.read_on_cpu)} on disk; give all of them the same home, disk or "
+                "disk-cpu, since they take turns in the same memory",
                 param="placement",
             )
         if loaded and loaded[: len(first)] != first:
@@ -56,6 +67,11 @@ class SweepLayers:
         """Layers that go through the slots in this sweep, ascending."""
         on_cpu = {*self.on_cpu, *self.mlp_on_cpu}
         return tuple(layer for layer in self.streamed.layers if layer not in on_cpu)
+
+    @property
+    def on_disk(self) -> tuple[int, ...]:
+        """Layers that are read from files in a sweep, ascending, whatever becomes of them."""
+        return self.streamed.on_disk or self.read_on_cpu
 
     @property
     def all_resident(self) -> bool:
@@ -110,7 +126,8 @@ class SweepChoice:
         """
         placements = tuple(placements)
         homes = homes_by_layer(placements)
-        always = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu")
+        always = tuple(layer for layer, home in sorted(homes.items()) if home in ON_CPU)
+        read = layers_at(placements, "disk-cpu")
         mlps = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu-mlp")
         streamed, experts = streamed_layers(placements), resident_experts(placements)
         split = tuple(sorted(experts))
@@ -119,7 +136,7 @@ class SweepChoice:
             apart = {layer for layer in lent if layer in streamed.mlps}
             whole = {*always, *lent} - apart
             return SweepLayers(
-                streamed, tuple(sorted(whole)), tuple(sorted({*mlps, *apart})), split
+                streamed, tuple(sorted(whole)), tuple(sorted({*mlps, *apart})), split, read
             )
 
         return SweepChoice(

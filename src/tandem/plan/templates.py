@@ -60,8 +60,8 @@ class _SweepBuilder:
         self._split = frozenset(sweep.split_mlps)
         self._mlp_on_cpu = frozenset(sweep.mlp_on_cpu) - self._split
         self._b = TemplateBuilder()
-        self._cpu = CpuLayers(self._b, lanes)
-        self._disk = DiskReads(self._b, sweep.streamed.on_disk)
+        self._disk = DiskReads(self._b, sweep.on_disk)
+        self._cpu = CpuLayers(self._b, lanes, self._disk)
         # of the first layers, the sweep before brings the weights
         self._loaded = {
             layer: SignalRef(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
@@ -165,7 +165,7 @@ class _SweepBuilder:
             waits=(self._b.reached(Queue.ACCEL), *read),
             reads=source, writes=(streamed_weights(following), streamed_weights(layer)),
         )  # fmt: skip
-        self._disk.loaded(following, self._loaded[following])
+        self._disk.used(following, self._loaded[following])
 
     def _embed(self, lanes: tuple[int, ...]) -> None:
         self._b.add(

@@ -8,16 +8,23 @@ from typing import Literal
 from tandem.spec.errors import ConfigError
 
 Home = Literal[
-    "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "disk", "disk_streamed"
-]
-HOMES: tuple[Home, ...] = ("resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "disk")
-"""Homes that a file may name; beside an accelerator `disk` becomes `disk_streamed`."""
+    "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp",
+    "disk", "disk-cpu", "disk_streamed",
+]  # fmt: skip
+HOMES: tuple[Home, ...] = (
+    "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "disk", "disk-cpu",
+)  # fmt: skip
+"""Homes that a file may name. Beside an accelerator `disk` becomes `disk_streamed`; without one
+`disk-cpu` becomes `disk`.
+"""
 SLOTTED: tuple[Home, ...] = ("streamed", "host", "host-mlp", "disk_streamed")
 """Homes of layers that may come to the accelerator, or whose MLPs may, and so have a slot there."""
 LENT: tuple[Home, ...] = ("host", "host-mlp")
 """Of them, those that a sweep may leave to the CPU."""
-ON_DISK: tuple[Home, ...] = ("disk", "disk_streamed")
+ON_DISK: tuple[Home, ...] = ("disk", "disk-cpu", "disk_streamed")
 """Homes of layers in files."""
+ON_CPU: tuple[Home, ...] = ("cpu", "disk-cpu")
+"""Homes of layers that the CPU computes in every sweep beside an accelerator."""
 HOSTED: tuple[Home, ...] = ("streamed", "host", "cpu")
 """Homes of whole layers in host memory beside an accelerator."""
 MLPS_APART: tuple[Home, ...] = ("cpu-mlp", "host-mlp")
@@ -41,8 +48,9 @@ class WeightPlacement:
             accelerator in every sweep; `cpu`: in host memory, computed there; `host`: in host
             memory, streamed or computed there as the plan says for a step's size; `cpu-mlp`,
             `host-mlp`: the MLP or the experts as `cpu` or `host`, the rest as `resident`; `disk`:
-            in files, read by the host in every sweep and computed there; `disk_streamed`: in files,
-            read by the host in every sweep and brought to the accelerator.
+            in files, read by the host in every sweep and computed there, where there is no
+            accelerator; `disk-cpu`: likewise beside one; `disk_streamed`: in files, read by the
+            host in every sweep and brought to the accelerator.
         experts: of each of these layers, those that are resident on the accelerator all the same,
             ascending, and not all; the accelerator then routes.
 

@@ -17,6 +17,7 @@ from tandem.memory.budget import MemoryBudget
 from tandem.plan.sweep_layers import SweepChoice, SweepLayers
 from tandem.plan.weights import (
     HOMES,
+    ON_DISK,
     Home,
     StreamedLayers,
     WeightPlacement,
@@ -173,10 +174,23 @@ def test_any_number_of_layers_may_be_streamed(
 ) -> None:
     runs = [{"first_layer": i, "last_layer": i, "home": home} for i, home in enumerate(homes)]
     path = write(tmp_path_factory.mktemp("placement"), {"layers": runs})
+    if {"disk", "disk-cpu"} <= {*homes}:
+        with pytest.raises(ConfigError, match=r"placement\.json: .* same home, disk or disk-cpu"):
+            read_placement(path, len(homes))
+        return
     slotted = [home in ("streamed", "host", "host-mlp", "disk") for home in homes]
     sweep = SweepChoice.of_plan(read_placement(path, len(homes))).usual
     assert sweep.loaded == tuple(i for i, there in enumerate(slotted) if there)
     assert sweep.streamed.slots == min(2, sum(slotted))
+    assert sweep.read_on_cpu == tuple(i for i, home in enumerate(homes) if home == "disk-cpu")
+
+
+def test_without_an_accelerator_the_cpu_computes_layers_on_disk_by_either_name(
+    tmp_path: Path,
+) -> None:
+    runs = [{"first_layer": i, "last_layer": i, "home": h} for i, h in enumerate(ON_DISK[:2])]
+    found = read_placement(write(tmp_path, {"layers": runs}), 3, host_only=True)
+    assert found == (WeightPlacement(0, 1, "disk"), WeightPlacement(2, 2))
 
 
 def test_a_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:

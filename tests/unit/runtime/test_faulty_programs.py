@@ -40,8 +40,10 @@ ON_DISK = Setup(
     homes=((0, "disk_streamed"), (1, "streamed"), (2, "disk_streamed"), (3, "disk_streamed")),
 )
 ON_CPU = replace(SPLIT, homes=((0, "cpu"), (2, "cpu"), (3, "cpu")))
+FROM_DISK = replace(SPLIT, homes=((0, "disk-cpu"), (1, "cpu"), (2, "disk-cpu"), (3, "disk-cpu")))
 
 APPEND, COPY, STAGE, RESIDUAL = OpKind.APPEND, OpKind.COPY, OpKind.STAGE, Part.RESIDUAL
+PRE_ON_CPU = is_op(STAGE, Part.PRE, Queue.CPU)
 QKV_COPY = is_op(OpKind.COPY, Part.QKV)
 UPLOAD = is_op(OpKind.COPY, Part.PARTIAL)
 
@@ -86,6 +88,9 @@ FAULTS = (
     Fault("copied-before-it-is-read", drop_waits(is_op(OpKind.LOAD), Queue.DISK), ON_DISK),
     Fault("read-over-what-is-copied", drop_waits(is_op(OpKind.READ)), ON_DISK),
     Fault("layer-never-read", drop(is_op(OpKind.READ, layer=2)), ON_DISK),
+    Fault("computed-before-it-is-read", drop_waits(PRE_ON_CPU, Queue.DISK), FROM_DISK),
+    Fault("read-over-what-is-computed", drop_waits(is_op(OpKind.READ)), FROM_DISK),
+    Fault("computed-layer-never-read", drop(is_op(OpKind.READ, layer=2)), FROM_DISK),
     Fault("residual-fetched-too-early", drop_waits(is_op(COPY, RESIDUAL, Queue.D2H)), ON_CPU),
     Fault("layer-on-the-cpu-too-early", drop_waits(is_op(STAGE, Part.PRE, Queue.CPU)), ON_CPU),
     Fault("queries-sent-too-early", drop_waits(is_op(COPY, Part.QKV, Queue.H2D)), ON_CPU),
@@ -124,6 +129,7 @@ TEMPLATES = (
     sweep_template(4, (LaneShape(),), STREAMED.layers.usual),
     sweep_template(4, (LaneShape(host=True),), ON_CPU.layers.usual),
     sweep_template(4, (LaneShape(),), ON_DISK.layers.usual),
+    sweep_template(4, (LaneShape(host=True),), FROM_DISK.layers.usual),
 )
 
 
@@ -151,7 +157,7 @@ def expected(num_layers: int) -> dict[str, list[int]]:
 def check(template: ProgramTemplate) -> None:
     """Also after itself, where it depends on the sweep before."""
     validate(template)
-    if any(op.kind is OpKind.LOAD for op in template.ops):
+    if any(op.kind in (OpKind.LOAD, OpKind.READ) for op in template.ops):
         validate_sequence([Placed(template, (0,))] * 2)
 
 
@@ -201,8 +207,8 @@ def test_an_adversarial_order_finds_it(faulty: Fault) -> None:
 
 @pytest.mark.parametrize(
     "setup",
-    [SPLIT, COHORTS, STREAMED, ON_CPU, ON_DISK],
-    ids=["split", "cohorts", "streamed", "on-cpu", "on-disk"],
+    [SPLIT, COHORTS, STREAMED, ON_CPU, ON_DISK, FROM_DISK],
+    ids=["split", "cohorts", "streamed", "on-cpu", "on-disk", "from-disk-on-the-cpu"],
 )
 def test_whole_programs_pass(setup: Setup) -> None:
     num_layers = layers_of(setup)
