@@ -1,6 +1,5 @@
 """`tandem bench disk`: decode on the host alone with weights on disk, against the disk's rate."""
 
-import json
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,8 +18,10 @@ from tandem.probes.disk_probe import DiskProbe
 from tandem.probes.interleave import interleave, paired_ratio
 from tandem.spec.dtype import DType
 from tandem.spec.precision import Precision
+from tandem.spec.units import MIB
 
 SUITE = "disk"
+_TOKENS = 64  # of a step, so that its activations take little of the memory
 _TANDEM, _DISK, _READ, _BESIDE = "tandem", "disk", "read", "disk beside reads"
 
 
@@ -30,14 +31,14 @@ class DiskBench:
 
     Attributes:
         directory: on the disk in question.
-        resident: for each case, every how many-th layer stays in memory; 0: none.
+        caps: of host memory for each case, as shares of the weights' bytes.
         probe_bytes: of the file that the disk's rate is probed with.
     """
 
     shape: LlamaShape
     directory: Path
     dtype: DType = DType.BFLOAT16
-    resident: tuple[int, ...] = (0, 2)
+    caps: tuple[float, ...] = (0.5, 0.75)
     new_tokens: int = 9
     rounds: int = 7
     probe_bytes: int = 1 << 30
@@ -52,7 +53,7 @@ def full(directory: Path) -> DiskBench:
 def quick(directory: Path) -> DiskBench:
     """A smaller model."""
     return DiskBench(
-        LLAMA_30M, directory, resident=(0,), rounds=3, probe_bytes=256 << 20, mark="quick: "
+        LLAMA_30M, directory, caps=(0.75,), rounds=3, probe_bytes=256 << 20, mark="quick: "
     )
 
 
@@ -63,7 +64,7 @@ def run_disk(bench: DiskBench, report: Callable[[str], None]) -> tuple[BenchRow,
         report: told in words what is being done.
 
     Raises:
-        ConfigError: the folder's disk cannot be read past the page cache.
+        ConfigError: the folder's disk cannot be read past the page cache, or a cap is too small.
     """
     report(f"probing the disk of {bench.directory}")
     probe = DiskProbe(bench.directory, bench.probe_bytes)
@@ -73,24 +74,24 @@ def run_disk(bench: DiskBench, report: Callable[[str], None]) -> tuple[BenchRow,
             model = Path(name)
             bench.shape.write(model, bench.dtype)
             rows: list[BenchRow] = []
-            for each in bench.resident:
-                rows += _measure(bench, each, model, probe, report)
+            for cap in bench.caps:
+                rows += _measure(bench, cap, model, probe, report)
             return tuple(rows)
     finally:
         probe.close()
 
 
 def _measure(
-    bench: DiskBench, each: int, model: Path, probe: DiskProbe, report: Callable[[str], None]
+    bench: DiskBench, cap: float, model: Path, probe: DiskProbe, report: Callable[[str], None]
 ) -> list[BenchRow]:
     spec = bench.shape.write(model, bench.dtype)
     sizes = WeightSizes.of(spec, Precision.uniform(bench.dtype))
-    on_disk = [i for i in range(spec.num_layers) if not each or i % each != each - 1]
     case = HostCase(1, 32, bench.new_tokens)
-    label = f"{bench.mark}{bench.shape.name}, {bench.dtype}, {case}, {len(on_disk)} of "
-    label += f"{spec.num_layers} layers on disk"
+    memory = f"{round(cap * (sizes.outside + sizes.layers * sizes.layer) / MIB)}MiB"
+    engine = TandemGenerator(model, 1, memory, _TOKENS, bench.directory)
+    label = f"{bench.mark}{bench.shape.name}, {bench.dtype}, {case}, --host-memory {memory}, "
+    label += f"{engine.on_disk} of {spec.num_layers} layers on disk"
     report(f"{label}: {bench.rounds} rounds")
-    engine = TandemGenerator(model, 1, _placement(model, on_disk), bench.directory)
     runs: list[Generated] = []
 
     def decode() -> float:
@@ -112,7 +113,7 @@ def _measure(
     finally:
         resident.close()
     disk, read = statistics.median(samples[_DISK]), statistics.median(samples[_READ])
-    disk_bytes = len(on_disk) * sizes.layer
+    disk_bytes = engine.on_disk * sizes.layer
     memory_bytes = case.bytes_read(spec, bench.dtype)
     chain = 1.0 / (disk_bytes / disk + memory_bytes / read)
     rates = [sample * disk_bytes for sample in samples[_TANDEM]]
@@ -141,10 +142,3 @@ def _measure(
 
 def _gigabytes(samples: Sequence[float]) -> list[float]:
     return [sample / 1e9 for sample in samples]
-
-
-def _placement(directory: Path, on_disk: list[int]) -> Path:
-    path = directory / "placement.json"
-    runs = [{"first_layer": i, "last_layer": i, "home": "disk"} for i in on_disk]
-    path.write_text(json.dumps({"layers": runs}), encoding="utf-8")
-    return path

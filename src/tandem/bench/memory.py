@@ -26,20 +26,25 @@ def chosen_cells(only: str) -> tuple[MemoryCell, ...]:
 
 
 def run_memory(
-    cells: Sequence[MemoryCell], report: Callable[[str], None], *, labels: bool = False
+    cells: Sequence[MemoryCell],
+    report: Callable[[str], None],
+    *,
+    labels: bool = False,
+    grouped: bool = False,
 ) -> tuple[BenchRow, ...]:
     """A row for each memory of each cell: its peak, bounded by what was predicted.
 
     Args:
         report: told what is measured; what each user of memory took, if `labels`; misses.
+        grouped: each cell has a control group of its own, whose peak counts too.
 
     Raises:
-        TandemError: a cell cannot be built.
+        TandemError: a cell cannot be built, or a group cannot be made.
     """
     rows: list[BenchRow] = []
     for number, cell in enumerate(cells, 1):
         report(f"{number} of {len(cells)}: {cell}")
-        figures = measure_cell(cell)
+        figures = measure_cell(cell, grouped=grouped)
         if labels:
             _report_labels(figures, report)
         rows += [_row(cell, place) for place in figures.places]

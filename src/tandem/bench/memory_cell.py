@@ -4,12 +4,14 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from tandem.bench.control_group import ControlGroup
 from tandem.bench.host_model import LlamaShape
 from tandem.bench.memory_cells import DEMO, MemoryCell
 from tandem.engine.build import EngineParts, build_parts, core_of
@@ -38,7 +40,8 @@ class CellFigures:
     """What a cell took.
 
     Attributes:
-        places: the accelerator, if there is one, and the process, in which an emulated one lies.
+        places: the accelerator, if there is one, and the process, in which an emulated one lies;
+            the process's control group, if it has one of its own.
         labels: the ledger's rows.
     """
 
@@ -46,18 +49,32 @@ class CellFigures:
     labels: tuple[MemoryRow, ...]
 
 
-def measure_cell(cell: MemoryCell) -> CellFigures:
+def measure_cell(cell: MemoryCell, *, grouped: bool = False) -> CellFigures:
     """Build the engine in a new process, fill its pages, run its largest steps.
 
+    Args:
+        grouped: in a control group of its own.
+
     Raises:
-        TandemError: it cannot be built.
+        TandemError: it cannot be built, or the group cannot be made.
     """
+    command = [sys.executable, "-m", __spec__.name]
+    if not grouped:
+        return _run(cell, command)
+    group = ControlGroup(f"tandem-bench-{os.getpid()}")
+    try:
+        figures = _run(cell, group.command(*command))
+        peak = group.peak_bytes()
+    finally:
+        group.remove()
+    process = figures.places[-1]
+    held = PlaceFigures("control group", process.predicted_bytes, peak)
+    return replace(figures, places=(*figures.places, held))
+
+
+def _run(cell: MemoryCell, command: list[str]) -> CellFigures:
     done = subprocess.run(
-        [sys.executable, "-m", __spec__.name],
-        input=json.dumps(asdict(cell)),
-        capture_output=True,
-        text=True,
-        check=False,
+        command, input=json.dumps(asdict(cell)), capture_output=True, text=True, check=False
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]

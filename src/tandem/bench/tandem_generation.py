@@ -5,13 +5,15 @@ from pathlib import Path
 
 from tandem.bench.generation import Generated, Prompts, Stamps
 from tandem.bench.host_model import SEED
-from tandem.engine.build import build_engine_core
+from tandem.engine.build import build_parts, core_of
+from tandem.plan.weights import disk_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 _CPU_MEMORY = "4GiB"
 _MAX_MODEL_LEN = 1024
+_MAX_BATCHED_TOKENS = 2048
 
 
 class TandemGenerator:
@@ -19,30 +21,36 @@ class TandemGenerator:
 
     Args:
         directory: holds a `config.json`; weights are `--load-format dummy`.
-        placement: of the weights, see `EngineConfig`.
-        spool_dir: where those on disk are written.
+        cpu_memory, max_num_batched_tokens: see `EngineConfig`.
+        spool_dir: where weights that do not fit there are written.
+
+    Attributes:
+        on_disk: number of layers that do not fit.
     """
 
     def __init__(
         self,
         directory: Path,
         max_rows: int,
-        placement: Path | None = None,
+        cpu_memory: str = _CPU_MEMORY,
+        max_num_batched_tokens: int = _MAX_BATCHED_TOKENS,
         spool_dir: Path | None = None,
     ) -> None:
-        self._core = build_engine_core(
+        parts = build_parts(
             EngineConfig(
                 model=str(directory),
                 accelerator="none",
-                cpu_memory=_CPU_MEMORY,
+                cpu_memory=cpu_memory,
                 load_format="dummy",
                 seed=SEED,
                 max_model_len=_MAX_MODEL_LEN,
                 max_num_seqs=max_rows,
-                placement=None if placement is None else str(placement),
+                max_num_batched_tokens=max_num_batched_tokens,
                 spool_dir=None if spool_dir is None else str(spool_dir),
             )
         )
+        self.on_disk: int = len(disk_layers(parts.memory.plan.weights))
+        self._core = core_of(parts)
         self._numbers = itertools.count()
 
     def generate(self, prompts: Prompts, new_tokens: int) -> Generated:

@@ -146,12 +146,16 @@ def memory(
     labels: Annotated[
         bool, typer.Option("--labels", help="Also tell what each user of memory took.")
     ] = False,
+    cgroup: Annotated[
+        bool, typer.Option("--cgroup", help="Each in a control group, whose peak counts too.")
+    ] = False,
 ) -> None:
     """Memory as predicted beside the peak of the device and of the process."""
     machine = _start(json_path)
     from tandem.bench import memory as suite
 
-    rows = suite.run_memory(suite.chosen_cells(only), _report, labels=labels)
+    cells = suite.chosen_cells(only)
+    rows = suite.run_memory(cells, _report, labels=labels, grouped=cgroup)
     _finish(suite.SUITE, machine, rows, json_path)
 
 

@@ -61,12 +61,28 @@ def read_cgroups(root: Path) -> list[CgroupMemory]:
     Returns: groups that account memory; empty if there is none.
     """
     files, path = _membership(root)
+    groups = (_read_group(folder, files) for folder in _folders(root, files, path))
+    return [group for group in groups if group is not None]
+
+
+def _folders(root: Path, files: _Files, path: str) -> list[Path]:
+    """Of a group and its ancestors, innermost first; those that can be seen here."""
     mount = root / "sys/fs/cgroup" / files.mount
     # Inside a container the path may be that of the host, not visible here; the mount point is
     # then the container's own group and closes the list anyway.
     parts = [] if ".." in path.split("/") else [part for part in path.split("/") if part]
-    groups = [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
-    return [group for folder in groups if (group := _read_group(folder, files)) is not None]
+    return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def innermost_group(root: Path) -> tuple[Path, str] | None:
+    """Folder of the innermost group seen here that accounts this process's memory, and the name of
+    the file that tells its peak; None if there is none. `root` as in `read_cgroups`.
+    """
+    files, path = _membership(root)
+    for folder in _folders(root, files, path):
+        if _number(folder / files.current) is not None:
+            return folder, files.peak
+    return None
 
 
 def _membership(root: Path) -> tuple[_Files, str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tandem.kernels import native
 from tandem.probes.disk_probe import DiskProbe, resident_share
 from tandem.spec.errors import ConfigError
 
-TINY = LlamaShape("tiny", 64, 3, 4, 2, 128, 256)
+SMALL = LlamaShape("small", 512, 8, 8, 2, 1408, 256)
 MIB = 1 << 20
 
 
@@ -40,14 +41,18 @@ def test_figures_stand_beside_what_was_probed(tmp_path: Path) -> None:
         DiskProbe(tmp_path, 64 * MIB).close()
     except ConfigError as error:
         pytest.skip(str(error))
-    bench = DiskBench(TINY, tmp_path, resident=(0, 3), new_tokens=3, rounds=2, mark="quick: ")
+    caps = (0.6, 0.9)
+    bench = DiskBench(SMALL, tmp_path, caps=caps, new_tokens=3, rounds=2, mark="quick: ")
     rows = run_disk(replace(bench, probe_bytes=64 * MIB), lambda what: None)
     cases = list(dict.fromkeys(row.case for row in rows))
-    assert [case.rpartition(", ")[2] for case in cases] == [
-        "3 of 3 layers on disk",
-        "2 of 3 layers on disk",
-    ]
-    for case in cases:
+    layer_bytes = 2 * 512 * (512 + 2 * 128 + 512 + 3 * 1408)
+    most = layer_bytes * 8
+    for case, cap in zip(cases, caps, strict=True):
+        found = re.search(r"--host-memory (\d+)MiB, (\d+) of 8 layers on disk", case)
+        assert found is not None
+        assert int(found[1]) * MIB == pytest.approx(cap * most, rel=0.1)
+        on_disk = layer_bytes * int(found[2])
+        assert (8 - int(found[2])) * layer_bytes < int(found[1]) * MIB < most
         by_metric = {(row.metric, row.variant): row for row in rows if row.case == case}
         decode = by_metric["decode throughput", "tandem"]
         read = by_metric["weights read", "tandem"]
@@ -55,12 +60,10 @@ def test_figures_stand_beside_what_was_probed(tmp_path: Path) -> None:
         memory = by_metric["reading", "host"]
         assert by_metric["reading, beside the host's", "disk"].value > 0
         assert read.bound == pytest.approx(disk.value)
-        layer_bytes = 2 * 64 * (64 + 2 * 32 + 64 + 3 * 128)
-        on_disk = layer_bytes * (3 if case == cases[0] else 2)
         assert read.value == pytest.approx(decode.value * on_disk / 1e9)
         assert decode.bound is not None
         assert decode.bound < 1 / (on_disk / disk.value / 1e9)
-        assert decode.bound > 1 / (on_disk / disk.value / 1e9 + 1e7 / memory.value / 1e9)
+        assert decode.bound > 1 / (on_disk / disk.value / 1e9 + 1e8 / memory.value / 1e9)
         assert by_metric["tokens equal to all layers in memory", "tandem"].value == 1.0
         json.dumps([row.as_json() for row in by_metric.values()], allow_nan=False)
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
