@@ -46,6 +46,24 @@ class ControlGroup:
         self._folder.rmdir()
 
 
+def mapped_elsewhere_bytes(root: Path = Path("/")) -> int:
+    """File pages that this process maps beyond what its control group is charged for: libraries
+    that a process of another group has read before.
+    """
+    mapped = _number(root / "proc/self/status", "RssFile:") * 1024
+    found = innermost_group(root)
+    if found is None:
+        return 0
+    stat = found[0] / "memory.stat"
+    charged = _number(stat, "mapped_file") or _number(stat, "file_mapped")  # of version 1, of 2
+    return max(0, mapped - charged)
+
+
+def _number(path: Path, name: str) -> int:
+    lines = (line.split() for line in path.read_text().splitlines())
+    return next((int(words[1]) for words in lines if words and words[0] == name), 0)
+
+
 def _refusal(reason: str) -> ConfigError:
     return ConfigError(
         f"{reason}; leave --cgroup out, or run where control groups may be made below one's own"

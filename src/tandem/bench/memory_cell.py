@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tandem.bench.control_group import ControlGroup
+from tandem.bench.control_group import ControlGroup, mapped_elsewhere_bytes
 from tandem.bench.host_model import LlamaShape
 from tandem.bench.memory_cells import DEMO, MemoryCell
 from tandem.engine.build import EngineParts, build_parts, core_of
@@ -41,12 +41,16 @@ class CellFigures:
 
     Attributes:
         places: the accelerator, if there is one, and the process, in which an emulated one lies;
-            the process's control group, if it has one of its own.
+            the process's control group, if it has one of its own, with what the process maps of
+            files that others are charged for.
         labels: the ledger's rows.
+        mapped_elsewhere_bytes: files that the process maps at the end and that another group than
+            its own is charged for.
     """
 
     places: tuple[PlaceFigures, ...]
     labels: tuple[MemoryRow, ...]
+    mapped_elsewhere_bytes: int
 
 
 def measure_cell(cell: MemoryCell, *, grouped: bool = False) -> CellFigures:
@@ -68,7 +72,9 @@ def measure_cell(cell: MemoryCell, *, grouped: bool = False) -> CellFigures:
     finally:
         group.remove()
     process = figures.places[-1]
-    held = PlaceFigures("control group", process.predicted_bytes, peak)
+    held = PlaceFigures(
+        "control group", process.predicted_bytes, peak + figures.mapped_elsewhere_bytes
+    )
     return replace(figures, places=(*figures.places, held))
 
 
@@ -83,6 +89,7 @@ def _run(cell: MemoryCell, command: list[str]) -> CellFigures:
     return CellFigures(
         tuple(PlaceFigures(**place) for place in fields["places"]),
         tuple(MemoryRow(**label) for label in fields["labels"]),
+        fields["mapped_elsewhere_bytes"],
     )
 
 
@@ -130,7 +137,7 @@ def _figures(stats: EngineStats) -> CellFigures:
     places = [PlaceFigures("process", on_host, host.peak_bytes or 0)]
     if device is not None:
         places.insert(0, PlaceFigures("device", device.predicted_bytes, device.peak_bytes or 0))
-    return CellFigures(tuple(places), stats.memory)
+    return CellFigures(tuple(places), stats.memory, mapped_elsewhere_bytes())
 
 
 def _main() -> None:

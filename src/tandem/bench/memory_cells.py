@@ -65,8 +65,10 @@ def _emulated_cells() -> Iterator[MemoryCell]:
         yield _emulated(WIDE, f"{cap}MiB", context, host_layers=way)
     for cap, context in itertools.product((325, 345), (512, 1024)):
         yield _emulated(WIDE, f"{cap}MiB", context, host_layers="mlp")
-    for cap, host in ((325, 60), (345, 100)):  # layers stay on disk beside the accelerator
-        yield _emulated(WIDE, f"{cap}MiB", 512, host_layers="stream", cpu_memory=f"{host}MiB")
+    for way, cap, host in (  # layers stay on disk beside the accelerator
+        ("stream", 325, 60), ("stream", 345, 100), ("cpu", 285, 60), ("cpu", 305, 60),
+    ):  # fmt: skip
+        yield _emulated(WIDE, f"{cap}MiB", 512, host_layers=way, cpu_memory=f"{host}MiB")
     yield _emulated(WIDE, "2GiB", 1024, strategy="rendezvous", kv_placement="split")
     yield _emulated(WIDE, "2GiB", 1024, dtype="float32")
     for kv in ("auto", "int8"):

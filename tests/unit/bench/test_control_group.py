@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.bench.control_group import ControlGroup
+from tandem.bench.control_group import ControlGroup, mapped_elsewhere_bytes
 from tandem.spec.errors import ConfigError
 
 MOUNT = "sys/fs/cgroup/memory"
@@ -70,3 +70,13 @@ def test_a_group_that_is_not_accounted_is_refused_and_removed(root: Path) -> Non
 def test_a_group_that_cannot_be_made_is_refused(root: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be made"):
         ControlGroup("none/one", root)
+
+
+@pytest.mark.parametrize("name", ["mapped_file", "file_mapped"])
+def test_libraries_that_another_group_read_are_told(root: Path, name: str) -> None:
+    (root / "proc/self/status").write_text("Name:\tpython\nRssFile:\t     96 kB\n")
+    stat = root / MOUNT / "job/memory.stat"
+    stat.write_text(f"cache 1000000\n{name} 8192\n")
+    assert mapped_elsewhere_bytes(root) == 88 * 1024
+    stat.write_text(f"{name} {1 << 20}\n")  # what others of the group map counts as well
+    assert mapped_elsewhere_bytes(root) == 0
