@@ -6,16 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.fakes.paced import ScriptedPool, VirtualClock
 from tests.integration.test_paced_streaming import SMALL, WIDE, token_s
 
 from tandem.cost.rates import accelerator_rates
-from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.engine.build_paced import PacedEngine, build_paced_core
+from tandem.engine.paced_machine import PacedOptions
 from tandem.plan.binding import LaneBinding
 from tandem.plan.program import OpKind, Part
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import homes_by_layer
 from tandem.runtime.paced.ledger import HostTask
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
@@ -67,7 +68,7 @@ def build(
     clock = VirtualClock()
     options = PacedOptions(cache_bytes=1 << 16, contention=False)
     engine = build_paced_core(
-        config, WIDE, hardware, options, clock=clock, pool=ScriptedPool(stages_s(hardware))
+        config, WIDE, hardware, options, clock=clock, pool=VirtualPool(stages_s(hardware))
     )
     return engine, clock
 

@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.paced import ScriptedPool, VirtualClock
 from tests.integration.test_paced_cpu_layers import stages_s
 from tests.integration.test_paced_streaming import SMALL, WIDE, token_s
 
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.sweep_time import Way, layer_times, sweep_s
-from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.engine.build_paced import PacedEngine, build_paced_core
+from tandem.engine.paced_machine import PacedOptions
 from tandem.plan.weights import Home, homes_by_layer, streamed_layers
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -49,7 +50,7 @@ def build(
     )
     clock = VirtualClock()
     options = PacedOptions(cache_bytes=1 << 16, contention=False)
-    pool = ScriptedPool(stages_s(hardware))
+    pool = VirtualPool(stages_s(hardware))
     engine = build_paced_core(config, SPEC, hardware, options, clock=clock, pool=pool)
     return engine, clock
 

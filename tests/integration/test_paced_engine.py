@@ -6,17 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.fakes.paced import TINY, ScriptedPool, VirtualClock
+from tests.fakes.paced import TINY
 
 from tandem.bench.steady_start import DEVICE, HOST, SteadyStart, fill
 from tandem.engine.build import build_engine_core
-from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.engine.build_paced import PacedEngine, build_paced_core
+from tandem.engine.paced_machine import PacedOptions
 from tandem.plan.online import OnlinePlan
 from tandem.plan.program import StepProgram
 from tandem.plan.validator import Placed, validate_sequence
 from tandem.runtime.paced.executor import StalledError
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, EngineDeadError
@@ -71,7 +73,7 @@ class Run:
 
         self.clock = VirtualClock()
         self.submitted: list[StepProgram] = []
-        pool = ScriptedPool(lambda task: self._host_s(task, attention_s), work=True)
+        pool = VirtualPool(lambda task: self._host_s(task, attention_s), work=True)
         self.engine: PacedEngine = build_paced_core(
             config(strategy, placement, **(changes or {})),
             TINY,

@@ -6,20 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.paced import ScriptedPool, VirtualClock
 from tests.integration.test_paced_streaming import token_s
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import DeviceRates
 from tandem.cost.split_mixture import MixturePart, route_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
-from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.engine.build_paced import PacedEngine, build_paced_core
 from tandem.engine.expert_hits_file import write_expert_hits
 from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.paced_machine import PacedOptions
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import OpKind
 from tandem.plan.weights import resident_experts
 from tandem.runtime.paced.ledger import HostTask
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
@@ -55,7 +56,7 @@ def build(config: EngineConfig) -> tuple[PacedEngine, VirtualClock]:
 
     clock = VirtualClock()
     options = PacedOptions(cache_bytes=1 << 16, contention=False, expert_use=USE)
-    pool = ScriptedPool(host_s)
+    pool = VirtualPool(host_s)
     engine = build_paced_core(config, MOE, CARD, options, clock=clock, pool=pool)
     resident.update(resident_experts(engine.memory.plan.weights))
     return engine, clock

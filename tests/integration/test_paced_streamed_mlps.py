@@ -7,18 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.paced import ScriptedPool, VirtualClock
 from tests.integration.test_paced_streaming import token_s
 
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import stage_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
-from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.engine.build_paced import PacedEngine, build_paced_core
 from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.paced_machine import PacedOptions
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import OpKind
 from tandem.plan.weights import homes_by_layer, streamed_layers
 from tandem.runtime.paced.ledger import HostTask
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
@@ -67,7 +68,7 @@ def build(
     )
     clock = VirtualClock()
     options = PacedOptions(cache_bytes=1 << 16, contention=False)
-    pool = ScriptedPool(host_s)
+    pool = VirtualPool(host_s)
     return build_paced_core(config, spec, CARD, options, clock=clock, pool=pool), clock
 
 

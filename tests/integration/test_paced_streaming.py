@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.paced import TINY, ScriptedPool, VirtualClock
+from tests.fakes.paced import TINY
 
 from tandem.cost.rates import accelerator_rates
-from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.engine.build_paced import PacedEngine, build_paced_core
+from tandem.engine.paced_machine import PacedOptions
 from tandem.plan.weights import streamed_layers
 from tandem.runtime.paced.ledger import HostTask
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
@@ -50,7 +52,7 @@ def build(
     clock = VirtualClock()
     engine = build_paced_core(
         config, spec, SMALL, PacedOptions(cache_bytes=1 << 16), clock=clock,
-        pool=ScriptedPool(host_s),
+        pool=VirtualPool(host_s),
     )  # fmt: skip
     return engine, clock
 

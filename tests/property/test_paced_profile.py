@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.paced import VirtualClock
 from tests.support.profiles import MACHINE, profile
 
 from tandem.bench.online.cell import DTYPE, Load
@@ -19,6 +18,7 @@ from tandem.probes.effort import coarse
 from tandem.profiling.profile import Profile
 from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.runtime.paced.probed import PacedAccelerator
+from tandem.runtime.paced.virtual import VirtualClock
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 

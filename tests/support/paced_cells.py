@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from tests.fakes.paced import ScriptedPool, VirtualClock
 from tests.support.profiles import MACHINE, profile
 
 from tandem.bench.online.cell import OnlineCell
@@ -18,6 +17,7 @@ from tandem.profiling.surface import Surface
 from tandem.runtime.paced.costs import PacedLane
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.probed import PacedAccelerator
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
@@ -42,7 +42,7 @@ class VirtualCell:
     def executed(self, planned: Planned) -> Window:
         """One window in virtual time."""
         assert planned.plan is not None
-        pool = ScriptedPool(lambda task: _host_s(self.cell.model, task))
+        pool = VirtualPool(lambda task: _host_s(self.cell.model, task))
         run = start(self.cell, self.question, planned.plan, (0,), 1.0, VirtualClock(), pool)
         try:
             return run.measure()

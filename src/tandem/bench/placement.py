@@ -15,7 +15,8 @@ from tandem.bench.limits import read_probe
 from tandem.bench.own_core import own_core
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.cost.rates import accelerator_rates
-from tandem.engine.build_paced import PacedEngine, PacedOptions, build_paced_core
+from tandem.engine.build_paced import PacedEngine, build_paced_core
+from tandem.engine.paced_machine import PacedOptions
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.probes.interleave import interleave
 from tandem.runtime.paced.report import PacedReport

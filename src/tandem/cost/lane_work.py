@@ -58,7 +58,7 @@ def count_work(binding: LaneBinding, block_size: int, windows: tuple[int, ...]) 
         logits=len(binding.logits_index),
         by_window={
             window: {
-                tier: _count_attention(binding.attention.get(tier), block_size, window)
+                tier: count_attention(binding.attention.get(tier), block_size, window)
                 for tier in TIERS
             }
             for window in set(windows)
@@ -70,7 +70,8 @@ def count_work(binding: LaneBinding, block_size: int, windows: tuple[int, ...]) 
     )
 
 
-def _count_attention(part: TierAttention | None, block_size: int, window: int) -> AttentionWork:
+def count_attention(part: TierAttention | None, block_size: int, window: int) -> AttentionWork:
+    """Tokens, keys and pairs of one part of a lane, in a layer of that window."""
     if part is None:
         return _NO_ATTENTION
     if not window and part.block_index is None:  # each token sees all up to its own

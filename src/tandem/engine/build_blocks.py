@@ -53,7 +53,7 @@ def build_block_core(
         TandemError: the model cannot be loaded, or is not the plan's; types or memory are not as
             planned; the plan says what is not executed yet.
     """
-    plan = _executable(planned)
+    plan = executable_blocks(planned)
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
@@ -70,7 +70,7 @@ def build_block_core(
     layers = SweepChoice.of_plan(plan.weights)
     model = load_reported(directory, config, precision, target.device, pool, layers, (), progress)
     assembled = _assemble(plan, model, memory, target.choice)
-    scheduler = _scheduler(plan, config, spec, memory)
+    scheduler = block_scheduler(plan, config, spec, memory)
     _record_actual(memory, assembled)
     hits = assembled.machine.runner.expert_hits
     hits.clear()
@@ -89,7 +89,7 @@ def build_block_core(
     return BlockCore(scheduler, assembled.executor, stats, check=check, release=machine.free)
 
 
-def _executable(planned: PlanFile) -> OfflinePlan:
+def executable_blocks(planned: PlanFile) -> OfflinePlan:
     """The plan, if an engine has all that it says.
 
     Raises:
@@ -136,9 +136,10 @@ def _record_actual(memory: BlockMemory, assembled: Assembled) -> None:
             memory.ledger.record_actual(entry.location, entry.label, sizes[entry.label])
 
 
-def _scheduler(
+def block_scheduler(
     plan: OfflinePlan, config: EngineConfig, spec: ModelSpec, memory: BlockMemory
 ) -> BlockScheduler:
+    """Places and programs of the plan, for requests up to its length."""
     return BlockScheduler(
         plan,
         SchedulerConfig(

@@ -8,6 +8,9 @@ from tandem.spec.tier import Tier
 
 CACHE_SLOTS = 2
 """Keys and values of one batch in one layer that the accelerator has room for: used, and coming."""
+AHEAD_COPIES = 3 * CACHE_SLOTS
+"""At most so many copies end a pass on `h2d` that bring something for the next one, those between
+them included: for each slot a prefix, keys and values, and a result of the CPU before them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,19 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tandem.plan.binding import IntArray, LongArray, TierAppend, TierAttention
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRun:
+    """Blocks of a slot that follow each other, and those of the host with the same tokens."""
+
+    slot_block: int
+    host_block: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,13 @@ class RecomputedPrefix:
     positions: IntArray
     slots: LongArray
     attention: TierAttention | None
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """(first entry, count) of entries that follow each other, in order: what a copy takes."""
+        firsts = _run_starts(np.diff(self.entries) == 1) if len(self.entries) else self.entries
+        counts = np.diff(np.append(firsts, len(self.entries)))
+        return tuple(zip(self.entries[firsts].tolist(), counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +66,21 @@ class PassingKV:
     host_blocks: IntArray
     stored: TierAppend | None = None
     prefix: RecomputedPrefix | None = None
+
+    @property
+    def runs(self) -> tuple[BlockRun, ...]:
+        """Copies that bring or take its blocks: as few as have both kinds of blocks in a row."""
+        if not len(self.slot_blocks):
+            return ()
+        follows = (np.diff(self.slot_blocks) == 1) & (np.diff(self.host_blocks) == 1)
+        firsts = _run_starts(follows)
+        counts = np.diff(np.append(firsts, len(self.slot_blocks)))
+        return tuple(
+            BlockRun(int(self.slot_blocks[first]), int(self.host_blocks[first]), int(count))
+            for first, count in zip(firsts, counts, strict=True)
+        )
+
+
+def _run_starts(follows: NDArray[np.bool_]) -> LongArray:
+    """Where runs begin, given of all but the first whether each belongs to the one before."""
+    return np.flatnonzero(np.concatenate([[True], ~follows]))

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tandem.kernels.tier_kernels import TierKernels
-from tandem.plan.binding import IntArray, TierAttention
-from tandem.plan.passing import PassingKV, RecomputedPrefix
+from tandem.plan.binding import TierAttention
+from tandem.plan.passing import BlockRun, PassingKV, RecomputedPrefix
 from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of, to_device
 from tandem.spec.tier import Tier
 
@@ -16,23 +15,15 @@ _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class BlockRun:
-    """Blocks of a slot that follow each other, and those of the host with the same tokens."""
-
-    slot_block: int
-    host_block: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class PrefixContext:
-    """Of `RecomputedPrefix`: `entries` in host memory, all else on the accelerator.
+    """Of `RecomputedPrefix`, on the accelerator.
 
     Attributes:
+        runs: (first, count) of entries in the host's store.
         attend: the lane's tokens that attend to recomputed keys. plans: of them; None for prompts.
     """
 
-    entries: torch.Tensor
+    runs: tuple[tuple[int, int], ...]
     tokens: torch.Tensor
     positions: torch.Tensor
     planned_append: torch.Tensor
@@ -78,7 +69,7 @@ class PassingContext:
             slots=slots,
             planned_append=there.plan_append(slots),
             plans=LayerPlans.make(passing.attention, there, windows),
-            runs=_runs(passing.slot_blocks, passing.host_blocks),
+            runs=passing.runs,
             stored=stored,
             planned_store=None if stored is None else host.plan_append(stored),
             prefix=_prefix(passing.prefix, device, there, windows),
@@ -95,23 +86,10 @@ def _prefix(
         return None
     attention: TierAttention | None = prefix.attention
     return PrefixContext(
-        entries=to_device(prefix.entries, _CPU),
+        runs=prefix.runs,
         tokens=to_device(prefix.tokens, device),
         positions=to_device(prefix.positions.astype(np.int64), device),
         planned_append=kernels.plan_append(to_device(prefix.slots, device)),
         attend=None if attention is None else selection_of(attention.token_index, device),
         plans=None if attention is None else LayerPlans.make(attention, kernels, windows),
-    )
-
-
-def _runs(slot_blocks: IntArray, host_blocks: IntArray) -> tuple[BlockRun, ...]:
-    """As few as have both kinds of blocks in a row."""
-    if not len(slot_blocks):
-        return ()
-    follows = (np.diff(slot_blocks) == 1) & (np.diff(host_blocks) == 1)
-    firsts: NDArray[np.int64] = np.flatnonzero(np.concatenate([[True], ~follows]))
-    counts = np.diff(np.append(firsts, len(slot_blocks)))
-    return tuple(
-        BlockRun(int(slot_blocks[first]), int(host_blocks[first]), int(count))
-        for first, count in zip(firsts, counts, strict=True)
     )

@@ -91,9 +91,10 @@ class PassingCopies:
         for index, lane in lanes_of(running):
             if lane.passing is None or lane.passing.prefix is None:
                 continue
-            entries = lane.passing.prefix.entries
-            slot = self._passing.prefixes[slot_of(running, index)]
-            slot[: len(entries)].copy_(kept.index_select(0, entries), non_blocking=True)
+            slot, at = self._passing.prefixes[slot_of(running, index)], 0
+            for first, count in lane.passing.prefix.runs:
+                slot[at : at + count].copy_(kept[first : first + count], non_blocking=True)
+                at += count
 
     def _store_prefix(self, running: Running) -> None:
         kept = self._passing.activations[running.op.layer]
@@ -101,10 +102,11 @@ class PassingCopies:
             if lane.passing is None or lane.passing.prefix is None:
                 continue
             prefix = lane.passing.prefix
-            residual = self._states.get(running, lane).residual
-            kept.index_copy_(
-                0, prefix.entries, residual.index_select(0, prefix.tokens).to(kept.device)
-            )
+            residual = self._states.get(running, lane).residual.index_select(0, prefix.tokens)
+            at = 0
+            for first, count in prefix.runs:
+                kept[first : first + count].copy_(residual[at : at + count], non_blocking=True)
+                at += count
 
     # --- poison -----------------------------------------------------------------------------------
 
@@ -124,9 +126,9 @@ class PassingCopies:
                 for run in passing.runs:
                     first = run.slot_block if loads else run.host_block
                     pages[first : first + run.count] = PAGE_POISON
+            elif passing.prefix is not None and loads:
+                self._passing.prefixes[slot, : len(passing.prefix.positions)] = PAGE_POISON
             elif passing.prefix is not None:
-                entries = passing.prefix.entries
-                if loads:
-                    self._passing.prefixes[slot, : len(entries)] = PAGE_POISON
-                else:
-                    self._passing.activations[running.op.layer, entries] = PAGE_POISON
+                kept = self._passing.activations[running.op.layer]
+                for first, count in passing.prefix.runs:
+                    kept[first : first + count] = PAGE_POISON

@@ -25,6 +25,7 @@ OperationKind = Literal[
 ]
 MLP_NORM = "LN.1"
 """Name of the operation with which the MLP, or the mixture of experts in its place, begins."""
+_KEYS_VALUES = ("LN.0", "K", "V", "KNorm", "Rope")
 ATTENTION_KINDS: frozenset[OperationKind] = frozenset({"scores", "softmax", "weighted_sum"})
 
 
@@ -186,6 +187,11 @@ def split_experts(operations: tuple[Operation, ...]) -> PostStages:
     post = default_stages(operations).post
     cut = next(i for i in range(post.start, post.end) if operations[i].experts is not None)
     return PostStages(Stage(post.start, cut), Stage(cut, post.end))
+
+
+def keys_values(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """Of a layer's operations, those between its input and its keys and values (KVPR)."""
+    return tuple(op for op in operations if op.name in _KEYS_VALUES)
 
 
 def live_buffers(operations: tuple[Operation, ...], cut: int) -> tuple[Buffer, ...]:

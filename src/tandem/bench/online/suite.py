@@ -21,7 +21,8 @@ from tandem.bench.online.measured import effort_for, profile_cell
 from tandem.bench.online.plans import Planned, ask, plan_policies
 from tandem.bench.online.window import PacedRun, Window
 from tandem.bench.own_core import own_core
-from tandem.engine.build_paced import PacedOptions, build_paced_core
+from tandem.engine.build_paced import build_paced_core
+from tandem.engine.paced_machine import PacedOptions
 from tandem.engine.plan_options import engine_config
 from tandem.plan.online import OnlinePlan
 from tandem.planner.plan_file import plan_file

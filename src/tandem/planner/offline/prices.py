@@ -17,10 +17,9 @@ from tandem.planner.offline.prompts import PromptLoad
 from tandem.planner.question import Question
 from tandem.spec.kv_type import CodeType
 from tandem.spec.layer_operations import layer_operations
+from tandem.spec.operations import keys_values
 
 Price = Callable[[ProgramOp], Demand]
-_RECOMPUTED = ("LN.0", "K", "V", "KNorm", "Rope")
-"""Of a layer's operations, those between its input and its keys and values."""
 
 
 class BlockPrices:
@@ -33,8 +32,7 @@ class BlockPrices:
         self._rates = accelerator_rates(question.hardware, precisions.plain.activations)
         self._windows = question.model.layer_windows
         self._made: dict[tuple[QuantizedLayers, bool, CodeType | None], Demands] = {}
-        operations = layer_operations(question.model)
-        self._recomputed = [op for op in operations if op.name in _RECOMPUTED]
+        self._recomputed = keys_values(layer_operations(question.model))
 
     def decode(self, candidate: BlockCandidate) -> Price:
         """Of a pass that gives every sequence a token."""

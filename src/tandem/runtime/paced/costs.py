@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.cost.lane_work import LaneWork, count_work
+from tandem.cost.passing_work import PassingWork, count_passing
 from tandem.cost.stage import token_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import LaneSlot, OpKind, Part, ProgramOp, StepProgram
@@ -10,6 +11,7 @@ from tandem.runtime.lane_context import TierContext
 from tandem.runtime.paced.host import PacedHost
 from tandem.runtime.paced.host_layers import PacedHostLayers
 from tandem.runtime.paced.ledger import HostTask, Span
+from tandem.runtime.paced.passing_truth import PASSING_COPIES
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.truth import PacedTruth
 from tandem.spec.model import ModelSpec
@@ -22,12 +24,14 @@ class PacedLane:
 
     Attributes:
         skip: the host's operations are not to be executed.
+        passing: of blocks, the part whose KV passes through the accelerator.
     """
 
     slot: LaneSlot
     work: LaneWork
     host: TierContext | None
     skip: bool
+    passing: PassingWork | None = None
 
 
 class PacedCosts:
@@ -64,9 +68,10 @@ class PacedCosts:
         known = self._cohorts.get(slot.cohort_id) if slot.cohort_id else None
         if known is not None and known.slot.binding is slot.binding:
             return known
-        work = count_work(slot.binding, self._page.block_size, self._model.layer_windows)
-        hosted = shape.host and not skip
-        lane = PacedLane(slot, work, self._host.prepare(slot.binding) if hosted else None, skip)
+        size, windows = self._page.block_size, self._model.layer_windows
+        host = self._host.prepare(slot.binding) if shape.host and not skip else None
+        passing = count_passing(slot.passing, size, windows)
+        lane = PacedLane(slot, count_work(slot.binding, size, windows), host, skip, passing)
         if slot.cohort_id:
             self._cohorts[slot.cohort_id] = lane
         return lane
@@ -85,9 +90,10 @@ class PacedCosts:
             return self._truth.read_s(op)
         if op.part is Part.PAGES:
             return self._truth.transfer_s(op, program.pages[(op.queue, op.ordinal)])
-        if program.program.sampling:
+        if op.kind is OpKind.SAMPLE or op.part is Part.TOKENS:
             return self._truth.sample_s(op, self._sampled_rows(program, active))
-        return self._truth.compute_s(op, [lane.work for lane in _lanes(program, active)])
+        lanes = _lanes(program, active)
+        return self._truth.compute_s(op, [lane.work for lane in lanes], _passing(lanes))
 
     def copied_bytes(self, span: Span) -> float:
         """Bytes that a copy or a read moves; 0 for other operations."""
@@ -102,7 +108,10 @@ class PacedCosts:
         active = program.active(op)
         if op.part is Part.TOKENS:
             return token_bytes(self._sampled_rows(program, active))
-        return self._truth.staged_bytes(op, [lane.work for lane in _lanes(program, active)])
+        lanes = _lanes(program, active)
+        if op.part in PASSING_COPIES:
+            return self._truth.passing_bytes(op, _passing(lanes))
+        return self._truth.staged_bytes(op, [lane.work for lane in lanes])
 
     @staticmethod
     def _sampled_rows(program: PacedProgram, active: tuple[int, ...]) -> int:
@@ -156,3 +165,7 @@ def _lanes(program: PacedProgram, active: tuple[int, ...]) -> list[PacedLane]:
         assert isinstance(lane, PacedLane)
         lanes.append(lane)
     return lanes
+
+
+def _passing(lanes: list[PacedLane]) -> list[PassingWork]:
+    return [lane.passing for lane in lanes if lane.passing is not None]

@@ -100,6 +100,7 @@ class PacedExecutor:
         self._forward: PacedProgram | None = None
         self._sleeps_until: float | None = 0.0
         self._host_free_s = 0.0
+        self._told_s = 0.0  # time of the last event that was delivered
         self._fast = False
         sharpen_timers()
         pool.start(self)
@@ -128,7 +129,8 @@ class PacedExecutor:
                 0.0 if fast else self._launch_s,
                 cost_s,
                 lanes,
-                forward=self._forward_of(program),
+                _without_sequences(program),
+                self._forward_of(program),
             )
             if program.lanes:
                 self._note_submission(program, now_s)
@@ -216,7 +218,7 @@ class PacedExecutor:
     # --- ledgers (under the lock) -----------------------------------------------------------------
 
     def _forward_of(self, program: StepProgram) -> PacedProgram | None:
-        if not program.sampling:
+        if not program.sampling or program.lanes:
             return None
         forward = self._forward
         if forward is None or forward.program.step_id != program.forward_step:
@@ -227,10 +229,12 @@ class PacedExecutor:
         """How long the accelerator has been idle when this sweep is submitted.
 
         Only between sweeps with a lane that runs through: cohorts alone leave it idle by nature.
+        Programs of blocks come after the tokens of the one before, and may not be late from then.
         """
         last, free_s = self._forward, self._ledger.free_s(Queue.ACCEL)
         if free_s is not None and last is not None and _has_main(last.program, program):
-            self._gauges.lateness.submit.append(max(0.0, now_s - free_s))
+            due_s = max(free_s, self._told_s) if program.sampling else free_s
+            self._gauges.lateness.submit.append(max(0.0, now_s - due_s))
 
     def _advance(self, now_s: float) -> None:
         self._ledger.advance(now_s)
@@ -253,8 +257,7 @@ class PacedExecutor:
             transfer = program.pages[(op.queue, op.ordinal)]
             self._post(span.end_s, TransferDone(step, transfer.transfer_id))
         elif op.event is EventKind.TOKENS and program.active(op):
-            assert program.forward is not None
-            tokens = self._tokens.sample(program.program, op.lanes[0], program.forward)
+            tokens = self._tokens.sample(program.program, op.lanes[0], program.sampled)
             self._post(span.end_s, tokens)
         if program.remaining == 0:
             self._post(program.end_s, StepRetired(step))
@@ -284,6 +287,7 @@ class PacedExecutor:
             due: list[Event] = []
             while self._events and self._events[0][0] <= now_s:
                 time_s, _, event = heapq.heappop(self._events)
+                self._told_s = time_s
                 if not due:
                     self._gauges.lateness.poll.append(now_s - time_s)
                 due.append(event)
@@ -291,8 +295,14 @@ class PacedExecutor:
 
 
 def _has_main(*programs: StepProgram) -> bool:
-    """True if each has a lane that runs through all layers."""
+    """True if each has a lane that runs through all layers, and work for the accelerator."""
     return all(
         any(lane.cursor is None and not lane.suspends for lane in program.template.lanes)
+        and any(queue is Queue.ACCEL and count for queue, count in program.template.counts)
         for program in programs
     )
+
+
+def _without_sequences(program: StepProgram) -> dict[int, bool]:
+    """Batches of a block that take no part, as guards that have failed."""
+    return {i: False for i, slot in enumerate(program.lanes) if not slot.binding.num_tokens}

@@ -8,6 +8,7 @@ from tandem.runtime.paced.ledger import Span
 from tandem.runtime.paced.report import Lateness, PacedReport, judge, percentile_95
 
 _STAGES = (Part.PRE, Part.POST)
+_TO_ACCELERATOR = (Queue.H2D, Queue.WEIGHTS)
 _DMA = (Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.DISK)
 
 
@@ -34,7 +35,7 @@ class Gauges:
         self._begin_s, self._worked_s = now_s, worked_s
         self._busy_s = dict.fromkeys(Queue, 0.0)
         self._stage_s, self._num_stages = 0.0, 0
-        self._most_read = 0
+        self._most_read, self._brought_bytes = 0, 0.0
         self.lateness = Lateness()
 
     def resolved(self, span: Span, copied_bytes: float) -> None:
@@ -45,6 +46,8 @@ class Gauges:
         joined = op.joins is None or span.entry.program.guards.get(op.joins, True)
         if joined:
             self._busy_s[op.queue] += duration_s
+        if op.queue in _TO_ACCELERATOR:
+            self._brought_bytes += copied_bytes
         if op.kind is OpKind.STAGE and op.part in _STAGES and duration_s > 0:
             self._stage_s += duration_s
             self._num_stages += 1
@@ -93,6 +96,7 @@ class Gauges:
             d2h_busy=self._busy_s[Queue.D2H] / wall_s,
             weights_busy=self._busy_s[Queue.WEIGHTS] / wall_s,
             cpu_busy=self._busy_s[Queue.CPU] / wall_s,
+            brought_bytes=self._brought_bytes,
             contention="none" if self._dram is None else "modelled",
             host_sets=self._aliasing.sets,
             host_distinct_bytes=self._aliasing.distinct_bytes,

@@ -9,6 +9,7 @@ clock and no thread: it is told the time where a bounded wait needs it.
 from collections import deque
 from dataclasses import dataclass
 
+from tandem.plan.block_shape import AHEAD_COPIES
 from tandem.plan.disk_slots import SLOTS
 from tandem.plan.program import LaneSlot, ProgramOp, Queue
 from tandem.plan.weights import STREAM_SLOTS
@@ -16,6 +17,7 @@ from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.shared_link import SharedLink
 from tandem.runtime.paced.timeline import Timeline
 
+_LOOKED_BACK = max(STREAM_SLOTS, SLOTS, AHEAD_COPIES)
 DEVICE_QUEUES = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.DISK)
 
 
@@ -220,9 +222,9 @@ class PacedLedger:
             self._forget()
 
     def _forget(self) -> None:
-        """Drop what no program will wait for; it may be for the loads and reads that ended the one
-        before.
+        """Drop what no program will wait for; it may be for the loads, reads and copies ahead that
+        ended the one before.
         """
         for queue, timeline in self._timelines.items():
             bases = [program.base[queue] for program in self._active.values()]
-            timeline.forget(min(bases, default=self._submitted[queue]) - max(STREAM_SLOTS, SLOTS))
+            timeline.forget(min(bases, default=self._submitted[queue]) - _LOOKED_BACK)

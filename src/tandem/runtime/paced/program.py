@@ -18,8 +18,9 @@ class PacedProgram:
         launch_s: earliest start of an operation after submission.
         cost_s: duration of a device operation given the lanes that take part.
         lanes: what the host's operations need of each lane (opaque here).
-        guards: decided joins: lane -> joined. Lanes not in it take part.
-        forward: for sampling programs, the program whose logits and guards they use.
+        guards: decided joins: lane -> joined. Lanes not in it take part. Of blocks, lanes without
+            sequences do not.
+        forward: for sampling programs, the program whose logits and guards they use; see `sampled`.
         remaining: operations whose end is not known; `end_s` the latest known one.
     """
 
@@ -43,6 +44,11 @@ class PacedProgram:
         copies = [op for op in self.program.template.ops if op.part is Part.PAGES]
         transfers = zip(copies, self.program.transfers, strict=True)
         self.pages = {(op.queue, op.ordinal): transfer for op, transfer in transfers}
+
+    @property
+    def sampled(self) -> "PacedProgram":
+        """The program that has the logits: a block's samples its own."""
+        return self if self.forward is None else self.forward
 
     def active(self, op: ProgramOp) -> tuple[int, ...]:
         """Lanes of an operation whose guards did not fail."""

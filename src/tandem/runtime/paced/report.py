@@ -26,6 +26,7 @@ class PacedReport:
         busy_share: processor time of the scheduler's thread per wall time, without waiting.
         accel_busy, h2d_busy, d2h_busy, weights_busy, cpu_busy: share of the window in which the
             queue worked.
+        brought_bytes: over the link to the accelerator, by copies that ended in the window.
         contention: how DMA and CPU attention share the host's memory.
         host_sets, host_distinct_bytes: sets of pages that attention walks through (`Aliasing`).
         host_read_bytes: distinct bytes that attention really read between two visits to the same.
@@ -45,6 +46,7 @@ class PacedReport:
     d2h_busy: float
     weights_busy: float
     cpu_busy: float
+    brought_bytes: float
     contention: Literal["modelled", "none"]
     host_sets: int
     host_distinct_bytes: int

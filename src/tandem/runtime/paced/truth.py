@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.lane_work import LaneWork
+from tandem.cost.passing_work import PassingWork
 from tandem.cost.rates import LinkRates
 from tandem.cost.split_mixture import MixturePart, choice_bytes
 from tandem.cost.stage import (
@@ -25,6 +26,7 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
+from tandem.runtime.paced.passing_truth import PASSING_COPIES, PassingTruth
 from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
@@ -66,18 +68,43 @@ class PacedTruth:
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
+        self._passing = PassingTruth(model, page, self._true, self._change)
 
     def link(self, queue: Queue) -> LinkRates:
         """Rates of one direction of the link."""
         return self._links[queue]
 
-    def compute_s(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> float:
-        """An operation of a forward program, on the lanes that take part."""
+    def compute_s(
+        self, op: ProgramOp, lanes: Sequence[LaneWork], passing: Sequence[PassingWork] = ()
+    ) -> float:
+        """An operation of a forward program, on the lanes that take part.
+
+        Args:
+            passing: their parts that only blocks of batches have.
+        """
+        if op.part in PASSING_COPIES:
+            return self._true.duration_s(self._passing.copy(op, passing))
         if op.kind is OpKind.COPY:
             return self._true.duration_s(
                 copy_cost(self.staged_bytes(op, lanes), self._links[op.queue])
             )
-        return self._true.duration_s(self._accelerator_cost(op, lanes))
+        parts = self._passing.computed(op, lanes, passing)
+        return sum(map(self._true.duration_s, (*self._staying(op, lanes, passing), *parts)))
+
+    def _staying(
+        self, op: ProgramOp, lanes: Sequence[LaneWork], passing: Sequence[PassingWork]
+    ) -> tuple[CostBreakdown, ...]:
+        """What does not pass; where all of an attention does, there is no kernel for the rest."""
+        if op.part is Part.RECOMPUTE:
+            return ()
+        if op.kind in (OpKind.ATTEND, OpKind.APPEND) and passing:
+            stays = any(lane.num_appended(Tier.DEVICE) for lane in lanes)
+            return (self._accelerator_cost(op, lanes),) if stays else ()
+        return (self._accelerator_cost(op, lanes),)
+
+    def passing_bytes(self, op: ProgramOp, passing: Sequence[PassingWork]) -> float:
+        """What a copy of passing keys, values or activations moves."""
+        return self._passing.copied_bytes(op, passing)
 
     def sample_s(self, op: ProgramOp, rows: int) -> float:
         """An operation of a sampling program."""

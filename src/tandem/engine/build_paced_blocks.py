@@ -1,0 +1,84 @@
+"""Build an engine of an offline plan on the paced emulator: for benches and tests."""
+
+from dataclasses import dataclass
+
+from tandem.engine.block_core import BlockCore
+from tandem.engine.block_memory import BlockMemory, plan_block_memory
+from tandem.engine.block_stats import BlockStats
+from tandem.engine.build_blocks import block_scheduler, executable_blocks
+from tandem.engine.context_length import model_for_length
+from tandem.engine.paced_machine import (
+    PACED,
+    PACED_NOTE,
+    PacedMeasures,
+    PacedOptions,
+    PacedSizes,
+    paced_capacities,
+    paced_dtype,
+    paced_executor,
+)
+from tandem.engine.plan_options import planned_file
+from tandem.engine.planned import block_plan_note, require_as_planned
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.runtime.paced.executor import PacedClock, PacedExecutor
+from tandem.runtime.paced.pool import HostPool
+from tandem.spec.config import EngineConfig
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class PacedBlocks:
+    """An engine of an offline plan on the paced emulator, and the emulator itself."""
+
+    core: BlockCore
+    executor: PacedExecutor
+    memory: BlockMemory
+
+
+def build_paced_blocks(
+    config: EngineConfig,
+    spec: ModelSpec,
+    hardware: HardwareSpec,
+    options: PacedOptions | None = None,
+    *,
+    clock: PacedClock | None = None,
+    pool: HostPool | None = None,
+    check: bool = False,
+) -> PacedBlocks:
+    """An engine of blocks whose accelerator keeps to `hardware`'s times.
+
+    As `build_paced_core`: memory is accounted, tokens are synthetic and end no sequence.
+
+    Args:
+        config: its `plan` is an offline one; `model` is a label only.
+        clock, pool: virtual ones make a run deterministic, and take no real time.
+        check: verify conservation after every step (tests).
+
+    Raises:
+        ConfigError: the plan is another model's, does not fit, or says what is not executed yet.
+    """
+    options = options or PacedOptions()
+    dtype = paced_dtype(config, spec)
+    precision = Precision.uniform(dtype)
+    planned = planned_file(config, spec)
+    assert planned is not None, "an engine of blocks has a plan"
+    require_as_planned(planned, precision, PACED)
+    plan = executable_blocks(planned)
+    spec, length_notes = model_for_length(spec, config.max_model_len)
+    memory = plan_block_memory(plan, spec, precision, paced_capacities(config, hardware))
+    sizes = PacedSizes(memory.page, memory.room.host_blocks, SweepChoice.of_plan(plan.weights))
+    executor = paced_executor(spec, sizes, hardware, options, clock, pool)
+    scheduler = block_scheduler(plan, config, spec, memory)
+    note = block_plan_note(str(config.plan), planned, plan)
+    stats = BlockStats(
+        scheduler,
+        memory.page,
+        memory.ledger,
+        PacedMeasures(hardware, memory.ledger),
+        str(precision),
+        plan.max_model_len,
+        (note, *length_notes, PACED_NOTE, *plan.notes),
+    )
+    return PacedBlocks(BlockCore(scheduler, executor, stats, check=check), executor, memory)

@@ -1,0 +1,92 @@
+"""What passing keys and values of blocks truly cost on the emulated accelerator (ADR 0025)."""
+
+from collections.abc import Sequence
+
+from tandem.cost.lane_work import LaneWork
+from tandem.cost.passing_work import PassingWork
+from tandem.cost.stage import (
+    CostBreakdown,
+    append_cost,
+    attention_cost,
+    merge_cost,
+    stage_cost,
+)
+from tandem.memory.page import KVPageSpec
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.model import ModelSpec
+from tandem.spec.operations import keys_values
+from tandem.spec.tier import Tier
+
+PASSING_COPIES = (Part.CACHE, Part.PREFIX)
+
+
+class PassingTruth:
+    """Costs of what is done beside a sweep's operations; each is a kernel, or a copy, of its own.
+
+    The executor copies runs of blocks that follow each other in both memories, so each run costs
+    the set-up of a copy.
+    """
+
+    def __init__(
+        self, model: ModelSpec, page: KVPageSpec, true: PerturbedRates, change: Perturbation
+    ) -> None:
+        self._model, self._page, self._dtype = model, page, page.float_type
+        self._rates, self._links, self._change = true.device, true.links, change
+        self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
+        self._token_bytes = page.bytes_per_block_layer / page.block_size
+        self._entry_bytes = model.hidden_size * self._dtype.size_bytes
+
+    def copied_bytes(self, op: ProgramOp, passing: Sequence[PassingWork]) -> float:
+        """Of one layer: blocks, new tokens, or activations."""
+        if op.part is Part.PREFIX:
+            return sum(work.entries for work in passing) * self._entry_bytes
+        return sum(self._cache_bytes(op, work) for work in passing)
+
+    def _cache_bytes(self, op: ProgramOp, work: PassingWork) -> float:
+        if op.queue is Queue.D2H and work.stored is not None:
+            return work.stored * self._token_bytes
+        return work.blocks * self._page.bytes_per_block_layer
+
+    def copy(self, op: ProgramOp, passing: Sequence[PassingWork]) -> CostBreakdown:
+        """A CACHE or PREFIX copy."""
+        link = self._links[op.queue]
+        copies = sum(_copies(op, work) for work in passing)
+        moved_s = self.copied_bytes(op, passing) / link.bytes_per_s
+        return CostBreakdown(memory_s=moved_s, launch_s=copies * link.latency_s)
+
+    def computed(
+        self, op: ProgramOp, lanes: Sequence[LaneWork], passing: Sequence[PassingWork]
+    ) -> list[CostBreakdown]:
+        """What an operation of the accelerator does for passing parts, in order."""
+        if op.part is Part.RECOMPUTE:
+            return [cost for work in passing if work.entries for cost in self._recompute(op, work)]
+        if op.kind is OpKind.APPEND:
+            return [self._append(work.appended) for work in passing]
+        if op.kind is OpKind.ATTEND:
+            operations = self._operations[op.layer]
+            parts = [part for work in passing for part in work.parts(op.layer)]
+            return [attention_cost(operations, part, self._dtype, self._rates) for part in parts]
+        if op.part is Part.POST and any(work.stored is None for work in passing):
+            mixed = sum(lane.tokens for lane in lanes if lane.num_appended(Tier.DEVICE))
+            return [merge_cost(self._model, mixed, self._rates)] if mixed else []
+        return []
+
+    def _append(self, tokens: int) -> CostBreakdown:
+        return append_cost(self._model, tokens, self._dtype, self._rates)
+
+    def _recompute(self, op: ProgramOp, work: PassingWork) -> tuple[CostBreakdown, CostBreakdown]:
+        """Keys and values of the prefixes, by whole tiles of tokens; they go into pages."""
+        operations = keys_values(self._operations[op.layer])
+        plain = stage_cost(operations, work.entries, self._dtype, self._rates)
+        whole = self._change.whole_tiles(work.entries)
+        tiled = stage_cost(operations, whole, self._dtype, self._rates)
+        cost = CostBreakdown(tiled.compute_s, plain.memory_s, plain.launch_s)
+        return cost, self._append(work.entries)
+
+
+def _copies(op: ProgramOp, work: PassingWork) -> int:
+    if op.part is Part.PREFIX:
+        return work.entry_copies
+    return 1 if op.queue is Queue.D2H and work.stored is not None else work.copies

@@ -1,0 +1,255 @@
+"""Offline plans on the paced emulator, in virtual time: what every lever costs, told by head."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.paced import TINY
+from tests.support.blocks import small_plan
+
+from tandem.cost.rates import accelerator_rates
+from tandem.cost.stage import stage_cost
+from tandem.engine.build_paced_blocks import PacedBlocks, build_paced_blocks
+from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.plan_options import engine_config
+from tandem.memory.page import KVPageSpec
+from tandem.plan.offline import OfflinePlan
+from tandem.plan.plan_file import PlanFile, PlannedModel
+from tandem.plan.program import OpKind
+from tandem.plan.weights import Home
+from tandem.runtime.paced.ledger import HostTask
+from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.runtime.paced.report import PacedReport
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.hardware_file import load_hardware
+from tandem.spec.layer_operations import layer_operations
+from tandem.spec.operations import keys_values
+from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+SMALL = load_hardware("small")
+WIDE = replace(
+    TINY,
+    hidden_size=2048,
+    num_layers=6,
+    num_heads=16,
+    num_kv_heads=16,
+    head_dim=128,
+    intermediate_size=5632,
+    max_positions=4096,
+)
+PAGE = KVPageSpec.of_model(WIDE, dtype=DType.FLOAT16, block_size=64)
+TOKEN_BYTES = PAGE.bytes_per_block_layer / PAGE.block_size
+LAYER_BYTES = layer_matrix_parameters(WIDE) * DType.FLOAT16.size_bytes
+LINK = SMALL.link.h2d_bytes_per_s
+PROMPT, BLOCKS = 1000, 16
+RESIDENT: tuple[Home, ...] = ("resident",) * 6
+STREAMED: tuple[Home, ...] = ("streamed",) * 6
+ATTEND_S = 4e-3
+
+
+def host_s(task: HostTask) -> float:
+    return ATTEND_S if task.entry.op.kind is OpKind.ATTEND else 1e-5
+
+
+def plan_of(homes: tuple[Home, ...], **changes: Any) -> OfflinePlan:
+    given = {
+        "kv_dtype": "float16",
+        "host_kv_dtype": "float16",
+        "block_size": 64,
+        "row_blocks": 17,
+        "max_model_len": 1088,
+        "prefill_tokens": 1024,
+    }
+    return small_plan(homes, **(given | changes))
+
+
+class Run:
+    """An engine that executes a plan; every step is checked.
+
+    Args:
+        late_s: that the scheduler takes between two programs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: OfflinePlan,
+        change: Perturbation | None = None,
+        late_s: float = 0.0,
+        host: Callable[[HostTask], float] = host_s,
+    ) -> None:
+        path = folder / "plan.json"
+        path.write_text(
+            PlanFile(
+                "wide", PlannedModel.of(WIDE), "small", False, "float16", "float16", "auto",
+                "none", "float16", plan,
+            ).to_json()
+        )  # fmt: skip
+        self.clock, self._late_s = VirtualClock(), late_s
+        self.engine: PacedBlocks = build_paced_blocks(
+            engine_config({"model": "wide", "plan": str(path), "gpu_memory": "6GB"}),
+            WIDE,
+            SMALL,
+            PacedOptions(cache_bytes=1, perturbation=change or Perturbation()),
+            clock=self.clock,
+            pool=VirtualPool(host),
+            check=True,
+        )
+        self._number = 0
+
+    def add(self, count: int, *, prompt: int = PROMPT, out: int = 40) -> None:
+        for _ in range(count):
+            self._number += 1
+            params = SamplingParams(max_tokens=out, ignore_eos=True)
+            given = EngineRequest(str(self._number), tuple(range(1, 2)) * prompt, params)
+            self.engine.core.add_request(given)
+
+    def step(self) -> int:
+        """Of the next program: tokens."""
+        tokens = sum(len(output.token_ids) for output in self.engine.core.step())
+        self.clock.time_s += self._late_s
+        return tokens
+
+    def passes(self, count: int, rows: int) -> tuple[float, PacedReport]:
+        """Seconds of a pass in the mean of `count` after the first few, each of so many rows."""
+        for _ in range(3):
+            assert self.step() == rows
+        begin_s = self.clock.time_s
+        self.engine.executor.begin_window()
+        for _ in range(count):
+            assert self.step() == rows
+        return (self.clock.time_s - begin_s) / count, self.engine.executor.report()
+
+
+def test_streamed_weights_and_kv_take_as_long_as_their_bytes(tmp_path: Path) -> None:
+    for homes, rows in ((STREAMED, {"resident_rows": 2}), (RESIDENT, {"streamed_rows": 4})):
+        plan = plan_of(homes, **rows)
+        run = Run(tmp_path, plan)
+        run.add(plan.block_rows)
+        pass_s, report = run.passes(10, plan.block_rows)
+        kv = plan.batches * plan.streamed_rows * BLOCKS * PAGE.bytes_per_block_layer * 6
+        size = kv + (6 * LAYER_BYTES if homes is STREAMED else 0)
+        assert size / LINK <= pass_s <= 1.03 * size / LINK
+        assert report.brought_bytes == pytest.approx(10 * size)
+        assert report.h2d_busy + report.weights_busy > 0.97
+
+
+def test_both_share_the_link(tmp_path: Path) -> None:
+    plan = plan_of(STREAMED, streamed_rows=3)
+    run = Run(tmp_path, plan)
+    run.add(plan.block_rows)
+    pass_s, _ = run.passes(10, 6)
+    size = 6 * (LAYER_BYTES + 6 * BLOCKS * PAGE.bytes_per_block_layer)
+    assert size / LINK <= pass_s <= 1.05 * size / LINK
+
+
+def test_a_recomputed_prefix_halves_its_bytes_and_costs_its_products(tmp_path: Path) -> None:
+    made = 512
+    plan = plan_of(RESIDENT, streamed_rows=4, recomputed_tokens=made)
+    run = Run(tmp_path, plan)
+    run.add(plan.block_rows)
+    pass_s, report = run.passes(10, 8)
+    entries = plan.batches * 4 * made
+    left = plan.batches * 4 * (BLOCKS - made // 64) * PAGE.bytes_per_block_layer
+    activations = entries * WIDE.hidden_size * 2
+    assert activations == entries * TOKEN_BYTES / 2
+    assert report.brought_bytes == pytest.approx(10 * 6 * (left + activations))
+    products = stage_cost(
+        keys_values(layer_operations(WIDE)), 4 * made, DType.FLOAT16,
+        accelerator_rates(SMALL, DType.FLOAT16),
+    )  # fmt: skip
+    least_s = 6 * plan.batches * products.total_s
+    assert report.accel_busy * pass_s >= least_s
+    assert pass_s >= max(least_s, 6 * (left + activations) / LINK)
+
+
+def test_attention_on_the_cpu_takes_what_it_is_stamped_with(tmp_path: Path) -> None:
+    plan = plan_of(RESIDENT, cpu_rows=4)
+    run = Run(tmp_path, plan)
+    run.add(plan.block_rows)
+    pass_s, report = run.passes(10, 8)
+    chain_s = 6 * plan.batches * (ATTEND_S + 1e-5)
+    assert chain_s < pass_s < 1.35 * chain_s  # a layer's way there and back is not hidden
+    assert report.cpu_busy == pytest.approx(chain_s / pass_s, rel=0.01)
+
+
+def test_copies_delay_the_cpu(tmp_path: Path) -> None:
+    """Mixed batches: what crosses the link meanwhile is taken from the host's memory."""
+    plan = plan_of(RESIDENT, cpu_rows=2, streamed_rows=2)
+    run = Run(tmp_path, plan)
+    run.add(plan.block_rows)
+    pass_s, report = run.passes(10, 8)
+    moved = plan.batches * 2 * BLOCKS * PAGE.bytes_per_block_layer * 6
+    busy_s, alone_s = report.cpu_busy * pass_s, 6 * plan.batches * (ATTEND_S + 1e-5)
+    most_s = alone_s + 1.2 * moved / SMALL.host.memory_bandwidth_bytes_per_s
+    assert alone_s * 1.05 < busy_s < most_s
+
+
+def test_prompts_take_their_products_and_drain_behind_them(tmp_path: Path) -> None:
+    took: list[float] = []
+    for rows in ({"resident_rows": 4}, {"streamed_rows": 4}):
+        plan = plan_of(RESIDENT, **rows)
+        run = Run(tmp_path, plan)
+        run.add(plan.block_rows)
+        assert run.step() == plan.block_rows
+        took.append(run.clock.time_s)
+    flops = 2 * layer_matrix_parameters(WIDE) * 6 * 8 * PROMPT
+    least_s = flops / accelerator_rates(SMALL, DType.FLOAT16).flops_per_s
+    assert least_s < took[0] < 1.3 * least_s
+    drained = 8 * BLOCKS * PAGE.bytes_per_block_layer * 6 / SMALL.link.d2h_bytes_per_s
+    assert took[1] >= drained
+    assert took[0] <= took[1] <= took[0] + drained
+
+
+def test_requests_come_and_go_and_places_stay_empty(tmp_path: Path) -> None:
+    plan = plan_of(STREAMED, batches=3, resident_rows=1, streamed_rows=1, cpu_rows=1)
+    run = Run(tmp_path, plan)
+    run.add(5, prompt=70, out=3)  # the last batch has room for more
+    run.add(1, prompt=200, out=9)
+    tokens = 0
+    while run.engine.core.has_work():
+        tokens += run.step()
+    assert tokens == 5 * 3 + 9
+    for pool in run.engine.core.stats().tiers:
+        assert pool.held_blocks == 0
+    run.add(1, prompt=64, out=2)  # the engine goes on after it was empty
+    while run.engine.core.has_work():
+        tokens += run.step()
+    assert tokens == 5 * 3 + 9 + 2
+
+
+def test_the_truth_is_found_out_by_running_only(tmp_path: Path) -> None:
+    plan = plan_of(STREAMED, streamed_rows=2, resident_rows=2)
+
+    def pass_s(change: Perturbation) -> float:
+        run = Run(tmp_path, plan, change)
+        run.add(plan.block_rows)
+        return run.passes(5, plan.block_rows)[0]
+
+    told, once, again = map(
+        pass_s, (Perturbation(), Perturbation(5, 0.3, 64), Perturbation(5, 0.3, 64))
+    )
+    assert once == again
+    assert abs(once / told - 1) > 0.01
+
+
+def test_a_late_scheduler_makes_a_run_invalid(tmp_path: Path) -> None:
+    plan = plan_of(RESIDENT, resident_rows=4)
+    for late_s, valid in ((0.0, True), (1e-3, False)):
+        run = Run(tmp_path, plan, late_s=late_s)
+        run.add(plan.block_rows)
+        _, report = run.passes(5, plan.block_rows)
+        assert report.valid == valid
+        assert valid or "submissions" in report.reasons[0]
+
+
+def test_what_is_not_executed_is_refused(tmp_path: Path) -> None:
+    few = plan_of(RESIDENT, streamed_rows=2, host_kv_dtype="int8")
+    with pytest.raises(ConfigError, match="KV on the host is in int8"):
+        Run(tmp_path, few)
