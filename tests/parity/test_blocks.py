@@ -56,3 +56,12 @@ def test_greedy_tokens_equal_transformers(
         made = generate(core, PROMPTS, NUM_TOKENS)
     for prompt, tokens in zip(PROMPTS, made, strict=True):
         assert_greedy_parity(reference, prompt, tokens, ties)
+
+
+def test_prefixes_are_remade_in_parts(
+    checkpoints: Checkpoints, ties: TieCount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch's prefixes have more tokens than are made at once; parts are no whole blocks."""
+    for module in ("block_ops", "passing_context", "op_memory"):
+        monkeypatch.setattr(f"tandem.runtime.{module}.MADE_AT_ONCE", 24)
+    test_greedy_tokens_equal_transformers(LLAMA, "recomputed", "exact", checkpoints, ties)

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from tandem.engine.capacities import Capacities
 from tandem.engine.planned import not_executable
 from tandem.engine.weight_placement import WeightSizes
+from tandem.memory.block_step import BlockStep, block_step_bytes
 from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
-from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
+from tandem.memory.workspace import StepMemory
 from tandem.plan.block_room import BlockRoom
-from tandem.plan.block_shape import CACHE_SLOTS
+from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
 from tandem.plan.offline import OfflinePlan
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -56,7 +57,18 @@ def plan_block_memory(
         "kv slots": slots + CACHE_SLOTS * prefix_tokens * hidden_bytes,
         "slot table": plan.block_rows * _SLOT_BYTES,
     }
-    workspace = _step_bytes(plan, memory, part_tokens, prefix_tokens, real=capacities.real)
+    workspace = block_step_bytes(
+        memory,
+        BlockStep(
+            tokens=part_tokens,
+            rows=plan.batch_rows,
+            block_rows=plan.block_rows,
+            made_tokens=min(prefix_tokens, MADE_AT_ONCE),
+            attends_on_cpu=plan.cpu_rows > 0,
+            prompts_on_host=plan.prompts_on_host,
+            real=capacities.real,
+        ),
+    )
     host = {
         "weights": sizes.host_bytes(plan.weights),
         "kv pool": room.host_blocks * page.bytes_per_block,
@@ -68,7 +80,6 @@ def plan_block_memory(
     prompts = part_tokens * _prompt_bytes(plan, hidden_bytes)
     if plan.prompts_on_host:
         host["prompts"] = prompts
-        workspace += CACHE_SLOTS * part_tokens * memory.token_bytes
     else:
         workspace += prompts
     on_device = MemoryBudget("device", capacities.device_bytes, device | {"workspace": workspace})
@@ -86,22 +97,6 @@ def plan_block_memory(
 def _prompt_bytes(plan: OfflinePlan, hidden_bytes: int) -> int:
     """Of a prompt's token between layers: the residual, and on the accelerator its place."""
     return hidden_bytes + (0 if plan.prompts_on_host else 3 * _SLOT_BYTES)
-
-
-def _step_bytes(
-    plan: OfflinePlan, memory: StepMemory, tokens: int, prefix_tokens: int, *, real: bool
-) -> int:
-    """Of one operation after the other, over prompts or a token each, and what batches keep."""
-    step = LargestStep(
-        tokens=tokens,
-        rows=plan.batch_rows,
-        tiers=2 if plan.cpu_rows else 1,
-        device_type="cuda" if real else "cpu",
-    )
-    kept = memory.token_bytes + memory.qkv_token_bytes + 2 * memory.partial_token_bytes
-    size = memory.largest_bytes(step) + plan.block_rows * kept
-    size += prefix_tokens * memory.pre_token_bytes
-    return size + (KERNEL_SCRATCH_BYTES if real else 0)
 
 
 def _require(budget: MemoryBudget) -> None:

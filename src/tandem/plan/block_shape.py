@@ -8,6 +8,9 @@ from tandem.spec.tier import Tier
 
 CACHE_SLOTS = 2
 """Keys and values of one batch in one layer that the accelerator has room for: used, and coming."""
+MADE_AT_ONCE = 1024
+"""Tokens of prefixes whose keys and values are made anew in one product: enough for full speed, and
+few enough that their intermediates are small beside a step's."""
 AHEAD_COPIES = 3 * CACHE_SLOTS
 """At most so many copies end a pass on `h2d` that bring something for the next one, those between
 them included: for each slot a prefix, keys and values, and a result of the CPU before them."""

@@ -12,6 +12,7 @@ import torch
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
+from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
@@ -119,12 +120,12 @@ class BlockOps:
             prefix = None if lane.passing is None else lane.passing.prefix
             if prefix is None:
                 continue
-            slot = self.passing.prefixes[slot_of(running, index)]
-            state = LayerState(prefix.positions, slot[: len(prefix.positions)])
-            key, value = self._model.keys_values(running.op.layer, state)
-            self._kernels[Tier.DEVICE].append(
-                self.passing.recomputed, key, value, prefix.planned_append
-            )
+            slot = self.passing.prefixes[slot_of(running, index)][: len(prefix.positions)]
+            parts = (prefix.positions.split(MADE_AT_ONCE), slot.split(MADE_AT_ONCE))
+            for positions, inputs, planned in zip(*parts, prefix.planned_appends, strict=True):
+                state = LayerState(positions, inputs)
+                key, value = self._model.keys_values(running.op.layer, state)
+                self._kernels[Tier.DEVICE].append(self.passing.recomputed, key, value, planned)
 
     def _append(self, running: Running) -> None:
         kernels = self._kernels[Tier.DEVICE]

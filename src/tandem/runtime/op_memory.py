@@ -5,6 +5,7 @@ import numpy as np
 from tandem.kernels.logits import needs_adjustment
 from tandem.memory.workspace import StepMemory
 from tandem.plan.binding import SamplingRows
+from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.plan.template_builder import STATE
 from tandem.runtime.buffers import BufferSpace, size_bytes
@@ -74,6 +75,8 @@ class OpMemory:
 
 
 def _recomputed_tokens(running: Running) -> int:
+    """At once."""
     lanes = [running.context.lanes[i] for i in running.context.active(running.op)]
     prefixes = [lane.passing.prefix for lane in lanes if lane.passing is not None]
-    return sum(len(prefix.entries) for prefix in prefixes if prefix is not None)
+    tokens = sum(len(prefix.positions) for prefix in prefixes if prefix is not None)
+    return min(tokens, MADE_AT_ONCE)

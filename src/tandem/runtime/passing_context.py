@@ -7,6 +7,7 @@ import torch
 
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.plan.binding import TierAttention
+from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.passing import BlockRun, PassingKV, RecomputedPrefix
 from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of, to_device
 from tandem.spec.tier import Tier
@@ -20,13 +21,14 @@ class PrefixContext:
 
     Attributes:
         runs: (first, count) of entries in the host's store.
+        planned_appends: of `MADE_AT_ONCE` tokens each.
         attend: the lane's tokens that attend to recomputed keys. plans: of them; None for prompts.
     """
 
     runs: tuple[tuple[int, int], ...]
     tokens: torch.Tensor
     positions: torch.Tensor
-    planned_append: torch.Tensor
+    planned_appends: tuple[torch.Tensor, ...]
     attend: Selection
     plans: LayerPlans | None
 
@@ -89,7 +91,9 @@ def _prefix(
         runs=prefix.runs,
         tokens=to_device(prefix.tokens, device),
         positions=to_device(prefix.positions.astype(np.int64), device),
-        planned_append=kernels.plan_append(to_device(prefix.slots, device)),
+        planned_appends=tuple(
+            map(kernels.plan_append, to_device(prefix.slots, device).split(MADE_AT_ONCE))
+        ),
         attend=None if attention is None else selection_of(attention.token_index, device),
         plans=None if attention is None else LayerPlans.make(attention, kernels, windows),
     )

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+from tandem.memory.block_step import BlockStep, block_step_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
-from tandem.plan.block_shape import CACHE_SLOTS
+from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
 from tandem.plan.offline import QuantizedLayers, TierBudget
 from tandem.plan.weights import stream_slots
 from tandem.planner.footprint import Footprint
@@ -14,6 +15,9 @@ from tandem.planner.offline.precisions import Precisions
 from tandem.planner.question import MAX_ROWS, Question
 from tandem.spec.kv_type import CodeType
 from tandem.spec.parameters import layer_matrix_bytes
+
+_TOKEN_BYTES = 24
+"""Of a prompt's token on the accelerator between layers, beside its activations: id, place, row."""
 
 
 class TierSums(NamedTuple):
@@ -64,6 +68,10 @@ class BlockFootprint:
             for quantized in precisions.layer_choices
             for streamed in (False, True)
         }
+        # of prompts at once: a step's, or a longer one
+        self._part_tokens: int = max(
+            question.max_num_batched_tokens, question.lengths.longest_tokens
+        )
         self.max_rows: int = min(MAX_ROWS, question.max_num_batched_tokens)
 
     def host_page(self, candidate: BlockCandidate) -> KVPageSpec:
@@ -103,7 +111,7 @@ class BlockFootprint:
         if not candidate.host_rows:
             return 0
         page, away = self.host_page(candidate), self.page.bytes_per_block_layer
-        step_blocks = self.page.blocks_for_tokens(self._q.max_num_batched_tokens)
+        step_blocks = self.page.blocks_for_tokens(self._part_tokens)
         size = CACHE_SLOTS * step_blocks * away
         rows, prefix = candidate.streamed_rows, candidate.recomputed_tokens
         if not rows:
@@ -117,13 +125,18 @@ class BlockFootprint:
 
     def _workspace(self, candidate: BlockCandidate, prompts_on_host: bool) -> int:
         """Of a step, and what all batches keep between layers."""
-        strategy = "ride-along" if candidate.cpu_rows else "gpu-only"
-        kept = self._step.token_bytes
-        if candidate.cpu_rows:  # all batches wait for their attention
-            kept += self._step.qkv_token_bytes + 2 * self._step.partial_token_bytes
-        prompts = 0 if prompts_on_host else self.prompt * self.activation_bytes
-        rows = candidate.block_rows
-        return self._base.workspace(strategy, candidate.rows) + rows * (kept + prompts)
+        step = BlockStep(
+            tokens=self._part_tokens,
+            rows=candidate.rows,
+            block_rows=candidate.block_rows,
+            made_tokens=min(MADE_AT_ONCE, candidate.streamed_rows * candidate.recomputed_tokens),
+            attends_on_cpu=candidate.cpu_rows > 0,
+            prompts_on_host=prompts_on_host,
+            real=True,
+        )
+        prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
+        kept = 0 if prompts_on_host else prompts * (self.activation_bytes + _TOKEN_BYTES)
+        return block_step_bytes(self._step, step) + kept
 
     def host(self, candidate: BlockCandidate, *, prompts_on_host: bool) -> TierSums:
         """Of the host's memory; what the CPU attends to needs not be pinned."""
@@ -138,7 +151,8 @@ class BlockFootprint:
         staged = self._step.qkv_token_bytes + self._step.partial_token_bytes
         workspace = candidate.cpu_rows * batches * staged
         if prompts_on_host:
-            workspace += candidate.block_rows * self.prompt * self.activation_bytes
+            prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
+            workspace += prompts * self.activation_bytes
         pinned = weights + crossing + workspace
         return TierSums(weights, crossing + stays, 0, workspace, pinned)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from tandem.cost.lm_offload.quantization import QuantRates, memory_bound_rates
 from tandem.cost.quantized import PreciseStage
 from tandem.cost.rates import accelerator_rates
+from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.demand import Demand, Demands
@@ -105,8 +106,10 @@ class BlockPrices:
         precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
         tokens = candidate.streamed_rows * candidate.recomputed_tokens
         stage = PreciseStage(self._recomputed, precision, fused=False)
-        cost = stage.cost(tokens, self._rates)
-        return Demand(cost.total_s)
+        parts, rest = divmod(tokens, MADE_AT_ONCE)
+        whole_s = stage.cost(MADE_AT_ONCE, self._rates).total_s if parts else 0.0
+        rest_s = stage.cost(rest, self._rates).total_s if rest else 0.0
+        return Demand(parts * whole_s + rest_s)
 
     def _converted_s(self, candidate: BlockCandidate, tokens: float, *, quantizes: bool) -> float:
         """Codes to 16 bits on the accelerator, or back: a pass of its own."""

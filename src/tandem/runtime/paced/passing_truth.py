@@ -1,6 +1,6 @@
 """What passing keys and values of blocks truly cost on the emulated accelerator (ADR 0025)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.passing_work import PassingWork
@@ -12,6 +12,7 @@ from tandem.cost.stage import (
     stage_cost,
 )
 from tandem.memory.page import KVPageSpec
+from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.spec.layer_operations import layer_operations
@@ -61,7 +62,7 @@ class PassingTruth:
     ) -> list[CostBreakdown]:
         """What an operation of the accelerator does for passing parts, in order."""
         if op.part is Part.RECOMPUTE:
-            return [cost for work in passing if work.entries for cost in self._recompute(op, work)]
+            return [cost for work in passing for cost in self._recomputed(op, work.entries)]
         if op.kind is OpKind.APPEND:
             return [self._append(work.appended) for work in passing]
         if op.kind is OpKind.ATTEND:
@@ -76,14 +77,16 @@ class PassingTruth:
     def _append(self, tokens: int) -> CostBreakdown:
         return append_cost(self._model, tokens, self._dtype, self._rates)
 
-    def _recompute(self, op: ProgramOp, work: PassingWork) -> tuple[CostBreakdown, CostBreakdown]:
-        """Keys and values of the prefixes, by whole tiles of tokens; they go into pages."""
+    def _recomputed(self, op: ProgramOp, tokens: int) -> Iterator[CostBreakdown]:
+        """Keys and values of prefixes, so many at once, by whole tiles; they go into pages."""
         operations = keys_values(self._operations[op.layer])
-        plain = stage_cost(operations, work.entries, self._dtype, self._rates)
-        whole = self._change.whole_tiles(work.entries)
-        tiled = stage_cost(operations, whole, self._dtype, self._rates)
-        cost = CostBreakdown(tiled.compute_s, plain.memory_s, plain.launch_s)
-        return cost, self._append(work.entries)
+        for first in range(0, tokens, MADE_AT_ONCE):
+            count = min(MADE_AT_ONCE, tokens - first)
+            plain = stage_cost(operations, count, self._dtype, self._rates)
+            whole = self._change.whole_tiles(count)
+            tiled = stage_cost(operations, whole, self._dtype, self._rates)
+            yield CostBreakdown(tiled.compute_s, plain.memory_s, plain.launch_s)
+            yield self._append(count)
 
 
 def _copies(op: ProgramOp, work: PassingWork) -> int:
