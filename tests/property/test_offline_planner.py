@@ -7,10 +7,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.unit.planner.questions import ask, short
 
+from tandem.engine.block_memory import plan_block_memory
+from tandem.engine.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
+from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Question
@@ -73,6 +76,10 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
         assert plan.accelerator.free_bytes >= 0
         assert plan.host.free_bytes >= 0
         assert plan.block_rows < question.lengths.requests + plan.batches
+        if candidate.quantized == "none" and candidate.host_kv is None:
+            sizes = Capacities(question.device_bytes, question.host_bytes, real=True)
+            precision = Precision.uniform(DType.FLOAT16)
+            plan_block_memory(plan, question.model, precision, sizes)  # an engine has room for it
         times, bound = search.times, search.times.bound
         decode = steady_sweep([times.decode_pass(candidate)] * 4, dram)
         prefill = steady_sweep([times.prefill_pass(candidate)] * 4, dram)
@@ -81,6 +88,20 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
         for time in (decode, prefill):
             assert time.accelerator_s <= time.period_s * (1 + 1e-6)
             assert time.dram_bytes <= time.period_s * dram * (1 + 1e-6)
+
+
+@settings(max_examples=8)
+@given(questions(), st.data())
+def test_no_candidate_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
+    search = OfflineSearch(question)
+    ceiling = BlockCeilings(question, search.times).ceiling()
+    for policy in OFFLINE_POLICIES.values():
+        found = list(search.candidates.of(policy))
+        if not found:
+            continue
+        assert ceiling is not None
+        for candidate in data.draw(st.lists(st.sampled_from(found), min_size=1, max_size=8)):
+            assert search.bound_tokens_per_s(candidate) <= ceiling.tokens_per_s * (1 + 1e-6)
 
 
 @settings(max_examples=4)

@@ -30,6 +30,7 @@ def bench_app() -> typer.Typer:
     app.command()(perplexity)
     app.command()(memory)
     app.command()(online)
+    app.command()(offline)
     app.command()(placement)
     app.command()(disk)
     app.command()(papers)
@@ -200,6 +201,38 @@ def online(
 
     bench = OnlineBench(policies=tuple(policy or ()), pairs=pairs, window_s=window)
     outcomes = run_online(bench, cells, _report)
+    rows = tuple(row for outcome in outcomes for row in rows_of(outcome))
+    _finish(SUITE, machine, rows, json_path)
+    for outcome in outcomes:
+        print("\n".join(describe(outcome)))
+
+
+def offline(
+    json_path: JsonOption = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Beside auto; may be repeated. All offline ones, if none is named."),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(help="Run cells whose names contain this.", metavar="TEXT")
+    ] = "",
+    layers: Annotated[int, typer.Option(help="Of the models' layers, how many.", min=3)] = 8,
+    seed: Annotated[int, typer.Option(help="Of the machines' truth.", min=0)] = 1,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two cells of five.")] = False,
+) -> None:
+    """Batch jobs by each offline policy's plan, on emulated machines in virtual time."""
+    machine = _start(json_path)
+    from tandem.bench.offline.rows import describe, rows_of
+    from tandem.bench.offline.selection import check_policies, choose_cells
+    from tandem.bench.offline.suite import SUITE, run_offline
+    from tandem.bench.online.selection import truth_of
+
+    check_policies(policy or ())
+    cells = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick)
+    outcomes = run_offline(policy or (), cells, _report)
     rows = tuple(row for outcome in outcomes for row in rows_of(outcome))
     _finish(SUITE, machine, rows, json_path)
     for outcome in outcomes:

@@ -144,7 +144,8 @@ def plan(
 
         planned = offline_answer(question, policies.policy, policies.compare_policies)
         if shown.output is not None:
-            _write(shown.output, offline_plan_file(model, planned, quantization))
+            file = offline_plan_file(model, question, planned.plan, quantization)
+            _write(shown.output, file)
         print_offline(model, workload, planned, hardware.basis, shown.output, as_json=shown.as_json)
         return
     from tandem.planner.answer import answer

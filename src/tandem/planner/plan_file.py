@@ -3,7 +3,6 @@
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
-from tandem.planner.offline.answer import OfflineAnswer
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.question import Question
 from tandem.spec.precision import Precision
@@ -21,12 +20,12 @@ def plan_file(
 
 
 def offline_plan_file(
-    model_name: str, answer: OfflineAnswer, quantization: str = "auto"
+    model_name: str, question: Question, plan: OfflinePlan, quantization: str = "auto"
 ) -> PlanFile:
     """The same of an offline plan, which has few bits only where it says so."""
-    question, few = answer.question, answer.plan.quantized_layers != "none"
+    few = plan.quantized_layers != "none"
     precision = Precisions.of(question.precision).of_layer("all" if few else "none", streamed=True)
-    return _file(model_name, question, precision, quantization if few else "none", answer.plan)
+    return _file(model_name, question, precision, quantization if few else "none", plan)
 
 
 def _file(

@@ -34,10 +34,15 @@ class Load:
         """Prompts are of no weight."""
         return self.prompt_tokens == 1
 
-    def workload(self) -> Workload:
+    @property
+    def longest_prompt(self) -> int:
+        """That may be drawn."""
+        return int(_around(self.prompt_tokens).high)
+
+    def workload(self, requests: int = _REQUESTS) -> Workload:
         """Uniform within a tenth of the means, all there at once."""
         prompt, generate = map(_around, (self.prompt_tokens, self.generated_tokens))
-        return drawn_workload(prompt, generate, _REQUESTS)
+        return drawn_workload(prompt, generate, requests)
 
     def __str__(self) -> str:
         if self.decodes_only:

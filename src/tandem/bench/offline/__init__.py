@@ -1,0 +1,1 @@
+"""Plans of batch jobs of every policy, executed on an emulated accelerator in virtual time."""

@@ -1,0 +1,120 @@
+"""One plan's whole job on the paced emulator, in virtual time."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tandem.bench.offline.cell import OfflineCell
+from tandem.engine.build_paced_blocks import PacedBlocks, build_paced_blocks
+from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.plan_options import engine_config
+from tandem.memory.page import KVPageSpec
+from tandem.plan.offline import OfflinePlan
+from tandem.plan.plan_file import PlanFile
+from tandem.runtime.paced.host_truth import HostTruth
+from tandem.runtime.paced.report import PacedReport
+from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
+from tandem.spec.dtype import parse_dtype
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+from tandem.spec.workload import Workload
+
+_FIRST_TOKEN, _TOKENS = 3, 61
+_NO_CACHE = 1  # bytes of cache that the host's pages must exceed: they are not read
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A job from its first program to its last token.
+
+    Attributes:
+        prompts_s: programs over prompts. passes_s: those that give every sequence a token, fills
+            included.
+        refills, passes: how many of each.
+        rows: sequences in a pass, in the mean.
+    """
+
+    tokens: int
+    wall_s: float
+    prompts_s: float
+    passes_s: float
+    refills: int
+    passes: int
+    rows: float
+    report: PacedReport
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of output, over the whole job."""
+        return self.tokens / self.wall_s
+
+    @property
+    def pass_s(self) -> float:
+        """Of a pass, in the mean."""
+        return self.passes_s / max(1, self.passes)
+
+
+def execute(cell: OfflineCell, planned: PlanFile) -> Executed:
+    """Run the cell's job as the plan says.
+
+    Raises:
+        ConfigError: the plan cannot be executed.
+    """
+    plan, clock = planned.plan, VirtualClock()
+    assert isinstance(plan, OfflinePlan)
+    page = KVPageSpec.of_model(
+        cell.model, dtype=parse_dtype(plan.kv_dtype), block_size=plan.block_size
+    )
+    host = HostTruth(cell.model, page, cell.hardware.host, cell.truth)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(planned.to_json(), "utf-8")
+        given = {
+            "model": cell.model_name,
+            "plan": str(path),
+            "gpu_memory": str(plan.accelerator.capacity_bytes),
+            "cpu_memory": str(plan.host.capacity_bytes),
+        }
+        engine = build_paced_blocks(
+            engine_config(given),
+            cell.model,
+            cell.hardware,
+            PacedOptions(perturbation=cell.truth, cores=(0,), cache_bytes=_NO_CACHE),
+            clock=clock,
+            pool=VirtualPool(host.duration_s),
+        )
+    try:
+        return _run(engine, cell.workload, clock)
+    finally:
+        engine.core.close()
+
+
+def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock) -> Executed:
+    """Each step is a program over prompts, or a pass, whose tokens have all come when it ends."""
+    core = engine.core
+    for number, shape in enumerate(workload.requests):
+        prompt = tuple(_FIRST_TOKEN + (number + i) % _TOKENS for i in range(shape.prompt_tokens))
+        params = SamplingParams(max_tokens=shape.generated_tokens, temperature=0.0, ignore_eos=True)
+        core.add_request(EngineRequest(str(number), prompt, params))
+    begun = set[str]()
+    tokens, times, counts, rows = 0, [0.0, 0.0], [0, 0], 0
+    engine.executor.begin_window()
+    while core.has_work():
+        before_s = clock.now()
+        emitted = [output for output in core.step() if output.token_ids]
+        passed = emitted[0].request_id in begun
+        times[passed] += clock.now() - before_s
+        counts[passed] += 1
+        rows += len(emitted) if passed else 0
+        tokens += sum(len(output.token_ids) for output in emitted)
+        begun.update(output.request_id for output in emitted)
+    return Executed(
+        tokens,
+        sum(times),
+        times[False],
+        times[True],
+        counts[False],
+        counts[True],
+        rows / max(1, counts[True]),
+        engine.executor.report(),
+    )

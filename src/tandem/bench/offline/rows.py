@@ -1,0 +1,82 @@
+"""Rows of the record, and lines for people, of what was executed in a cell."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from tandem.bench.offline.job import Executed
+from tandem.bench.offline.plans import PlannedJob
+from tandem.bench.offline.suite import AUTO, OfflineOutcome
+from tandem.bench.records import BenchRow
+from tandem.planner.offline.ceiling import BlockCeiling
+
+
+def rows_of(outcome: OfflineOutcome) -> tuple[BenchRow, ...]:
+    """Rows of the common record format."""
+    return tuple(
+        row for job in outcome.planned.jobs if job.option for row in _policy_rows(outcome, job)
+    )
+
+
+def _policy_rows(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[BenchRow]:
+    assert job.option is not None
+    executed, auto = outcome.executed[job.policy], outcome.executed[AUTO]
+    row = partial(BenchRow, str(outcome.cell), f"virtual {job.policy}")
+    ceiling, rates = outcome.planned.ceiling, job.option.prediction.rates
+    most = None if ceiling is None else ceiling.tokens_per_s
+    yield row("throughput", executed.tokens_per_s, "tokens/s", most)
+    yield row("predicted over executed", rates.tokens_per_s / executed.tokens_per_s, "ratio", 1.0)
+    yield row("predicted pass over executed", rates.pass_s / executed.pass_s, "ratio", 1.0)
+    yield row("auto over it", auto.tokens_per_s / executed.tokens_per_s, "ratio", 1.0)
+    yield row("link to the accelerator busy", link_share(outcome, executed), "share", 1.0)
+    yield row("accelerator busy", executed.report.accel_busy, "share", 1.0)
+    yield row("host attention busy", executed.report.cpu_busy, "share", 1.0)
+
+
+def link_share(outcome: OfflineOutcome, executed: Executed) -> float:
+    """Bytes that crossed over what the probed link would bring in the job's time."""
+    rate = outcome.planned.question.hardware.link.h2d_bytes_per_s
+    return executed.report.brought_bytes / (rate * executed.wall_s)
+
+
+def describe(outcome: OfflineOutcome) -> list[str]:
+    """Lines for people: what was planned, and what came of it."""
+    lines = [str(outcome.cell)]
+    ceiling = outcome.planned.ceiling
+    if ceiling is not None:
+        lines.append(f"  no plan exceeds {ceiling.tokens_per_s:.1f} tokens/s: {_shares(ceiling)}")
+    for job in outcome.planned.jobs:
+        lines += list(_lines(outcome, job)) if job.option else [f"  {job.policy}: cannot run this"]
+    return lines
+
+
+def _shares(ceiling: BlockCeiling) -> str:
+    named = (
+        (ceiling.resident, "KV on the accelerator"),
+        (ceiling.crossing, "streamed"),
+        (ceiling.recomputed, "streamed with the prompt recomputed"),
+        (ceiling.cpu, "attended on the CPU"),
+    )
+    homes = ", ".join(f"{share:.0%} {what}" for share, what in named if share > 0)
+    return f"{ceiling.rows} sequences, {ceiling.streamed:.0%} of the layers streamed; {homes}"
+
+
+def _lines(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[str]:
+    assert job.option is not None
+    executed, ceiling = outcome.executed[job.policy], outcome.planned.ceiling
+    rates, report = job.option.prediction.rates, executed.report
+    reached, auto = executed.tokens_per_s, outcome.executed[AUTO].tokens_per_s
+    of_most = "" if ceiling is None else f" ({reached / ceiling.tokens_per_s:.0%})"
+    yield (
+        f"  {job.policy:21} {reached:9.1f} tokens/s{of_most}, predicted {rates.tokens_per_s:9.1f} "
+        f"({rates.tokens_per_s / reached - 1:+.1%}); auto {auto / reached:.2f}x"
+    )
+    yield f"    {job.option.candidate.describe(outcome.cell.model.num_layers)}"
+    yield (
+        f"    {executed.refills} times prompts, {executed.prompts_s:.1f} s (predicted "
+        f"{rates.blocks} x {rates.prefill_s:.1f}); {executed.passes} passes of "
+        f"{executed.rows:.0f}, {executed.pass_s:.3f} s each (predicted {rates.pass_s:.3f})"
+    )
+    yield (
+        f"    link {link_share(outcome, executed):.0%} busy, accelerator {report.accel_busy:.0%}, "
+        f"host attention {report.cpu_busy:.0%}"
+    )

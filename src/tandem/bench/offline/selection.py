@@ -1,0 +1,43 @@
+"""Which cells are run: the papers', or some of them."""
+
+from collections.abc import Iterable
+
+from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
+from tandem.bench.online.cell import Load
+from tandem.planner.offline.policies import find_offline_policy
+from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.spec.errors import ConfigError
+
+CELLS = (
+    CellName("a4000", "park-egger", "opt-13b", Load(512, 32), 384),
+    CellName("a100-40", "lm-offload", "opt-30b", Load(64, 128), 1280),
+    CellName("a100-40", "kvpr", "opt-13b", Load(1024, 32), 512),
+    CellName("t4", "g4dn.4xlarge", "llama-2-7b", Load(512, 64), 512),
+    CellName("rtx4090", "desktop-ddr5", "llama-2-13b", Load(512, 128), 384),
+)
+"""Machines, models and lengths of Park & Egger, LM-Offload, KVPR and APEX, and a desktop's."""
+QUICK_CELLS = (CELLS[2], CELLS[3])
+
+
+def check_policies(names: Iterable[str]) -> None:
+    """Find out before a long run that they can be planned.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    for name in names:
+        find_offline_policy(name)
+
+
+def choose_cells(only: str, layers: int, truth: Perturbation, *, quick: bool) -> list[OfflineCell]:
+    """Cells whose names contain `only`.
+
+    Raises:
+        ConfigError: there are none, or one has fewer layers than asked for.
+    """
+    named = QUICK_CELLS if quick else CELLS
+    found = [each for each in named if only in str(each)]
+    if not found:
+        known = "; ".join(map(str, named))
+        raise ConfigError(f"no cell's name contains '{only}'; there are: {known}", param="only")
+    return [make_cell(each, layers, truth) for each in found]

@@ -1,0 +1,181 @@
+"""What no plan of a batch job exceeds: a linear programme over shares of weights and of KV.
+
+For a number of sequences, all shares are free: of the layers that are streamed, of sequences with
+their KV on the accelerator, streamed, streamed with all of their prompt recomputed, or attended on
+the CPU. Nothing waits: a pass takes at least what each resource takes for all of its work, and all
+batches run as one, which reads weights once. Memory counts as little as any number of batches asks
+for. Costs and sizes are those of the planner's own candidates, between which they are convex.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
+
+from tandem.plan.weights import stream_slots
+from tandem.planner.offline.bound import Busy
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.candidates import BATCHES
+from tandem.planner.offline.times import BlockTimes
+from tandem.planner.question import Question
+from tandem.planner.relaxation.programme import Entries, Programme, Solver
+
+_CLOSE = 1.005
+"""Ranges of numbers of sequences whose ends differ by less are not divided further."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCeiling:
+    """The most output tokens per second of the job.
+
+    Attributes:
+        rows: sequences of the block that reaches it, in all batches.
+        streamed: share of the layers. resident, crossing, recomputed, cpu: of sequences.
+        programmes: that were solved.
+    """
+
+    tokens_per_s: float
+    rows: int
+    streamed: float
+    resident: float
+    crossing: float
+    recomputed: float
+    cpu: float
+    programmes: int
+
+
+class _Least(NamedTuple):
+    """The least time of a block, and the shares that reach it: weights, then each kind of KV."""
+
+    block_s: float
+    shares: tuple[float, ...]
+
+
+class BlockCeilings:
+    """Bounds for one question.
+
+    Args:
+        times: of the search whose plans are bounded.
+    """
+
+    def __init__(self, question: Question, times: BlockTimes) -> None:
+        self._q, self._times, self._solver = question, times, Solver()
+        self._layers = question.model.num_layers
+        self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
+        self._programmes = 0
+
+    def ceiling(self) -> BlockCeiling | None:
+        """Over all numbers of sequences; None if not even one fits.
+
+        A range's bound has its end's tokens in its begin's time, since time grows with sequences.
+        """
+        most = min(self._q.lengths.requests, self._times.footprint.max_rows * BATCHES[-1])
+        ties = itertools.count()
+        queue: list[tuple[float, int, int, int, _Least]] = []
+
+        def push(low: int, high: int) -> None:
+            found = self._least(low)
+            if found is not None:
+                heapq.heappush(queue, (-self._rate(high, found), next(ties), low, high, found))
+
+        push(1, most)
+        while queue:
+            rate, _, low, high, found = heapq.heappop(queue)
+            if high <= max(low, low * _CLOSE):
+                weights, resident, crossing, cpu, *made = found.shares
+                recomputed = made[0] if made else 0.0
+                shares = (weights, resident, crossing, recomputed, cpu)
+                return BlockCeiling(-rate, high, *shares, self._programmes)
+            middle = min(high - 1, math.isqrt(low * high))
+            push(low, middle)
+            push(middle + 1, high)
+        return None
+
+    def _rate(self, rows: int, least: _Least) -> float:
+        return rows * self._q.lengths.generated_tokens / least.block_s
+
+    def _least(self, rows: int) -> _Least | None:
+        """Of all types that may be chosen, the fastest."""
+        precisions = self._times.precisions
+        found: list[_Least] = []
+        for bits, host_kv in product(precisions.layer_choices, precisions.host_kv_choices):
+            start = BlockCandidate(1, 0, rows, 0, 0, 0, bits, host_kv)
+            solved = self._solve(tuple(self._kinds(start)))
+            found += [solved] if solved is not None else []
+        return min(found, default=None)
+
+    def _kinds(self, resident: BlockCandidate) -> Iterator[BlockCandidate]:
+        """All KV in one way each."""
+        rows = resident.rows
+        yield resident
+        yield resident.shared(0, 0)
+        yield resident.shared(0, rows)
+        most = self._times.footprint.prompt // self._q.block_size * self._q.block_size
+        if most and not any(self._q.model.layer_windows):
+            yield replace(resident.shared(0, 0), recomputed_tokens=most)
+
+    def _solve(self, kinds: tuple[BlockCandidate, ...]) -> _Least | None:
+        self._programmes += 1
+        bound, programme = self._times.bound, Programme()
+        passes = max(0.0, self._q.lengths.generated_tokens - 1)
+        unit_s = bound.decode_s(kinds[0])  # so that times are about 1
+        prefill, decode = programme.column(1.0), programme.column(passes)
+        streamed = programme.column(upper=1.0)
+        shares = [programme.column() for _ in kinds]
+        programme.equal([(share, 1.0) for share in shares], 1.0)
+        for time, busy_of in ((prefill, bound.prefill_busy), (decode, bound.decode_busy)):
+            busies = [self._resources(busy_of(kind)) for kind in kinds]
+            loaded = self._resources(busy_of(replace(kinds[0], streamed=self._layers)))
+            for resource, of_kinds in enumerate(zip(*busies, strict=True)):
+                loads_s = loaded[resource] - busies[0][resource]
+                work: Entries = [(streamed, loads_s / unit_s), (time, -1.0)]
+                work += [(s, each / unit_s) for s, each in zip(shares, of_kinds, strict=True)]
+                programme.at_most(work, self._kept(kinds[0]) * max(0.0, loads_s) / unit_s)
+        self._memory(programme, streamed, shares, kinds)
+        optimum = self._solver.minimise(programme)
+        if optimum is None:
+            return None
+        return _Least(optimum.value * unit_s, optimum.columns[streamed:])
+
+    def _kept(self, kind: BlockCandidate) -> float:
+        """Share of the layers that need no loads: as many as there are slots stay there. They take
+        less memory than resident ones only if these are not in few bits.
+        """
+        return stream_slots(self._layers) / self._layers if kind.quantized == "streamed" else 0.0
+
+    def _resources(self, busy: Busy) -> tuple[float, ...]:
+        return (*busy.by_queue, busy.link_s, busy.dram_bytes / self._dram_bytes_per_s)
+
+    def _memory(
+        self,
+        programme: Programme,
+        streamed: int,
+        shares: list[int],
+        kinds: tuple[BlockCandidate, ...],
+    ) -> None:
+        """Of both memories, in gigabytes."""
+        footprint, question = self._times.footprint, self._q
+        divided = [self._divided(kind) for kind in kinds]
+        away = replace(divided[0], streamed=self._layers)
+        for size_of, prompts_on_host, capacity in (
+            (footprint.device, True, question.device_bytes),
+            (footprint.host, False, question.host_bytes),
+        ):
+            sums = [size_of(kind, prompts_on_host=prompts_on_host) for kind in divided]
+            weights = size_of(away, prompts_on_host=prompts_on_host).weights - sums[0].weights
+            entries: Entries = [(streamed, weights / 1e9)]
+            entries += [(s, each.total / 1e9) for s, each in zip(shares, sums, strict=True)]
+            programme.at_most(entries, capacity / 1e9)
+
+    def _divided(self, kind: BlockCandidate) -> BlockCandidate:
+        """No more sequences, in as many batches as there may be: their slots are the smallest."""
+        batches = max(count for count in BATCHES if count <= kind.rows)
+        rows = kind.rows // batches
+        share = {name: rows if getattr(kind, name) else 0 for name in _KV}
+        return replace(kind, batches=batches, **share)
+
+
+_KV = ("resident_rows", "streamed_rows", "cpu_rows")

@@ -1,0 +1,73 @@
+"""The offline bench end to end on a small cell: whole jobs in virtual time, beside their bound."""
+
+import pytest
+
+from tandem.bench.offline.cell import CellName, make_cell
+from tandem.bench.offline.rows import describe, rows_of
+from tandem.bench.offline.selection import choose_cells
+from tandem.bench.offline.suite import OfflineOutcome, run_offline
+from tandem.bench.online.cell import Load
+from tandem.bench.online.selection import truth_of
+from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.spec.errors import ConfigError
+
+NAMED = CellName("t4", "g4dn.4xlarge", "opt-6.7b", Load(256, 12), 40)
+POLICIES = ("zero-inference-stream", "flexgen", "lm-offload", "kvpr")
+
+
+def outcome_of(truth: Perturbation) -> OfflineOutcome:
+    (found,) = run_offline(POLICIES, [make_cell(NAMED, 4, truth)], lambda _: None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def outcome() -> OfflineOutcome:
+    return outcome_of(truth_of(1, plain=False))
+
+
+def test_every_policy_executes_the_whole_job_within_the_bound(outcome: OfflineOutcome) -> None:
+    wanted = sum(shape.generated_tokens for shape in outcome.cell.workload.requests)
+    ceiling = outcome.planned.ceiling
+    assert ceiling is not None
+    assert set(outcome.executed) == {"auto", *POLICIES}
+    for job in outcome.planned.jobs:
+        executed = outcome.executed[job.policy]
+        assert job.option is not None
+        assert executed.tokens == wanted
+        assert executed.wall_s == pytest.approx(executed.prompts_s + executed.passes_s)
+        assert executed.tokens_per_s <= ceiling.tokens_per_s * 1.02  # jitter of the truth
+        assert job.option.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-6)
+        assert executed.report.brought_bytes > 0
+
+
+def test_predictions_are_near_what_is_executed(outcome: OfflineOutcome) -> None:
+    for job in outcome.planned.jobs:
+        assert job.option is not None
+        executed, rates = outcome.executed[job.policy], job.option.prediction.rates
+        assert rates.pass_s == pytest.approx(executed.pass_s, rel=0.25), job.policy
+
+
+def test_equal_plans_share_their_run_and_all_figures_say_virtual(outcome: OfflineOutcome) -> None:
+    plans = {job.policy: job.plan for job in outcome.planned.jobs}
+    assert plans["flexgen"] == plans["lm-offload"]
+    assert outcome.executed["flexgen"] is outcome.executed["lm-offload"]
+    rows = rows_of(outcome)
+    assert all(row.variant.startswith("virtual ") for row in rows)
+    assert {row.metric for row in rows if row.bound is None} == set()
+    told = "\n".join(describe(outcome))
+    assert "no plan exceeds" in told
+    assert all(policy in told for policy in plans)
+
+
+def test_the_truth_decides_and_is_repeatable(outcome: OfflineOutcome) -> None:
+    again, other = outcome_of(truth_of(1, plain=False)), outcome_of(truth_of(2, plain=False))
+    for policy in POLICIES:
+        assert again.executed[policy].wall_s == outcome.executed[policy].wall_s
+        assert other.executed[policy].wall_s != outcome.executed[policy].wall_s
+
+
+def test_unknown_cells_are_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="opt-30b on a100-40 in lm-offload"):
+        choose_cells("b200", 8, truth_of(1, plain=True), quick=False)
+    (found,) = choose_cells("opt-13b on a4000", 8, Perturbation(), quick=False)
+    assert found.model_name == "opt-13b"
