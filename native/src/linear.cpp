@@ -16,7 +16,11 @@ constexpr int kPartsPerThread = 8;
 constexpr std::int64_t kMinPartBytes = 64 << 10;  // of weights that are streamed
 constexpr int kMaxPanelColumns = 4 * kTileStep;   // of a part
 constexpr int kStreamChunk = 8 * kTileStep;  // weight rows that meet a block of x one after another
-constexpr int kStreamedInputs = 1024;
+constexpr int kInputStep = 1024;             // of blocks that are streamed: whole groups
+// Of x that is multiplied at a time by streamed weights: half of a second-level cache. In blocks
+// that the first-level cache holds, weights are not read in the order in which they lie, and lanes
+// are added up more often: 0.8 to 0.95 of the rate.
+constexpr int kStreamedBytes = 256 << 10;
 constexpr int kMostWideRows = 48;  // of x; beyond, sums of a wide part would leave the caches
 constexpr int kIntegerRows = 8;    // of x that meet a chunk of weights: a block of them stays in L1
 
@@ -31,10 +35,17 @@ bool streams(const LinearWeight& weight, const LinearCall& call) {
     return call.rounds_x || call.rows <= (is_quantized(weight.type) ? 6 : 12);
 }
 
-// Of x and of a weight row that are multiplied at a time: so much of x as the first-level cache
-// holds beside the weights.
+int streamed_inputs(const LinearWeight& weight, const LinearCall& call) {
+    if (call.rows <= 2) return weight.inputs;
+    if (call.rounds_x) return kInputStep;
+    const int fitting = kStreamedBytes / static_cast<int>(sizeof(float)) / call.rows;
+    return std::max(fitting / kInputStep, 1) * kInputStep;
+}
+
+// Of x and of a weight row that are multiplied at a time; in panels, so much of x as the
+// first-level cache holds beside the weights.
 int block_inputs(const LinearWeight& weight, const LinearCall& call, const LinearKernels& kernels) {
-    if (streams(weight, call)) return call.rows <= 2 ? weight.inputs : kStreamedInputs;
+    if (streams(weight, call)) return streamed_inputs(weight, call);
     return call.rows > kernels.width ? kMaxBlockInputs / 2 : kMaxBlockInputs;
 }
 

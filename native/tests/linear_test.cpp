@@ -61,13 +61,17 @@ struct Weight {
     }
 };
 
-Weight make_weight(Random& random, bool even_outputs) {
+// Few rows of x are multiplied by so many inputs in several blocks.
+constexpr int kWideInputs = 22 << 10;
+
+Weight make_weight(Random& random, bool even_outputs, bool wide) {
     Weight w;
     w.view.type = static_cast<WeightType>(draw(random, 0, 4));
-    w.view.outputs = draw(random, 1, 70) * (even_outputs ? 2 : 1);
+    w.view.outputs = draw(random, 1, wide ? 7 : 70) * (even_outputs ? 2 : 1);
     const bool quantized = w.view.type >= WeightType::kInt8;
     w.view.group = quantized ? 32 << draw(random, 0, 2) : 0;
     w.view.inputs = quantized ? w.view.group * draw(random, 1, 9) : draw(random, 1, 700);
+    if (wide) w.view.inputs += kWideInputs;
     const std::int64_t count = std::int64_t{w.view.outputs} * w.view.inputs;
     const int bits[] = {32, 16, 16, 8, 4};
     w.data.reset(new char[count * bits[int(w.view.type)] / 8]());
@@ -142,13 +146,13 @@ Dot dot(const Weight& w, const float* x, int output, bool rounds) {
     return result;
 }
 
-void run_case(Random& random, Pool& pool, Isa isa) {
+void run_case(Random& random, Pool& pool, Isa isa, bool wide) {
     const auto end = static_cast<LinearEnd>(draw(random, 0, 3));
     const bool gated = end == LinearEnd::kGated;
-    const Weight w = make_weight(random, gated);
+    const Weight w = make_weight(random, gated, wide);
     const bool activates = gated || end == LinearEnd::kActivate;
     const auto activation = static_cast<Activation>(activates ? draw(random, 0, 4) : 0);
-    const int rows = draw(random, 1, draw(random, 0, 1) ? 5 : 70);
+    const int rows = draw(random, 1, wide ? 14 : draw(random, 0, 1) ? 5 : 70);
     const int columns = w.view.outputs / (gated ? 2 : 1);
     const int x_gap = draw(random, 0, 3), y_gap = draw(random, 0, 3);
     const int x_stride = w.view.inputs + x_gap, y_stride = columns + y_gap;
@@ -249,7 +253,7 @@ int main() {
         Pool pool({3, false, std::chrono::microseconds(10)});
         nonsense_is_refused(pool);
         activations_are_accurate(pool, isa);
-        for (int i = 0; i < 300; ++i) run_case(random, pool, isa);
+        for (int i = 0; i < 300; ++i) run_case(random, pool, isa, i % 25 == 24);
         std::printf("%s ok\n", isa_name(isa));
     }
 }
