@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandem.cost.expert_use import ExpertUse
+from tandem.cost.step_prices import StepPrices
 from tandem.devices.cpu_cache import last_level_cache_bytes
-from tandem.engine.build import scheduler_config
+from tandem.engine.build import prices_of, scheduler_config
 from tandem.engine.capacities import Capacities
 from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import read_expert_use
@@ -111,6 +112,7 @@ def build_paced_core(
     options: PacedOptions | None = None,
     *,
     strategy: Strategy | None = None,
+    prices: StepPrices | None = None,
     clock: PacedClock | None = None,
     pool: HostPool | None = None,
 ) -> PacedEngine:
@@ -123,6 +125,7 @@ def build_paced_core(
         config: `model` is a label only; `gpu_memory` of `auto` is the description's. Its `plan`
             is executed as by any engine.
         strategy: takes the place of the one that `config` names.
+        prices: what the scheduler knows of steps' times; None: as the description has them.
         clock, pool: virtual ones make a run deterministic (tests); by default real.
 
     Raises:
@@ -162,6 +165,7 @@ def build_paced_core(
         },
         vocab_size=spec.vocab_size,
         enable_prefix_caching=config.enable_prefix_caching,
+        prices=prices or prices_of(plan, spec, Precision.uniform(dtype), memory.page, hardware),
     )
     accounted = sum(e.predicted_bytes for e in memory.ledger.entries if e.location == "device")
     collector = StatsCollector(

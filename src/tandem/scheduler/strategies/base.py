@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.view import SchedulerView
 
@@ -24,6 +25,10 @@ class Strategy(Protocol):
         """Whether KV may lie on the host tier and be attended there."""
         ...
 
-    def propose(self, view: SchedulerView) -> StepProposal:
-        """Decide the next step; an empty proposal if there is nothing to do now."""
+    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
+        """Decide the next step; an empty proposal if there is nothing to do now.
+
+        Args:
+            prices: by which steps can be compared; None: nothing is known of this machine's times.
+        """
         ...

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tandem.cost.step_prices import StepPrices
 from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
@@ -17,8 +18,9 @@ class Rendezvous:
     name = "rendezvous"
     uses_host = True
 
-    def propose(self, view: SchedulerView) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """Fill the main lane with device rows and prefills; start and join cohorts."""
+        del prices  # memory and rank decide
         rows, prefills = view.runnable
         hosted = view.rows.num_host_blocks[rows] > 0
         filler = StepFiller(view, uses_host=True)
