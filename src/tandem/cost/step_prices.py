@@ -150,14 +150,6 @@ class StepPrices:
         attended_s = self.num_layers * riding_s + done * cohorts_s
         return StepForecast(time_s, work.decodes + advanced, work.prompts, attended_s)
 
-    def prompt_weight(self, rows: int, prompts: int) -> float:
-        """What a token of a prompt is worth, where a generated one is worth 1: as much less as the
-        accelerator takes less for it, of `prompts` together, than for one of `rows`.
-        """
-        if not (rows and prompts):
-            return 1.0
-        return self.linear.at(prompts) / prompts * rows / self.linear.at(rows)
-
     def _main_s(self, work: StepWork, riding_s: float) -> float:
         tokens = work.decodes + work.prompts
         if not tokens:

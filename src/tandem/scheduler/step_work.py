@@ -42,18 +42,19 @@ class StepCounter:
         return StepWork(decodes, prompts, logits, device, host, cohorts)
 
     def cohort(self, rows: LongArray, passes: int) -> CohortWork:
-        """A cohort of `rows` with up to `passes` passes in each sweep that it takes part in.
+        """A cohort of `rows` with up to `passes` passes in each sweep that it takes part in."""
+        _, host = self._decoded(rows)
+        return CohortWork(len(rows), host.keys, *self.visits(passes))
+
+    def visits(self, passes: int) -> tuple[float, float]:
+        """Of a cohort in the mean of all sweeps, and those of them that are passes of its own.
 
         Whether it joined is known when the next sweep has been submitted already, so that it takes
         part in one of as many as may be in flight.
         """
-        layers = self._prices.num_layers
-        visits = min(layers, passes + _SHARED_VISITS)
-        turns = max(1, self._view.config.launch_ahead_steps)
-        _, host = self._decoded(rows)
-        return CohortWork(
-            len(rows), host.keys, visits / turns, max(0, visits - _SHARED_VISITS) / turns
-        )
+        visits = min(self._prices.num_layers, passes + _SHARED_VISITS)
+        turns = self._view.config.launch_ahead_steps
+        return visits / turns, max(0, visits - _SHARED_VISITS) / turns
 
     def host_keys(self, rows: LongArray) -> NDArray[np.float64]:
         """Keys on the host that each row's next token sees in one layer, in the mean."""

@@ -74,17 +74,6 @@ def test_rows_that_ride_wait_for_a_cohort_that_stands_before_them() -> None:
     assert prices.forecast(beside).time_s == pytest.approx(10 * 2.0 + 5.0)
 
 
-def test_a_prompts_token_is_worth_the_time_that_it_takes_alone() -> None:
-    prices = round_prices(10, layer_s=1.0, token_s=0.01)
-    weight = prices.prompt_weight(rows=1, prompts=101)
-    assert weight == pytest.approx((2.0 / 101) / 1.0)
-    assert prices.prompt_weight(rows=0, prompts=5) == 1.0
-    mixed = alone(1)._replace(prompts=101)
-    assert prices.forecast(mixed).useful_tokens_per_s(weight) == pytest.approx(
-        (1 + 101 * weight) / (10 * 2.01)
-    )
-
-
 # --- against the planner's virtual time -----------------------------------------------------------
 
 CONTEXT = 400

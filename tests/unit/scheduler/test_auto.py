@@ -142,3 +142,41 @@ def test_without_prices_rows_ride_along(engine: TestEngine) -> None:
     proposal = Auto().propose(engine.scheduler.view(), None)
     assert sorted(proposal.decode.tolist()) == sorted(engine.scheduler.rows.owned().tolist())
     assert proposal.way == ""
+
+
+# --- whether to start on the host -----------------------------------------------------------------
+
+
+def admitted(prices: StepPrices, max_tokens: int) -> list[int]:
+    """A fifth request comes where two decode on each side: leading blocks it is admitted with."""
+    setup = replace(SETUP, max_host_seqs=3)
+    with toy_engine(setup, LAYERS) as engine:
+        for number, most in enumerate((60, 60, 60, 60, max_tokens)):
+            params = SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True)
+            prompt = tuple(range(1, PROMPT + 1))
+            if number == 4:
+                while not _all_decode(engine):
+                    engine.core.step()
+            engine.core.add_request(EngineRequest(str(number), prompt, params))
+        proposal = Auto().propose(engine.scheduler.view(), prices)
+        assert proposal.computes
+        return [each.device_limit for each in proposal.admissions]
+
+
+def priced_pairs(pair_s: float) -> StepPrices:
+    """Hosts that compute slowly: their attention to prompts takes so long for each pair."""
+    prices = round_prices(LAYERS, layer_s=1.0, host_key_s=1e-3)
+    return replace(prices, host=replace(prices.host, pair_s=pair_s))
+
+
+def test_a_request_starts_on_the_host_if_its_tokens_repay_its_prompt_there() -> None:
+    # each token saves less than the 2 s that the accelerator would take for it; a prompt's 210
+    # pairs in each of four layers cost 84 s
+    assert admitted(priced_pairs(0.1), max_tokens=100) == [0]
+    assert admitted(priced_pairs(0.1), max_tokens=20) == []
+    assert admitted(priced_pairs(1e-4), max_tokens=20) == [0]
+
+
+def test_no_request_starts_where_every_token_would_cost() -> None:
+    prices = round_prices(LAYERS, layer_s=0.01, host_key_s=10.0, wait_s=10.0)
+    assert admitted(prices, max_tokens=200) == []

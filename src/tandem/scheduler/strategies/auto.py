@@ -15,8 +15,9 @@ class Auto:
     as many as cost nothing), or cross sweeps as cohorts, with passes of their own or without.
 
     A prompt's token counts as much less than a generated one as the accelerator alone would take
-    less for it. Under a bound on the time per token, a step that keeps it comes before others.
-    Where nothing is known of the machine's times, rows on the host ride along.
+    less for it. A request that the accelerator has no room for starts on the host if its tokens
+    repay its prompt there. Under a bound on the time per token, a step that keeps it comes before
+    others. Where nothing is known of the machine's times, rows on the host ride along.
     """
 
     name = "auto"
@@ -24,24 +25,21 @@ class Auto:
 
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """The best of the options; the last way unless another is better by some percent."""
-        options = None if prices is None else StepOptions(view, prices)
-        if prices is None or options is None or options.only_one:
+        if prices is None:
             return RideAlong().propose(view, prices)
+        options = StepOptions(view, prices)
+        if options.only_one:
+            return options.admitting(RideAlong().propose(view, prices))
         found = list(options.all())
         working = [option for option in found if option.proposal.computes]
         working = working or [each for each in found if not each.proposal.empty] or found
-        rows = len(view.runnable.decodes)
-        rows += sum(len(cohort.rows) for cohort in view.cohorts.values())
-        best = max(working, key=lambda option: _value(option, view, prices, rows))
-        return best.proposal
+        return max(working, key=lambda option: _value(option, options)).proposal
 
 
-def _value(
-    option: StepOption, view: SchedulerView, prices: StepPrices, rows: int
-) -> tuple[float, float]:
+def _value(option: StepOption, options: StepOptions) -> tuple[float, float]:
     """Seconds beyond the bound, negative; then useful tokens per second."""
-    forecast, bound_s = option.forecast, view.config.tpot_bound_s
+    forecast, bound_s = option.forecast, options.view.config.tpot_bound_s
     over_s = 0.0 if bound_s is None else max(0.0, forecast.time_s - bound_s)
-    rate = forecast.useful_tokens_per_s(prices.prompt_weight(rows, forecast.prompts))
-    stays = option.proposal.way == view.last_way
+    rate = forecast.useful_tokens_per_s(options.prompt_weight(forecast.prompts))
+    stays = option.proposal.way == options.view.last_way
     return -over_s, rate * (_WORTH_CHANGING if stays else 1.0)

@@ -11,6 +11,7 @@ from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.strategies.host_admission import HostAdmission
 from tandem.scheduler.strategies.patience import cohort_overdue, hosted_overdue
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
@@ -35,18 +36,21 @@ class StepOptions:
     """Lists the options of one view; lives for one call of `propose`.
 
     Attributes:
-        hosted: rows with keys on the host that could decode, outside cohorts; ascending.
+        hosted, mine: rows that could decode, outside cohorts, with keys on the host or without;
+            ascending.
     """
 
     view: SchedulerView
     prices: StepPrices
     hosted: LongArray = field(init=False)
+    mine: LongArray = field(init=False)
     _counter: StepCounter = field(init=False)
     _overdue: bool = field(init=False)
 
     def __post_init__(self) -> None:
         decodes = self.view.runnable.decodes
-        self.hosted = decodes[self.view.rows.num_host_blocks[decodes] > 0]
+        on_host = self.view.rows.num_host_blocks[decodes] > 0
+        self.hosted, self.mine = decodes[on_host], decodes[~on_host]
         self._counter = StepCounter(self.view, self.prices)
         self._overdue = hosted_overdue(self.view, self.hosted)
 
@@ -54,6 +58,23 @@ class StepOptions:
     def only_one(self) -> bool:
         """Whether nothing on the host is to be decided about."""
         return not (len(self.hosted) or self.view.cohorts)
+
+    def admitting(self, proposal: StepProposal) -> StepProposal:
+        """With the requests that had better wait left out."""
+        crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
+        hosted = np.concatenate([self.hosted, *crossing])
+        return HostAdmission(self.view, self.prices, self.mine, hosted).kept(proposal)
+
+    def prompt_weight(self, prompts: int) -> float:
+        """What a token of a prompt is worth, where a generated one is worth 1: as much less as the
+        accelerator alone takes less for it, among `prompts`, than for one of those it decodes.
+        """
+        rows = self.mine if len(self.mine) else self.hosted
+        if not (len(rows) and prompts):
+            return 1.0
+        work = self._counter.work(StepProposal(decode=rows), ())
+        token_s = self.prices.forecast(work).time_s / len(rows)
+        return self.prices.linear.at(prompts) / prompts / token_s
 
     def all(self) -> Iterator[StepOption]:
         """Each once; who has waited for long is left out of none."""
@@ -77,15 +98,14 @@ class StepOptions:
         """Cohorts go on, and one starts if there is room for it."""
         config = self.view.config
         possible = config.max_cohorts > 0 and len(config.cohort_layers) > 0
-        starting = self._starting() if possible else self.hosted[:0]
-        if not (len(starting) or self.view.cohorts):
+        starting = self._starting() if possible else []
+        if not (starting or self.view.cohorts):
             return
-        if len(self.hosted) and not len(starting) and self._overdue:
+        if len(self.hosted) and not starting and self._overdue:
             return  # all cohorts are under way, and who is in none has waited for long
         for passes in (0, *self._passes()):
             cohorts = self._under_way(passes)
-            if len(starting):
-                cohorts += (self._counter.cohort(starting, passes),)
+            cohorts += tuple(self._counter.cohort(rows, passes) for rows in starting)
             proposal = replace(meet, interposed_passes=passes)
             yield self._option(f"{PASS} {passes}" if passes else MEET, proposal, cohorts)
 
@@ -96,15 +116,13 @@ class StepOptions:
             if most >> halved:
                 yield most >> halved
 
-    def _starting(self) -> LongArray:
-        """Rows of the cohort that this step or, once their tokens are known, the next would start.
-
-        Whether they are known by now is no reason to do otherwise.
+    def _starting(self) -> list[LongArray]:
+        """Rows of the cohorts that this step and the next ones would start: one at a time, each
+        once its rows' tokens are known, neither of which is a reason to do otherwise.
         """
-        config = self.view.config
-        if len(self.view.cohorts) >= config.max_cohorts:
-            return self.hosted[:0]
-        return self.view.by_rank(self.hosted)[: config.max_cohort_rows]
+        config, rows = self.view.config, self.view.by_rank(self.hosted)
+        room, most = config.max_cohorts - len(self.view.cohorts), config.max_cohort_rows
+        return [rows[i * most : (i + 1) * most] for i in range(room) if len(rows) > i * most]
 
     def _under_way(self, passes: int) -> tuple[CohortWork, ...]:
         return tuple(
@@ -133,9 +151,7 @@ class StepOptions:
             fitting = max(1, fitting)
         if not 0 < fitting < len(oldest):
             return None
-        decodes = self.view.runnable.decodes
-        mine = decodes[self.view.rows.num_host_blocks[decodes] == 0]
-        rows = np.sort(np.concatenate([mine, oldest[:fitting]]))
+        rows = np.sort(np.concatenate([self.mine, oldest[:fitting]]))
         filler = StepFiller(self.view, uses_host=True)
         return filler.fill(Runnable(rows, self.view.runnable.prefills))
 
@@ -145,5 +161,6 @@ class StepOptions:
         proposal: StepProposal,
         cohorts: tuple[CohortWork, ...],
     ) -> StepOption:
+        proposal = self.admitting(proposal)
         forecast = self.prices.forecast(self._counter.work(proposal, cohorts))
         return StepOption(replace(proposal, way=way), forecast)
