@@ -4,9 +4,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tandem.cost.step_prices import StepPrices
-from tandem.cost.step_rates import step_prices
 from tandem.devices.cpu import bound_threads
 from tandem.engine.context_length import model_for_length
 from tandem.engine.core import EngineCore
@@ -52,6 +51,9 @@ from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
 from tandem.spec.tier import TIERS, Tier
 from tandem.spec.units import parse_duration_s
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 _LOG = logging.getLogger(__name__)
 
@@ -241,7 +243,7 @@ def prices_of(
     precision: Precision,
     page: KVPageSpec,
     hardware: HardwareSpec | None,
-) -> StepPrices | None:
+) -> "StepPrices | None":
     """What the plan's steps take, if its strategy asks.
 
     Raises:
@@ -254,6 +256,8 @@ def prices_of(
             "it chooses every step by predicted time, and nothing is known of this machine's "
             "rates; run `tandem profile`, or plan for ride-along"
         )
+    from tandem.cost.step_rates import step_prices
+
     device, host = (each.bytes_per_block_layer / each.block_size for each in map(page.on, TIERS))
     return step_prices(plan, spec, precision, hardware, device, host)
 

@@ -1,10 +1,10 @@
 """The scheduler: owner of all mutable scheduling state (contract 13)."""
 
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tandem.cost.step_prices import StepPrices
 from tandem.memory.pool import BlockPool
 from tandem.memory.prefix_cache import PrefixCache
 from tandem.plan.events import Event
@@ -27,6 +27,9 @@ from tandem.scheduler.waiting import WaitingQueue
 from tandem.spec.errors import OverloadError, RequestError
 from tandem.spec.request import EngineRequest
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 _MAX_ROUNDS = 16
 
@@ -56,7 +59,7 @@ class Scheduler:
         eos_ids: tuple[int, ...] = (),
         enable_prefix_caching: bool = True,
         publish_moved: bool = True,
-        prices: StepPrices | None = None,
+        prices: "StepPrices | None" = None,
     ) -> None:
         self.config = config
         self.strategy, self.prices = strategy, prices

@@ -1,11 +1,14 @@
 """Cohorts with passes of their own: between APEX's overlap and NEO's pipeline."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.view import SchedulerView
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 
 class Asymmetric:
@@ -19,7 +22,7 @@ class Asymmetric:
     name = "asymmetric"
     uses_host = True
 
-    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
         """Rendezvous' proposal, with passes between the layers."""
         proposal = Rendezvous().propose(view, prices)
         resident = view.config.layers.all_resident
