@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tests.support.setups import Setup
+from tests.support.step_prices import round_prices
 
 from tandem.engine.stats import EngineStats
 from tandem.spec.kv_type import KVType
@@ -126,6 +127,21 @@ MODES: tuple[Mode, ...] = (
             executor_seed=30,
         ),
         lambda s: _joined(s) and s.cohort_waits > 0,
+    ),
+    Mode(
+        "exact-auto",  # riding would cost, cohorts would wait: both are chosen as contexts grow
+        Setup(
+            strategy="auto",
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            max_cohorts=2,
+            max_cohort_rows=2,
+            interposition_budget=2,
+            executor="exact",
+            executor_seed=34,
+            prices=round_prices(2, layer_s=1.0, host_key_s=0.3),
+        ),
+        lambda s: _joined(s) and _in_both(s),
     ),
     Mode(
         "exact-swapped",

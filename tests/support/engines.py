@@ -190,6 +190,7 @@ def _engine(
         eos_ids=setup.eos_ids,
         enable_prefix_caching=setup.prefix_caching,
         publish_moved=not page.converts,
+        prices=setup.prices,
     )
     executor = _executor(machine, setup, layers)
     collector = StatsCollector(

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 from tests.support.script import Script
 from tests.support.setups import Setup
+from tests.support.step_prices import any_prices
 from tests.support.switching import SwitchingStrategy
 
 from tandem.scheduler.strategies.asymmetric import Asymmetric
+from tandem.scheduler.strategies.auto import Auto
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.gpu_only import GpuOnly
 from tandem.scheduler.strategies.rendezvous import Rendezvous
@@ -36,7 +38,7 @@ class Scenario:
     def switching(self) -> SwitchingStrategy:
         """The strategy under test."""
         classes: dict[str, Strategy] = {
-            s.name: s for s in (GpuOnly(), RideAlong(), Rendezvous(), Asymmetric())
+            s.name: s for s in (Auto(), GpuOnly(), RideAlong(), Rendezvous(), Asymmetric())
         }
         return SwitchingStrategy([classes[name] for name in self.strategies], self.switch_seed)
 
@@ -131,6 +133,8 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         interposition_budget=draw(st.sampled_from((1, 2, 8))),
         seed=draw(st.integers(0, 3)),
         eos_ids=(EOS,),
+        prices=draw(st.none() | any_prices(num_layers=2)),
+        tpot_bound_s=draw(st.sampled_from((None, None, 1e-3, 1.0))),
     )
     return Scenario(setup, script, strategies, draw(st.integers(0, 2**16)))
 
@@ -158,7 +162,7 @@ def _memory(
         host = draw(st.sampled_from((0, 2, longest))) + max(0, longest - device)
     legal = ["ride-along"]
     if host and placement != "device":
-        legal += ["rendezvous", "asymmetric"]
+        legal += ["rendezvous", "asymmetric", "auto"]
     alone = (*legal, "gpu-only") if device >= longest else tuple(legal)
     if placement in ("auto", "device"):
         legal.append("gpu-only")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tandem.cost.step_prices import StepPrices
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import Home, WeightPlacement
 from tandem.scheduler.config import SchedulerConfig
@@ -43,6 +44,7 @@ class Setup:
         kv: what the KV cache holds; None for the model's element type.
         host_kv: what its part on the host holds; None for the same.
         overlap: submit steps ahead of their results.
+        prices: what the scheduler is told of steps' times.
     """
 
     strategy: str | Strategy = "gpu-only"
@@ -73,6 +75,8 @@ class Setup:
     experts: tuple[tuple[int, tuple[int, ...]], ...] = ()
     seed: int = 0
     eos_ids: tuple[int, ...] = ()
+    prices: StepPrices | None = None
+    tpot_bound_s: float | None = None
 
     @property
     def layers(self) -> SweepChoice:
@@ -100,6 +104,7 @@ class Setup:
             max_cohorts=self.max_cohorts,
             max_cohort_rows=self.max_cohort_rows,
             interposition_budget=self.interposition_budget,
+            tpot_bound_s=self.tpot_bound_s,
             seed=self.seed,
             layers=self.layers,
         )

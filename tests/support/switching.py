@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import RowState
 from tandem.scheduler.strategies.base import Strategy
@@ -30,13 +31,13 @@ class SwitchingStrategy:
     def uses_host(self) -> bool:
         return any(strategy.uses_host for strategy in self._strategies)
 
-    def propose(self, view: SchedulerView) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """The drawn strategy's; another's if that one could never go on by itself.
 
         (GPU-only parks cohorts and keeps out what does not fit the device.)
         """
         for strategy in self._random.sample(self._strategies, len(self._strategies)):
-            proposal = strategy.propose(view)
+            proposal = strategy.propose(view, prices)
             check_ranks(view, proposal)
             if not proposal.empty:
                 self.used.add(strategy.name)

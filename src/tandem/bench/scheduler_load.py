@@ -5,13 +5,21 @@ import time
 
 from tandem.bench.instant_executor import InstantExecutor
 from tandem.bench.steady_start import DEVICE, HOST, SteadyStart
+from tandem.cost.step_prices import StepPrices
+from tandem.cost.step_rates import step_prices
 from tandem.memory.pool import BlockPool
+from tandem.models.catalogue import plannable_spec
+from tandem.plan.online import OnlinePlan
 from tandem.plan.program import StepProgram
+from tandem.plan.weights import WeightPlacement
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.view import SchedulerView
+from tandem.spec.dtype import DType
+from tandem.spec.hardware_file import load_hardware
+from tandem.spec.precision import Precision
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 from tandem.spec.tier import Tier
@@ -22,6 +30,8 @@ _PROMPT_TOKENS = (512, 1536)
 _MAX_TOKENS = 4096
 _MAX_MODEL_LEN = _PROMPT_TOKENS[1] + _MAX_TOKENS
 _VOCAB_SIZE, _EOS_ID = 32_000, 2
+_MODEL, _HARDWARE = "llama-3.1-8b", "small"
+_KEY_BYTES = 4096.0  # of its keys and values of a token, in one layer
 
 
 class AllPropose:
@@ -38,11 +48,28 @@ class AllPropose:
         """As the chosen one."""
         return self._chosen.uses_host
 
-    def propose(self, view: SchedulerView) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """The chosen strategy's proposal."""
         for strategy in self._others:
-            strategy.propose(view)
-        return self._chosen.propose(view)
+            strategy.propose(view, prices)
+        return self._chosen.propose(view, prices)
+
+
+def _prices(num_rows: int) -> StepPrices:
+    """Of some machine: what is chosen by them is of no consequence for the time that it takes."""
+    spec = plannable_spec(_MODEL)
+    plan = OnlinePlan(
+        strategy="auto",
+        weights=(WeightPlacement(0, spec.num_layers - 1),),
+        device_blocks=1,
+        host_blocks=1,
+        block_size=_BLOCK_SIZE,
+        max_model_len=_MAX_MODEL_LEN,
+        max_num_seqs=num_rows,
+        max_num_batched_tokens=max(num_rows, 8 * _PROMPT_TOKENS[1]),
+    )
+    precision = Precision.uniform(DType.FLOAT16)
+    return step_prices(plan, spec, precision, load_hardware(_HARDWARE), _KEY_BYTES, _KEY_BYTES)
 
 
 class SchedulerLoad:
@@ -66,6 +93,7 @@ class SchedulerLoad:
             {tier: BlockPool(tier, blocks) for tier in Tier},
             vocab_size=_VOCAB_SIZE,
             eos_ids=(_EOS_ID,),
+            prices=_prices(num_rows),
         )
         self._executor = InstantExecutor(_VOCAB_SIZE, _EOS_ID)
         self._add_requests(num_rows, (DEVICE, HOST) if strategy.uses_host else (DEVICE,))

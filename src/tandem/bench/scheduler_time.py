@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.scheduler_load import AllPropose, SchedulerLoad
+from tandem.scheduler.strategies.auto import Auto
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.gpu_only import GpuOnly
 from tandem.scheduler.strategies.rendezvous import Rendezvous
@@ -57,7 +58,7 @@ def measure_scheduler(bench: SchedulerBench, report: Callable[[str], None]) -> t
 
 def _strategies() -> tuple[Strategy, ...]:
     every = (RideAlong(), GpuOnly(), Rendezvous())
-    return (GpuOnly(), RideAlong(), Rendezvous(), AllPropose(*every))
+    return (GpuOnly(), RideAlong(), Rendezvous(), Auto(), AllPropose(*every))
 
 
 def _take(load: SchedulerLoad, steps: int) -> list[float]:

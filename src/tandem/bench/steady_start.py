@@ -2,6 +2,7 @@
 
 import random
 
+from tandem.cost.step_prices import StepPrices
 from tandem.engine.build_paced import PacedEngine
 from tandem.scheduler.proposal import Admission, StepProposal
 from tandem.scheduler.rows import UNLIMITED
@@ -35,7 +36,7 @@ class SteadyStart:
         """As the inner one."""
         return self._inner.uses_host
 
-    def propose(self, view: SchedulerView) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """Admissions as long as there are any."""
         admissions: list[Admission] = []
         budget = view.config.max_num_batched_tokens
@@ -48,7 +49,7 @@ class SteadyStart:
             admissions.append(Admission(sequence.request_id, tokens, limit))
         if admissions:
             return StepProposal(admissions=tuple(admissions))
-        return self._inner.propose(view)
+        return self._inner.propose(view, prices)
 
 
 def fill(engine: PacedEngine, rows: dict[str, int], context: int, max_tokens: int) -> None:

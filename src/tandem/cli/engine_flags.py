@@ -102,8 +102,14 @@ ENGINE_FLAGS = (
     _flag(
         "interposition_budget",
         int | None,
-        "Under asymmetric: most passes of a cohort's own in a step; one beside every layer.",
+        "Under asymmetric, auto: most passes of a cohort's own in a step; one beside every layer.",
         "PASSES",
+    ),
+    _flag(
+        "tpot_bound",
+        str | None,
+        "Under auto: how long steps may be for requests on the host, as 100ms.",
+        "TIME",
     ),
     _flag("preemption_mode", str, "What becomes of preempted KV: recompute or swap.", "NAME"),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tandem.devices.cpu import bound_threads
 from tandem.engine.context_length import model_for_length
@@ -18,7 +19,7 @@ from tandem.engine.model_loading import (
     with_usable_ends,
 )
 from tandem.engine.plan_options import planned_file
-from tandem.engine.planned import plan_note, require_as_planned
+from tandem.engine.planned import not_executable, plan_note, require_as_planned
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import Target, resolve_target
 from tandem.engine.target_rates import with_rates
@@ -26,6 +27,7 @@ from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
 from tandem.memory.process_peak import ProcessPeak
 from tandem.models.config import read_model_spec
@@ -43,10 +45,15 @@ from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
+from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
-from tandem.spec.tier import Tier
+from tandem.spec.tier import TIERS, Tier
+from tandem.spec.units import parse_duration_s
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 _LOG = logging.getLogger(__name__)
 
@@ -188,6 +195,7 @@ def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> E
         eos_ids=spec.eos_token_ids,
         enable_prefix_caching=config.enable_prefix_caching,
         publish_moved=not memory.page.converts,
+        prices=prices_of(plan, spec, parts.precision, memory.page, parts.target.hardware),
     )
     record_actual(memory.ledger, assembled.machine)
     hits = assembled.machine.runner.expert_hits
@@ -229,6 +237,31 @@ def _at_end(config: EngineConfig, hits: ExpertHits, free: Callable[[], None]) ->
     return end
 
 
+def prices_of(
+    plan: OnlinePlan,
+    spec: ModelSpec,
+    precision: Precision,
+    page: KVPageSpec,
+    hardware: HardwareSpec | None,
+) -> "StepPrices | None":
+    """What the plan's steps take, if its strategy asks.
+
+    Raises:
+        ConfigError: it does, and nothing is known of the machine's rates.
+    """
+    if plan.strategy != "auto":
+        return None
+    if hardware is None:
+        raise not_executable(
+            "it chooses every step by predicted time, and nothing is known of this machine's "
+            "rates; run `tandem profile`, or plan for ride-along"
+        )
+    from tandem.cost.step_rates import step_prices
+
+    device, host = (each.bytes_per_block_layer / each.block_size for each in map(page.on, TIERS))
+    return step_prices(plan, spec, precision, hardware, device, host)
+
+
 def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) -> SchedulerConfig:
     """The plan's numbers and the user's choices as the scheduler takes them."""
     return SchedulerConfig(
@@ -247,9 +280,14 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_cohort_rows=plan.max_cohort_rows,
         max_join_wait_s=plan.max_join_wait_s,
         interposition_budget=plan.interposition_budget,
+        tpot_bound_s=_seconds(config.tpot_bound),
         layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=config.seed,
     )
+
+
+def _seconds(duration: str | None) -> float | None:
+    return None if duration is None else parse_duration_s(duration)
 
 
 def record_actual(ledger: MemoryLedger, machine: Machine) -> None:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tandem.engine.build import scheduler_config
+from tandem.cost.step_prices import StepPrices
+from tandem.engine.build import prices_of, scheduler_config
 from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
@@ -53,6 +54,7 @@ def build_paced_core(
     options: PacedOptions | None = None,
     *,
     strategy: Strategy | None = None,
+    prices: StepPrices | None = None,
     clock: PacedClock | None = None,
     pool: HostPool | None = None,
 ) -> PacedEngine:
@@ -65,6 +67,7 @@ def build_paced_core(
         config: `model` is a label only; `gpu_memory` of `auto` is the description's. Its `plan`
             is executed as by any engine.
         strategy: takes the place of the one that `config` names.
+        prices: what the scheduler knows of steps' times; None: as the description has them.
         clock, pool: virtual ones make a run deterministic (tests); by default real.
 
     Raises:
@@ -89,6 +92,7 @@ def build_paced_core(
         },
         vocab_size=spec.vocab_size,
         enable_prefix_caching=config.enable_prefix_caching,
+        prices=prices or prices_of(plan, spec, Precision.uniform(dtype), memory.page, hardware),
     )
     collector = StatsCollector(
         scheduler,

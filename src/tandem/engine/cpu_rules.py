@@ -4,11 +4,12 @@ A large step streams: the link's time is the same for any number of tokens. A sm
 layers where they lie if the host's memory is faster than the link, or both share the work.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from tandem.cost.sweep_time import LayerTimes, SplitTimes, Way, layer_times, sweep_s
-from tandem.plan.sweep_layers import CpuRule, SweepChoice, spread_among
-from tandem.plan.weights import LENT, Home, WeightPlacement, homes_by_layer, streamed_layers
+from tandem.cost.placed_sweep import ways_of
+from tandem.cost.sweep_time import LayerTimes, layer_times, sweep_s
+from tandem.plan.sweep_layers import CpuRule, spread_among
+from tandem.plan.weights import LENT, WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -17,11 +18,6 @@ _MIN_GAIN = 0.02
 """Less than this share of a sweep is not worth another way."""
 _MOST_TRIED = 40
 """Numbers of layers that are compared; of more layers, not every number is."""
-_WAYS: dict[Home, Way] = {
-    "resident": "resident", "streamed": "loaded", "host": "loaded", "host-mlp": "loaded-mlp",
-    "disk_streamed": "read", "disk-cpu": "read-cpu", "cpu": "cpu", "cpu-mlp": "cpu-mlp",
-}  # fmt: skip
-_COMPUTED: dict[Home, Way] = {"host": "cpu", "host-mlp": "cpu-mlp"}
 
 
 def choose_cpu_rules(
@@ -46,23 +42,6 @@ def choose_cpu_rules(
     return tuple(rules)
 
 
-def predicted_sweep_s(
-    placements: Sequence[WeightPlacement],
-    rules: Sequence[CpuRule],
-    tokens: int,
-    times: LayerTimes,
-    split: Mapping[int, SplitTimes] | None = None,
-) -> float:
-    """Of a step of `tokens` tokens, of which `times` are.
-
-    Args:
-        split: of mixtures of experts with home `cpu-mlp` or `host-mlp`.
-    """
-    sweep = SweepChoice.of_plan(placements, rules).of(tokens)
-    ways = _ways(placements, (*sweep.on_cpu, *sweep.mlp_on_cpu))
-    return sweep_s(ways, sweep.streamed.slots, times, split)
-
-
 def _sizes(max_tokens: int) -> Iterator[int]:
     size = 1
     while size < max_tokens:
@@ -77,7 +56,7 @@ def _fastest(placements: Sequence[WeightPlacement], times: LayerTimes) -> tuple[
     best: tuple[int, ...] = ()
     best_s = float("inf")
     for layers in _candidates(placements):
-        predicted_s = sweep_s(_ways(placements, layers), slots, times)
+        predicted_s = sweep_s(ways_of(placements, layers), slots, times)
         if predicted_s < best_s * (1 - _MIN_GAIN):
             best, best_s = layers, predicted_s
     return best
@@ -92,10 +71,3 @@ def _candidates(placements: Sequence[WeightPlacement]) -> Iterator[tuple[int, ..
     step = 1 + len(free) // _MOST_TRIED
     for count in (*range(0, len(free), step), len(free)):
         yield spread_among(free, count)
-
-
-def _ways(placements: Sequence[WeightPlacement], on_cpu: tuple[int, ...]) -> list[Way]:
-    return [
-        _COMPUTED.get(home, _WAYS[home]) if layer in on_cpu else _WAYS[home]
-        for layer, home in sorted(homes_by_layer(placements).items())
-    ]

@@ -107,6 +107,7 @@ def _unknown(card: Card, profile: Profile | str) -> str:
     if not isinstance(why, str):
         why = "the profile has not measured it; run `tandem profile` where torch can use the device"
     return (
-        f"nothing is known of how fast {card.name} is, so layers that do not fit are streamed, and "
-        f"mixtures' experts computed on the CPU: {why}"
+        f"nothing is known of how fast {card.name} is, so layers that do not fit are streamed, "
+        "mixtures' experts computed on the CPU, and requests on the host ride along in every step: "
+        f"{why}"
     )

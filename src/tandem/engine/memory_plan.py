@@ -13,7 +13,13 @@ from tandem.engine.host_room import NoRoomError, disk_hint, plan_within_room
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.nearest_settings import nearest_settings
 from tandem.engine.placement_choice import place_weights
-from tandem.engine.plan_checks import COHORT_STRATEGIES, check_config, check_placement
+from tandem.engine.plan_checks import (
+    COHORT_STRATEGIES,
+    PASS_STRATEGIES,
+    check_config,
+    check_placement,
+    may_choose_steps,
+)
 from tandem.engine.planned import require_room
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import WeightSizes, refuse_fixed
@@ -36,6 +42,7 @@ from tandem.spec.tier import Tier
 
 _SLOT_BYTES = 8  # a sampled token id, int64
 _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
+_TURNS = 2  # cohorts that take turns where steps are chosen: each can join every other sweep only
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,8 @@ def _plan(
         if config.expert_hits is not None:
             notes += void_hits(placement)
         most = default_host_blocks(page, wanted) if capacities.elastic else None
-        plan = _filled(config, placement, rules, page, device, host, wanted, notes, most)
+        chooses = hardware is not None and may_choose_steps(config, capacities)
+        plan = _filled(config, placement, rules, page, device, host, wanted, notes, most, chooses)
     else:
         require_room(planned, page, device, host)
         notes += weight_notes(sizes, placement, planned.cpu_rules)
@@ -214,6 +222,7 @@ def _filled(
     wanted: int,
     notes: tuple[str, ...],
     host_blocks: int | None,
+    chooses: bool,
 ) -> OnlinePlan:
     """A plan whose pools fill what the weights leave, in host memory up to `host_blocks`."""
     most = config.max_num_seqs * page.blocks_for_tokens(wanted)
@@ -221,8 +230,14 @@ def _filled(
     on_device = in_host if device.location == "host" else most
     pools = size_pools(page, device, host, max_tokens=1, max_blocks=PoolSizes(on_device, in_host))
     max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
+    strategy = _strategy(config, pools, chooses=chooses)
+    cohorts, cohort_rows = _cohorts(config, strategy)
+    if config.tpot_bound is not None and strategy != "auto":
+        notes += (
+            f"--tpot-bound {config.tpot_bound} has no effect: no rates are known to choose by",
+        )
     return OnlinePlan(
-        strategy=_strategy(config, pools),
+        strategy=strategy,
         weights=placement,
         device_blocks=pools.device_blocks,
         host_blocks=pools.host_blocks,
@@ -230,20 +245,23 @@ def _filled(
         max_model_len=max_len,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
-        max_cohorts=_MAX_COHORTS,
-        max_cohort_rows=_MAX_COHORT_ROWS,
+        max_cohorts=cohorts,
+        max_cohort_rows=cohort_rows,
         launch_ahead_steps=2 if config.overlap else 1,
         cpu_rules=rules,
         kv_placement=config.kv_placement,
         max_host_seqs=config.max_host_seqs,
-        interposition_budget=_interposition_budget(config, placement),
+        interposition_budget=_interposition_budget(config, strategy, placement),
         notes=notes + length_notes,
     )
 
 
 def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
     """The shapes that a step may reach; a sequence in a cohort is none of the main lane's."""
-    cohorts = _MAX_COHORTS * _MAX_COHORT_ROWS if config.strategy in COHORT_STRATEGIES else 0
+    cohorts = 0
+    if config.strategy in COHORT_STRATEGIES or may_choose_steps(config, capacities):
+        count, rows = _cohorts(config, config.strategy)
+        cohorts = count * rows
     both_tiers = capacities.host_bytes > 0 and config.strategy != "gpu-only"
     on_gpu = capacities.real and capacities.device_location == "device"
     return LargestStep(
@@ -255,18 +273,33 @@ def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
     )
 
 
-def _interposition_budget(config: EngineConfig, placement: tuple[WeightPlacement, ...]) -> int:
-    """Unless it is bounded, a cohort may have a pass beside every layer."""
-    if config.strategy != "asymmetric":
+def _cohorts(config: EngineConfig, strategy: str) -> tuple[int, int]:
+    """How many may be under way, and their rows: where steps are chosen, all on the host."""
+    if strategy != "auto":
+        return _MAX_COHORTS, _MAX_COHORT_ROWS
+    hosted = config.max_host_seqs or config.max_num_seqs
+    return _TURNS, min(_MAX_COHORT_ROWS, -(-hosted // _TURNS))
+
+
+def _interposition_budget(
+    config: EngineConfig, strategy: str, placement: tuple[WeightPlacement, ...]
+) -> int:
+    """Unless it is bounded, a cohort may have a pass beside every layer, if all are resident."""
+    homes = homes_by_layer(placement).values()
+    if strategy not in PASS_STRATEGIES or any(home != "resident" for home in homes):
         return 0
     asked = config.interposition_budget
     return len(homes_by_layer(placement)) if asked is None else asked
 
 
-def _strategy(config: EngineConfig, sizes: PoolSizes) -> str:
-    """`auto` is device first; what does not fit rides along on the host, if there is one."""
+def _strategy(config: EngineConfig, sizes: PoolSizes, *, chooses: bool) -> str:
+    """`auto` is device first; what does not fit rides along on the host, if there is one, unless
+    every step can be chosen by predicted time.
+    """
     if config.strategy != "auto":
         return config.strategy
+    if chooses and sizes.host_blocks:
+        return "auto"
     return "ride-along" if sizes.host_blocks else "gpu-only"
 
 

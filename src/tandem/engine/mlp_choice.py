@@ -3,8 +3,9 @@
 from math import prod
 
 from tandem.cost.expert_use import ExpertUse
+from tandem.cost.placed_sweep import predicted_sweep_s
 from tandem.cost.sweep_time import LayerTimes, SplitTimes, layer_times, split_times
-from tandem.engine.cpu_rules import choose_cpu_rules, predicted_sweep_s
+from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import MLPS_APART, WeightPlacement, homes_by_layer, resident_experts
 from tandem.spec.hardware import HardwareSpec

@@ -9,6 +9,13 @@ from tandem.spec.errors import ConfigError
 
 STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous", "asymmetric")
 COHORT_STRATEGIES = ("rendezvous", "asymmetric")
+PASS_STRATEGIES = ("asymmetric", "auto")
+
+
+def may_choose_steps(config: EngineConfig, capacities: Capacities) -> bool:
+    """Whether every step may be chosen by predicted time: where requests are to lie on the host."""
+    hosted = config.max_host_seqs > 0 or config.kv_placement in ("host", "split")
+    return config.strategy == "auto" and hosted and capacities.host_bytes > 0
 
 
 def check_config(config: EngineConfig, capacities: Capacities) -> None:
@@ -62,11 +69,18 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "another strategy than gpu-only",
             param="max_host_seqs",
         )
-    if config.interposition_budget is not None and config.strategy != "asymmetric":
+    if config.interposition_budget is not None and config.strategy not in PASS_STRATEGIES:
         raise ConfigError(
             f"--interposition-budget has no meaning with --strategy {config.strategy}; use "
-            "--strategy asymmetric, or leave it out",
+            "--strategy asymmetric or auto, or leave it out",
             param="interposition_budget",
+        )
+    if config.tpot_bound is not None and not may_choose_steps(config, capacities):
+        raise ConfigError(
+            f"--tpot-bound {config.tpot_bound} has no meaning where no steps are chosen for "
+            "requests on the host; use --strategy auto with --max-host-seqs or --kv-placement "
+            "host, beside an accelerator",
+            param="tpot_bound",
         )
     if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):
         raise ConfigError(

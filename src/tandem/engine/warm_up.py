@@ -75,7 +75,8 @@ def run_largest_steps(
 
     Returns: sequences that ended, for the caller to check.
     """
-    made = make_strategy(strategy)
+    # what chooses every step knows no times yet: its largest have cohorts
+    made = make_strategy("rendezvous" if strategy == "auto" else strategy)
     # a cohort's own passes are smaller than stages that it shares
     limits = replace(limits, interposition_budget=0)
     if made.uses_host and blocks[Tier.HOST] and limits.kv_placement == "auto":

@@ -138,7 +138,7 @@ class PlanFile:
             "kv_placement": plan.kv_placement,
             "max_host_seqs": plan.max_host_seqs,
             "interposition_budget": (
-                plan.interposition_budget if plan.strategy == "asymmetric" else None
+                plan.interposition_budget if plan.strategy in ("asymmetric", "auto") else None
             ),
             "overlap": plan.launch_ahead_steps > 1,
         }

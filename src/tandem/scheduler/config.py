@@ -21,6 +21,8 @@ class SchedulerConfig:
             device; others wait.
         max_device_seqs: beside such requests, how many others may be there; 0: as many as there is
             memory for. Their KV grows, and where too many began, it would go on on the host.
+        tpot_bound_s: how long a step should take at most, where steps are chosen by predicted time;
+            None: as long as it pays.
         split_share: most of the device pool that one split request may hold.
     """
 
@@ -39,6 +41,7 @@ class SchedulerConfig:
     max_cohort_rows: int = 256
     max_join_wait_s: float = 0.002
     interposition_budget: int = 0
+    tpot_bound_s: float | None = None
     split_share: float = 0.5
     seed: int = 0
     layers: SweepChoice = field(default_factory=SweepChoice)

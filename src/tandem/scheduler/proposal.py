@@ -43,6 +43,7 @@ class StepProposal:
         swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
         cohort_starts: rows of each new cohort; `cohort_joins` the cohorts that join this sweep.
         interposed_passes: most passes of its own that each of them may have in this sweep.
+        way: what a strategy that chooses among several calls this one.
     """
 
     decode: LongArray = field(default_factory=_no_rows)
@@ -55,6 +56,7 @@ class StepProposal:
     cohort_starts: tuple[LongArray, ...] = ()
     cohort_joins: tuple[int, ...] = ()
     interposed_passes: int = 0
+    way: str = ""
 
     @property
     def computes(self) -> bool:

@@ -1,6 +1,7 @@
 """The scheduler: owner of all mutable scheduling state (contract 13)."""
 
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from tandem.spec.errors import OverloadError, RequestError
 from tandem.spec.request import EngineRequest
 from tandem.spec.tier import Tier
 
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
+
 _MAX_ROUNDS = 16
 
 
@@ -39,6 +43,7 @@ class Scheduler:
         pools: block pools per tier; both tiers must be present, either may be of size zero.
         eos_ids: tokens that end a sequence unless it ignores them.
         publish_moved: see `KVManager`.
+        prices: by which strategies may compare steps; None: nothing is known of their times.
 
     Attributes:
         cached_prompt_tokens: prompt tokens taken from the prefix cache so far.
@@ -54,9 +59,10 @@ class Scheduler:
         eos_ids: tuple[int, ...] = (),
         enable_prefix_caching: bool = True,
         publish_moved: bool = True,
+        prices: "StepPrices | None" = None,
     ) -> None:
         self.config = config
-        self.strategy = strategy
+        self.strategy, self.prices = strategy, prices
         self._vocab_size, self._eos_ids = vocab_size, eos_ids
         max_blocks = -(-config.max_model_len // config.block_size) + 1
         self.rows = RowTable(config.max_num_seqs, max_blocks)
@@ -77,6 +83,7 @@ class Scheduler:
         )
         self._arrivals = itertools.count()
         self.cached_prompt_tokens = 0
+        self._last_way = ""
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -126,7 +133,7 @@ class Scheduler:
             return []
         programs = self._start_moves()
         for _ in range(_MAX_ROUNDS):
-            proposal = self.strategy.propose(self.view())
+            proposal = self.strategy.propose(self.view(), self.prices)
             if proposal.empty:
                 break
             programs += self._commit(proposal)
@@ -161,6 +168,8 @@ class Scheduler:
             self.cohorts,
             not self.flight.busy,
             self.rows.runnable(),
+            self.flight.next_step,
+            self._last_way,
         )
 
     def _start_moves(self) -> list[StepProgram]:
@@ -186,6 +195,7 @@ class Scheduler:
             self.kv.grow_by_one_block(self.kv.needs_block(members))
         programs = self._start_moves()
         if proposal.computes:
+            self._last_way = proposal.way
             joins = [self.cohorts[i] for i in proposal.cohort_joins]
             made, started = self._compiler.sweep(
                 proposal.decode,

@@ -120,6 +120,8 @@ class SteadyDecode:
         record = self._s.flight.steps[in_flight].lanes[_MAIN]
         if not np.array_equal(np.sort(record.rows.rows), rows) or record.rows.alive() is not None:
             return None
+        if self._s.prices is not None and r.num_host_blocks[rows].any():
+            return None  # what is predicted to be best may change as rows grow
         decodes = (r.state[rows] == int(RowState.RUNNING)) & (r.pending[rows] == 1)
         decodes &= (r.remaining(rows) == 1) & ~r.late[rows]
         return rows if decodes.all() else None
@@ -153,7 +155,7 @@ class SteadyDecode:
 
     def _nothing_else(self, run: SteadyRun) -> bool:
         """Whether the strategy wants nothing but to decode these rows."""
-        proposal = self._s.strategy.propose(self._s.view())
+        proposal = self._s.strategy.propose(self._s.view(), self._s.prices)
         wanted = StepProposal(decode=proposal.decode)
         others = (
             proposal.chunks, proposal.admissions, proposal.spill, proposal.preempt,

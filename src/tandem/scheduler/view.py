@@ -63,6 +63,8 @@ class SchedulerView:
         cohorts: by id.
         idle: nothing is in flight, so nothing will change without a new step.
         runnable: rows with a token to compute, outside cohorts.
+        next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
+        last_way: of the last step's proposal.
     """
 
     config: SchedulerConfig
@@ -72,6 +74,8 @@ class SchedulerView:
     cohorts: Mapping[int, Cohort]
     idle: bool
     runnable: Runnable
+    next_step: int = 0
+    last_way: str = ""
 
     @property
     def free(self) -> BlockNeed:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tandem.cost.step_prices import StepPrices
+from tandem.cost.step_rates import step_prices
 from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
@@ -88,6 +90,7 @@ def build(
         vocab_size=model.vocab_size,
         eos_ids=model.eos_token_ids,
         enable_prefix_caching=False,
+        prices=prices_of(planned),
     )
     token = _ordinary_token(model)
     executor = SimulatedExecutor(
@@ -103,6 +106,16 @@ def build(
         on_span,
     )
     return Machine(scheduler, executor, token)
+
+
+def prices_of(planned: Planned) -> StepPrices | None:
+    """What the plan's steps take, if its strategy asks."""
+    question, plan = planned.question, planned.plan
+    if plan.strategy != "auto":
+        return None
+    page = Footprint(question).page
+    size = page.bytes_per_block_layer / page.block_size
+    return step_prices(plan, question.model, question.precision, question.hardware, size, size)
 
 
 def _ordinary_token(model: ModelSpec) -> int:

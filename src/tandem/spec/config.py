@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
-from tandem.spec.units import parse_size
+from tandem.spec.units import parse_duration_s, parse_size
 
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["recompute", "swap"]
@@ -49,6 +49,7 @@ _FORMS: dict[str, forms.Form] = {
     "kv_placement": forms.text,
     "max_host_seqs": forms.whole_number,
     "interposition_budget": forms.optional(forms.whole_number),
+    "tpot_bound": forms.optional(forms.text),
     "preemption_mode": forms.text,
     "enable_prefix_caching": forms.flag,
     "max_num_queued_reqs": forms.optional(forms.whole_number),
@@ -106,8 +107,10 @@ class EngineConfig:
         kv_placement: tier in which requests keep their KV.
         max_host_seqs: under `auto`, how many requests may keep it on the host while the accelerator
             has no room for them; others wait.
-        interposition_budget: under strategy `asymmetric`, most passes of its own that a cohort has
-            in a step. None: one beside every layer.
+        interposition_budget: under strategy `asymmetric` or `auto`, most passes of its own that a
+            cohort has in a step. None: one beside every layer.
+        tpot_bound: under strategy `auto`, how long a step should take at most for the sake of
+            requests on the host (`100ms`). None: as long as it pays.
         preemption_mode: what happens to the KV of a preempted request.
         max_num_queued_reqs: most requests that wait; beyond it they are refused. None: no bound.
         overlap: False runs the plain loop, which waits for each step before the next.
@@ -143,6 +146,7 @@ class EngineConfig:
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
     interposition_budget: int | None = None
+    tpot_bound: str | None = None
     preemption_mode: PreemptionMode = "recompute"
     enable_prefix_caching: bool = True
     max_num_queued_reqs: int | None = None
@@ -160,6 +164,8 @@ class EngineConfig:
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
         _at_least(self.max_host_seqs, 0, "max_host_seqs")
         _at_least(self.interposition_budget, 0, "interposition_budget")
+        if self.tpot_bound is not None:
+            parse_duration_s(self.tpot_bound, param="tpot_bound")
         _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
         _one_of(self.disk_io, _DISK_IO, "disk_io")

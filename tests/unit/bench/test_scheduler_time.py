@@ -5,7 +5,7 @@ from tandem.bench.scheduler_load import SchedulerLoad
 from tandem.bench.scheduler_time import SchedulerBench, measure_scheduler
 from tandem.scheduler.strategies.registry import make_strategy
 
-STRATEGIES = {"gpu-only", "ride-along", "rendezvous", "all propose"}
+STRATEGIES = {"gpu-only", "ride-along", "rendezvous", "auto", "all propose"}
 
 
 def test_rows_cover_every_strategy_and_size() -> None:

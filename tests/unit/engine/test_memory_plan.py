@@ -14,6 +14,7 @@ from tandem.plan.weights import layers_at, streamed_layers
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.kv_type import CodeType
 from tandem.spec.model import ExpertSpec
@@ -25,8 +26,12 @@ WEIGHTS = weight_bytes(SPEC, DType.FLOAT32)
 HYBRID = Capacities(8 * MIB, 64 * MIB, real=False)
 
 
-def plan(config: EngineConfig = CONFIG, capacities: Capacities = HYBRID) -> MemoryPlan:
-    return plan_memory(config, SPEC, FLOAT32, capacities)
+def plan(
+    config: EngineConfig = CONFIG,
+    capacities: Capacities = HYBRID,
+    hardware: HardwareSpec | None = None,
+) -> MemoryPlan:
+    return plan_memory(config, SPEC, FLOAT32, capacities, hardware=hardware)
 
 
 def test_what_is_reserved_fits_in_every_memory() -> None:
@@ -257,3 +262,23 @@ def test_auto_names_the_strategy_it_chose() -> None:
 def test_the_plan_survives_json() -> None:
     made = plan().plan
     assert OnlinePlan.from_json(made.to_json()) == made
+
+
+def test_steps_are_chosen_where_requests_are_to_lie_on_the_host_and_rates_are_known() -> None:
+    hosted = replace(CONFIG, max_host_seqs=6, tpot_bound="100ms")
+    chosen = plan(hosted, hardware=load_hardware("small")).plan
+    assert (chosen.strategy, chosen.max_cohorts, chosen.max_cohort_rows) == ("auto", 2, 3)
+    assert chosen.interposition_budget == chosen.num_layers
+    assert not any("--tpot-bound" in note for note in chosen.notes)
+    unknown = plan(hosted).plan
+    assert (unknown.strategy, unknown.interposition_budget) == ("ride-along", 0)
+    assert any("--tpot-bound 100ms has no effect" in note for note in unknown.notes)
+    assert plan(CONFIG, hardware=load_hardware("small")).plan.strategy == "ride-along"
+
+
+def test_a_bound_on_steps_is_refused_where_none_are_chosen() -> None:
+    with pytest.raises(ConfigError, match="--tpot-bound 100ms has no meaning") as error:
+        plan(replace(CONFIG, tpot_bound="100ms"))
+    assert error.value.param == "tpot_bound"
+    with pytest.raises(ConfigError, match="'soon' is not a duration"):
+        replace(CONFIG, tpot_bound="soon")

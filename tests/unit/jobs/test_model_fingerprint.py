@@ -24,6 +24,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "kv_placement",
     "max_host_seqs",
     "interposition_budget",
+    "tpot_bound",
     "placement",
     "host_layers",
     "expert_hits",

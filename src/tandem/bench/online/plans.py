@@ -1,12 +1,17 @@
 """Plans of every policy from a profile: nothing else is known here of the machine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.bench.online.cell import DTYPE
+from tandem.cost.step_prices import AttentionPrice, StepPrices
+from tandem.cost.step_rates import step_prices
 from tandem.memory.margin import margin_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.planner.answer import online_plan
+from tandem.planner.demand import Demands
+from tandem.planner.footprint import Footprint
+from tandem.planner.load import TierLoad
 from tandem.planner.option import Option
 from tandem.planner.policies import find_policy
 from tandem.planner.question import Lengths, Question
@@ -16,6 +21,9 @@ from tandem.profiling.profile import Profile
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.workload import Workload
+
+_FITTED = TierLoad(1, 512), TierLoad(64, 512)
+"""Batches by which attention on the host is priced: a start, and so much for each key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +74,25 @@ def plan_policies(question: Question, policies: Sequence[str]) -> tuple[Planned,
         plan = None if option is None else online_plan(search, option)
         planned.append(Planned(name, option, plan))
     return tuple(planned)
+
+
+def prices_of(question: Question, plan: OnlinePlan) -> StepPrices | None:
+    """By which an engine chooses its steps, from the same profile as the plan; None if it does not.
+
+    Attention on the host is as it was measured, all else by rates.
+    """
+    if plan.strategy != "auto":
+        return None
+    page = Footprint(question).page
+    size = page.bytes_per_block_layer / page.block_size
+    prices = step_prices(plan, question.model, question.precision, question.hardware, size, size)
+    measured = Demands(question, page).measured
+    if measured is None:
+        return prices
+    few, many = _FITTED
+    few_s, many_s = measured.attend_s(few, 0), measured.attend_s(many, 0)
+    few_keys, many_keys = few.attention(0).keys, many.attention(0).keys
+    key_s = (many_s - few_s) / (many_keys - few_keys)
+    start_s = prices.host.start_s + max(0.0, few_s - few_keys * key_s)
+    host = AttentionPrice(start_s, key_s, prices.host.pair_s, 0.0)
+    return replace(prices, host=host)

@@ -18,7 +18,7 @@ from tandem.bench.online.bound import Bound, bound_of
 from tandem.bench.online.cell import OnlineCell
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.measured import effort_for, profile_cell
-from tandem.bench.online.plans import Planned, ask, plan_policies
+from tandem.bench.online.plans import Planned, ask, plan_policies, prices_of
 from tandem.bench.online.window import PacedRun, Window
 from tandem.bench.own_core import own_core
 from tandem.engine.build_paced import build_paced_core
@@ -172,7 +172,13 @@ def start(
         }
         options = PacedOptions(perturbation=cell.truth, cores=cores, cache_bytes=cell.cache_bytes)
         engine = build_paced_core(
-            engine_config(given), cell.model, cell.hardware, options, clock=clock, pool=pool
+            engine_config(given),
+            cell.model,
+            cell.hardware,
+            options,
+            prices=prices_of(question, plan),
+            clock=clock,
+            pool=pool,
         )
     loop = ClosedLoop(engine, cell.load.workload(), plan.max_num_seqs)
     loop.fill()

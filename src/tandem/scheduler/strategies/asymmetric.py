@@ -1,10 +1,14 @@
 """Cohorts with passes of their own: between APEX's overlap and NEO's pipeline."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.view import SchedulerView
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 
 class Asymmetric:
@@ -18,9 +22,9 @@ class Asymmetric:
     name = "asymmetric"
     uses_host = True
 
-    def propose(self, view: SchedulerView) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
         """Rendezvous' proposal, with passes between the layers."""
-        proposal = Rendezvous().propose(view)
+        proposal = Rendezvous().propose(view, prices)
         resident = view.config.layers.all_resident
         passes = view.config.interposition_budget if resident else 0
         return replace(proposal, interposed_passes=passes)

@@ -1,9 +1,12 @@
 """The contract of a strategy."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.view import SchedulerView
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 
 class Strategy(Protocol):
@@ -24,6 +27,10 @@ class Strategy(Protocol):
         """Whether KV may lie on the host tier and be attended there."""
         ...
 
-    def propose(self, view: SchedulerView) -> StepProposal:
-        """Decide the next step; an empty proposal if there is nothing to do now."""
+    def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
+        """Decide the next step; an empty proposal if there is nothing to do now.
+
+        Args:
+            prices: by which steps can be compared; None: nothing is known of this machine's times.
+        """
         ...

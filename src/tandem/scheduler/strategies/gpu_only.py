@@ -1,8 +1,13 @@
 """Everything on the device: continuous batching as other engines do it, and the baseline."""
 
+from typing import TYPE_CHECKING
+
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.view import SchedulerView
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 
 class GpuOnly:
@@ -11,6 +16,7 @@ class GpuOnly:
     name = "gpu-only"
     uses_host = False
 
-    def propose(self, view: SchedulerView) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
         """Fill the main lane with all runnable rows."""
+        del prices  # memory and rank decide
         return StepFiller(view, uses_host=False).fill(view.runnable)

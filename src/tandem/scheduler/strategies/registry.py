@@ -1,5 +1,7 @@
 """Strategies by name."""
 
+from collections.abc import Callable
+
 from tandem.scheduler.strategies.asymmetric import Asymmetric
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.gpu_only import GpuOnly
@@ -7,12 +9,18 @@ from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.spec.errors import ConfigError
 
-_STRATEGIES: tuple[type[GpuOnly] | type[RideAlong] | type[Rendezvous] | type[Asymmetric], ...] = (
-    GpuOnly,
-    RideAlong,
-    Rendezvous,
-    Asymmetric,
-)
+
+def _auto() -> Strategy:
+    # with all that it weighs, imported where it is used
+    from tandem.scheduler.strategies.auto import Auto
+
+    return Auto()
+
+
+_STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "auto": _auto,
+    **{each.name: each for each in (GpuOnly, RideAlong, Rendezvous, Asymmetric)},
+}
 
 
 def make_strategy(name: str) -> Strategy:
@@ -21,8 +29,7 @@ def make_strategy(name: str) -> Strategy:
     Raises:
         ConfigError: there is none.
     """
-    for strategy in _STRATEGIES:
-        if strategy.name == name:
-            return strategy()
-    known = ", ".join(strategy.name for strategy in _STRATEGIES)
-    raise ConfigError(f"unknown strategy '{name}'; use one of: {known}", param="strategy")
+    if name not in _STRATEGIES:
+        known = ", ".join(_STRATEGIES)
+        raise ConfigError(f"unknown strategy '{name}'; use one of: {known}", param="strategy")
+    return _STRATEGIES[name]()

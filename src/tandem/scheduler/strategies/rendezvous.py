@@ -1,12 +1,16 @@
 """Rows with KV on the host cross sweeps as cohorts, joining where they stand (APEX section 4)."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.view import SchedulerView
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 
 class Rendezvous:
@@ -17,8 +21,9 @@ class Rendezvous:
     name = "rendezvous"
     uses_host = True
 
-    def propose(self, view: SchedulerView) -> StepProposal:
+    def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
         """Fill the main lane with device rows and prefills; start and join cohorts."""
+        del prices  # memory and rank decide
         rows, prefills = view.runnable
         hosted = view.rows.num_host_blocks[rows] > 0
         filler = StepFiller(view, uses_host=True)

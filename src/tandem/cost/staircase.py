@@ -1,0 +1,49 @@
+"""Times over a number of rows, known at some numbers and linear between."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Staircase:
+    """Seconds by rows: of products, flat while weights are what is read, then rising.
+
+    Attributes:
+        sizes: ascending, from 1 on. seconds: at each of them; beyond the last, in proportion.
+    """
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    @staticmethod
+    def of(time_s: Callable[[int], float], most: int) -> "Staircase":
+        """By asking for 1, 2, 3, 4, 6, 8, 12, ... up to `most` rows."""
+        sizes = _sizes(most)
+        return Staircase(sizes, tuple(map(time_s, sizes)))
+
+    def at(self, size: float) -> float:
+        """For so many rows; 0 for none."""
+        if size <= 0:
+            return 0.0
+        place = bisect_left(self.sizes, size)
+        if place == 0:
+            return self.seconds[0]
+        if place == len(self.sizes):
+            return self.seconds[-1] * size / self.sizes[-1]
+        low, high = self.sizes[place - 1], self.sizes[place]
+        below_s, above_s = self.seconds[place - 1], self.seconds[place]
+        return below_s + (above_s - below_s) * (size - low) / (high - low)
+
+
+def _sizes(most: int) -> tuple[int, ...]:
+    found = [1]
+    power = 2
+    while power < most:
+        found.append(power)
+        if power * 3 // 2 < most and power > 1:
+            found.append(power * 3 // 2)
+        power *= 2
+    if most > 1:
+        found.append(most)
+    return tuple(found)

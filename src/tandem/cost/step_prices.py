@@ -1,0 +1,173 @@
+"""What a step is predicted to take, from a few sums: a price list that is put together once.
+
+A step is a sweep over all layers. Per layer the accelerator does the linear stages of the main
+lane's tokens and attends to what it holds; rows with KV on the host have their queries brought
+there and attended meanwhile, and the layer goes on when both are done. Cohorts share the stages of
+a layer with the main lane, or have a pass of their own; the CPU attends to them beside all this,
+one attention after the other. Against the same programs in virtual time the sums leave out what
+queues do to each other within a layer.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tandem.cost.staircase import Staircase
+
+
+class TierWork(NamedTuple):
+    """Attention over the keys of one tier, in one layer.
+
+    Attributes:
+        queries: query tokens. keys: cached tokens, once per sequence. pairs: of a query token and a
+            key that it sees.
+    """
+
+    queries: int = 0
+    keys: float = 0.0
+    pairs: float = 0.0
+
+
+class CohortWork(NamedTuple):
+    """A cohort's part in a sweep, in the mean.
+
+    Attributes:
+        keys: of its rows on the host, in one layer.
+        visits: layers that it leaves behind, if its attention is always ready in time.
+        passes: of those visits, the ones apart from the main lane.
+    """
+
+    rows: int
+    keys: float
+    visits: float
+    passes: float = 0.0
+
+
+class StepWork(NamedTuple):
+    """All that a step's time depends on.
+
+    Attributes:
+        decodes: rows of the main lane that decode. prompts: tokens of prompts beside them.
+        logits: rows whose logits are wanted.
+    """
+
+    decodes: int
+    prompts: int
+    logits: int
+    device: TierWork
+    host: TierWork
+    cohorts: tuple[CohortWork, ...] = ()
+
+
+class StepForecast(NamedTuple):
+    """A step as it is predicted.
+
+    Attributes:
+        decoded: tokens that it generates; a cohort's, in the mean of the sweeps that they take.
+        prompts: tokens of prompts that it reads.
+        attended_s: the CPU's attention, all of it.
+    """
+
+    time_s: float
+    decoded: float
+    prompts: int
+    attended_s: float
+
+    def useful_tokens_per_s(self, prompt_weight: float) -> float:
+        """Tokens, those of prompts at `prompt_weight` of a generated one."""
+        return (self.decoded + prompt_weight * self.prompts) / self.time_s
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPrice:
+    """Of one layer's attention over the keys of one tier.
+
+    Attributes:
+        start_s: whatever the work. key_s, pair_s: reading and computing overlap. query_s: beside
+            both.
+    """
+
+    start_s: float
+    key_s: float
+    pair_s: float
+    query_s: float
+
+    def seconds(self, work: TierWork) -> float:
+        """0 where there is nothing to attend to."""
+        if not work.queries:
+            return 0.0
+        busy_s = max(work.keys * self.key_s, work.pairs * self.pair_s)
+        return self.start_s + busy_s + work.queries * self.query_s
+
+
+@dataclass(frozen=True, slots=True)
+class StepPrices:
+    """Of one engine's steps.
+
+    Attributes:
+        num_layers: of the model.
+        windows: positions that layers see (0: all), and which share of the layers does.
+        linear: linear stages of all layers by tokens, wherever the layers lie, with the embedding.
+        layer: one layer's on the accelerator, of a cohort's own pass.
+        head: logits and sampling by rows.
+        device: attention on the accelerator, with what appends to its pages.
+        host: attention on the CPU, with what appends there.
+        link: queries to the host and results back, by query tokens.
+        merge: two partial results, by query tokens.
+        launch_s: from submission to the start, where nothing hides it.
+        max_join_wait_s: how long a sweep may wait for a cohort.
+    """
+
+    num_layers: int
+    windows: tuple[tuple[int, float], ...]
+    linear: Staircase
+    layer: Staircase
+    head: Staircase
+    device: AttentionPrice
+    host: AttentionPrice
+    link: Staircase
+    merge: Staircase
+    launch_s: float
+    max_join_wait_s: float
+
+    def forecast(self, work: StepWork) -> StepForecast:
+        """Time and tokens of a step."""
+        tokens = work.decodes + work.prompts
+        riding_s = self.host.seconds(work.host)
+        cohorts_s = sum(each.visits * self._attention_s(each) for each in work.cohorts)
+        time_s = self.launch_s + self._main_s(work, riding_s)
+        time_s += sum(self._stages_s(each, tokens) for each in work.cohorts)
+        done = 1.0
+        if not tokens:  # nothing hides it: the sweep waits for attention without a bound
+            time_s += cohorts_s + sum(
+                each.visits * self.link.at(each.rows) for each in work.cohorts
+            )
+        elif riding_s:  # one queue: rows that ride along wait for what stands before them
+            time_s += cohorts_s
+        elif cohorts_s > time_s:
+            time_s += min(self.max_join_wait_s, cohorts_s - time_s)
+            done = min(1.0, time_s / cohorts_s)
+        advanced = sum(each.rows * each.visits for each in work.cohorts) * done / self.num_layers
+        attended_s = self.num_layers * riding_s + done * cohorts_s
+        return StepForecast(time_s, work.decodes + advanced, work.prompts, attended_s)
+
+    def _main_s(self, work: StepWork, riding_s: float) -> float:
+        tokens = work.decodes + work.prompts
+        if not tokens:
+            return 0.0
+        attention_s = self.device.seconds(work.device)
+        if riding_s:
+            beside_s = riding_s + self.link.at(work.host.queries)
+            attention_s = max(attention_s, beside_s) + self.merge.at(tokens)
+        layers_s = self.linear.at(tokens) + self.num_layers * attention_s
+        return layers_s + self.head.at(work.logits)
+
+    def _stages_s(self, cohort: CohortWork, tokens: int) -> float:
+        """What its linear stages add to the accelerator's time."""
+        alone_s, merge_s = self.layer.at(cohort.rows), self.merge.at(cohort.rows)
+        shared_s = self.layer.at(tokens + cohort.rows) - self.layer.at(tokens)
+        own, shared = cohort.passes, cohort.visits - cohort.passes
+        head_s = cohort.visits / self.num_layers * self.head.at(cohort.rows)
+        return own * (alone_s + merge_s) + shared * (shared_s + merge_s) + head_s
+
+    def _attention_s(self, cohort: CohortWork) -> float:
+        return self.host.seconds(TierWork(cohort.rows, cohort.keys, cohort.keys))

@@ -1,0 +1,111 @@
+"""What a proposed step would compute, counted from the row table: some vector sums, no programs."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.cost.step_prices import CohortWork, StepPrices, StepWork, TierWork
+from tandem.plan.binding import LongArray
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.rows import UNLIMITED
+from tandem.scheduler.view import SchedulerView
+
+_SHARED_VISITS = 1  # a cohort's that has no passes of its own
+
+
+class StepCounter:
+    """Counts the work of proposals over one view.
+
+    Rows' keys are told apart by tier from their numbers of blocks: the leading ones lie on the
+    accelerator. Where blocks have gone to and fro, that is off by a part of a block.
+    """
+
+    def __init__(self, view: SchedulerView, prices: StepPrices) -> None:
+        self._view, self._prices = view, prices
+        self._rows, self._size = view.rows, view.config.block_size
+
+    def work(self, proposal: StepProposal, cohorts: tuple[CohortWork, ...]) -> StepWork:
+        """The main lane's of a proposal, beside cohorts."""
+        decodes = len(proposal.decode)
+        device, host = self._decoded(proposal.decode)
+        for row, tokens in self._chunks(proposal):
+            there, here = self._prompt(row, tokens)
+            device, host = _plus(device, there), _plus(host, here)
+        for admission in proposal.admissions:
+            chunk = _prompt_work(0, admission.num_tokens)
+            if admission.device_limit == 0:
+                host = _plus(host, chunk)
+            else:
+                device = _plus(device, chunk)
+        prompts = sum(chunk.num_tokens for chunk in proposal.chunks)
+        prompts += sum(admission.num_tokens for admission in proposal.admissions)
+        logits = decodes + len(proposal.chunks) + len(proposal.admissions)
+        return StepWork(decodes, prompts, logits, device, host, cohorts)
+
+    def cohort(self, rows: LongArray, passes: int) -> CohortWork:
+        """A cohort of `rows` with up to `passes` passes in each sweep that it takes part in."""
+        _, host = self._decoded(rows)
+        return CohortWork(len(rows), host.keys, *self.visits(passes))
+
+    def visits(self, passes: int) -> tuple[float, float]:
+        """Of a cohort in the mean of all sweeps, and those of them that are passes of its own.
+
+        Whether it joined is known when the next sweep has been submitted already, so that it takes
+        part in one of as many as may be in flight.
+        """
+        visits = min(self._prices.num_layers, passes + _SHARED_VISITS)
+        turns = self._view.config.launch_ahead_steps
+        return visits / turns, max(0, visits - _SHARED_VISITS) / turns
+
+    def host_keys(self, rows: LongArray) -> NDArray[np.float64]:
+        """Keys on the host that each row's next token sees in one layer, in the mean."""
+        _, on_host = self._contexts(rows)
+        keys = np.zeros(len(rows))
+        for window, share in self._prices.windows:
+            keys += share * (np.minimum(on_host, window) if window else on_host)
+        return keys
+
+    def _contexts(self, rows: LongArray) -> tuple[LongArray, LongArray]:
+        """Tokens that each row's next one sees, by tier: int64 [rows] each."""
+        r = self._rows
+        total = r.submitted[rows].astype(np.int64) + 1
+        hosted = r.num_host_blocks[rows]
+        if not hosted.any():
+            return total, np.zeros(len(rows), dtype=np.int64)
+        on_device = (r.num_blocks[rows] - hosted).astype(np.int64) * self._size
+        on_device = np.where(hosted > 0, np.minimum(on_device, total), total)
+        return on_device, total - on_device
+
+    def _decoded(self, rows: LongArray) -> tuple[TierWork, TierWork]:
+        if not len(rows):
+            return TierWork(), TierWork()
+        on_device, on_host = self._contexts(rows)
+        device = self._seen(on_device)
+        return device, self._seen(on_host) if on_host.any() else TierWork()
+
+    def _seen(self, contexts: LongArray) -> TierWork:
+        """Rows that each see so many of a tier's keys."""
+        keys = 0.0
+        for window, share in self._prices.windows:
+            keys += share * float((np.minimum(contexts, window) if window else contexts).sum())
+        return TierWork(int(np.count_nonzero(contexts)), keys, keys)
+
+    def _chunks(self, proposal: StepProposal) -> list[tuple[int, int]]:
+        return [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
+
+    def _prompt(self, row: int, tokens: int) -> tuple[TierWork, TierWork]:
+        """Of a row that lies in one tier, or whose prompt goes to where its end lies."""
+        work = _prompt_work(int(self._rows.submitted[row]), tokens)
+        limit = int(self._rows.device_limit[row])
+        on_host = limit != UNLIMITED and limit * self._size < int(self._rows.submitted[row])
+        hosted = limit == 0 or on_host
+        return (TierWork(), work) if hosted else (work, TierWork())
+
+
+def _prompt_work(before: int, tokens: int) -> TierWork:
+    """`tokens` tokens of a prompt after `before` of them."""
+    pairs = tokens * before + tokens * (tokens + 1) / 2
+    return TierWork(tokens, float(before + tokens), pairs)
+
+
+def _plus(one: TierWork, other: TierWork) -> TierWork:
+    return TierWork(one.queries + other.queries, one.keys + other.keys, one.pairs + other.pairs)

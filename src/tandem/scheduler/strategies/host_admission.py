@@ -1,0 +1,91 @@
+"""Whether a request for which the accelerator has no room should start on the host, or wait.
+
+Its prompt is attended there, too, where arithmetic is slow, which holds up a step; its tokens repay
+that, or not, by what the best way to attend to rows on the host gains with each of them.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
+from tandem.plan.binding import LongArray
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.step_work import StepCounter
+from tandem.scheduler.view import SchedulerView
+
+_ON_HOST = 0
+
+
+@dataclass(slots=True)
+class HostAdmission:
+    """Weighs admissions over one view; lives for one call of `propose`.
+
+    Args:
+        mine: rows on the accelerator that decode. hosted: all others that do, in cohorts or not.
+    """
+
+    view: SchedulerView
+    prices: StepPrices
+    mine: LongArray
+    hosted: LongArray
+    _counter: StepCounter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._counter = StepCounter(self.view, self.prices)
+
+    def kept(self, proposal: StepProposal) -> StepProposal:
+        """Without the first request that had better wait for the accelerator, and all behind it.
+
+        Nobody waits for what is not there: where nothing decodes on the accelerator, all are kept.
+        """
+        chooses = self.view.config.kv_placement == "auto" and len(self.mine) > 0
+        if not chooses or all(each.device_limit != _ON_HOST for each in proposal.admissions):
+            return proposal
+        waiting = {sequence.request_id: sequence for sequence in self.view.waiting}
+        hosted = 0
+        for place, admission in enumerate(proposal.admissions):
+            if admission.device_limit != _ON_HOST:
+                continue
+            hosted += 1
+            if not self._pays(waiting[admission.request_id], hosted):
+                return replace(proposal, admissions=proposal.admissions[:place])
+        return proposal
+
+    def _pays(self, sequence: Sequence, coming: int) -> bool:
+        """Whether what a request's tokens gain repays its prompt, if it goes on to its bound."""
+        prompt = len(sequence.tokens)
+        left = sequence.limit - prompt
+        return left * self._gain_s(coming, prompt + left / 2) > self._prompt_s(prompt)
+
+    def _prompt_s(self, tokens: int) -> float:
+        """What attending to a prompt on the host costs beyond doing so on the accelerator."""
+        work = TierWork(tokens, tokens, tokens * (tokens + 1) / 2)
+        on_host_s = self.prices.host.seconds(work) + self.prices.link.at(tokens)
+        return self.prices.num_layers * max(0.0, on_host_s - self.prices.device.seconds(work))
+
+    def _gain_s(self, coming: int, context: float) -> float:
+        """Of the accelerator's time, what each token of a row on the host saves at best."""
+        rows, mine = len(self.hosted) + coming, len(self.mine)
+        keys = float(self._counter.host_keys(self.hosted).sum()) + coming * context
+        alone = self._counter.work(StepProposal(decode=self.mine), ())
+        alone_s = self.prices.forecast(alone).time_s
+        token_s = alone_s / mine
+        gains = [
+            token_s - (each.time_s - alone_s) / (each.decoded - mine)
+            for each in self._ways(alone, rows, keys)
+            if each.decoded > mine
+        ]
+        return max(gains, default=0.0)
+
+    def _ways(self, alone: StepWork, rows: int, keys: float) -> list[StepForecast]:
+        """A step in which all on the host ride along, and ones in which they are in cohorts."""
+        decodes, config = alone.decodes + rows, self.view.config
+        works = [alone._replace(decodes=decodes, logits=decodes, host=TierWork(rows, keys, keys))]
+        count = min(config.max_cohorts, rows)
+        if count and config.cohort_layers:
+            resident = config.layers.all_resident
+            for passes in {0, config.interposition_budget if resident else 0}:
+                visits, own = self._counter.visits(passes)
+                cohort = CohortWork(-(-rows // count), keys / count, visits, own)
+                works.append(alone._replace(cohorts=(cohort,) * count))
+        return [self.prices.forecast(work) for work in works]

@@ -1,0 +1,29 @@
+"""How long somebody may be left where they are: what predicted rates alone would not bound."""
+
+from tandem.plan.binding import LongArray
+from tandem.scheduler.view import SchedulerView
+
+_PROGRAMS_PER_SWEEP = 2  # a sweep's and its sampling's
+_PARKED_SWEEPS = 8
+_WAITING_SWEEPS_PER_LAYER = 4
+
+
+def hosted_overdue(view: SchedulerView, hosted: LongArray) -> bool:
+    """Whether one of these rows, in no cohort, has waited for longer than two cohorts that take
+    turns need for a token each.
+    """
+    return _idle_sweeps(view, hosted) > _WAITING_SWEEPS_PER_LAYER * view.config.num_layers
+
+
+def cohort_overdue(view: SchedulerView) -> bool:
+    """Whether a cohort has been parked for long."""
+    cohorts = view.cohorts.values()
+    return any(_idle_sweeps(view, cohort.rows.rows) > _PARKED_SWEEPS for cohort in cohorts)
+
+
+def _idle_sweeps(view: SchedulerView, rows: LongArray) -> float:
+    """Since the last program that named the one of them that has waited longest."""
+    if not len(rows):
+        return 0.0
+    oldest = int(view.rows.last_step[rows].min())
+    return (view.next_step - oldest) / _PROGRAMS_PER_SWEEP

@@ -1,0 +1,166 @@
+"""The steps that could be taken now, each with what it is predicted to take and to bring."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices
+from tandem.plan.binding import LongArray
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.rows import Runnable
+from tandem.scheduler.step_work import StepCounter
+from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.strategies.host_admission import HostAdmission
+from tandem.scheduler.strategies.patience import cohort_overdue, hosted_overdue
+from tandem.scheduler.strategies.rendezvous import Rendezvous
+from tandem.scheduler.strategies.ride_along import RideAlong
+from tandem.scheduler.view import SchedulerView
+
+ALONE, RIDE, RIDE_SOME, MEET, PASS = (
+    "accelerator alone", "ride-along", "ride-along, in turns", "rendezvous", "asymmetric",
+)  # fmt: skip
+_PASSES_TRIED = 3  # the whole budget, and halves of it
+
+
+@dataclass(frozen=True, slots=True)
+class StepOption:
+    """A step that could be taken."""
+
+    proposal: StepProposal
+    forecast: StepForecast
+
+
+@dataclass(slots=True)
+class StepOptions:
+    """Lists the options of one view; lives for one call of `propose`.
+
+    Attributes:
+        hosted, mine: rows that could decode, outside cohorts, with keys on the host or without;
+            ascending.
+    """
+
+    view: SchedulerView
+    prices: StepPrices
+    hosted: LongArray = field(init=False)
+    mine: LongArray = field(init=False)
+    _counter: StepCounter = field(init=False)
+    _overdue: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        decodes = self.view.runnable.decodes
+        on_host = self.view.rows.num_host_blocks[decodes] > 0
+        self.hosted, self.mine = decodes[on_host], decodes[~on_host]
+        self._counter = StepCounter(self.view, self.prices)
+        self._overdue = hosted_overdue(self.view, self.hosted)
+
+    @property
+    def only_one(self) -> bool:
+        """Whether nothing on the host is to be decided about."""
+        return not (len(self.hosted) or self.view.cohorts)
+
+    def admitting(self, proposal: StepProposal) -> StepProposal:
+        """With the requests that had better wait left out."""
+        crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
+        hosted = np.concatenate([self.hosted, *crossing])
+        return HostAdmission(self.view, self.prices, self.mine, hosted).kept(proposal)
+
+    def prompt_weight(self, prompts: int) -> float:
+        """What a token of a prompt is worth, where a generated one is worth 1: as much less as the
+        accelerator alone takes less for it, among `prompts`, than for one of those it decodes.
+        """
+        rows = self.mine if len(self.mine) else self.hosted
+        if not (len(rows) and prompts):
+            return 1.0
+        work = self._counter.work(StepProposal(decode=rows), ())
+        token_s = self.prices.forecast(work).time_s / len(rows)
+        return self.prices.linear.at(prompts) / prompts / token_s
+
+    def all(self) -> Iterator[StepOption]:
+        """Each once; who has waited for long is left out of none."""
+        meet = Rendezvous().propose(self.view, self.prices)
+        cohorts = self._under_way(0)
+        if not (self._overdue or cohort_overdue(self.view)):
+            parked = replace(meet, cohort_starts=(), cohort_joins=())
+            if parked.computes:
+                yield self._option(ALONE, parked, ())
+        if len(self.hosted):
+            ride = RideAlong().propose(self.view, self.prices)
+            yield self._option(RIDE, self._joined(ride, meet), cohorts)
+            some = self._some_of_them(ride, meet)
+            if some is not None:
+                yield self._option(RIDE_SOME, self._joined(some, meet), cohorts)
+        yield from self._meetings(meet)
+
+    # --- cohorts ----------------------------------------------------------------------------------
+
+    def _meetings(self, meet: StepProposal) -> Iterator[StepOption]:
+        """Cohorts go on, and one starts if there is room for it."""
+        config = self.view.config
+        possible = config.max_cohorts > 0 and len(config.cohort_layers) > 0
+        starting = self._starting() if possible else []
+        if not (starting or self.view.cohorts):
+            return
+        if len(self.hosted) and not starting and self._overdue:
+            return  # all cohorts are under way, and who is in none has waited for long
+        for passes in (0, *self._passes()):
+            cohorts = self._under_way(passes)
+            cohorts += tuple(self._counter.cohort(rows, passes) for rows in starting)
+            proposal = replace(meet, interposed_passes=passes)
+            yield self._option(f"{PASS} {passes}" if passes else MEET, proposal, cohorts)
+
+    def _passes(self) -> Iterator[int]:
+        config = self.view.config
+        most = config.interposition_budget if config.layers.all_resident else 0
+        for halved in range(_PASSES_TRIED):
+            if most >> halved:
+                yield most >> halved
+
+    def _starting(self) -> list[LongArray]:
+        """Rows of the cohorts that this step and the next ones would start: one at a time, each
+        once its rows' tokens are known, neither of which is a reason to do otherwise.
+        """
+        config, rows = self.view.config, self.view.by_rank(self.hosted)
+        room, most = config.max_cohorts - len(self.view.cohorts), config.max_cohort_rows
+        return [rows[i * most : (i + 1) * most] for i in range(room) if len(rows) > i * most]
+
+    def _under_way(self, passes: int) -> tuple[CohortWork, ...]:
+        return tuple(
+            self._counter.cohort(cohort.rows.rows, passes) for cohort in self.view.cohorts.values()
+        )
+
+    @staticmethod
+    def _joined(proposal: StepProposal, meet: StepProposal) -> StepProposal:
+        return replace(proposal, cohort_joins=meet.cohort_joins)
+
+    # --- rows that ride in turns ------------------------------------------------------------------
+
+    def _some_of_them(self, ride: StepProposal, meet: StepProposal) -> StepProposal | None:
+        """As many as the CPU attends to while the accelerator does its own part; who has waited
+        longest comes first, so that all have their turn.
+        """
+        riding = ride.decode[self.view.rows.num_host_blocks[ride.decode] > 0]
+        oldest = riding[np.argsort(self.view.rows.last_step[riding], kind="stable")]
+        host, link = self.prices.host, self.prices.link
+        window_s = self.prices.device.seconds(self._counter.work(meet, ()).device)
+        ahead = np.arange(1, len(oldest) + 1)
+        ends_s = host.start_s + np.cumsum(self._counter.host_keys(oldest)) * host.key_s
+        ends_s += ahead * host.query_s + np.interp(ahead, link.sizes, link.seconds)
+        fitting = int(np.searchsorted(ends_s, window_s, side="right"))
+        if self._overdue:
+            fitting = max(1, fitting)
+        if not 0 < fitting < len(oldest):
+            return None
+        rows = np.sort(np.concatenate([self.mine, oldest[:fitting]]))
+        filler = StepFiller(self.view, uses_host=True)
+        return filler.fill(Runnable(rows, self.view.runnable.prefills))
+
+    def _option(
+        self,
+        way: str,
+        proposal: StepProposal,
+        cohorts: tuple[CohortWork, ...],
+    ) -> StepOption:
+        proposal = self.admitting(proposal)
+        forecast = self.prices.forecast(self._counter.work(proposal, cohorts))
+        return StepOption(replace(proposal, way=way), forecast)

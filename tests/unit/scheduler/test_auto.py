@@ -1,0 +1,182 @@
+"""Steps chosen by predicted time, on a view of two rows on the accelerator and two on the host."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from tests.support.engines import TestEngine, toy_engine
+from tests.support.setups import Setup
+from tests.support.step_prices import round_prices
+
+from tandem.cost.step_prices import StepPrices
+from tandem.scheduler.strategies.auto import Auto
+from tandem.scheduler.strategies.step_options import ALONE, MEET, PASS, RIDE, RIDE_SOME
+from tandem.scheduler.view import SchedulerView
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+LAYERS = 4
+PROMPT = 20
+SETUP = Setup(
+    strategy="ride-along",
+    device_blocks=16,
+    host_blocks=32,
+    block_size=16,
+    max_host_seqs=2,
+    max_device_seqs=2,
+    max_cohorts=2,
+    max_cohort_rows=1,
+    interposition_budget=LAYERS,
+    prefix_caching=False,
+)
+
+
+@pytest.fixture
+def engine() -> Iterator[TestEngine]:
+    """Two requests that fit the accelerator and two that lie on the host, all decoding."""
+    with toy_engine(SETUP, LAYERS) as engine:
+        for number in range(4):
+            params = SamplingParams(max_tokens=60, temperature=0.0, ignore_eos=True)
+            prompt = tuple(range(1, PROMPT + 1))
+            engine.core.add_request(EngineRequest(str(number), prompt, params))
+        while not _all_decode(engine):
+            engine.core.step()
+        yield engine
+
+
+def _all_decode(engine: TestEngine) -> bool:
+    rows = engine.scheduler.rows
+    owned = rows.owned()
+    return len(owned) == 4 and bool((rows.known[owned] > PROMPT).all())
+
+
+def way(engine: TestEngine, prices: StepPrices, **changes: object) -> str:
+    view = replace(engine.scheduler.view(), **changes)
+    proposal = Auto().propose(view, prices)
+    assert proposal.computes
+    return proposal.way
+
+
+def bounded(engine: TestEngine, bound_s: float) -> SchedulerView:
+    view = engine.scheduler.view()
+    return replace(view, config=replace(view.config, tpot_bound_s=bound_s))
+
+
+def test_half_of_the_requests_lie_on_the_host(engine: TestEngine) -> None:
+    rows = engine.scheduler.rows
+    assert (rows.num_host_blocks[rows.owned()] > 0).sum() == 2
+
+
+def test_what_the_accelerator_hides_rides_along(engine: TestEngine) -> None:
+    prices = round_prices(LAYERS, device_key_s=0.01, host_key_s=0.001)
+    assert way(engine, prices) == RIDE
+
+
+def test_what_would_hold_all_up_crosses_sweeps_as_a_cohort(engine: TestEngine) -> None:
+    # one row's attention lasts half a sweep: riding would make a sweep many times as long
+    assert way(engine, round_prices(LAYERS, host_key_s=0.1)) == MEET
+
+
+def test_passes_pay_where_the_host_is_fast_and_nothing_hides_it(engine: TestEngine) -> None:
+    # a layer's stages cost little beside the attention that rows on the accelerator wait for
+    prices = round_prices(LAYERS, layer_s=0.1, device_key_s=0.04, host_key_s=0.1)
+    assert way(engine, prices).startswith(PASS)
+
+
+def test_rows_ride_in_turns_where_some_are_hidden(engine: TestEngine) -> None:
+    # the window is as long as one row's attention, and there is no room for cohorts
+    view = engine.scheduler.view()
+    config = replace(view.config, max_cohorts=0)
+    prices = round_prices(LAYERS, layer_s=0.1, device_key_s=0.01, host_key_s=0.0195)
+    proposal = Auto().propose(replace(view, config=config), prices)
+    assert proposal.way == RIDE_SOME
+    rows = engine.scheduler.rows
+    hosted = proposal.decode[rows.num_host_blocks[proposal.decode] > 0]
+    assert (len(proposal.decode), len(hosted)) == (3, 1)
+    waiting = set(view.runnable.decodes.tolist()) - set(proposal.decode.tolist())
+    assert rows.last_step[hosted[0]] <= min(rows.last_step[row] for row in waiting)
+
+
+def test_a_bound_on_the_step_comes_before_its_rate(engine: TestEngine) -> None:
+    prices = round_prices(LAYERS, layer_s=1.0, host_key_s=0.005)
+    assert way(engine, prices) == RIDE
+    free = Auto().propose(bounded(engine, 100.0), prices).way
+    tight = Auto().propose(bounded(engine, 4.01), prices).way
+    assert (free, tight) == (RIDE, MEET)
+
+
+def test_what_no_step_keeps_is_broken_by_as_little_as_possible(engine: TestEngine) -> None:
+    prices = round_prices(LAYERS, layer_s=1.0, token_s=0.01, host_key_s=0.005)
+    assert Auto().propose(bounded(engine, 0.1), prices).way == ALONE
+
+
+def test_nothing_changes_for_a_little_more(engine: TestEngine) -> None:
+    # riding takes as many seconds more as make both ways about equal
+    def prices(host_key_s: float) -> StepPrices:
+        return round_prices(LAYERS, host_key_s=host_key_s)
+
+    low, high = 1e-4, 0.1  # riding is best at the one, cohorts at the other
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if way(engine, prices(middle)) == RIDE else (low, middle)
+    above, below = prices(high * 1.01), prices(low * 0.99)
+    assert way(engine, above) == MEET
+    assert way(engine, above, last_way=RIDE) == RIDE
+    assert way(engine, below) == RIDE
+    assert way(engine, below, last_way=MEET) == MEET
+    assert way(engine, prices(high * 1.5), last_way=RIDE) == MEET
+
+
+def test_nobody_waits_for_ever(engine: TestEngine) -> None:
+    # rows on the host never pay, whatever is done with them
+    prices = round_prices(LAYERS, host_key_s=1e3, wait_s=1e3)
+    view = engine.scheduler.view()
+    assert way(engine, prices) == ALONE
+    late = replace(view, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    chosen = Auto().propose(late, prices)
+    hosted = chosen.decode[view.rows.num_host_blocks[chosen.decode] > 0]
+    assert len(hosted) or chosen.cohort_starts
+
+
+def test_without_prices_rows_ride_along(engine: TestEngine) -> None:
+    proposal = Auto().propose(engine.scheduler.view(), None)
+    assert sorted(proposal.decode.tolist()) == sorted(engine.scheduler.rows.owned().tolist())
+    assert proposal.way == ""
+
+
+# --- whether to start on the host -----------------------------------------------------------------
+
+
+def admitted(prices: StepPrices, max_tokens: int) -> list[int]:
+    """A fifth request comes where two decode on each side: leading blocks it is admitted with."""
+    setup = replace(SETUP, max_host_seqs=3)
+    with toy_engine(setup, LAYERS) as engine:
+        for number, most in enumerate((60, 60, 60, 60, max_tokens)):
+            params = SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True)
+            prompt = tuple(range(1, PROMPT + 1))
+            if number == 4:
+                while not _all_decode(engine):
+                    engine.core.step()
+            engine.core.add_request(EngineRequest(str(number), prompt, params))
+        proposal = Auto().propose(engine.scheduler.view(), prices)
+        assert proposal.computes
+        return [each.device_limit for each in proposal.admissions]
+
+
+def priced_pairs(pair_s: float) -> StepPrices:
+    """Hosts that compute slowly: their attention to prompts takes so long for each pair."""
+    prices = round_prices(LAYERS, layer_s=1.0, host_key_s=1e-3)
+    return replace(prices, host=replace(prices.host, pair_s=pair_s))
+
+
+def test_a_request_starts_on_the_host_if_its_tokens_repay_its_prompt_there() -> None:
+    # each token saves less than the 2 s that the accelerator would take for it; a prompt's 210
+    # pairs in each of four layers cost 84 s
+    assert admitted(priced_pairs(0.1), max_tokens=100) == [0]
+    assert admitted(priced_pairs(0.1), max_tokens=20) == []
+    assert admitted(priced_pairs(1e-4), max_tokens=20) == [0]
+
+
+def test_no_request_starts_where_every_token_would_cost() -> None:
+    prices = round_prices(LAYERS, layer_s=0.01, host_key_s=10.0, wait_s=10.0)
+    assert admitted(prices, max_tokens=200) == []
