@@ -163,7 +163,9 @@ def _machine(
     buffers = BufferSpace(arena)
     slots = torch.zeros(setup.max_num_seqs, dtype=torch.int64)
     host_only = setup.executor == "host"
-    kernels = choose_kernels(model.spec, page, CPU, host_only=host_only, pool=model.pool)
+    kernels = choose_kernels(
+        model.spec, page, CPU, model.dtype, host_only=host_only, pool=model.pool
+    )
     runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
     staging = StagingShape.of(model.spec, model.dtype)
     contexts = ContextCache(CPU, kernels, model.spec.layer_windows, staging)

@@ -52,6 +52,7 @@ def environment() -> dict[str, str]:
         "memory nodes": describe_nodes(memory_nodes()),
         "accelerators": _accelerators(),
         "CPU kernels": _cpu_kernels(),
+        "GPU kernels": _gpu_kernels(),
         **{name: package_version(name) or "not installed" for name in _PACKAGES},
         **_variables(),
     }
@@ -80,6 +81,12 @@ def _cpu_kernels() -> str:
     except ConfigError as error:
         return f"refused: {error.message}"
     return f"compiled, {chosen} (of {', '.join(native.supported_isas())})"
+
+
+def _gpu_kernels() -> str:
+    from tandem.kernels import triton_support
+
+    return "Triton" if triton_support.available() else "torch reference: Triton is not installed"
 
 
 def _accelerators() -> str:

@@ -50,6 +50,16 @@ def total_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[1]
 
 
+def multiprocessors(device: torch.device) -> int:
+    """Streaming multiprocessors of the device."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def compute_capability(device: torch.device) -> tuple[int, int]:
+    """Major and minor number of what the device can do."""
+    return torch.cuda.get_device_capability(device)
+
+
 def device_name(device: torch.device) -> str:
     """What the driver calls the device."""
     return torch.cuda.get_device_name(device)

@@ -13,6 +13,7 @@ from tandem.engine.expert_hits_file import check_writable, write_expert_hits
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.model_loading import (
     choose_types,
+    device_kernel_notes,
     host_kernel_notes,
     load_reported,
     require_compiled,
@@ -119,6 +120,7 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
     precision, precision_notes = choose_types(config, spec, target, directory, pool)
     notes = eos_notes + length_notes + precision_notes
     notes += target.notes + thread_notes + host_kernel_notes(spec)
+    notes += device_kernel_notes(target.device)
     if planned is not None:
         require_as_planned(planned, precision, target.choice)
         notes = (plan_note(str(config.plan), planned), *notes)

@@ -8,6 +8,7 @@ from tandem.engine.build import record_actual
 from tandem.engine.context_length import model_for_length
 from tandem.engine.model_loading import (
     choose_types,
+    device_kernel_notes,
     host_kernel_notes,
     load_reported,
     with_usable_ends,
@@ -66,6 +67,7 @@ def build_block_core(
     require_as_planned(planned, precision, target.choice)
     notes = (block_plan_note(str(config.plan), planned, plan), *eos_notes, *length_notes)
     notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)
+    notes += device_kernel_notes(target.device)
     memory = plan_block_memory(plan, spec, precision, target.capacities)
     layers = SweepChoice.of_plan(plan.weights)
     model = load_reported(directory, config, precision, target.device, pool, layers, (), progress)

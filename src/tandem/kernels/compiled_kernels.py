@@ -3,12 +3,13 @@
 Import this module only if `native.available()`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tandem.kernels import _native
+from tandem.kernels.attention_rows import rows_of
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attention_task
 from tandem.kernels.native_pages import copy_now
@@ -160,25 +161,3 @@ def count_short_rows(attention: TierAttention) -> int:
     starts = attention.query_start
     too_long = (starts[1:] - starts[:-1] > MAX_DECODE_TOKENS).nonzero()[0]
     return int(too_long[0]) if len(too_long) else len(starts) - 1
-
-
-def rows_of(attention: TierAttention, first: int, last: int) -> TierAttention:
-    """Rows `first` to `last` (exclusive) of a tier's attention whose queries are selected already.
-
-    Raises:
-        ValueError: its tokens are still to be selected.
-    """
-    if attention.token_index is not None:
-        raise ValueError("select the tokens before dividing rows")
-    if first == 0 and last == len(attention.block_table):
-        return attention
-    starts = attention.query_start[first : last + 1]
-    index = attention.block_index
-    return replace(
-        attention,
-        query_start=starts - starts[0],
-        num_decode=min(max(attention.num_decode - first, 0), last - first),
-        positions=attention.positions[starts[0] : starts[-1]],
-        block_table=attention.block_table[first:last],
-        block_index=None if index is None else index[first:last],
-    )

@@ -88,7 +88,7 @@ def build_machine(
     buffers = BufferSpace(arena)
     slots = torch.zeros(sizes.max_rows, dtype=torch.int64, device=device)
     pool = model.pool
-    kernels = choose_kernels(model.spec, page, device, host_only=host_only, pool=pool)
+    kernels = choose_kernels(model.spec, page, device, model.dtype, host_only=host_only, pool=pool)
     passing = None
     if sizes.blocks is not None:
         hidden = model.spec.hidden_size

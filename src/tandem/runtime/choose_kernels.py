@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.kernels import native
+from tandem.devices.cuda import compute_capability, multiprocessors
+from tandem.kernels import native, triton_support
 from tandem.kernels.open_pool import open_pool
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
@@ -20,14 +21,16 @@ def choose_kernels(
     model: ModelSpec,
     page: KVPageSpec,
     device: torch.device,
+    dtype: torch.dtype,
     *,
     host_only: bool = False,
     pool: "NativePool | None" = None,
 ) -> dict[Tier, TierKernels]:
-    """Compiled kernels for pages in host memory, where they could be built; torch elsewhere.
+    """Compiled kernels for pages in host memory, Triton's for a GPU's, torch where they lack.
 
     Args:
         device: where the device tier's pages are.
+        dtype: of the model's activations.
         host_only: the device tier is host memory, too, and nobody's emulation; there is no other.
         pool: threads of the compiled kernels; by default new ones.
 
@@ -35,8 +38,12 @@ def choose_kernels(
         ConfigError: TANDEM_CPU_ISA cannot be followed.
     """
     host = host_kernels(model, page_shape(page.on(Tier.HOST)), pool)
-    on_device = reference_kernels(model, page_shape(page.on(Tier.DEVICE)), device)
-    return {Tier.HOST: host, Tier.DEVICE: host if host_only else on_device}
+    if host_only:
+        return {Tier.HOST: host, Tier.DEVICE: host}
+    shape = page_shape(page.on(Tier.DEVICE))
+    if device.type == "cuda" and triton_support.available():
+        return {Tier.HOST: host, Tier.DEVICE: _triton_kernels(model, shape, device, dtype)}
+    return {Tier.HOST: host, Tier.DEVICE: reference_kernels(model, shape, device)}
 
 
 def page_shape(page: KVPageSpec) -> PageShape:
@@ -59,6 +66,17 @@ def host_kernels(
 
     scale, soft_cap = model.attention_scale, model.attention_soft_cap
     return CompiledKernels(pool, model.num_heads, shape, scale, soft_cap)
+
+
+def _triton_kernels(
+    model: ModelSpec, shape: PageShape, device: torch.device, dtype: torch.dtype
+) -> TierKernels:
+    from tandem.kernels.triton_kernels import TritonKernels
+
+    has_dot = compute_capability(device) >= triton_support.FIRST_WITH_DOT
+    unit = triton_support.TritonDevice(multiprocessors(device), has_dot)
+    scale, soft_cap = model.attention_scale, model.attention_soft_cap
+    return TritonKernels(device, model.num_heads, shape, scale, soft_cap, unit, dtype)
 
 
 def reference_kernels(model: ModelSpec, shape: PageShape, device: torch.device) -> ReferenceKernels:

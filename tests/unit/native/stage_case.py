@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch, rows_of
+from tandem.kernels.attention_rows import rows_of
+from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
 from tandem.models.dummy_weights import fill_dummy_weights

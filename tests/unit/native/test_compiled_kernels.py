@@ -75,10 +75,10 @@ def test_append_means_the_torch_kernels_append() -> None:
 
 
 def test_host_memory_gets_compiled_kernels_and_an_emulated_device_does_not() -> None:
-    kernels = choose_kernels(model(), page(), CPU)
+    kernels = choose_kernels(model(), page(), CPU, torch.float32)
     assert isinstance(kernels[Tier.HOST], CompiledKernels)
     assert isinstance(kernels[Tier.DEVICE], ReferenceKernels)
-    alone = choose_kernels(model(), page(), CPU, host_only=True)
+    alone = choose_kernels(model(), page(), CPU, torch.float32, host_only=True)
     assert alone[Tier.DEVICE] is alone[Tier.HOST]
     assert native.choose_isa() in alone[Tier.HOST].name
     assert host_kernel_notes(model()) == ()
@@ -88,7 +88,8 @@ def test_threads_are_bounded_by_torchs() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        assert choose_kernels(model(), page(), CPU)[Tier.HOST].name.endswith("on 1 thread")
+        kernels = choose_kernels(model(), page(), CPU, torch.float32)
+        assert kernels[Tier.HOST].name.endswith("on 1 thread")
     finally:
         torch.set_num_threads(threads)
 
@@ -97,14 +98,14 @@ def test_reference_kernels_are_announced_where_the_compiled_ones_are_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native, "_extension", None)
-    kernels = choose_kernels(model(), page(), CPU, host_only=True)
+    kernels = choose_kernels(model(), page(), CPU, torch.float32, host_only=True)
     assert isinstance(kernels[Tier.HOST], ReferenceKernels)
     (note,) = host_kernel_notes(model())
     assert "slow reference kernels" in note
 
 
 def test_a_head_size_that_the_compiled_kernels_do_not_take_is_announced() -> None:
-    kernels = choose_kernels(model(6), page(6), CPU, host_only=True)
+    kernels = choose_kernels(model(6), page(6), CPU, torch.float32, host_only=True)
     assert isinstance(kernels[Tier.HOST], ReferenceKernels)
     (note,) = host_kernel_notes(model(6))
     assert "the model's is 6" in note

@@ -1,0 +1,165 @@
+"""Compiles the Triton kernels for every generation of GPU that Tandem names, without a GPU.
+
+Prints what each takes: registers of a thread, bytes that did not fit them (spilled), shared memory
+of a program, against what the generation has. Exits with 1 if one does not compile or takes more.
+It says nothing about speed.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tandem.kernels.triton_append import append_codes, append_floats
+from tandem.kernels.triton_attention import attend_tiles, merge_splits
+from tandem.kernels.triton_kernels import STAGES
+from tandem.kernels.triton_plan import (
+    MAX_SPLITS,
+    HeadShape,
+    TileShape,
+    decode_shape,
+    prefill_shape,
+)
+from tandem.kernels.triton_support import FIRST_WITH_DOT, TritonDevice
+from tandem.memory.quantized_page import QuantizedPage
+
+# Shared memory of one program by compute capability (limits in the CUDA programming guide).
+SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
+HEADS = {"32/8/128": (8, 4, 128), "32/32/128": (32, 1, 128), "8/4/256": (4, 2, 256)}
+TYPES = (("fp16", 0), ("bf16", 0), ("fp32", 0), ("bf16", 8), ("bf16", 4))
+BLOCK_SIZE = 64
+_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel with all that is built into it; `constants` are in capitals, as in its signature."""
+
+    name: str
+    kernel: Any
+    types: dict[str, str]
+    constants: dict[str, Any]
+    options: dict[str, int]
+
+
+def attention(label: str, query: str, bits: int, *, has_dot: bool) -> Iterator[Case]:
+    """Decode, and prefill where there are matrix units."""
+    kv_heads, group, head_dim = HEADS[label]
+    page = QuantizedPage(bits, kv_heads, BLOCK_SIZE, head_dim) if bits else None
+    heads = HeadShape(kv_heads, group, page.row_elements if page else head_dim, _BYTES[query])
+    shapes = {"decode": decode_shape(heads, TritonDevice(100, has_dot))}
+    if has_dot:
+        shapes["prefill"] = prefill_shape(heads)
+    types = dict.fromkeys(("tile_row", "tile_token", "tile_count", "first", "end", "table"), "*i32")
+    types |= {"q": f"*{query}", "pages": "*u8" if bits else f"*{query}", "pairs": "*fp16"}
+    types |= {"out": "*fp32", "lse": "*fp32", "scale": "fp32", "soft_cap": "fp32"}
+    types |= dict.fromkeys(("num_tokens", "table_width", "split_keys"), "i32")
+    for name, shape in shapes.items():
+        constants = _attention_constants(shape, heads, head_dim, bits, page)
+        stored = f"int{bits}" if bits else query
+        title = f"{name} {label}, {query} over {stored}"
+        options = {"num_stages": STAGES}
+        yield Case(title, attend_tiles, types, constants | {"USE_DOT": has_dot}, options)
+
+
+def _attention_constants(
+    shape: TileShape, heads: HeadShape, head_dim: int, bits: int, page: QuantizedPage | None
+) -> dict[str, Any]:
+    return {
+        "KV_HEADS": heads.kv_heads,
+        "GROUP": heads.group,
+        "HEAD_DIM": head_dim,
+        "PAD_DIM": shape.pad_dim,
+        "BLOCK_SIZE": BLOCK_SIZE,
+        "CODE_BITS": bits,
+        "GROUP_SIZE": page.group_size if page else 1,
+        "ROW_ELEMENTS": page.row_elements if page else 1,
+        "TOKENS": shape.tokens,
+        "ROWS": shape.rows,
+        "KEYS": shape.keys,
+        "HAS_CAP": False,
+    }
+
+
+def others() -> Iterator[Case]:
+    """Merging and appending."""
+    merged = {"parts": "*fp32", "part_lse": "*fp32", "out": "*fp32", "lse": "*fp32"}
+    merged |= {"num_rows": "i32", "splits": "i32"}
+    constants = {"HEAD_DIM": 128, "PAD_DIM": 128, "PAD_SPLITS": MAX_SPLITS}
+    yield Case("merging", merge_splits, merged, constants, {})
+    appended = {"k": "*bf16", "v": "*bf16", "slots": "*i64", "k_stride": "i32", "v_stride": "i32"}
+    page: dict[str, Any] = {"BLOCK_SIZE": BLOCK_SIZE, "KV_HEADS": 8, "HEAD_DIM": 128}
+    floats = page | {"PAD_ROW": 1024}
+    yield Case("append bf16", append_floats, appended | {"pages": "*bf16"}, floats, {})
+    codes = page | {"CODE_BITS": 4, "GROUP_SIZE": 64, "ROW_ELEMENTS": 128}
+    types = appended | {"pages": "*u8", "pairs": "*fp16"}
+    yield Case("append int4", append_codes, types, codes, {"num_warps": 1})
+
+
+def compile_case(case: Case, capability: int) -> Any:
+    """As at a launch with aligned memory."""
+    names = [parameter.name for parameter in case.kernel.params]
+    types = {name: case.types.get(name, "constexpr") for name in names}
+    aligned = {
+        (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if types[name][0] == "*"
+    }
+    source = ASTSource(case.kernel, types, case.constants, aligned)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=case.options)
+
+
+def usage(cubin: bytes) -> dict[str, str]:
+    """What the assembler reports, by name: REG, STACK and others."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "-res-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    fields = (field.split(":", 1) for field in text.split() if ":" in field)
+    return {parts[0]: parts[1] for parts in fields}
+
+
+def main() -> int:
+    """Compile all, print a line for each; the exit code."""
+    failed = 0
+    for capability, shared_kib in SHARED_KIB.items():
+        has_dot = capability >= FIRST_WITH_DOT[0] * 10 + FIRST_WITH_DOT[1]
+        cases = list(others())
+        for label in HEADS:
+            for query, bits in TYPES:
+                if label == "32/8/128" or (capability == 80 and (query, bits) == ("bf16", 0)):
+                    cases += attention(label, query, bits, has_dot=has_dot)
+        for case in cases:
+            failed += not report(case, capability, shared_kib)
+    return 1 if failed else 0
+
+
+def report(case: Case, capability: int, shared_kib: int) -> bool:
+    """Print what a case takes; False if it cannot run there."""
+    title = f"sm_{capability:<4} {case.name:40}"
+    try:
+        compiled = compile_case(case, capability)
+    except Exception as error:  # noqa: BLE001 - whatever a compiler's passes raise
+        print(f"{title} FAILED: {type(error).__name__}: {error}", flush=True)
+        return False
+    took, shared = usage(compiled.asm["cubin"]), compiled.metadata.shared
+    fits = shared <= shared_kib << 10
+    registers, spilled = took.get("REG", "?"), took.get("STACK", "?")
+    shared_text = f"{shared / 1024:5.1f} of {shared_kib} KiB shared"
+    print(
+        f"{title} {registers:>3} registers, {spilled:>4} bytes spilled, {shared_text}"
+        f"{'' if fits else ': TOO MUCH'}",
+        flush=True,
+    )
+    return fits
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""A tier in a GPU's memory, on Triton kernels.
+
+Import this module only if `triton_support.available()`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from tandem.kernels.attention import AttentionBatch, paged_attention
+from tandem.kernels.attention_rows import rows_of
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.pages import PageShape, copy_blocks
+from tandem.kernels.tier_kernels import PlannedAttention
+from tandem.kernels.triton_append import append_codes, append_floats
+from tandem.kernels.triton_attention import attend_tiles, merge_splits
+from tandem.kernels.triton_plan import (
+    MAX_SPLITS,
+    HeadShape,
+    Tiles,
+    TritonBatch,
+    plan_tiles,
+    power_of_two,
+)
+from tandem.kernels.triton_support import TritonDevice
+from tandem.plan.binding import TierAttention
+
+STAGES = 2  # of keys and values on their way into shared memory
+
+
+@dataclass(frozen=True, slots=True)
+class DividedBatch:
+    """Rows of one token by Triton; the others, too, or by torch where it lacks matrix units."""
+
+    tiled: TritonBatch
+    others: AttentionBatch | None
+    num_tokens: int
+
+
+class TritonKernels:
+    """Attention and appends where the pages lie.
+
+    Args:
+        device: where the tier's pages are.
+        heads: query heads.
+        shape: of one layer's pages.
+        scale: of scores. soft_cap: what bounds them; 0: nothing.
+        unit: what the device has.
+        query_dtype: of queries, in which products are taken (sums are float32).
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        heads: int,
+        shape: PageShape,
+        scale: float,
+        soft_cap: float,
+        unit: TritonDevice,
+        query_dtype: torch.dtype,
+    ) -> None:
+        self._device = device
+        self._shape = shape
+        self._scale = scale
+        self._soft_cap = soft_cap
+        self._unit = unit
+        group = heads // shape.kv_heads
+        elements = shape.quantized.row_elements if shape.code_bits else shape.head_dim
+        self._heads = HeadShape(shape.kv_heads, group, elements, query_dtype.itemsize)
+
+    @property
+    def shape(self) -> PageShape:
+        """As given."""
+        return self._shape
+
+    @property
+    def name(self) -> str:
+        """Triton, and how it multiplies."""
+        return "Triton kernels" if self._unit.has_dot else "Triton kernels without matrix units"
+
+    def plan(self, attention: TierAttention, window: int = 0) -> DividedBatch:
+        """Tiles; without matrix units, rows of several tokens are gathered for torch."""
+        size, num_decode = self._shape.block_size, attention.num_decode
+        num_tokens, rows = int(attention.query_start[-1]), len(attention.block_table)
+        others = None
+        if not self._unit.has_dot and num_decode < rows:
+            rest = rows_of(attention, num_decode, rows)
+            others = AttentionBatch.from_binding(rest, self._device, self._shape, window)
+            attention = rows_of(attention, 0, num_decode)
+        tiled = plan_tiles(attention, size, self._heads, self._unit, self._device, window)
+        return DividedBatch(tiled, others, num_tokens)
+
+    def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
+        """`attention.paged_attention` of the planned tokens: q `[t, heads, head_dim]`."""
+        assert isinstance(planned, DividedBatch)
+        tiled, others = planned.tiled, planned.others
+        out = torch.empty(q.shape, dtype=torch.float32, device=q.device)
+        result = AttentionOutput(out, torch.empty(q.shape[:2], dtype=out.dtype, device=q.device))
+        q = q.contiguous()
+        for tiles in tiled.tiles:
+            self._attend_tiles(q, pages, tiled, tiles, result)
+        if others is not None:
+            own = q[tiled.num_tokens :]
+            part = paged_attention(own, pages, others, self._scale, soft_cap=self._soft_cap)
+            result.out[tiled.num_tokens :] = part.out
+            result.lse[tiled.num_tokens :] = part.lse
+        return result
+
+    def _attend_tiles(
+        self, q: Tensor, pages: Tensor, batch: TritonBatch, tiles: Tiles, result: AttentionOutput
+    ) -> None:
+        target = result
+        if tiles.splits > 1:
+            count = tiles.tokens.stop  # splits are of tokens from the first on
+            out = result.out.new_empty((tiles.splits, count, *q.shape[1:]))
+            target = AttentionOutput(out, out.new_empty(out.shape[:3]))
+        page, heads, shape = self._shape, self._heads, tiles.shape
+        quantized = page.quantized if page.code_bits else None
+        launch = cast("Any", attend_tiles)
+        launch[(len(tiles.row), heads.kv_heads, tiles.splits)](
+            q,
+            pages,
+            pages.view(torch.float16) if quantized else pages,
+            tiles.row,
+            tiles.token,
+            tiles.count,
+            batch.first,
+            batch.end,
+            batch.table,
+            target.out,
+            target.lse,
+            target.out.shape[-3],
+            batch.table.shape[1],
+            tiles.split_keys,
+            self._scale,
+            self._soft_cap,
+            KV_HEADS=heads.kv_heads,
+            GROUP=heads.group,
+            HEAD_DIM=page.head_dim,
+            PAD_DIM=shape.pad_dim,
+            BLOCK_SIZE=page.block_size,
+            CODE_BITS=page.code_bits,
+            GROUP_SIZE=quantized.group_size if quantized else 1,
+            ROW_ELEMENTS=quantized.row_elements if quantized else 1,
+            TOKENS=shape.tokens,
+            ROWS=shape.rows,
+            KEYS=shape.keys,
+            HAS_CAP=bool(self._soft_cap),
+            USE_DOT=self._unit.has_dot,
+            num_stages=STAGES,
+        )
+        if tiles.splits > 1:
+            self._merge(target, result)
+
+    def _merge(self, parts: AttentionOutput, result: AttentionOutput) -> None:
+        splits, tokens, heads, head_dim = parts.out.shape
+        launch = cast("Any", merge_splits)
+        launch[(tokens * heads,)](
+            parts.out,
+            parts.lse,
+            result.out,
+            result.lse,
+            tokens * heads,
+            splits,
+            HEAD_DIM=head_dim,
+            PAD_DIM=power_of_two(head_dim),
+            PAD_SPLITS=MAX_SPLITS,
+        )
+
+    def plan_append(self, slots: Tensor) -> Tensor:
+        """The slots themselves."""
+        return slots
+
+    def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
+        """Rounded to the pages' element type, or quantized; one launch."""
+        page = self._shape
+        k, v = _with_whole_tokens(k), _with_whole_tokens(v)
+        if page.code_bits:
+            layout = page.quantized
+            launch = cast("Any", append_codes)
+            launch[(len(planned), 2 * page.kv_heads, layout.groups)](
+                k,
+                v,
+                planned,
+                pages,
+                pages.view(torch.float16),
+                k.stride(0),
+                v.stride(0),
+                BLOCK_SIZE=page.block_size,
+                KV_HEADS=page.kv_heads,
+                HEAD_DIM=page.head_dim,
+                CODE_BITS=page.code_bits,
+                GROUP_SIZE=layout.group_size,
+                ROW_ELEMENTS=layout.row_elements,
+                num_warps=1,
+            )
+            return
+        launch = cast("Any", append_floats)
+        launch[(len(planned), 2)](
+            k,
+            v,
+            planned,
+            pages,
+            k.stride(0),
+            v.stride(0),
+            BLOCK_SIZE=page.block_size,
+            KV_HEADS=page.kv_heads,
+            HEAD_DIM=page.head_dim,
+            PAD_ROW=power_of_two(page.kv_heads * page.head_dim),
+        )
+
+    def copy_blocks(
+        self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
+    ) -> None:
+        """Between any devices, in torch."""
+        copy_blocks(src_pages, src_ids, dst_pages, dst_ids)
+
+
+def _with_whole_tokens(values: Tensor) -> Tensor:
+    """With each token's heads contiguous, as a slice of fused projections has them."""
+    _, heads, head_dim = values.shape
+    whole = values.stride(2) == 1 and (heads == 1 or values.stride(1) == head_dim)
+    return values if whole else values.contiguous()

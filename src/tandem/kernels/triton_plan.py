@@ -1,0 +1,182 @@
+"""Decides once per step, on the host, how the Triton kernels cut a tier's attention."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.kernels.triton_support import TritonDevice
+from tandem.kernels.upload import upload
+from tandem.plan.binding import IntArray, TierAttention
+from tandem.plan.seen_keys import count_seen_keys
+
+MIN_DOT = 16  # rows, columns and depth of the smallest product on matrix units
+PREFILL_ROWS = 64
+MAX_SPLITS = 64
+DECODE_SPLIT_KEYS = 256  # a split with fewer costs more to merge than it spreads
+_KEY_TILE_BYTES = 16 << 10
+_PRODUCT_ELEMENTS = 8192  # held in registers where there are no matrix units
+_WAVES = 2  # programs per multiprocessor worth having
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """What queries and keys of a model look like.
+
+    Attributes:
+        group: query heads per KV head.
+        row_elements: those of a row of keys in memory: head_dim, or more in quantized pages.
+        element_bytes: of a query's elements, in which products are taken.
+    """
+
+    kv_heads: int
+    group: int
+    row_elements: int
+    element_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """The constants that a kernel is compiled with: see `triton_attention.attend_tiles`."""
+
+    tokens: int
+    rows: int
+    keys: int
+    pad_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Consecutive query tokens, one tile per program: int32 [tiles] each.
+
+    Attributes:
+        tokens: those of the batch that the tiles cover: a prefix, or the rest.
+        splits: programs among which the keys of a tile are divided, `split_keys` each.
+    """
+
+    row: Tensor
+    token: Tensor
+    count: Tensor
+    tokens: slice
+    shape: TileShape
+    splits: int
+    split_keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class TritonBatch:
+    """One tier's part of a lane's attention on a device; built once per step.
+
+    Attributes:
+        first, end: int32 [tokens]; the range of its row's keys that each token sees.
+        table: int32 [rows, blocks].
+    """
+
+    num_tokens: int
+    first: Tensor
+    end: Tensor
+    table: Tensor
+    tiles: tuple[Tiles, ...]
+
+
+def plan_tiles(
+    attention: TierAttention,
+    block_size: int,
+    heads: HeadShape,
+    unit: TritonDevice,
+    device: torch.device,
+    window: int = 0,
+) -> TritonBatch:
+    """Rows of one query token, each a tile whose keys are split; the others' tokens in tiles.
+
+    All of it crosses to the device as one array.
+    """
+    seen = count_seen_keys(attention, block_size, window)
+    num_tokens, num_decode = len(seen.end), attention.num_decode
+    longest = int(seen.count[:num_decode].max(initial=0))
+    cuts: list[tuple[slice, TileShape, int, tuple[IntArray, ...]]] = []
+    if num_decode:
+        shape = decode_shape(heads, unit)
+        splits = _count_splits(num_decode * heads.kv_heads, longest + shape.keys, unit)
+        cuts.append((slice(0, num_decode), shape, splits, _cut(attention, 0, num_decode, 1)))
+    if num_decode < len(attention.block_table):
+        shape = prefill_shape(heads)
+        rows = len(attention.block_table)
+        cut = _cut(attention, num_decode, rows, shape.tokens)
+        cuts.append((slice(num_decode, num_tokens), shape, 1, cut))
+    arrays = [seen.first, seen.end, attention.block_table.reshape(-1)]
+    for *_, cut in cuts:
+        arrays += cut
+    parts = iter(_upload_together(arrays, device))
+    first, end, table = next(parts), next(parts), next(parts)
+    tiles = tuple(
+        Tiles(
+            row=next(parts),
+            token=next(parts),
+            count=next(parts),
+            tokens=tokens,
+            shape=shape,
+            splits=splits,
+            # where a token's first key is no multiple, its tile begins up to `keys` before it
+            split_keys=_split_keys(longest + shape.keys, splits, shape.keys),
+        )
+        for tokens, shape, splits, _ in cuts
+    )
+    return TritonBatch(num_tokens, first, end, table.view(attention.block_table.shape), tiles)
+
+
+def decode_shape(heads: HeadShape, unit: TritonDevice) -> TileShape:
+    """One token; on matrix units its heads are padded to their smallest product."""
+    rows, pad_dim = power_of_two(heads.group), power_of_two(heads.row_elements)
+    if unit.has_dot:
+        rows, pad_dim = max(MIN_DOT, rows), max(MIN_DOT, pad_dim)
+        return TileShape(1, rows, _dot_keys(pad_dim, heads.element_bytes), pad_dim)
+    keys = max(1, _PRODUCT_ELEMENTS // (rows * pad_dim))
+    return TileShape(1, rows, min(64, keys), pad_dim)
+
+
+def prefill_shape(heads: HeadShape) -> TileShape:
+    """As many tokens as make `PREFILL_ROWS` rows; on matrix units only."""
+    pad_dim = max(MIN_DOT, power_of_two(heads.row_elements))
+    tokens = max(1, PREFILL_ROWS // heads.group)
+    rows = max(MIN_DOT, power_of_two(tokens * heads.group))
+    return TileShape(tokens, rows, _dot_keys(pad_dim, heads.element_bytes), pad_dim)
+
+
+def _dot_keys(pad_dim: int, element_bytes: int) -> int:
+    return max(MIN_DOT, min(64, _KEY_TILE_BYTES // (pad_dim * element_bytes)))
+
+
+def _count_splits(programs: int, keys: int, unit: TritonDevice) -> int:
+    """As many as give every multiprocessor work, none of them short."""
+    wanted = -(-_WAVES * unit.processors // programs)
+    return max(1, min(wanted, keys // DECODE_SPLIT_KEYS, MAX_SPLITS))
+
+
+def _split_keys(keys: int, splits: int, step: int) -> int:
+    """Keys of each split, in whole steps; a single one takes all."""
+    if splits == 1:
+        return np.iinfo(np.int32).max // 2 // step * step
+    return -(-keys // (splits * step)) * step
+
+
+def _cut(attention: TierAttention, first: int, last: int, tokens: int) -> tuple[IntArray, ...]:
+    """Tiles of rows `first` to `last`: their rows, first tokens and numbers of tokens."""
+    starts = attention.query_start
+    found: list[tuple[int, int, int]] = []
+    for row in range(first, last):
+        begin, end = int(starts[row]), int(starts[row + 1])
+        found += [(row, at, min(tokens, end - at)) for at in range(begin, end, tokens)]
+    columns = np.array(found, dtype=np.int32).reshape(-1, 3).T
+    return columns[0], columns[1], columns[2]
+
+
+def _upload_together(arrays: "list[IntArray]", device: torch.device) -> tuple[Tensor, ...]:
+    joined = upload(np.concatenate(arrays, dtype=np.int32, casting="same_kind"), device)
+    return joined.split([len(array) for array in arrays])
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is at least `count`."""
+    return 1 << (count - 1).bit_length()

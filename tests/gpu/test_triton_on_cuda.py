@@ -1,0 +1,108 @@
+"""Triton kernels on a CUDA device: attention and appended bytes are the host's."""
+
+import unittest
+
+import numpy as np
+import torch
+
+from tandem.kernels import triton_support
+from tandem.kernels.attention import AttentionBatch, paged_attention
+from tandem.kernels.pages import PageShape
+from tandem.kernels.quantized_pages import pair_rows
+from tandem.kernels.tier_kernels import ReferenceKernels
+from tandem.plan.binding import TierAttention
+
+_HEADS, _KV_HEADS, _DIM, _BLOCK = 8, 2, 128, 64
+# (context, queries): decode of short and long rows, then prompts and a chunk
+_ROWS = ((1, 1), (64, 1), (700, 1), (9000, 1), (130, 130), (2000, 300))
+_TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+_HOST = torch.device("cpu")
+
+
+def _lane() -> TierAttention:
+    blocks = [-(-context // _BLOCK) for context, _ in _ROWS]
+    ids = np.random.default_rng(0).permutation(sum(blocks)).astype(np.int32)
+    table = np.zeros((len(_ROWS), max(blocks)), dtype=np.int32)
+    for row, own in enumerate(np.split(ids, np.cumsum(blocks)[:-1])):
+        table[row, : len(own)] = own
+    return TierAttention(
+        token_index=None,
+        query_start=np.cumsum([0, *(queries for _, queries in _ROWS)]).astype(np.int32),
+        num_decode=sum(queries == 1 for _, queries in _ROWS),
+        positions=np.array([p for c, q in _ROWS for p in range(c - q, c)], dtype=np.int32),
+        block_table=table,
+        block_index=None,
+    )
+
+
+def _pages(shape: PageShape, dtype: torch.dtype, count: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if not shape.code_bits:
+        wide = (count, 2, _KV_HEADS, _BLOCK, _DIM)
+        return torch.randn(wide, generator=generator).to(dtype)
+    size = (count, shape.quantized.page_bytes)
+    pages = torch.randint(0, 256, size, generator=generator, dtype=torch.uint8)
+    pairs = pair_rows(pages, shape.quantized)
+    pairs[..., 0], pairs[..., 1] = 0.01, -1.0
+    return pages
+
+
+def _check(dtype: torch.dtype, bits: int = 0, window: int = 0, soft_cap: float = 0.0) -> None:
+    if not triton_support.available():
+        raise unittest.SkipTest("Triton is not installed")
+    from tandem.devices.cuda import compute_capability, multiprocessors
+    from tandem.kernels.triton_kernels import TritonKernels
+
+    device = torch.device("cuda")
+    has_dot = compute_capability(device) >= triton_support.FIRST_WITH_DOT
+    unit = triton_support.TritonDevice(multiprocessors(device), has_dot)
+    shape, lane = PageShape(_KV_HEADS, _BLOCK, _DIM, bits), _lane()
+    pages = _pages(shape, dtype, int(lane.block_table.max()) + 1)
+    generator = torch.Generator().manual_seed(1)
+    query = torch.randn(len(lane.positions), _HEADS, _DIM, generator=generator).to(dtype)
+    kernels = TritonKernels(device, _HEADS, shape, _DIM**-0.5, soft_cap, unit, dtype)
+    found = kernels.attend(query.to(device), pages.to(device), kernels.plan(lane, window))
+    batch = AttentionBatch.from_binding(lane, _HOST, shape, window)
+    expected = paged_attention(query, pages, batch, _DIM**-0.5, soft_cap=soft_cap)
+    limit = _TOLERANCE[dtype]
+    torch.testing.assert_close(found.out.cpu(), expected.out, atol=limit, rtol=limit)
+    torch.testing.assert_close(found.lse.cpu(), expected.lse, atol=limit, rtol=limit)
+
+
+def test_float32() -> None:
+    _check(torch.float32)
+
+
+def test_sixteen_bits() -> None:
+    _check(torch.float16)
+    _check(torch.bfloat16)
+
+
+def test_quantized_pages() -> None:
+    for bits in (8, 4):
+        _check(torch.float32, bits)
+        _check(torch.bfloat16, bits)
+
+
+def test_windows_and_soft_caps() -> None:
+    _check(torch.float32, window=500)
+    _check(torch.float32, soft_cap=5.0)
+
+
+def test_appended_bytes_are_the_host_s() -> None:
+    if not triton_support.available():
+        raise unittest.SkipTest("Triton is not installed")
+    from tandem.kernels.triton_kernels import TritonKernels
+
+    device, unit = torch.device("cuda"), triton_support.TritonDevice(1, has_dot=True)
+    k, v = torch.randn(2, 40, _KV_HEADS, _DIM, generator=torch.Generator().manual_seed(2)).unbind(0)
+    slots = torch.from_numpy(np.random.default_rng(1).permutation(4 * _BLOCK)[:40])
+    for bits in (0, 8, 4):
+        shape = PageShape(_KV_HEADS, _BLOCK, _DIM, bits)
+        pages = _pages(shape, torch.bfloat16, 4)
+        ours = pages.to(device)
+        kernels = TritonKernels(device, _KV_HEADS, shape, 1.0, 0.0, unit, torch.float32)
+        kernels.append(ours, k.to(device), v.to(device), slots.to(device))
+        reference = ReferenceKernels(_HOST, shape, 1.0)
+        reference.append(pages, k, v, reference.plan_append(slots))
+        assert torch.equal(ours.cpu(), pages), bits

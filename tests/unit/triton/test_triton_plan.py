@@ -1,0 +1,105 @@
+"""How the Triton kernels' work is cut: without Triton."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem.kernels.triton_plan import (
+    MAX_SPLITS,
+    MIN_DOT,
+    HeadShape,
+    TritonBatch,
+    decode_shape,
+    plan_tiles,
+    prefill_shape,
+)
+from tandem.kernels.triton_support import TritonDevice
+from tandem.plan.binding import TierAttention
+
+CPU = torch.device("cpu")
+
+
+def lane(rows: list[tuple[int, int]]) -> TierAttention:
+    """Rows of (context, queries), those of one query first."""
+    rows = sorted(rows, key=lambda row: row[1] != 1)
+    blocks = [-(-context // 16) for context, _ in rows]
+    return TierAttention(
+        token_index=None,
+        query_start=np.cumsum([0, *(queries for _, queries in rows)]).astype(np.int32),
+        num_decode=sum(queries == 1 for _, queries in rows),
+        positions=np.array([p for c, q in rows for p in range(c - q, c)], np.int32),
+        block_table=np.zeros((len(rows), max(blocks)), np.int32),
+        block_index=None,
+    )
+
+
+def plan(
+    rows: list[tuple[int, int]], heads: HeadShape, unit: TritonDevice, window: int = 0
+) -> TritonBatch:
+    return plan_tiles(lane(rows), 16, heads, unit, CPU, window)
+
+
+ROWS = st.tuples(st.integers(1, 3000), st.integers(1, 200)).map(lambda row: (max(row), min(row)))
+HEADS = st.builds(
+    HeadShape, st.integers(1, 8), st.integers(1, 16), st.sampled_from([8, 64, 80, 256]), st.just(2)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(ROWS, min_size=1, max_size=6),
+    HEADS,
+    st.integers(1, 200),
+    st.sampled_from([0, 9, 500]),
+)
+def test_every_token_and_every_key_has_one_program(
+    rows: list[tuple[int, int]], heads: HeadShape, processors: int, window: int
+) -> None:
+    batch = plan(rows, heads, TritonDevice(processors, has_dot=True), window)
+    attention = lane(rows)
+    row_of = np.repeat(np.arange(len(rows)), np.diff(attention.query_start))
+    covered = np.zeros(batch.num_tokens, np.int64)
+    for tiles in batch.tiles:
+        assert 1 <= tiles.splits <= MAX_SPLITS
+        assert tiles.split_keys % tiles.shape.keys == 0
+        for row, token, count in zip(tiles.row, tiles.token, tiles.count, strict=True):
+            own = slice(int(token), int(token + count))
+            assert 1 <= int(count) <= tiles.shape.tokens
+            assert tiles.tokens.start <= own.start
+            assert own.stop <= tiles.tokens.stop
+            assert (row_of[own] == int(row)).all()
+            covered[own] += 1
+            begin = int(batch.first[own].min()) // tiles.shape.keys * tiles.shape.keys
+            assert int(batch.end[own].max()) <= begin + tiles.splits * tiles.split_keys
+    assert (covered == 1).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(HEADS, st.booleans())
+def test_tiles_hold_their_rows(heads: HeadShape, has_dot: bool) -> None:
+    shapes = [decode_shape(heads, TritonDevice(1, has_dot))]
+    if has_dot:
+        shapes.append(prefill_shape(heads))
+    for shape in shapes:
+        assert shape.rows >= shape.tokens * heads.group
+        assert shape.pad_dim >= heads.row_elements
+        for count in (shape.rows, shape.keys, shape.pad_dim):
+            assert count & (count - 1) == 0
+            assert count >= (MIN_DOT if has_dot else 1)
+
+
+def test_one_long_request_is_divided_among_all_multiprocessors() -> None:
+    heads = HeadShape(kv_heads=8, group=4, row_elements=128, element_bytes=2)
+    (tiles,) = plan([(100_000, 1)], heads, TritonDevice(108, has_dot=True)).tiles
+    assert 8 * tiles.splits >= 2 * 108
+    (many,) = plan([(4096, 1)] * 64, heads, TritonDevice(108, has_dot=True)).tiles
+    assert many.splits == 1
+
+
+@pytest.mark.parametrize("context", [1, 300])
+def test_short_requests_are_not_divided(context: int) -> None:
+    heads = HeadShape(kv_heads=1, group=1, row_elements=64, element_bytes=4)
+    (tiles,) = plan([(context, 1)], heads, TritonDevice(108, has_dot=True)).tiles
+    assert tiles.splits == 1
