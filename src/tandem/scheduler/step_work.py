@@ -1,5 +1,7 @@
 """What a proposed step would compute, counted from the row table: some vector sums, no programs."""
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,36 +60,38 @@ class StepCounter:
 
     def host_keys(self, rows: LongArray) -> NDArray[np.float64]:
         """Keys on the host that each row's next token sees in one layer, in the mean."""
-        _, on_host = self._contexts(rows)
-        keys = np.zeros(len(rows))
-        for window, share in self._prices.windows:
-            keys += share * (np.minimum(on_host, window) if window else on_host)
-        return keys
+        return self._host_keys[rows]
 
-    def _contexts(self, rows: LongArray) -> tuple[LongArray, LongArray]:
-        """Tokens that each row's next one sees, by tier: int64 [rows] each."""
+    @cached_property
+    def _contexts(self) -> tuple[LongArray, LongArray]:
+        """Tokens that each row's next one sees, by tier: int64 [rows of the table] each.
+
+        Of all rows at once, since every option has most of them.
+        """
         r = self._rows
-        total = r.submitted[rows].astype(np.int64) + 1
-        hosted = r.num_host_blocks[rows]
-        if not hosted.any():
-            return total, np.zeros(len(rows), dtype=np.int64)
-        on_device = (r.num_blocks[rows] - hosted).astype(np.int64) * self._size
-        on_device = np.where(hosted > 0, np.minimum(on_device, total), total)
+        total = r.submitted.astype(np.int64) + 1
+        hosted = r.num_host_blocks
+        leading = (r.num_blocks - hosted).astype(np.int64) * self._size
+        on_device = np.where(hosted > 0, np.minimum(leading, total), total)
         return on_device, total - on_device
 
-    def _decoded(self, rows: LongArray) -> tuple[TierWork, TierWork]:
-        if not len(rows):
-            return TierWork(), TierWork()
-        on_device, on_host = self._contexts(rows)
-        device = self._seen(on_device)
-        return device, self._seen(on_host) if on_host.any() else TierWork()
+    @cached_property
+    def _host_keys(self) -> NDArray[np.float64]:
+        return self._keys(self._contexts[1])
 
-    def _seen(self, contexts: LongArray) -> TierWork:
-        """Rows that each see so many of a tier's keys."""
-        keys = 0.0
+    @cached_property
+    def _device_keys(self) -> NDArray[np.float64]:
+        return self._keys(self._contexts[0])
+
+    def _keys(self, contexts: LongArray) -> NDArray[np.float64]:
+        """Of so many, those that are seen in one layer, in the mean."""
+        keys = np.zeros(len(contexts))
         for window, share in self._prices.windows:
-            keys += share * float((np.minimum(contexts, window) if window else contexts).sum())
-        return TierWork(int(np.count_nonzero(contexts)), keys, keys)
+            keys += share * (np.minimum(contexts, window) if window else contexts)
+        return keys
+
+    def _decoded(self, rows: LongArray) -> tuple[TierWork, TierWork]:
+        return _attended(self._device_keys[rows]), _attended(self._host_keys[rows])
 
     def _chunks(self, proposal: StepProposal) -> list[tuple[int, int]]:
         return [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
@@ -99,6 +103,12 @@ class StepCounter:
         on_host = limit != UNLIMITED and limit * self._size < int(self._rows.submitted[row])
         hosted = limit == 0 or on_host
         return (TierWork(), work) if hosted else (work, TierWork())
+
+
+def _attended(keys: NDArray[np.float64]) -> TierWork:
+    """By rows that each see so many of a tier's keys."""
+    seen = float(keys.sum())
+    return TierWork(int(np.count_nonzero(keys)), seen, seen) if seen else TierWork()
 
 
 def _prompt_work(before: int, tokens: int) -> TierWork:

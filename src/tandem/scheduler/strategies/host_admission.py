@@ -4,7 +4,7 @@ Its prompt is attended there, too, where arithmetic is slow, which holds up a st
 that, or not, by what the best way to attend to rows on the host gains with each of them.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
@@ -26,20 +26,16 @@ class HostAdmission:
 
     view: SchedulerView
     prices: StepPrices
+    counter: StepCounter
     mine: LongArray
     hosted: LongArray
-    _counter: StepCounter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._counter = StepCounter(self.view, self.prices)
 
     def kept(self, proposal: StepProposal) -> StepProposal:
         """Without the first request that had better wait for the accelerator, and all behind it.
 
         Nobody waits for what is not there: where nothing decodes on the accelerator, all are kept.
         """
-        chooses = self.view.config.kv_placement == "auto" and len(self.mine) > 0
-        if not chooses or all(each.device_limit != _ON_HOST for each in proposal.admissions):
+        if self.view.config.kv_placement != "auto" or not len(self.mine):
             return proposal
         waiting = {sequence.request_id: sequence for sequence in self.view.waiting}
         hosted = 0
@@ -66,8 +62,8 @@ class HostAdmission:
     def _gain_s(self, coming: int, context: float) -> float:
         """Of the accelerator's time, what each token of a row on the host saves at best."""
         rows, mine = len(self.hosted) + coming, len(self.mine)
-        keys = float(self._counter.host_keys(self.hosted).sum()) + coming * context
-        alone = self._counter.work(StepProposal(decode=self.mine), ())
+        keys = float(self.counter.host_keys(self.hosted).sum()) + coming * context
+        alone = self.counter.work(StepProposal(decode=self.mine), ())
         alone_s = self.prices.forecast(alone).time_s
         token_s = alone_s / mine
         gains = [
@@ -85,7 +81,7 @@ class HostAdmission:
         if count and config.cohort_layers:
             resident = config.layers.all_resident
             for passes in {0, config.interposition_budget if resident else 0}:
-                visits, own = self._counter.visits(passes)
+                visits, own = self.counter.visits(passes)
                 cohort = CohortWork(-(-rows // count), keys / count, visits, own)
                 works.append(alone._replace(cohorts=(cohort,) * count))
         return [self.prices.forecast(work) for work in works]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices
+from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork
 from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
@@ -61,9 +61,12 @@ class StepOptions:
 
     def admitting(self, proposal: StepProposal) -> StepProposal:
         """With the requests that had better wait left out."""
+        if all(admission.device_limit for admission in proposal.admissions):
+            return proposal  # none would start on the host
         crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
         hosted = np.concatenate([self.hosted, *crossing])
-        return HostAdmission(self.view, self.prices, self.mine, hosted).kept(proposal)
+        weighed = HostAdmission(self.view, self.prices, self._counter, self.mine, hosted)
+        return weighed.kept(proposal)
 
     def prompt_weight(self, prompts: int) -> float:
         """What a token of a prompt is worth, where a generated one is worth 1: as much less as the
@@ -78,23 +81,27 @@ class StepOptions:
 
     def all(self) -> Iterator[StepOption]:
         """Each once; who has waited for long is left out of none."""
-        meet = Rendezvous().propose(self.view, self.prices)
+        meet = self.admitting(Rendezvous().propose(self.view, self.prices))
+        main = self._counter.work(meet, ())
         cohorts = self._under_way(0)
         if not (self._overdue or cohort_overdue(self.view)):
             parked = replace(meet, cohort_starts=(), cohort_joins=())
             if parked.computes:
-                yield self._option(ALONE, parked, ())
+                yield self._option(ALONE, parked, main)
         if len(self.hosted):
-            ride = RideAlong().propose(self.view, self.prices)
-            yield self._option(RIDE, self._joined(ride, meet), cohorts)
-            some = self._some_of_them(ride, meet)
+            ride = self.admitting(RideAlong().propose(self.view, self.prices))
+            work = self._counter.work(ride, cohorts)
+            yield self._option(RIDE, self._joined(ride, meet), work)
+            some = self._some_of_them(ride, main)
             if some is not None:
-                yield self._option(RIDE_SOME, self._joined(some, meet), cohorts)
-        yield from self._meetings(meet)
+                some = self.admitting(some)
+                work = self._counter.work(some, cohorts)
+                yield self._option(RIDE_SOME, self._joined(some, meet), work)
+        yield from self._meetings(meet, main)
 
     # --- cohorts ----------------------------------------------------------------------------------
 
-    def _meetings(self, meet: StepProposal) -> Iterator[StepOption]:
+    def _meetings(self, meet: StepProposal, main: StepWork) -> Iterator[StepOption]:
         """Cohorts go on, and one starts if there is room for it."""
         config = self.view.config
         possible = config.max_cohorts > 0 and len(config.cohort_layers) > 0
@@ -107,7 +114,8 @@ class StepOptions:
             cohorts = self._under_way(passes)
             cohorts += tuple(self._counter.cohort(rows, passes) for rows in starting)
             proposal = replace(meet, interposed_passes=passes)
-            yield self._option(f"{PASS} {passes}" if passes else MEET, proposal, cohorts)
+            way = f"{PASS} {passes}" if passes else MEET
+            yield self._option(way, proposal, main._replace(cohorts=cohorts))
 
     def _passes(self) -> Iterator[int]:
         config = self.view.config
@@ -135,14 +143,14 @@ class StepOptions:
 
     # --- rows that ride in turns ------------------------------------------------------------------
 
-    def _some_of_them(self, ride: StepProposal, meet: StepProposal) -> StepProposal | None:
+    def _some_of_them(self, ride: StepProposal, main: StepWork) -> StepProposal | None:
         """As many as the CPU attends to while the accelerator does its own part; who has waited
         longest comes first, so that all have their turn.
         """
         riding = ride.decode[self.view.rows.num_host_blocks[ride.decode] > 0]
         oldest = riding[np.argsort(self.view.rows.last_step[riding], kind="stable")]
         host, link = self.prices.host, self.prices.link
-        window_s = self.prices.device.seconds(self._counter.work(meet, ()).device)
+        window_s = self.prices.device.seconds(main.device)
         ahead = np.arange(1, len(oldest) + 1)
         ends_s = host.start_s + np.cumsum(self._counter.host_keys(oldest)) * host.key_s
         ends_s += ahead * host.query_s + np.interp(ahead, link.sizes, link.seconds)
@@ -155,12 +163,5 @@ class StepOptions:
         filler = StepFiller(self.view, uses_host=True)
         return filler.fill(Runnable(rows, self.view.runnable.prefills))
 
-    def _option(
-        self,
-        way: str,
-        proposal: StepProposal,
-        cohorts: tuple[CohortWork, ...],
-    ) -> StepOption:
-        proposal = self.admitting(proposal)
-        forecast = self.prices.forecast(self._counter.work(proposal, cohorts))
-        return StepOption(replace(proposal, way=way), forecast)
+    def _option(self, way: str, proposal: StepProposal, work: StepWork) -> StepOption:
+        return StepOption(replace(proposal, way=way), self.prices.forecast(work))
