@@ -97,6 +97,20 @@ class BlockBound:
             self._prefill[candidate] = self._busy(shape, tuple(prefill_work(shape)), price)
         return self._prefill[candidate]
 
+    def way_s(self, candidate: BlockCandidate) -> float:
+        """Of a pass that gives every sequence a token, what waits for each other in the layers:
+        one batch on the accelerator, and all attention on the CPU between. Linear in the shares.
+        """
+        shape, price = self._shape(candidate), self._prices.decode(candidate)
+        work = tuple(decode_work(shape))
+        return sum(self._way_s(work, i, price, shape.batches) for i in range(shape.num_layers))
+
+    def _way_s(self, work: Iterable[OpClass], layer: int, price: Price, batches: int) -> float:
+        way = [found for found in work if found in CPU_CHAIN or _is_way(found)]
+        once = self._sum([found for found in way if found[1] is not Queue.CPU], layer, price, 1)
+        there = self._sum([found for found in way if found[1] is Queue.CPU], layer, price, 1)
+        return sum(once.by_queue) + batches * sum(there.by_queue)
+
     def _shape(self, candidate: BlockCandidate) -> BlockShape:
         weights = self._weights.get(candidate.streamed)
         if weights is None:
@@ -128,10 +142,7 @@ class BlockBound:
         busy = self._sum(work, layer, price, shape.batches)
         if not any(queue is Queue.CPU for _, queue, _ in work):
             return busy
-        way = [found for found in work if found in CPU_CHAIN or _is_way(found)]
-        once = self._sum([found for found in way if found[1] is not Queue.CPU], layer, price, 1)
-        there = self._sum([found for found in way if found[1] is Queue.CPU], layer, price, 1)
-        chain_s = sum(once.by_queue) + shape.batches * sum(there.by_queue)
+        chain_s = self._way_s(work, layer, price, shape.batches)
         return busy._replace(chain_s=max(busy.chain_s, chain_s))
 
     def _sum(self, work: Iterable[OpClass], layer: int, price: Price, times: int) -> Busy:

@@ -1,10 +1,10 @@
 """What no plan of a batch job exceeds: a linear programme over shares of weights and of KV.
 
-For a number of sequences, all shares are free: of the layers that are streamed, of sequences with
-their KV on the accelerator, streamed, streamed with all of their prompt recomputed, or attended on
-the CPU. Nothing waits: a pass takes at least what each resource takes for all of its work, and all
-batches run as one, which reads weights once. Memory counts as little as any number of batches asks
-for. Costs and sizes are those of the planner's own candidates, between which they are convex.
+For a number of sequences and of batches, all shares are free: of the layers that are streamed, of
+sequences with their KV on the accelerator, streamed, streamed with all of their prompt recomputed,
+or attended on the CPU. A pass takes at least what each resource takes for all of its work, and what
+waits for each other where the CPU attends; else nothing waits. Costs and sizes are those of the
+planner's own candidates, between which they are convex.
 """
 
 import heapq
@@ -23,7 +23,7 @@ from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 from tandem.planner.relaxation.programme import Entries, Programme, Solver
 
-_CLOSE = 1.005
+_CLOSE = 1.01
 """Ranges of numbers of sequences whose ends differ by less are not divided further."""
 
 
@@ -77,7 +77,7 @@ class BlockCeilings:
         queue: list[tuple[float, int, int, int, _Least]] = []
 
         def push(low: int, high: int) -> None:
-            found = self._least(low)
+            found = self._least(low, high)
             if found is not None:
                 heapq.heappush(queue, (-self._rate(high, found), next(ties), low, high, found))
 
@@ -97,12 +97,17 @@ class BlockCeilings:
     def _rate(self, rows: int, least: _Least) -> float:
         return rows * self._q.lengths.generated_tokens / least.block_s
 
-    def _least(self, rows: int) -> _Least | None:
-        """Of all types that may be chosen, the fastest."""
+    def _least(self, low: int, high: int) -> _Least | None:
+        """Of so many sequences, in any number of batches and of all types that may be chosen."""
         precisions = self._times.precisions
         found: list[_Least] = []
-        for bits, host_kv in product(precisions.layer_choices, precisions.host_kv_choices):
-            start = BlockCandidate(1, 0, rows, 0, 0, 0, bits, host_kv)
+        for batches, bits, host_kv in product(
+            [count for count in BATCHES if count <= high],
+            precisions.layer_choices,
+            precisions.host_kv_choices,
+        ):
+            rows = max(1, low // batches)
+            start = BlockCandidate(batches, 0, rows, 0, 0, 0, bits, host_kv)
             solved = self._solve(tuple(self._kinds(start)))
             found += [solved] if solved is not None else []
         return min(found, default=None)
@@ -134,6 +139,10 @@ class BlockCeilings:
                 work: Entries = [(streamed, loads_s / unit_s), (time, -1.0)]
                 work += [(s, each / unit_s) for s, each in zip(shares, of_kinds, strict=True)]
                 programme.at_most(work, self._kept(kinds[0]) * max(0.0, loads_s) / unit_s)
+        way: Entries = [
+            (s, bound.way_s(kind) / unit_s) for s, kind in zip(shares, kinds, strict=True)
+        ]
+        programme.at_most([(decode, -1.0), *way], 0.0)
         self._memory(programme, streamed, shares, kinds)
         optimum = self._solver.minimise(programme)
         if optimum is None:
@@ -158,24 +167,13 @@ class BlockCeilings:
     ) -> None:
         """Of both memories, in gigabytes."""
         footprint, question = self._times.footprint, self._q
-        divided = [self._divided(kind) for kind in kinds]
-        away = replace(divided[0], streamed=self._layers)
+        away = replace(kinds[0], streamed=self._layers)
         for size_of, prompts_on_host, capacity in (
             (footprint.device, True, question.device_bytes),
             (footprint.host, False, question.host_bytes),
         ):
-            sums = [size_of(kind, prompts_on_host=prompts_on_host) for kind in divided]
+            sums = [size_of(kind, prompts_on_host=prompts_on_host) for kind in kinds]
             weights = size_of(away, prompts_on_host=prompts_on_host).weights - sums[0].weights
             entries: Entries = [(streamed, weights / 1e9)]
             entries += [(s, each.total / 1e9) for s, each in zip(shares, sums, strict=True)]
             programme.at_most(entries, capacity / 1e9)
-
-    def _divided(self, kind: BlockCandidate) -> BlockCandidate:
-        """No more sequences, in as many batches as there may be: their slots are the smallest."""
-        batches = max(count for count in BATCHES if count <= kind.rows)
-        rows = kind.rows // batches
-        share = {name: rows if getattr(kind, name) else 0 for name in _KV}
-        return replace(kind, batches=batches, **share)
-
-
-_KV = ("resident_rows", "streamed_rows", "cpu_rows")
