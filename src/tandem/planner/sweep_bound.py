@@ -77,6 +77,7 @@ class SweepBound:
         if like is not None and question.computes_as_fast_as(like._question):
             self._linear, self._device = like._linear, like._device
         self._hosted: dict[tuple[TierLoad, int], Least] = {}
+        self._turns: dict[int, Least] = {}
 
     def seconds(self, counts: SweepCounts, load: SweepLoad) -> float:
         """Of a sweep with so many layers streamed or on the CPU."""
@@ -213,6 +214,11 @@ class SweepBound:
 
     def _turn(self, lane: LaneLoad) -> Least:
         """Residuals to the CPU and back."""
+        if lane.tokens not in self._turns:
+            self._turns[lane.tokens] = self._turn_of(lane)
+        return self._turns[lane.tokens]
+
+    def _turn_of(self, lane: LaneLoad) -> Least:
         down = self._one(OpKind.COPY, Part.RESIDUAL, [lane], queue=Queue.D2H)
         return down.plus(self._one(OpKind.COPY, Part.RESIDUAL, [lane], queue=Queue.H2D))
 
