@@ -11,7 +11,7 @@ from tandem.planner.extrapolation import extrapolations
 from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Prediction, Rates
-from tandem.planner.sweep_load import SweepLoad, decode_load
+from tandem.planner.sweep_load import Loads, SweepLoad
 from tandem.planner.sweeps import Sweeps
 from tandem.planner.utilisation import busy_shares, mean_sweep
 from tandem.planner.virtual_time import SweepTime
@@ -20,11 +20,16 @@ TimeOf = Callable[[Elsewhere, SweepLoad], float]
 
 
 class Predictor:
-    """Predicts candidates of one question."""
+    """Predicts candidates of one question.
+
+    Attributes:
+        loads: of their sweeps.
+    """
 
     def __init__(self, question: Question, sweeps: Sweeps) -> None:
         self._q, self._sweeps = question, sweeps
-        self._pace = PromptPace(question)
+        self.loads = Loads(question.lengths)
+        self._pace = PromptPace(question, self.loads)
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
         self._decode_bounds: dict[Candidate, float] = {}
@@ -49,7 +54,10 @@ class Predictor:
         return served / lengths.decode_sweeps * lengths.generated_tokens / decode_s
 
     def rough_bound(self, candidate: Candidate) -> float:
-        """With prompts that begin one in a sweep: between the two in value and in effort."""
+        """With as many prompts in each sweep as in the mean of those that read any, which takes no
+        longer than the mean of theirs, time being convex in tokens; with experts, of which few
+        tokens need few, one prompt. Between the two others in value and in effort.
+        """
         if self._q.objective == "latency":
             return self.bound(candidate).tokens_per_s
         if candidate not in self._rough_bounds:
@@ -58,8 +66,9 @@ class Predictor:
 
     def _rough_bound(self, candidate: Candidate) -> float:
         chunks = self._pace.chunks(candidate)
-        least, hosted = chunks.weighted[0][1], self._pace.on_host(candidate)
-        mixed_s = self._mixed_s(candidate, least, hosted, self._sweeps.bound_s)
+        few = chunks.weighted[0][1] if self._q.model.experts else chunks.mean
+        hosted = self._pace.on_host(candidate)
+        mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
         decode_s = self._decode_s(candidate, self._sweeps.bound_s)
         sweep_s = chunks.share * mixed_s + (1 - chunks.share) * decode_s
         return self._pace.finished(candidate) * self._q.lengths.generated_tokens / sweep_s
@@ -94,7 +103,7 @@ class Predictor:
 
     def _predict(self, candidate: Candidate) -> Prediction:
         rates = self.rates(candidate)
-        load = decode_load(candidate, self._q.lengths)
+        load = self.loads.of(candidate)
         decode = self._sweeps.time(candidate.elsewhere, load)
         steady = self._steady(candidate, decode, rates.prefill_share)
         steady = replace(steady, period_s=max(steady.period_s, rates.tpot_s))
@@ -204,7 +213,7 @@ class Predictor:
         return slower * bound_s(chunk), slower * steady_s / chunks.share
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
-        return time_of(candidate.elsewhere, decode_load(candidate, self._q.lengths))
+        return time_of(candidate.elsewhere, self.loads.of(candidate))
 
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""

@@ -5,7 +5,7 @@ end in it.
 from tandem.planner.candidate import Candidate
 from tandem.planner.chunks import Chunks, chunk_tokens, chunks_per_sweep
 from tandem.planner.question import Question
-from tandem.planner.sweep_load import SweepLoad, decode_load
+from tandem.planner.sweep_load import Loads, SweepLoad
 
 _NEARLY_ALL = 0.95
 """Of the prompts: when so many are read into the host's memory, all are taken to be, which is
@@ -16,7 +16,8 @@ slower.
 class PromptPace:
     """Of candidates of one question, in a steady state."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, loads: Loads) -> None:
+        self._loads = loads
         self._lengths = question.lengths
         self._layers = question.model.num_layers
         self._most_tokens = question.max_num_batched_tokens
@@ -52,7 +53,7 @@ class PromptPace:
         if hosted > _NEARLY_ALL:
             hosted = 1.0
         return [
-            (weight, decode_load(candidate, self._lengths, chunk, host_chunk))
+            (weight, self._loads.of(candidate, chunk, host_chunk))
             for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
             if weight
         ]
