@@ -11,6 +11,7 @@ from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.planner.sensitivity import larger_machines
+from tandem.planner.speedup import largest_speedup
 from tandem.spec.kv_type import CodeType
 
 AUTO = POLICIES["auto"]
@@ -82,6 +83,22 @@ def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
         if option is not None:
             assert best is not None, policy.name
             assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-5), policy.name
+
+
+@settings(max_examples=12)
+@given(questions())
+def test_no_candidate_gains_more_than_the_rate_that_grew_most(question: Question) -> None:
+    small = Search(question)
+    best = small.best(AUTO)
+    if best is None:
+        return
+    for change, larger in larger_machines(question):
+        faster = largest_speedup(larger.hardware, question.hardware)
+        predictor = Search(larger).predictor
+        for option in (best, *small.alternatives(AUTO, best)):
+            most = small.predictor.decode_bound(option.candidate)
+            bound = predictor.decode_bound(option.candidate)
+            assert bound <= most * faster * (1 + 1e-9), change
 
 
 @settings(max_examples=12)

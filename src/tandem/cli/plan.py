@@ -41,11 +41,12 @@ class MachineOptions:
     """Hardware, described or measured."""
 
     accelerator: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Accelerator: a10g, rtx4090, ..., a TOML file, measured, or none.", metavar="NAME"
+            help="Accelerator: a10g, rtx4090, ..., a TOML file, measured, or none; required.",
+            metavar="NAME",
         ),
-    ]
+    ] = None
     host: Annotated[
         str | None,
         typer.Option(

@@ -31,12 +31,18 @@ class PlanHardware:
     basis: tuple[str, ...]
 
 
-def plan_hardware(accelerator: str, host: str | None, profile_file: Path | None) -> PlanHardware:
+def plan_hardware(
+    accelerator: str | None, host: str | None, profile_file: Path | None
+) -> PlanHardware:
     """Resolve `--accelerator` and `--host`, either of which may be `measured`.
 
     Raises:
-        ConfigError: an unknown name, or a profile that is needed is not there or refused.
+        ConfigError: no name or an unknown one, or a profile that is needed is not there or refused.
     """
+    if accelerator is None:
+        raise no_accelerator(
+            f"'{MEASURED}' (this machine's, after `tandem profile`), '{NONE}' (the host alone), "
+        )
     if accelerator == MEASURED and host is None:
         host = MEASURED
     if MEASURED not in (accelerator, host):
@@ -53,6 +59,21 @@ def plan_hardware(accelerator: str, host: str | None, profile_file: Path | None)
     if accelerator == MEASURED:
         return _measured_card(profile, host or MEASURED)
     return _measured_host(profile, accelerator)
+
+
+def no_accelerator(others: str) -> ConfigError:
+    """The error if none is named.
+
+    Args:
+        others: what may be given beside names, each with a comma.
+    """
+    from tandem.spec.hardware_file import known_accelerators
+
+    return ConfigError(
+        f"no accelerator is named; give --accelerator {others}a TOML file, or one of: "
+        f"{', '.join(known_accelerators())}",
+        param="accelerator",
+    )
 
 
 def with_disk(hardware: PlanHardware, disk: str | None) -> PlanHardware:

@@ -11,7 +11,8 @@ ModelName = Annotated[
     typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
 ]
 AcceleratorName = Annotated[
-    str, typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file.", metavar="NAME")
+    str | None,
+    typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file; required.", metavar="NAME"),
 ]
 HostName = Annotated[
     str | None,

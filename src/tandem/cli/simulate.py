@@ -30,7 +30,7 @@ def simulate(
     context: typer.Context,
     *,
     model: ModelName,
-    accelerator: AcceleratorName,
+    accelerator: AcceleratorName = None,
     host: HostName = None,
     served: ServedOptions,
     strategy: Annotated[
@@ -72,9 +72,11 @@ def simulate(
         print("\n".join(runs_text(model, flag, made)))
 
 
-def _described(accelerator: str, host: str | None) -> "PlanHardware":
-    from tandem.cli.plan_hardware import MEASURED, NONE, plan_hardware
+def _described(accelerator: str | None, host: str | None) -> "PlanHardware":
+    from tandem.cli.plan_hardware import MEASURED, NONE, no_accelerator, plan_hardware
 
+    if accelerator is None:
+        raise no_accelerator("")
     if MEASURED in (accelerator, host) or accelerator == NONE:
         raise ConfigError(
             "a simulation is of an accelerator and a host that are described; name both, not "

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.prediction import Predictor, Rates
+from tandem.planner.prediction import Predictor
+from tandem.planner.rates import Rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,10 @@ class Candidate:
 
     def with_elsewhere(self, elsewhere: Elsewhere) -> "Candidate":
         """The same requests with other layers elsewhere."""
-        return replace(self, **elsewhere._asdict())
+        return Candidate(
+            self.strategy, elsewhere.streamed, self.device_rows, self.host_rows, self.device_share,
+            elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps,
+        )  # fmt: skip
 
     def hosted(self) -> "Candidate":
         """The same without requests on the accelerator."""

@@ -152,8 +152,9 @@ class Candidates:
             if self._q.objective == "latency" or short or beside:
                 return
             limit = min(limit, MAX_COHORT_ROWS)
+        device = 0 if all_on_host else self._q.max_rows
         for hosted in _thinned(row_grid(limit), elsewhere):
-            device = 0 if all_on_host else self.most_on_device(strategy, elsewhere, hosted)
+            device = self.most_on_device(strategy, elsewhere, hosted, device)
             found = {candidate_of(strategy, elsewhere, device, hosted)}
             if strategy == "ride-along":
                 found.add(candidate_of(strategy, elsewhere, 0, hosted))
@@ -178,15 +179,22 @@ class Candidates:
         left += max(0, self._footprint.device_kv_bytes("ride-along", elsewhere, 1))
         return left // self._footprint.block_bytes
 
-    def most_on_device(self, strategy: Strategy, elsewhere: Elsewhere, hosted: int) -> int:
-        """Most rows on the accelerator beside `hosted` rows on the host; 0 if none."""
-        fits, low, high = self._footprint.fits, 0, self._q.max_rows - hosted
+    def most_on_device(
+        self, strategy: Strategy, elsewhere: Elsewhere, hosted: int, limit: int = MAX_ROWS
+    ) -> int:
+        """Most rows on the accelerator beside `hosted` rows on the host; 0 if none.
+
+        Args:
+            limit: no more than these; of fewer on the host, as many, and often as many here.
+        """
+        fits, low, high = self._footprint.fits, 0, min(limit, self._q.max_rows - hosted)
+        middle = high
         while low < high:
-            middle = (low + high + 1) // 2
             if fits(candidate_of(strategy, elsewhere, middle, hosted)):
                 low = middle
             else:
                 high = middle - 1
+            middle = (low + high + 1) // 2
         return low
 
 

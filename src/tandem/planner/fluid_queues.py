@@ -6,6 +6,7 @@ to the accelerator, small copies go before streamed weights. Time moves from one
 the next, whoever asks and however often, so that equal submissions give equal times to the bit.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,9 @@ _Line = tuple[Submission, tuple[int, ...]]
 class FluidQueues:
     """Event by event: start what can start, find who ends first, move everyone there.
 
+    Planning and simulating spend most of their time in `advance`, `_start` and `_pass`, so each of
+    these does its work in one loop.
+
     Args:
         dram_bytes_per_s: of the host's memory.
         on_span: told of every group that ended.
@@ -130,8 +134,9 @@ class FluidQueues:
         # what the next group is known to wait for: a queue, and how far that must come
         self._blocked_on, self._blocked_until = [0] * count, [0] * count
         self._running: list[tuple[Submission, int] | None] = [None] * count
-        self._work = [Work(0.0)] * count
-        self._left, self._started_s = [0.0] * count, [0.0] * count
+        # of the group under way: seconds left alone, bytes per second, share of the link
+        self._left, self._rate, self._share = [0.0] * count, [0.0] * count, [0.0] * count
+        self._started_s = [0.0] * count
         self._active: list[int] = []
 
     @property
@@ -139,15 +144,22 @@ class FluidQueues:
         """Groups submitted so far, by queue: what a submission's places are counted from."""
         return tuple(self._submitted)
 
-    def submit(self, submission: Submission) -> None:
-        """Append a schedule's groups to their queues."""
+    def submit(self, submission: Submission, first: int = 0) -> None:
+        """Append a schedule's groups to their queues.
+
+        Args:
+            first: place of the first group that is not done yet; above 0 only before anything else
+                is submitted.
+        """
         submission.base = self.submitted
         submission.works = submission.price(submission.left_out)
-        submission.groups_left = len(submission.schedule.groups)
+        submission.groups_left = len(submission.schedule.groups) - first
         for queue, groups in enumerate(submission.schedule.by_queue):
-            if groups:
-                self._waiting[queue].append((submission, groups))
-                self._submitted[queue] += len(groups)
+            done = bisect_left(groups, first) if first else 0
+            self._done[queue] += done
+            self._submitted[queue] += len(groups)
+            if len(groups) > done:
+                self._waiting[queue].append((submission, groups[done:]))
 
     def advance(self, until_s: float = NEVER) -> list[Ended]:
         """Go on to the next moment at which something that is reported ends.
@@ -155,15 +167,27 @@ class FluidQueues:
         Returns: what ended then; nothing if nothing does up to `until_s`, or ever.
         """
         ended: list[Ended] = []
+        running, left, rate = self._running, self._left, self._rate
         while not ended:
             wake_s = self._start()
-            drawn, speeds = self._speeds()
-            step_s, next_s = self._next(speeds, wake_s)
+            drawn, step_s, speeds = 0.0, NEVER, None
+            for q in self._active:
+                drawn += rate[q]
+                if left[q] < step_s:
+                    step_s = left[q]
+            on_link = running[WEIGHTS] is not None and running[H2D] is not None
+            if on_link or drawn > self._dram:
+                drawn, speeds = self._speeds(on_link)
+                step_s = self._next_end(speeds)
+            next_s = self.now_s + step_s
+            if wake_s - self.now_s < step_s:
+                step_s, next_s = wake_s - self.now_s, wake_s
             if next_s > until_s or next_s == NEVER:
                 return ended
-            self._pass(step_s, speeds, drawn)
+            over = self._pass(step_s, speeds, drawn)
             self.now_s = next_s
-            self._end_all(ended)
+            for q in over:
+                self._end(q, ended)
         return ended
 
     # --- starts -----------------------------------------------------------------------------------
@@ -171,35 +195,26 @@ class FluidQueues:
     def _start(self) -> float:
         """Start what can start; returns when a group that waits only for time will be able to."""
         wake_s, running, done = NEVER, self._running, self._done
+        blocked_on, blocked_until = self._blocked_on, self._blocked_until
         for q, waiting in enumerate(self._waiting):
-            if running[q] is not None or not waiting:
-                continue
-            if done[self._blocked_on[q]] < self._blocked_until[q]:
+            if running[q] is not None or not waiting or done[blocked_on[q]] < blocked_until[q]:
                 continue
             submission, groups = waiting[0]
             index = groups[self._place[q]]
-            if self._is_blocked(q, submission, index):
-                continue
-            ready_s = submission.not_before_s
-            if ready_s <= self.now_s and submission.joins and index in submission.joins:
-                ready_s = self._joined_s(submission, submission.joins[index])
-            if ready_s > self.now_s:
-                wake_s = min(wake_s, ready_s)
-                continue
-            self._begin(q, submission, index)
+            base, schedule = submission.base, submission.schedule
+            for queue, value in schedule.waits[index]:
+                if done[queue] < base[queue] + value:
+                    blocked_on[q], blocked_until[q] = queue, base[queue] + value
+                    break
+            else:
+                ready_s = submission.not_before_s
+                if index in schedule.joining and ready_s <= self.now_s:
+                    ready_s = self._joined_s(q, submission, index)
+                if ready_s <= self.now_s:
+                    self._begin(q, submission, index)
+                elif ready_s < wake_s:
+                    wake_s = ready_s
         return wake_s
-
-    def _is_blocked(self, q: int, submission: Submission, index: int) -> bool:
-        """Whether another queue has not come far enough; if so, which is remembered."""
-        group, base, done = submission.schedule.groups[index], submission.base, self._done
-        for queue, value in group.waits:
-            if done[queue] < base[queue] + value:
-                self._blocked_on[q], self._blocked_until[q] = queue, base[queue] + value
-                return True
-        if group.joins is not None and index not in submission.joins and done[CPU] < base[CPU]:
-            self._blocked_on[q], self._blocked_until[q] = CPU, base[CPU]
-            return True
-        return False
 
     def _begin(self, q: int, submission: Submission, index: int) -> None:
         waiting = self._waiting[q]
@@ -208,12 +223,16 @@ class FluidQueues:
             waiting.popleft()
             self._place[q] = 0
         self._running[q] = submission, index
-        work = self._work[q] = submission.works[index]
-        self._left[q], self._started_s[q] = work.alone_s, self.now_s
+        self._left[q], self._rate[q], self._share[q] = submission.works[index]
+        self._started_s[q] = self.now_s
         self._active.append(q)
 
-    def _joined_s(self, submission: Submission, join: Join) -> float:
+    def _joined_s(self, q: int, submission: Submission, index: int) -> float:
         """When the wait for a cohort is over, as far as only time decides it."""
+        join = submission.joins.get(index)
+        if join is None:  # all that the CPU was given before
+            self._blocked_on[q], self._blocked_until[q] = CPU, submission.base[CPU]
+            return self.now_s if self._done[CPU] >= submission.base[CPU] else NEVER
         if join.after in submission.left_out:
             return self._refuse(submission, join)
         if self._done[CPU] >= join.count:
@@ -235,68 +254,54 @@ class FluidQueues:
 
     # --- the time between -------------------------------------------------------------------------
 
-    def _speeds(self) -> tuple[float, list[float] | None]:
+    def _speeds(self, on_link: bool) -> tuple[float, list[float]]:
         """What the groups under way draw from the host's memory, and how fast each is relative to
-        alone; None: as fast.
+        alone.
+
+        Args:
+            on_link: whether a small copy goes before a load.
         """
-        active, work = self._active, self._work
-        if self._running[WEIGHTS] is not None and self._running[H2D] is not None:
-            share = max(0.0, 1.0 - work[H2D].link_share)
-            speeds = [share if q == WEIGHTS else 1.0 for q in active]
-            drawn = 0.0
-            for q, speed in zip(active, speeds, strict=True):
-                drawn += speed * work[q].dram_bytes_per_s
-        else:
-            speeds, drawn = None, 0.0
-            for q in active:
-                drawn += work[q].dram_bytes_per_s
+        active, rate = self._active, self._rate
+        others = max(0.0, 1.0 - self._share[H2D]) if on_link else 1.0
+        speeds = [others if q == WEIGHTS else 1.0 for q in active]
+        drawn = 0.0
+        for q, speed in zip(active, speeds, strict=True):
+            drawn += speed * rate[q]
         if drawn <= self._dram:
             return drawn, speeds
         slower = self._dram / drawn
-        speeds = [1.0] * len(active) if speeds is None else speeds
         for i, q in enumerate(active):
-            if work[q].dram_bytes_per_s:
+            if rate[q]:
                 speeds[i] *= slower
         return self._dram, speeds
 
-    def _next(self, speeds: list[float] | None, wake_s: float) -> tuple[float, float]:
-        """Seconds to the next start or end, and when it is."""
-        step_s, left = NEVER, self._left
-        if speeds is None:
-            for q in self._active:
-                if left[q] < step_s:
-                    step_s = left[q]
-        else:
-            for q, speed in zip(self._active, speeds, strict=True):
-                if speed:
-                    step_s = min(step_s, left[q] / speed)
-        if wake_s - self.now_s < step_s:
-            return wake_s - self.now_s, wake_s
-        return step_s, self.now_s + step_s
+    def _next_end(self, speeds: list[float]) -> float:
+        """Seconds to it."""
+        step_s = NEVER
+        for q, speed in zip(self._active, speeds, strict=True):
+            if speed:
+                step_s = min(step_s, self._left[q] / speed)
+        return step_s
 
-    def _pass(self, step_s: float, speeds: list[float] | None, drawn: float) -> None:
+    def _pass(self, step_s: float, speeds: list[float] | None, drawn: float) -> list[int]:
+        """Let time go by; returns the queues whose groups have ended."""
         running, left, busy = self._running, self._left, self.busy_s
         self.dram_bytes += drawn * step_s
         if running[CPU] is not None and running[ACCEL] is not None:
             self.hidden_s += step_s
+        over: list[int] = []
         for i, q in enumerate(self._active):
             busy[H2D if q == WEIGHTS and running[H2D] is None else q] += step_s
             left[q] -= step_s if speeds is None else speeds[i] * step_s
-
-    # --- ends -------------------------------------------------------------------------------------
-
-    def _end_all(self, ended: list[Ended]) -> None:
-        left = self._left
-        over = [q for q in self._active if left[q] <= _ROUNDING_S]
-        if over:
-            self._active = [q for q in self._active if left[q] > _ROUNDING_S]
-            for q in over:
-                self._end(q, ended)
+            if left[q] <= _ROUNDING_S:
+                over.append(q)
+        return over
 
     def _end(self, q: int, ended: list[Ended]) -> None:
         running = self._running[q]
         assert running is not None
         submission, index = running
+        self._active.remove(q)
         self._running[q] = None
         self._done[q] += 1
         submission.groups_left -= 1

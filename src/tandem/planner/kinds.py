@@ -11,6 +11,7 @@ from tandem.planner.pile import Look, Pile
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
+from tandem.planner.speedup import largest_speedup
 
 WORTH_MOVING = 1.0005
 _HOPELESS = 0.6
@@ -35,7 +36,8 @@ class Kinds:
     """All candidates of a question, piled up by kind, for each policy anew.
 
     Args:
-        like: of a machine much like this one, whose kinds fell as short of their bounds.
+        like: of a machine much like this one, whose kinds fell as short of their bounds. What
+            cannot become good enough by this machine's being faster is left out.
         hopeless: kinds that are left out.
     """
 
@@ -55,8 +57,13 @@ class Kinds:
         self._hopeless = hopeless
         same_room = like is not None and question.holds_as_much_as(like._q)
         self._plain: list[Candidate] = []
+        self._like: Kinds | None = None
+        self._speedup = 0.0
         if like is not None and same_room:
-            self._plain = like._plain
+            self._plain, self._like = like._plain, like
+            self._speedup = largest_speedup(question.hardware, like._q.hardware)
+        # by plain candidate, tokens per second that neither it nor one that lends exceeds
+        self._most: dict[Candidate, float] = {}
         self._estimated: list[tuple[Candidate, float]] = []
         self._piles: dict[str, dict[Kind, KindPile]] = {}
 
@@ -71,13 +78,17 @@ class Kinds:
         reads = candidate.on_disk > 0
         return candidate.strategy, share, candidate.device_rows == 0, how, reads, candidate.mlps
 
-    def piles(self, policy: Policy) -> dict[Kind, KindPile]:
-        """Of all that a policy allows."""
+    def piles(self, policy: Policy, least: float = 0.0) -> dict[Kind, KindPile]:
+        """Of all that a policy allows.
+
+        Args:
+            least: tokens per second; what is known to promise less may be left out.
+        """
         if policy.name not in self._piles:
             piles: dict[Kind, KindPile] = {}
             layers = self._q.movable_layers
             looks = self._predictor.rough_bound, self._bound_of
-            for candidate, most_per_s in self._enumerated():
+            for candidate, most_per_s in self._enumerated(least):
                 if policy.allows(candidate, layers):
                     kind = self.of(candidate)
                     if kind not in piles:
@@ -100,9 +111,9 @@ class Kinds:
     def _all_piles(self) -> list[tuple[Kind, KindPile]]:
         return [entry for piles in self._piles.values() for entry in piles.items()]
 
-    def _enumerated(self) -> list[tuple[Candidate, float]]:
+    def _enumerated(self, least: float) -> list[tuple[Candidate, float]]:
         """All candidates, every policy's among them, with tokens per second that they cannot
-        exceed.
+        exceed, if that may be more than `least`.
         """
         if not self._estimated:
             if not self._plain:
@@ -110,10 +121,20 @@ class Kinds:
             for plain in self._plain:
                 if self._hopeless and self.of(plain) in self._hopeless:
                     continue
+                if self._falls_short(plain, least):
+                    continue
                 for candidate in (plain, *self._lending.of(plain)):
                     most_per_s = self._predictor.decode_bound(candidate)
                     self._estimated.append((candidate, most_per_s))
+                    self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
         return self._estimated
+
+    def _falls_short(self, plain: Candidate, least: float) -> bool:
+        """Whether, after what it promised on the machine like this one, it promises too little."""
+        if self._like is None:
+            return False
+        most = self._like._most.get(plain)
+        return most is not None and most * self._speedup < least
 
     def _bound_of(self, candidate: Candidate) -> float | None:
         """None if it breaks the bound on time per token, or lends layers for nothing."""

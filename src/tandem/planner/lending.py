@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.prediction import Predictor
-from tandem.planner.sweep_load import decode_load
 from tandem.planner.sweeps import Sweeps
 
 _LEAST_SHARE = 0.05
@@ -54,4 +53,4 @@ class Lending:
             yield candidate.with_elsewhere(moved)
 
     def _decode_s(self, candidate: Candidate, elsewhere: Elsewhere) -> float:
-        return self._sweeps.bound_s(elsewhere, decode_load(candidate, self._predictor.lengths))
+        return self._sweeps.bound_s(elsewhere, self._predictor.loads.of(candidate))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.prediction import Prediction
+from tandem.planner.rates import Prediction
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,92 +2,34 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Literal
+from dataclasses import replace
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.chunks import Chunks, chunk_tokens, chunks_per_sweep
+from tandem.planner.chunks import Chunks
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.extrapolation import extrapolations
+from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.question import Lengths, Question
-from tandem.planner.sweep_load import SweepLoad, decode_load
+from tandem.planner.rates import Prediction, Rates
+from tandem.planner.sweep_load import Loads, SweepLoad
 from tandem.planner.sweeps import Sweeps
+from tandem.planner.utilisation import busy_shares, mean_sweep
 from tandem.planner.virtual_time import SweepTime
-
-Resource = Literal[
-    "accelerator",
-    "host processor",
-    "link to the accelerator",
-    "link to the host",
-    "host memory",
-    "disk",
-]
-_NEARLY_ALL = 0.95
-"""Of the prompts: when so many are read into the host's memory, all are taken to be, which is
-slower.
-"""
 
 TimeOf = Callable[[Elsewhere, SweepLoad], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Steady state of a candidate under its workload.
-
-    Attributes:
-        tokens_per_s: output tokens of all requests.
-        tpot_s: between tokens of a request that every sweep serves, prefills of others included.
-        slow_tpot_s: of a request in a cohort; None if there are none.
-        ttft_s: of a mean prompt once its turn has come, beside the others.
-        prefill_share: of the sweeps, those with a part of a prompt.
-        edges_s: what a job takes beside its tokens at that rate: until all rows run, and from the
-            last prompt on, when rows run out.
-        job_tokens_per_s: edges included, where all requests are there at once: what plans are
-            ranked by.
-    """
-
-    tokens_per_s: float
-    tpot_s: float
-    slow_tpot_s: float | None
-    ttft_s: float
-    prefill_share: float
-    edges_s: float
-    job_tokens_per_s: float
-
-    @property
-    def worst_tpot_s(self) -> float:
-        """Of the slower lane."""
-        return self.tpot_s if self.slow_tpot_s is None else self.slow_tpot_s
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Rates in virtual time, and how busy the resources are.
-
-    Attributes:
-        decode: one sweep in which all rows decode.
-        bound_tokens_per_s: what no schedule of this candidate exceeds.
-        busy: shares of the steady state's time, prompts included (with one request at a time, of a
-            decode sweep's); of host memory, of its bytes per second. A disk that nothing is read
-            from is left out.
-    """
-
-    rates: Rates
-    decode: SweepTime
-    bound_tokens_per_s: float
-    busy: tuple[tuple[Resource, float], ...]
-
-    @property
-    def bottleneck(self) -> tuple[Resource, float]:
-        """The busiest resource and its share."""
-        return max(self.busy, key=lambda entry: entry[1])
-
-
 class Predictor:
-    """Predicts candidates of one question."""
+    """Predicts candidates of one question.
+
+    Attributes:
+        loads: of their sweeps.
+    """
 
     def __init__(self, question: Question, sweeps: Sweeps) -> None:
         self._q, self._sweeps = question, sweeps
+        self.loads = Loads(question.lengths)
+        self._pace = PromptPace(question, self.loads)
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
         self._decode_bounds: dict[Candidate, float] = {}
@@ -97,6 +39,39 @@ class Predictor:
     def lengths(self) -> Lengths:
         """The workload's."""
         return self._q.lengths
+
+    # --- bounds, ever closer and dearer -----------------------------------------------------------
+
+    def decode_bound(self, candidate: Candidate) -> float:
+        """Tokens per second if prompts took no time: no less than the bound, and sooner found."""
+        if candidate not in self._decode_bounds:
+            self._decode_bounds[candidate] = self._decode_bound(candidate)
+        return self._decode_bounds[candidate]
+
+    def _decode_bound(self, candidate: Candidate) -> float:
+        lengths, served = self._q.lengths, candidate.served(self._q.model.num_layers)
+        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
+        return served / lengths.decode_sweeps * lengths.generated_tokens / decode_s
+
+    def rough_bound(self, candidate: Candidate) -> float:
+        """With as many prompts in each sweep as in the mean of those that read any, which takes no
+        longer than the mean of theirs, time being convex in tokens; with experts, of which few
+        tokens need few, one prompt. Between the two others in value and in effort.
+        """
+        if self._q.objective == "latency":
+            return self.bound(candidate).tokens_per_s
+        if candidate not in self._rough_bounds:
+            self._rough_bounds[candidate] = self._rough_bound(candidate)
+        return self._rough_bounds[candidate]
+
+    def _rough_bound(self, candidate: Candidate) -> float:
+        chunks = self._pace.chunks(candidate)
+        few = chunks.weighted[0][1] if self._q.model.experts else chunks.mean
+        hosted = self._pace.on_host(candidate)
+        mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
+        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
+        sweep_s = chunks.share * mixed_s + (1 - chunks.share) * decode_s
+        return self._pace.finished(candidate) * self._q.lengths.generated_tokens / sweep_s
 
     def bound(self, candidate: Candidate) -> Rates:
         """Rates if every sweep took its least possible time."""
@@ -114,16 +89,7 @@ class Predictor:
 
         return self._rates(candidate, seconds)
 
-    def decode_bound(self, candidate: Candidate) -> float:
-        """Tokens per second if prompts took no time: no less than the bound, and sooner found."""
-        if candidate not in self._decode_bounds:
-            self._decode_bounds[candidate] = self._decode_bound(candidate)
-        return self._decode_bounds[candidate]
-
-    def _decode_bound(self, candidate: Candidate) -> float:
-        lengths, served = self._q.lengths, candidate.served(self._q.model.num_layers)
-        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
-        return served / lengths.decode_sweeps * lengths.generated_tokens / decode_s
+    # --- predictions ------------------------------------------------------------------------------
 
     def rates(self, candidate: Candidate) -> Rates:
         """Rates in virtual time."""
@@ -137,41 +103,25 @@ class Predictor:
 
     def _predict(self, candidate: Candidate) -> Prediction:
         rates = self.rates(candidate)
-        load = decode_load(candidate, self._q.lengths)
+        load = self.loads.of(candidate)
         decode = self._sweeps.time(candidate.elsewhere, load)
         steady = self._steady(candidate, decode, rates.prefill_share)
-        busy = self._busy(replace(steady, period_s=max(steady.period_s, rates.tpot_s)))
+        steady = replace(steady, period_s=max(steady.period_s, rates.tpot_s))
+        busy = busy_shares(self._q, steady)
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
-
-    def rough_bound(self, candidate: Candidate) -> float:
-        """With prompts that begin one in a sweep: between the two in value and in effort."""
-        if self._q.objective == "latency":
-            return self.bound(candidate).tokens_per_s
-        if candidate not in self._rough_bounds:
-            self._rough_bounds[candidate] = self._rough_bound(candidate)
-        return self._rough_bounds[candidate]
-
-    def _rough_bound(self, candidate: Candidate) -> float:
-        chunks = self._chunks(candidate)
-        least, hosted = chunks.weighted[0][1], self._on_host(candidate)
-        mixed_s = self._mixed_s(candidate, least, hosted, self._sweeps.bound_s)
-        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
-        sweep_s = chunks.share * mixed_s + (1 - chunks.share) * decode_s
-        return self._finished(candidate) * self._q.lengths.generated_tokens / sweep_s
 
     def decode_share(self, candidate: Candidate) -> float:
         """Of the sweeps, those that read no prompt."""
         if self._q.objective == "latency":
             return 1.0
-        return 1.0 - self._chunks(candidate).share
+        return 1.0 - self._pace.chunks(candidate).share
 
     def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
         """What of it lies outside the measurements, one line each."""
         measured = self._sweeps.measured
         if measured is None:
             return ()
-        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
-        return tuple(extrapolations(self._q, candidate, chunk, measured))
+        return tuple(extrapolations(self._q, candidate, self._pace.chunk(candidate), measured))
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request."""
@@ -190,19 +140,20 @@ class Predictor:
         work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s + rates.edges_s
         return max(work_s, lengths.duration_s + self.request_s(arriving or rates))
 
+    # --- rates, by whatever a sweep's time is -----------------------------------------------------
+
     def _rates(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         if self._q.objective == "latency":
             return self._alone(candidate, time_of)
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.strategy == "rendezvous"
         sweeps = candidate.sweeps_per_hosted_token(layers)
-        chunk = self._chunk(candidate.in_every_sweep(), self._needed(candidate))
+        chunk, chunks = self._pace.chunk(candidate), self._pace.chunks(candidate)
         decode_s = self._decode_s(candidate, time_of)
-        chunks = self._chunks(candidate)
         mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
         share = chunks.share
         sweep_s = share * steady_s + (1 - share) * decode_s
-        finished = self._finished(candidate)
+        finished = self._pace.finished(candidate)
         fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
         drain_s = lengths.decode_sweeps * decode_s
         if cohort:  # in sweeps of its own, if the others have ended before
@@ -233,26 +184,14 @@ class Predictor:
     def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         """One request after the other."""
         lengths = self._q.lengths
-        idle = candidate.idle()
-        chunk = self._chunk(0, 0.0)
+        chunk = self._pace.chunk_alone()
         chunks = math.ceil(lengths.prompt_tokens / chunk)
-        ttft_s = chunks * self._mixed_s(idle, chunk, candidate.host_rows, time_of)
+        ttft_s = chunks * self._mixed_s(candidate.idle(), chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)
-        total_s = ttft_s + self._q.lengths.decode_sweeps * tpot_s
-        share = chunks / (chunks + self._q.lengths.decode_sweeps)
+        total_s = ttft_s + lengths.decode_sweeps * tpot_s
+        share = chunks / (chunks + lengths.decode_sweeps)
         rate = lengths.generated_tokens / total_s
         return Rates(rate, tpot_s, None, ttft_s, share, 0.0, rate)
-
-    def _chunk(self, decoding: int, needed: float) -> int:
-        """Prompt tokens of one sweep."""
-        return chunk_tokens(needed, self._q.lengths.prompt_tokens, self._room(decoding))
-
-    def _chunks(self, candidate: Candidate) -> Chunks:
-        room = self._room(candidate.in_every_sweep())
-        return chunks_per_sweep(self._needed(candidate), self._q.lengths.prompt_tokens, room)
-
-    def _room(self, decoding: int) -> int:
-        return max(1, self._q.max_num_batched_tokens - decoding)
 
     def _mixed_times(
         self, candidate: Candidate, chunk: int, chunks: Chunks, time_of: TimeOf
@@ -261,7 +200,7 @@ class Predictor:
 
         One of them is timed; the others differ from it as their bounds do.
         """
-        hosted = self._on_host(candidate)
+        hosted = self._pace.on_host(candidate)
 
         def bound_s(tokens: int) -> float:
             return self._mixed_s(candidate, tokens, hosted, self._sweeps.bound_s)
@@ -274,67 +213,19 @@ class Predictor:
         return slower * bound_s(chunk), slower * steady_s / chunks.share
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
-        load = decode_load(candidate, self._q.lengths)
-        return time_of(candidate.elsewhere, load)
-
-    def _finished(self, candidate: Candidate) -> float:
-        """Requests per sweep."""
-        served, needed = candidate.served(self._q.model.num_layers), self._needed(candidate)
-        chunk = self._chunk(candidate.in_every_sweep(), needed)
-        return served / self._q.lengths.decode_sweeps / max(1.0, needed / chunk)
-
-    def _needed(self, candidate: Candidate) -> float:
-        """Prompt tokens that must be read per sweep while the rows decode."""
-        lengths = self._q.lengths
-        served = candidate.served(self._q.model.num_layers)
-        return served / lengths.decode_sweeps * lengths.prompt_tokens
-
-    def _on_host(self, candidate: Candidate) -> float:
-        """Share of the prompts whose KV goes to the host."""
-        return 1 - candidate.device_rows / candidate.served(self._q.model.num_layers)
+        return time_of(candidate.elsewhere, self.loads.of(candidate))
 
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
-        loads = self._mixed_loads(candidate, chunk, hosted)
+        loads = self._pace.loads(candidate, chunk, hosted)
         return sum(weight * time_of(candidate.elsewhere, load) for weight, load in loads)
-
-    def _mixed_loads(
-        self, candidate: Candidate, chunk: int, hosted: float
-    ) -> list[tuple[float, SweepLoad]]:
-        if hosted > _NEARLY_ALL:
-            hosted = 1.0
-        return [
-            (weight, decode_load(candidate, self._q.lengths, chunk, host_chunk))
-            for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
-            if weight
-        ]
 
     def _steady(self, candidate: Candidate, decode: SweepTime, prefill_share: float) -> SweepTime:
         """The mean of the sweeps that decode only and of those that read prompts as well."""
         if self._q.objective == "latency":
             return decode
-        chunk = self._chunks(candidate).mean
+        chunk, hosted = self._pace.chunks(candidate).mean, self._pace.on_host(candidate)
         parts = [(1 - prefill_share, decode)]
-        for weight, load in self._mixed_loads(candidate, chunk, self._on_host(candidate)):
-            sweep = self._sweeps.time(candidate.elsewhere, load)
-            parts.append((prefill_share * weight, sweep))
-        return SweepTime(
-            *(
-                sum(weight * getattr(sweep, field.name) for weight, sweep in parts)
-                for field in fields(SweepTime)
-            )
-        )
-
-    def _busy(self, sweep: SweepTime) -> tuple[tuple[Resource, float], ...]:
-        dram = self._q.hardware.host.pool_bytes_per_s
-        shares: list[tuple[Resource, float]] = [
-            ("accelerator", sweep.accelerator_s / sweep.period_s),
-            ("host processor", sweep.cpu_s / sweep.period_s),
-            ("link to the accelerator", sweep.h2d_s / sweep.period_s),
-            ("host memory", sweep.dram_bytes / sweep.period_s / dram),
-        ]
-        if self._q.host_only:  # it is the device
-            shares = [("host processor", sweep.accelerator_s / sweep.period_s), shares[-1]]
-        if sweep.disk_s:
-            shares.append(("disk", sweep.disk_s / sweep.period_s))
-        return tuple(shares)
+        for weight, load in self._pace.loads(candidate, chunk, hosted):
+            parts.append((prefill_share * weight, self._sweeps.time(candidate.elsewhere, load)))
+        return mean_sweep(parts)

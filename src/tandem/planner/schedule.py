@@ -50,6 +50,7 @@ class Schedule:
         groups: in an order that is a topological one.
         by_queue: places in `groups` of those on each queue.
         costs, cost_of: different sums of operations, and by group which of them it is.
+        waits: of each group. joining: places of groups that wait for a cohort.
         events: places of groups that mean something to the scheduler. cohorts: of those that a
             cohort joins or leaves with.
     """
@@ -59,6 +60,8 @@ class Schedule:
     by_queue: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     costs: tuple[OpCounts, ...] = field(init=False, repr=False, compare=False)
     cost_of: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    waits: tuple[tuple[tuple[int, int], ...], ...] = field(init=False, repr=False, compare=False)
+    joining: frozenset[int] = field(init=False, repr=False, compare=False)
     events: frozenset[int] = field(init=False, repr=False, compare=False)
     cohorts: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
@@ -70,6 +73,7 @@ class Schedule:
             numbers.setdefault(group.ops, len(numbers))
         places = enumerate(self.groups)
         events = [place for place, group in places if group.event is not None]
+        joining = [place for place, group in enumerate(self.groups) if group.joins is not None]
         cohorts = [
             place
             for place, group in enumerate(self.groups)
@@ -79,6 +83,8 @@ class Schedule:
         put(self, "by_queue", tuple(map(tuple, by_queue)))
         put(self, "costs", tuple(numbers))
         put(self, "cost_of", tuple(numbers[group.ops] for group in self.groups))
+        put(self, "waits", tuple(group.waits for group in self.groups))
+        put(self, "joining", frozenset(joining))
         put(self, "events", frozenset(events))
         put(self, "cohorts", tuple(cohorts))
 

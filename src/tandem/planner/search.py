@@ -37,15 +37,18 @@ class _Effort:
     """How many candidates virtual time is spent on.
 
     Attributes:
-        tries: from the piles. moves: from each start. moved_kinds: starts beside the best.
+        tries: from the piles. moves: from each start. moved_kinds: starts beside the best, and
+            beside the best of what was known and of what was tried; 0: none but the best.
+        policies: whether others that allow less are searched as if alone.
     """
 
     tries: int
     moves: int
     moved_kinds: int
+    policies: bool
 
 
-_FULL, _REDUCED = _Effort(16, 8, 2), _Effort(5, 4, 0)
+_FULL, _REDUCED = _Effort(16, 8, 2, policies=True), _Effort(5, 4, 0, policies=False)
 
 
 class Search:
@@ -90,10 +93,11 @@ class Search:
     def best(self, policy: Policy) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
 
-        No policy that allows less has a better one: each that might is searched as if alone.
+        No policy that allows less has a better one: each that might is searched as if alone, unless
+        what is known makes that unlikely.
         """
         best = self._searched(policy)
-        for narrower in POLICIES.values():
+        for narrower in POLICIES.values() if self._effort.policies else ():
             if policy.contains(narrower) and self._may_exceed(narrower, best):
                 best = self._better(best, self._searched(narrower))
         return best
@@ -125,13 +129,13 @@ class Search:
         return self.predictor.job_s(option.prediction.rates)
 
     def _complexity(self, option: Option) -> tuple[int, bool, bool, float, int]:
-        """By strategy, what is read from disk, what the CPU computes, what a request sees, what the
-        link carries.
+        """By strategy, what is read from disk, what the CPU computes, what a request sees (beyond
+        rounding, to which streaming that is hidden makes no difference), what the link carries.
         """
         candidate, rates = option.candidate, option.prediction.rates
         place = STRATEGIES.index(candidate.strategy)
         others = candidate.on_disk > 0, candidate.on_cpu > 0
-        return place, *others, rates.worst_tpot_s, candidate.streamed
+        return place, *others, float(f"{rates.worst_tpot_s:.4g}"), candidate.streamed
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:
@@ -141,14 +145,14 @@ class Search:
     def _search(self, policy: Policy) -> Option | None:
         known, best = self._best_known(policy), None
         least = 0.0 if known is None else _CLOSE * known.tokens_per_s
-        piles = list(self._kinds.piles(policy).values())
+        piles = list(self._kinds.piles(policy, least).values())
         for _ in range(self._effort.tries):
             pile = most_promising(piles, least)
             if pile is None:
                 break
             best = self._better(best, self._try(pile))
             least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
-        starts = [option for option in (known, best) if option]
+        starts = [option for option in (known, best) if option and self._effort.moved_kinds]
         best = self._better(best, known)
         return None if best is None else self._best_moved(best, starts, piles, policy)
 

@@ -77,17 +77,17 @@ class SweepBound:
         if like is not None and question.computes_as_fast_as(like._question):
             self._linear, self._device = like._linear, like._device
         self._hosted: dict[tuple[TierLoad, int], Least] = {}
+        self._turns: dict[int, Least] = {}
 
     def seconds(self, counts: SweepCounts, load: SweepLoad) -> float:
         """Of a sweep with so many layers streamed or on the CPU."""
-        if load not in self._floors:
-            self._floors[load] = self._floor(load)
-        work = self._floors[load]
-        if load.cohort is None:
+        work = self._floors.get(load)
+        if work is None:
+            work = self._floors[load] = self._floor(load)
+        if load.cohort is None and counts.by_window:
             for window, count in counts.by_window:
                 work = work.plus(self._change(load.main, window, counts.whole), count)
-            if counts.runs:
-                work = work.plus(self._turn(load.main), counts.runs)
+            work = work.plus(self._turn(load.main), counts.runs)
         whole, mlps = counts.loads - counts.mlp_loads, counts.mlp_loads
         loads_s = whole * self._load.chain_s + mlps * self._mlp_load.chain_s
         reads_s = counts.reads * self._read.chain_s
@@ -185,13 +185,14 @@ class SweepBound:
     def _change(self, lane: LaneLoad, window: int, whole: bool) -> Least:
         """What it adds that a layer, or else its MLP, is computed on the CPU."""
         key = (lane, window, whole)
-        if key not in self._changes:
+        found = self._changes.get(key)
+        if found is None:
             layer = self._layer_with[window]
             _, linear = self._linear_of(lane)
             before = linear.plus(self._attention(lane, layer))
             after = self._cpu_layer(lane, layer) if whole else self._cpu_mlp(lane, layer)
-            self._changes[key] = after.plus(before, -1)
-        return self._changes[key]
+            found = self._changes[key] = after.plus(before, -1)
+        return found
 
     def _cpu_layer(self, lane: LaneLoad, layer: int) -> Least:
         cpu, lanes = Queue.CPU, [lane]
@@ -213,6 +214,11 @@ class SweepBound:
 
     def _turn(self, lane: LaneLoad) -> Least:
         """Residuals to the CPU and back."""
+        if lane.tokens not in self._turns:
+            self._turns[lane.tokens] = self._turn_of(lane)
+        return self._turns[lane.tokens]
+
+    def _turn_of(self, lane: LaneLoad) -> Least:
         down = self._one(OpKind.COPY, Part.RESIDUAL, [lane], queue=Queue.D2H)
         return down.plus(self._one(OpKind.COPY, Part.RESIDUAL, [lane], queue=Queue.H2D))
 

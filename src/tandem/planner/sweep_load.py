@@ -31,6 +31,23 @@ class SweepLoad(NamedTuple):
         return not (self.cohort or self.main.device.chunk or self.main.host.chunk)
 
 
+class Loads:
+    """Of candidates of one question; those with the same requests in the same places share one."""
+
+    def __init__(self, lengths: Lengths) -> None:
+        self._lengths = lengths
+        self._made: dict[tuple[object, ...], SweepLoad] = {}
+
+    def of(self, candidate: Candidate, chunk: int = 0, host_chunk: bool = False) -> SweepLoad:
+        """As `decode_load`."""
+        rows = candidate.device_rows, candidate.host_rows, candidate.device_share
+        key = (candidate.strategy, rows, chunk, host_chunk)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = decode_load(candidate, self._lengths, chunk, host_chunk)
+        return made
+
+
 def decode_load(
     candidate: Candidate, lengths: Lengths, chunk: int = 0, host_chunk: bool = False
 ) -> SweepLoad:

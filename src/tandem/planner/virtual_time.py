@@ -10,12 +10,18 @@ from tandem.planner.fluid_queues import (
     D2H,
     DISK,
     H2D,
+    WEIGHTS,
     FluidQueues,
     Span,
     Submission,
     Work,
 )
 from tandem.planner.schedule import OpCounts, Schedule
+
+_WARM_UP_LOADS = 6
+"""Slots are filled in turn, so that their fill depends on some loads before."""
+_SHORT = 50
+"""Groups of a sweep through a few layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,19 @@ class PricedSweep:
 
     schedule: Schedule
     demands: tuple[Demand, ...]
+
+
+def _warm_up(schedule: Schedule) -> int:
+    """Place in a first sweep from which on it brings the queues into the state that they keep: its
+    last quarter, and more if that has too few loads or reads. All of a short one.
+    """
+    count = len(schedule.groups)
+    first = count * 3 // 4 if count > _SHORT else 0
+    for queue in (WEIGHTS, DISK):
+        groups = schedule.by_queue[queue]
+        if groups:
+            first = min(first, groups[-min(len(groups), _WARM_UP_LOADS)])
+    return first
 
 
 def group_works(schedule: Schedule, demands: Sequence[Demand]) -> list[Work]:
@@ -84,7 +103,7 @@ def steady_sweep(
             sweep.schedule, lambda _, works=works: works, reported=frozenset({last}), label=number
         )
         lasts[id(submission)] = last
-        queues.submit(submission)
+        queues.submit(submission, 0 if number else min(last, _warm_up(sweep.schedule)))
     totals: list[tuple[float, ...]] = []
     while len(totals) < len(sweeps):
         ended = queues.advance()

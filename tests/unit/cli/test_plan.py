@@ -279,7 +279,7 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--dtype", "int3"], "unknown dtype 'int3'"),
         (["--accelerator", "a10g", "--gpu-memory", "1GiB"], "the model does not fit"),
         (["--accelerator", "a10g", "--requests", "0"], "Invalid value"),
-        ([], "Missing option '--accelerator'"),
+        ([], "give --accelerator 'measured' (this machine's, after `tandem profile`), 'none'"),
     ],
 )
 def test_bad_input_is_one_line(commands: Commands, args: list[str], message: str) -> None:

@@ -99,6 +99,12 @@ def test_bad_input_is_one_line(commands: Commands, args: list[str], message: str
     assert message in ran.err
 
 
+def test_without_an_accelerator_the_names_are_told(commands: Commands) -> None:
+    ran = commands.run("simulate", "qwen3-0.6b")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "give --accelerator a TOML file, or one of: a10, a100-40" in ran.err
+
+
 def test_cores_of_a_host_that_does_not_count_them_are_refused(commands: Commands) -> None:
     args = ("simulate", "qwen3-0.6b", "--accelerator", "small", *FEW, "--host-cores", "4")
     ran = commands.run(*args)

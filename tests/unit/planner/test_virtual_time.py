@@ -1,7 +1,7 @@
 """Virtual time against the programs' own meaning, and against sums done by hand."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
@@ -9,6 +9,7 @@ from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.demand import Demand
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.schedule import Schedule, grouped, sweep_operations
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
@@ -93,6 +94,29 @@ def test_without_sharing_a_sweep_takes_what_its_program_says(
     assert found.period_s == pytest.approx(ends[-1] - ends[-2])
     # two are enough to see how long one of many takes
     assert steady_sweep([sweep] * 2, 1.0).period_s == pytest.approx(found.period_s)
+
+
+LONG = 16
+
+
+@settings(max_examples=30)
+@given(
+    times=st.fixed_dictionaries({name: st.floats(0.001, 2.0) for name in KEYS}),
+    lane=st.sampled_from([BOTH, DEVICE]),
+    elsewhere=st.sampled_from(
+        [Elsewhere(count).lending(lent) for count in range(3, LONG + 1) for lent in (0, 1, 2, 7)]
+        + [Elsewhere(0, count, how) for count in range(LONG + 1) for how in ("cpu", "cpu-mlp")]
+    ),
+)
+def test_a_first_sweep_lived_through_in_part_leaves_the_queues_as_they_will_be(
+    times: dict[Key, float], lane: LaneShape, elsewhere: Elsewhere
+) -> None:
+    ops = sweep_operations(LONG, (lane,), elsewhere.sweep(LONG, prompts=False))
+    demands = {name: Demand(seconds) for name, seconds in times.items()}
+    sweep = priced(grouped(ops, (0,) * LONG), demands)
+    assert steady_sweep([sweep] * 2, 1.0).period_s == pytest.approx(
+        steady_sweep([sweep] * 5, 1.0).period_s
+    )
 
 
 PRE: Key = (OpKind.STAGE, Queue.ACCEL, Part.PRE)

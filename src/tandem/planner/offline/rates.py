@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.times import BlockTime
-from tandem.planner.prediction import Resource
 from tandem.planner.question import Lengths, Question
+from tandem.planner.rates import Resource
 from tandem.planner.virtual_time import SweepTime
 
 
