@@ -41,6 +41,11 @@ class PlacementTimes:
         self.use = use or ExpertUse.uniform(spec)
         self._rules: dict[Placement, tuple[CpuRule, ...]] = {}
 
+    @property
+    def disk_known(self) -> bool:
+        """Whether reads from disk are among what is predicted."""
+        return self._hardware.host.disk_bytes_per_s is not None
+
     def choose(self, first: Placement, *others: Placement) -> Placement:
         """The best one for a request alone and for as many as may run at once.
 

@@ -124,7 +124,8 @@ class _Beside:
             return times.choose(*found, *self._split(found[-1], times.use))
         if times is None or found == [all_resident(self.sizes.layers)]:
             return found[0]
-        if home != "cpu" and disk_layers(found[0]):  # without slots, two more layers stay
+        if home != "cpu" and times.disk_known and disk_layers(found[0]):
+            # without slots, two more layers stay on the accelerator
             found += self._fitting(("cpu",))
         # without any if there is no room for the rest of every layer, or for MLPs in host memory
         mlps = self._mlps()

@@ -50,6 +50,25 @@ def test_a_chain_beside_which_loads_run(ways: list[Way], expected_s: float) -> N
     assert sweep_s(ways, 2, TIMES) == pytest.approx(expected_s, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("ways", "read_s", "expected_s"),
+    [
+        (["read-cpu"] * 4, 30.0, 4 * 30.0),  # the disk never rests
+        (["read-cpu"] * 4, 1.0, 4 * 10.5 + 0.25),  # reads beside the CPU's work
+        (["read-cpu", "resident", "cpu"] * 2, 30.0, 2 * 30.0),
+        (["read-cpu", "cpu", "resident"] * 2, 12.0, 2 * (2 * 10.5 + 0.25 + 1)),
+        (["read-cpu", "loaded"] * 4, 30.0, 4 * 30.0),  # the link beside the disk
+        (["read-cpu"], 30.0, 30.0 + 10.75),  # nothing else to do while it comes
+        (["read", "loaded", "loaded", "loaded"], 30.0, 4 * 20.0),
+    ],
+)
+def test_a_chain_beside_which_layers_are_read(
+    ways: list[Way], read_s: float, expected_s: float
+) -> None:
+    times = replace(TIMES, read_s=read_s)
+    assert sweep_s(ways, 2, times) == pytest.approx(expected_s, rel=0.03)
+
+
 def test_link_and_cores_share_the_memory_of_the_host() -> None:
     slow = LayerTimes(1.0, 10.0, 20.0, 0.0, 0.0, host_read_s=9.0, cpu_read_s=9.5, mlp_read_s=5.0)
     ways: list[Way] = ["loaded", "cpu", "cpu"] * 4

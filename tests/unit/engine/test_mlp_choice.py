@@ -20,11 +20,14 @@ from tandem.spec.units import GIB
 BF16 = Precision.uniform(DType.BFLOAT16)
 CARD = load_hardware("rtx4090")
 MOE, DENSE = plannable_spec("qwen3-30b-a3b"), plannable_spec("llama-3.1-8b")
+LARGE = plannable_spec("llama-3.1-70b")
 
 
-def homes(spec: ModelSpec, hardware: HardwareSpec, rows: int, gib: int) -> set[str]:
+def homes(
+    spec: ModelSpec, hardware: HardwareSpec, rows: int, gib: int, host_gib: int = 100
+) -> set[str]:
     config = EngineConfig("m", max_num_seqs=rows, max_model_len=4096)
-    capacities = Capacities(gib * GIB, 100 * GIB, real=False)
+    capacities = Capacities(gib * GIB, host_gib * GIB, real=False)
     memory = plan_memory(config, spec, BF16, capacities, hardware=hardware)
     return set(homes_by_layer(memory.plan.weights).values())
 
@@ -46,6 +49,28 @@ def test_a_host_that_hardly_computes_streams() -> None:
     weak = replace(CARD, host=replace(CARD.host, flops_per_s=1e9))
     chosen = homes(MOE, weak, rows=1, gib=22)
     assert chosen in ({"resident", "host"}, {"resident", "host-mlp"})
+
+
+@pytest.mark.parametrize(
+    ("disk", "flops", "chosen"),
+    [
+        (7e9, 4e13, "disk-cpu"),  # two slots' worth of layers need not be read
+        (7e9, 1e11, "disk_streamed"),  # prompts would wait for the cores
+        (None, 4e13, "disk_streamed"),
+    ],
+)
+def test_who_computes_layers_on_disk_is_weighed_where_the_disk_is_known(
+    disk: float | None, flops: float, chosen: str
+) -> None:
+    host = replace(CARD.host, disk_bytes_per_s=disk, flops_per_s=flops)
+    found = homes(LARGE, replace(CARD, host=host), rows=1, gib=20, host_gib=32)
+    assert found & {"disk-cpu", "disk_streamed"} == {chosen}
+
+
+def test_layers_on_disk_are_the_cpu_s_where_the_accelerator_has_no_room_for_two() -> None:
+    sizes = WeightSizes.of(LARGE, BF16)
+    gib = (sizes.outside + 2 * sizes.layer) // GIB
+    assert homes(LARGE, CARD, rows=1, gib=gib, host_gib=32) <= {"resident", "cpu", "disk-cpu"}
 
 
 def test_what_fits_stays() -> None:
