@@ -14,10 +14,10 @@ PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDI
 NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-run test native-check fuzz neon-check triton-check wheel wheel-check lint format types contracts check bench bench-peers gpu-check clean distclean
+.PHONY: help demo setup setup-run test native-check fuzz neon-check avx512-check triton-check wheel wheel-check lint format types contracts check bench bench-peers gpu-check clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup-run ## show within about a minute what Tandem is for
 	@$(BIN)/tandem demo
@@ -44,6 +44,9 @@ fuzz: setup ## look for block tables that break attention, with clang's libFuzze
 
 neon-check: ## compile the core for AArch64, and test it where qemu-aarch64 is at hand
 	@scripts/check_neon.sh
+
+avx512-check: setup ## test AVX-512's kernels without AVX-512, over SIMDe where it is at hand (SIMDE=folder)
+	@scripts/check_avx512.sh
 
 triton-check: setup ## compile the Triton kernels for every generation of GPU, without one
 	@$(BIN)/python -W ignore scripts/check_triton.py
