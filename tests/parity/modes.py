@@ -144,6 +144,35 @@ MODES: tuple[Mode, ...] = (
         lambda s: _joined(s) and _in_both(s),
     ),
     Mode(
+        "exact-neo",
+        Setup(
+            strategy="neo",
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            max_cohorts=2,
+            max_cohort_rows=2,
+            interposition_budget=64,
+            executor="exact",
+            executor_seed=35,
+            prices=round_prices(2, layer_s=1.0, device_key_s=1.0, host_key_s=0.02),
+        ),
+        lambda s: _joined(s) and _in_both(s),
+    ),
+    Mode(
+        "exact-apex",
+        Setup(
+            strategy="apex",
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            max_cohorts=2,
+            interposition_budget=64,
+            executor="exact",
+            executor_seed=36,
+            prices=round_prices(2, layer_s=1.0, device_key_s=0.01, host_key_s=0.05),
+        ),
+        _joined,
+    ),
+    Mode(
         "exact-swapped",
         Setup(
             device_blocks=_SCARCE,

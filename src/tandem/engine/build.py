@@ -20,7 +20,7 @@ from tandem.engine.model_loading import (
     with_usable_ends,
 )
 from tandem.engine.plan_options import planned_file
-from tandem.engine.planned import not_executable, plan_note, require_as_planned
+from tandem.engine.planned import plan_note, require_as_planned
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import Target, resolve_target
 from tandem.engine.target_rates import with_rates
@@ -36,6 +36,7 @@ from tandem.models.expert_hits import ExpertHits
 from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
+from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import disk_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
@@ -251,12 +252,13 @@ def prices_of(
     Raises:
         ConfigError: it does, and nothing is known of the machine's rates.
     """
-    if plan.strategy != "auto":
+    if plan.strategy not in PRICED_STRATEGIES:
         return None
     if hardware is None:
-        raise not_executable(
-            "it chooses every step by predicted time, and nothing is known of this machine's "
-            "rates; run `tandem profile`, or plan for ride-along"
+        raise ConfigError(
+            f"strategy {plan.strategy} chooses every step by predicted time, and nothing is known "
+            "of this machine's rates; run `tandem profile`, or use --strategy ride-along",
+            param="strategy",
         )
     from tandem.cost.step_rates import step_prices
 

@@ -14,8 +14,6 @@ from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.nearest_settings import nearest_settings
 from tandem.engine.placement_choice import place_weights
 from tandem.engine.plan_checks import (
-    COHORT_STRATEGIES,
-    PASS_STRATEGIES,
     check_config,
     check_placement,
     may_choose_steps,
@@ -31,6 +29,7 @@ from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace_bytes
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
+from tandem.plan.strategy_names import COHORT_STRATEGIES, PASS_STRATEGIES
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 
 from tandem.engine.capacities import Capacities
+from tandem.plan.strategy_names import (
+    COHORT_STRATEGIES,
+    PASS_STRATEGIES,
+    RESIDENT_STRATEGIES,
+    STRATEGIES,
+)
 from tandem.plan.weights import ON_CPU, WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
-
-STRATEGIES = ("auto", "gpu-only", "ride-along", "rendezvous", "asymmetric")
-COHORT_STRATEGIES = ("rendezvous", "asymmetric")
-PASS_STRATEGIES = ("asymmetric", "auto")
 
 
 def may_choose_steps(config: EngineConfig, capacities: Capacities) -> bool:
@@ -72,7 +74,7 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
     if config.interposition_budget is not None and config.strategy not in PASS_STRATEGIES:
         raise ConfigError(
             f"--interposition-budget has no meaning with --strategy {config.strategy}; use "
-            "--strategy asymmetric or auto, or leave it out",
+            f"one of {', '.join(PASS_STRATEGIES)}, or leave it out",
             param="interposition_budget",
         )
     if config.tpot_bound is not None and not may_choose_steps(config, capacities):
@@ -124,15 +126,16 @@ def check_placement(config: EngineConfig, placement: tuple[WeightPlacement, ...]
         ConfigError: there is one.
     """
     homes = homes_by_layer(placement).values()
-    if config.strategy == "asymmetric" and any(home != "resident" for home in homes):
+    if config.strategy in RESIDENT_STRATEGIES and any(home != "resident" for home in homes):
         raise ConfigError(
-            "--strategy asymmetric needs all layers on the accelerator, which is at two of them in "
-            "turns, but some are placed elsewhere; use --strategy rendezvous",
+            f"--strategy {config.strategy} needs all layers on the accelerator, which is at two of "
+            "them in turns, but some are placed elsewhere; use --strategy rendezvous",
             param="strategy",
         )
-    if config.strategy == "rendezvous" and all(home in ON_CPU for home in homes):
+    if config.strategy in COHORT_STRATEGIES and all(home in ON_CPU for home in homes):
         raise ConfigError(
-            "--strategy rendezvous needs a layer on the accelerator, at which cohorts leave a "
-            "sweep and join another, but all are placed on the CPU; use --strategy ride-along",
+            f"--strategy {config.strategy} needs a layer on the accelerator, at which cohorts "
+            "leave a sweep and join another, but all are placed on the CPU; use --strategy "
+            "ride-along",
             param="strategy",
         )

@@ -7,6 +7,7 @@ from tandem.devices.cuda import end_peak, pin, start_peak
 from tandem.engine.memory_plan import MemoryPlan
 from tandem.memory.pool import BlockPool
 from tandem.models.model import Model
+from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.runtime.assemble import MachineSizes, build_machine
 from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor
@@ -76,7 +77,8 @@ def run_largest_steps(
     Returns: sequences that ended, for the caller to check.
     """
     # what chooses every step knows no times yet: its largest have cohorts
-    made = make_strategy("rendezvous" if strategy == "auto" else strategy)
+    # without prices, those that choose by them do not reach the largest steps
+    made = make_strategy("rendezvous" if strategy in PRICED_STRATEGIES else strategy)
     # a cohort's own passes are smaller than stages that it shares
     limits = replace(limits, interposition_budget=0)
     if made.uses_host and blocks[Tier.HOST] and limits.kv_placement == "auto":

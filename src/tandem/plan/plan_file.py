@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
+from tandem.plan.strategy_names import PASS_STRATEGIES
 from tandem.plan.weights import homes_by_layer
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
@@ -138,7 +139,7 @@ class PlanFile:
             "kv_placement": plan.kv_placement,
             "max_host_seqs": plan.max_host_seqs,
             "interposition_budget": (
-                plan.interposition_budget if plan.strategy in ("asymmetric", "auto") else None
+                plan.interposition_budget if plan.strategy in PASS_STRATEGIES else None
             ),
             "overlap": plan.launch_ahead_steps > 1,
         }

@@ -43,6 +43,13 @@ class StepCounter:
         logits = decodes + len(proposal.chunks) + len(proposal.admissions)
         return StepWork(decodes, prompts, logits, device, host, cohorts)
 
+    def prompt_weight(self, rows: LongArray, prompts: int) -> float:
+        """How much less the accelerator takes for one of `prompts` tokens of prompts than for one
+        that `rows`, alone in the main lane, decode.
+        """
+        token_s = self._prices.forecast(self.work(StepProposal(decode=rows), ())).time_s / len(rows)
+        return self._prices.linear.at(prompts) / prompts / token_s
+
     def cohort(self, rows: LongArray, passes: int) -> CohortWork:
         """A cohort of `rows` with up to `passes` passes in each sweep that it takes part in."""
         _, host = self._decoded(rows)

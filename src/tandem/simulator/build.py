@@ -7,6 +7,7 @@ from tandem.cost.step_prices import StepPrices
 from tandem.cost.step_rates import step_prices
 from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
+from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.planner.answer import choose, online_plan
 from tandem.planner.demand import Demands
@@ -111,7 +112,7 @@ def build(
 def prices_of(planned: Planned) -> StepPrices | None:
     """What the plan's steps take, if its strategy asks."""
     question, plan = planned.question, planned.plan
-    if plan.strategy != "auto":
+    if plan.strategy not in PRICED_STRATEGIES:
         return None
     page = Footprint(question).page
     size = page.bytes_per_block_layer / page.block_size

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 from tests.support.engines import TestEngine, toy_engine
-from tests.support.setups import Setup
 from tests.support.step_prices import round_prices
+from tests.unit.scheduler.priced_view import LAYERS, PROMPT, SETUP, all_decode, half_on_host
 
 from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.strategies.auto import Auto
@@ -15,39 +15,12 @@ from tandem.scheduler.view import SchedulerView
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
-LAYERS = 4
-PROMPT = 20
-SETUP = Setup(
-    strategy="ride-along",
-    device_blocks=16,
-    host_blocks=32,
-    block_size=16,
-    max_host_seqs=2,
-    max_device_seqs=2,
-    max_cohorts=2,
-    max_cohort_rows=1,
-    interposition_budget=LAYERS,
-    prefix_caching=False,
-)
-
 
 @pytest.fixture
 def engine() -> Iterator[TestEngine]:
     """Two requests that fit the accelerator and two that lie on the host, all decoding."""
-    with toy_engine(SETUP, LAYERS) as engine:
-        for number in range(4):
-            params = SamplingParams(max_tokens=60, temperature=0.0, ignore_eos=True)
-            prompt = tuple(range(1, PROMPT + 1))
-            engine.core.add_request(EngineRequest(str(number), prompt, params))
-        while not _all_decode(engine):
-            engine.core.step()
+    with half_on_host() as engine:
         yield engine
-
-
-def _all_decode(engine: TestEngine) -> bool:
-    rows = engine.scheduler.rows
-    owned = rows.owned()
-    return len(owned) == 4 and bool((rows.known[owned] > PROMPT).all())
 
 
 def way(engine: TestEngine, prices: StepPrices, **changes: object) -> str:
@@ -155,7 +128,7 @@ def admitted(prices: StepPrices, max_tokens: int) -> list[int]:
             params = SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True)
             prompt = tuple(range(1, PROMPT + 1))
             if number == 4:
-                while not _all_decode(engine):
+                while not all_decode(engine):
                     engine.core.step()
             engine.core.add_request(EngineRequest(str(number), prompt, params))
         proposal = Auto().propose(engine.scheduler.view(), prices)

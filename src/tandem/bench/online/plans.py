@@ -8,6 +8,7 @@ from tandem.cost.step_prices import AttentionPrice, StepPrices
 from tandem.cost.step_rates import step_prices
 from tandem.memory.margin import margin_bytes
 from tandem.plan.online import OnlinePlan
+from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.planner.answer import online_plan
 from tandem.planner.demand import Demands
 from tandem.planner.footprint import Footprint
@@ -81,7 +82,7 @@ def prices_of(question: Question, plan: OnlinePlan) -> StepPrices | None:
 
     Attention on the host is as it was measured, all else by rates.
     """
-    if plan.strategy != "auto":
+    if plan.strategy not in PRICED_STRATEGIES:
         return None
     page = Footprint(question).page
     size = page.bytes_per_block_layer / page.block_size

@@ -9,17 +9,32 @@ from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.spec.errors import ConfigError
 
+# With all that they weigh, those that choose by prices are imported where they are used.
+
 
 def _auto() -> Strategy:
-    # with all that it weighs, imported where it is used
     from tandem.scheduler.strategies.auto import Auto
 
     return Auto()
 
 
+def _neo() -> Strategy:
+    from tandem.scheduler.strategies.neo import Neo
+
+    return Neo()
+
+
+def _apex() -> Strategy:
+    from tandem.scheduler.strategies.apex import Apex
+
+    return Apex()
+
+
 _STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "auto": _auto,
     **{each.name: each for each in (GpuOnly, RideAlong, Rendezvous, Asymmetric)},
+    "neo": _neo,
+    "apex": _apex,
 }
 
 

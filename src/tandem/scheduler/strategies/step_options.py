@@ -75,9 +75,7 @@ class StepOptions:
         rows = self.mine if len(self.mine) else self.hosted
         if not (len(rows) and prompts):
             return 1.0
-        work = self._counter.work(StepProposal(decode=rows), ())
-        token_s = self.prices.forecast(work).time_s / len(rows)
-        return self.prices.linear.at(prompts) / prompts / token_s
+        return self._counter.prompt_weight(rows, prompts)
 
     def all(self) -> Iterator[StepOption]:
         """Each once; who has waited for long is left out of none."""

@@ -1,0 +1,117 @@
+"""Two sub-batches, or the accelerator alone: NEO's choice in every step."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tandem.cost.neo.pipeline import SubBatchTimes, accelerator_only_layer_s
+from tandem.cost.neo.placing import Draft, Placing, place_host_rows
+from tandem.cost.neo.step_choice import StepEstimate, pipelines_for_tokens
+from tandem.cost.step_prices import StepPrices, StepWork
+from tandem.plan.binding import LongArray
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.rows import Runnable
+from tandem.scheduler.step_work import StepCounter
+from tandem.scheduler.strategies.asymmetric import Asymmetric
+from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.strategies.patience import hosted_overdue
+from tandem.scheduler.strategies.ride_along import RideAlong
+from tandem.scheduler.view import SchedulerView
+
+
+class Neo:
+    """Section 3.2 and appendix A, repaired: each row on the host goes to batch 1, else to batch 0,
+    while both inequalities hold; the outcome is compared with the accelerator alone by useful
+    tokens per second.
+
+    Batch 1 is a cohort with a pass beside every layer, batch 0 the main lane, in which the other
+    rows ride along. A cohort that is under way goes on, whatever is chosen. All ride along where
+    there is nothing to hide them or one has waited for long, without prices, and where not all
+    layers are on the accelerator.
+    """
+
+    name = "neo"
+    uses_host = True
+
+    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
+        """The pipeline's step, or the accelerator's alone."""
+        if prices is None or not view.config.layers.all_resident:
+            return RideAlong().propose(view, prices)
+        decodes = view.runnable.decodes
+        on_host = view.rows.num_host_blocks[decodes] > 0
+        hosted = view.by_rank(decodes[on_host])
+        alone = replace(Asymmetric().propose(view, prices), cohort_starts=())
+        work = StepCounter(view, prices).work(alone, ())
+        nothing_hides = not (work.decodes or work.prompts or view.cohorts)
+        if nothing_hides or hosted_overdue(view, hosted):
+            return RideAlong().propose(view, prices)
+        placing = self._place(view, prices, work, hosted)
+        if not self._pipelines(view, prices, work, placing, decodes[~on_host]):
+            return alone if alone.computes else RideAlong().propose(view, prices)
+        return self._pipelined(view, alone, decodes[~on_host], hosted, placing)
+
+    @staticmethod
+    def _place(
+        view: SchedulerView, prices: StepPrices, work: StepWork, hosted: LongArray
+    ) -> Placing:
+        counter = StepCounter(view, prices)
+        crossing = [counter.cohort(cohort.rows.rows, 0) for cohort in view.cohorts.values()]
+        rows, keys = sum(each.rows for each in crossing), sum(each.keys for each in crossing)
+        price = prices.host
+        draft = Draft(
+            first_tokens=work.decodes + work.prompts,
+            second_tokens=rows,
+            accelerator_attention_s=prices.device.seconds(work.device),
+            second_host_s=keys * price.key_s + rows * price.query_s,
+        )
+        times_s = counter.host_keys(hosted) * price.key_s + price.query_s
+        return place_host_rows(draft, times_s.tolist(), prices.layer.at)
+
+    @staticmethod
+    def _pipelines(
+        view: SchedulerView,
+        prices: StepPrices,
+        work: StepWork,
+        placing: Placing,
+        mine: LongArray,
+    ) -> bool:
+        draft, layers = placing.draft, prices.num_layers
+        batch = SubBatchTimes(
+            prices.layer.at(work.decodes + work.prompts), draft.accelerator_attention_s
+        )
+        hosted = draft.first_tokens - work.decodes - work.prompts + draft.second_tokens
+        rows = work.decodes + hosted
+        weight = 1.0
+        if len(mine) and work.prompts:
+            weight = StepCounter(view, prices).prompt_weight(mine, work.prompts)
+        return pipelines_for_tokens(
+            StepEstimate(layers * draft.layer(prices.layer.at).time_s, rows, rows, work.prompts),
+            StepEstimate(
+                layers * accelerator_only_layer_s(batch), work.decodes, work.decodes, work.prompts
+            ),
+            prefill_weight=weight,
+            latency_bound_s=view.config.tpot_bound_s,
+        )
+
+    @staticmethod
+    def _pipelined(
+        view: SchedulerView,
+        alone: StepProposal,
+        mine: LongArray,
+        hosted: LongArray,
+        placing: Placing,
+    ) -> StepProposal:
+        batch = np.array([-1 if each is None else each for each in placing.batches], dtype=np.int64)
+        filler = StepFiller(view, uses_host=True)
+        second = hosted[batch == 1]
+        known = second[view.rows.pending[second] == 0]
+        room = len(view.cohorts) < view.config.max_cohorts
+        members = filler.reserve(known[: view.config.max_cohort_rows]) if room else second[:0]
+        rows = np.sort(np.concatenate([mine, hosted[batch == 0]]))
+        proposal = filler.fill(Runnable(rows, view.runnable.prefills))
+        return replace(
+            proposal,
+            cohort_starts=(members,) if len(members) else (),
+            cohort_joins=alone.cohort_joins,
+            interposed_passes=alone.interposed_passes,
+        )

@@ -1,0 +1,113 @@
+"""NEO's and APEX's choices, on a view of two rows on the accelerator and two on the host."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.engines import TestEngine
+from tests.support.step_prices import round_prices
+from tests.unit.scheduler.priced_view import LAYERS, half_on_host
+
+from tandem.cost.step_prices import StepPrices
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.strategies.apex import Apex
+from tandem.scheduler.strategies.base import Strategy
+from tandem.scheduler.strategies.neo import Neo
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[TestEngine]:
+    """Nothing of it changes: strategies only look."""
+    with half_on_host() as engine:
+        yield engine
+
+
+def proposed(engine: TestEngine, strategy: Strategy, prices: StepPrices | None) -> StepProposal:
+    proposal = strategy.propose(engine.scheduler.view(), prices)
+    assert proposal.computes
+    return proposal
+
+
+def hosted(engine: TestEngine, rows: np.ndarray) -> int:
+    return int((engine.scheduler.rows.num_host_blocks[rows] > 0).sum())
+
+
+def key_s(engine: TestEngine, share: float) -> float:
+    """A key's time at which a row's attention on the host takes that share of a second."""
+    rows = engine.scheduler.rows
+    return share / (int(rows.submitted[rows.owned()].max()) + 1)
+
+
+def neo_prices(engine: TestEngine, hosted_s: float) -> StepPrices:
+    """Linear stages of 0.1 s and attention of 1 s on the accelerator; of a row on the host so much.
+
+    A second pass through the linear stages thus costs little.
+    """
+    return round_prices(
+        LAYERS,
+        layer_s=0.1,
+        device_key_s=key_s(engine, 0.5),
+        host_key_s=key_s(engine, hosted_s),
+    )
+
+
+def test_neo_fills_batch_1_first_as_long_as_batch_0_hides_it(engine: TestEngine) -> None:
+    proposal = proposed(engine, Neo(), neo_prices(engine, 0.04))
+    started = np.concatenate(proposal.cohort_starts)
+    assert hosted(engine, started) == len(started) == 1  # of two, as many as a cohort may have
+    assert hosted(engine, proposal.decode) == 0
+    assert proposal.interposed_passes == LAYERS
+
+
+def test_neo_takes_the_accelerator_alone_where_the_pipeline_is_no_faster(
+    engine: TestEngine,
+) -> None:
+    # twice the rows in twice the time: the linear stages of a pass cost as much as those of all
+    proposal = proposed(engine, Neo(), round_prices(LAYERS, host_key_s=key_s(engine, 0.4)))
+    assert not proposal.cohort_starts
+    assert hosted(engine, proposal.decode) == 0
+
+
+def test_neo_lets_those_ride_that_only_batch_0_s_attention_hides(engine: TestEngine) -> None:
+    # one row's attention fills the window of the linear stages, two would not fit
+    proposal = proposed(engine, Neo(), neo_prices(engine, 0.08))
+    assert len(np.concatenate(proposal.cohort_starts)) == 1
+    assert hosted(engine, proposal.decode) == 1
+
+
+def test_neo_leaves_the_accelerator_alone_where_nothing_hides_the_host(
+    engine: TestEngine,
+) -> None:
+    proposal = proposed(engine, Neo(), neo_prices(engine, 3.0))
+    assert not proposal.cohort_starts
+    assert (len(proposal.decode), hosted(engine, proposal.decode)) == (2, 0)
+
+
+def test_nobody_waits_for_ever_under_neo(engine: TestEngine) -> None:
+    prices = round_prices(LAYERS, host_key_s=1e3)
+    view = engine.scheduler.view()
+    late = replace(view, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    assert hosted(engine, Neo().propose(late, prices).decode) == 2
+
+
+@pytest.mark.parametrize(("host_over_device", "passes"), [(2.0, LAYERS), (100.0, 0)])
+def test_apex_pipelines_where_inequality_5_holds(
+    engine: TestEngine, host_over_device: float, passes: int
+) -> None:
+    # Ta = Tl: the threshold of N_G / N_C is 6
+    device_key_s = key_s(engine, 0.5)
+    prices = round_prices(
+        LAYERS, device_key_s=device_key_s, host_key_s=host_over_device * device_key_s
+    )
+    proposal = proposed(engine, Apex(), prices)
+    assert len(np.concatenate(proposal.cohort_starts)) == 1
+    assert hosted(engine, proposal.decode) == 0
+    assert proposal.interposed_passes == passes
+
+
+def test_without_prices_neo_rides_and_apex_overlaps(engine: TestEngine) -> None:
+    assert hosted(engine, proposed(engine, Neo(), None).decode) == 2
+    overlapping = proposed(engine, Apex(), None)
+    assert overlapping.cohort_starts
+    assert overlapping.interposed_passes == 0
