@@ -8,12 +8,7 @@ from tests.support.setups import Setup
 from tests.support.step_prices import any_prices
 from tests.support.switching import SwitchingStrategy
 
-from tandem.scheduler.strategies.asymmetric import Asymmetric
-from tandem.scheduler.strategies.auto import Auto
-from tandem.scheduler.strategies.base import Strategy
-from tandem.scheduler.strategies.gpu_only import GpuOnly
-from tandem.scheduler.strategies.rendezvous import Rendezvous
-from tandem.scheduler.strategies.ride_along import RideAlong
+from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -37,10 +32,9 @@ class Scenario:
 
     def switching(self) -> SwitchingStrategy:
         """The strategy under test."""
-        classes: dict[str, Strategy] = {
-            s.name: s for s in (Auto(), GpuOnly(), RideAlong(), Rendezvous(), Asymmetric())
-        }
-        return SwitchingStrategy([classes[name] for name in self.strategies], self.switch_seed)
+        return SwitchingStrategy(
+            [make_strategy(name) for name in self.strategies], self.switch_seed
+        )
 
     def reference(self) -> Setup:
         """Everything on the device, ample memory, one step at a time, in program order."""
