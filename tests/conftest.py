@@ -1,12 +1,16 @@
 """Settings of the whole suite: one thread per worker, no network, reproducible properties."""
 
 import os
+from pathlib import Path
 
 # Before torch is imported by any test, and inherited by the processes that tests start.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Read where Triton is imported, which the tests of libraries may do: without a GPU, it interprets.
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 from hypothesis import HealthCheck, settings
 

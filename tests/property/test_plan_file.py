@@ -30,7 +30,10 @@ some = st.integers(1, 1 << 20)
 def plans(draw: st.DrawFn) -> PlanFile:
     """Any plan that an engine could be asked for."""
     host_only = draw(st.booleans())
-    homes = draw(st.lists(st.sampled_from(ALONE if host_only else BESIDE), min_size=1, max_size=12))
+    # layers on disk have one way beside an accelerator, all of them the same
+    unwanted: Home = draw(st.sampled_from(["disk-cpu", "disk_streamed"]))
+    beside: list[Home] = [home for home in BESIDE if home != unwanted]
+    homes = draw(st.lists(st.sampled_from(ALONE if host_only else beside), min_size=1, max_size=12))
     hosted = tuple(layer for layer, home in enumerate(homes) if home in LENT)
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))

@@ -13,7 +13,7 @@ from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.engine.precision_choice import choose_precision
 from tandem.engine.quantization_choice import choose_quantization, stored_weights
 from tandem.engine.target import Target
-from tandem.kernels import native, triton_support
+from tandem.kernels import native
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
@@ -89,9 +89,11 @@ def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
 
 def device_kernel_notes(device: torch.device) -> tuple[str, ...]:
     """Says so if attention on a GPU is left to the reference kernels."""
-    if device.type != "cuda" or triton_support.available():
+    if device.type != "cuda":
         return ()
-    return (triton_support.unavailable_message(),)
+    from tandem.kernels import triton_support
+
+    return () if triton_support.available() else (triton_support.unavailable_message(),)
 
 
 def require_compiled(spec: ModelSpec, *, computes: bool) -> None:

@@ -76,9 +76,7 @@ def run_largest_steps(
 
     Returns: sequences that ended, for the caller to check.
     """
-    # what chooses every step knows no times yet: its largest have cohorts
-    # without prices, those that choose by them do not reach the largest steps
-    made = make_strategy("rendezvous" if strategy in PRICED_STRATEGIES else strategy)
+    made = make_strategy(_of_largest_steps(strategy, limits))
     # a cohort's own passes are smaller than stages that it shares
     limits = replace(limits, interposition_budget=0)
     if made.uses_host and blocks[Tier.HOST] and limits.kv_placement == "auto":
@@ -100,6 +98,13 @@ def run_largest_steps(
     run.add(_lengths(late, tokens, longest))
     run.drain()
     return run.ended
+
+
+def _of_largest_steps(strategy: str, limits: SchedulerConfig) -> str:
+    """Without prices, those that choose by them would not reach the largest steps."""
+    if strategy not in PRICED_STRATEGIES:
+        return strategy
+    return "rendezvous" if limits.cohort_layers else "ride-along"
 
 
 def _lengths(count: int, tokens: int, longest: int) -> list[int]:

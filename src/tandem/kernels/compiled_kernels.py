@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tandem.kernels import _native
-from tandem.kernels.attention_rows import rows_of
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attention_task
 from tandem.kernels.native_pages import copy_now
@@ -91,7 +90,7 @@ class CompiledKernels:
     def _plan_rows(
         self, attention: TierAttention, first: int, last: int, window: int
     ) -> NativeBatch:
-        rows, threads = rows_of(attention, first, last), self.pool.num_threads
+        rows, threads = attention.rows(first, last), self.pool.num_threads
         return NativeBatch.from_binding(rows, self._shape, self._heads, threads, window)
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from tandem.kernels.attention import AttentionBatch, paged_attention
-from tandem.kernels.attention_rows import rows_of
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape, copy_blocks
 from tandem.kernels.tier_kernels import PlannedAttention
@@ -86,9 +85,9 @@ class TritonKernels:
         num_tokens, rows = int(attention.query_start[-1]), len(attention.block_table)
         others = None
         if not self._unit.has_dot and num_decode < rows:
-            rest = rows_of(attention, num_decode, rows)
+            rest = attention.rows(num_decode, rows)
             others = AttentionBatch.from_binding(rest, self._device, self._shape, window)
-            attention = rows_of(attention, 0, num_decode)
+            attention = attention.rows(0, num_decode)
         tiled = plan_tiles(attention, size, self._heads, self._unit, self._device, window)
         return DividedBatch(tiled, others, num_tokens)
 

@@ -4,7 +4,7 @@ A *row* is a sequence's place in the row table and in the device's slot table of
 Tokens of a lane are ordered by row: first all rows with one query token (decode), then the others.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +42,26 @@ class TierAttention:
     positions: IntArray
     block_table: IntArray
     block_index: IntArray | None
+
+    def rows(self, first: int, last: int) -> "TierAttention":
+        """Rows `first` to `last` (exclusive), where queries are selected already.
+
+        Raises:
+            ValueError: its tokens are still to be selected.
+        """
+        if self.token_index is not None:
+            raise ValueError("select the tokens before dividing rows")
+        if first == 0 and last == len(self.block_table):
+            return self
+        starts, index = self.query_start[first : last + 1], self.block_index
+        return replace(
+            self,
+            query_start=starts - starts[0],
+            num_decode=min(max(self.num_decode - first, 0), last - first),
+            positions=self.positions[starts[0] : starts[-1]],
+            block_table=self.block_table[first:last],
+            block_index=None if index is None else index[first:last],
+        )
 
 
 @dataclass(frozen=True, slots=True)

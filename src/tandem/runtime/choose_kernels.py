@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.devices.cuda import compute_capability, multiprocessors
-from tandem.kernels import native, triton_support
+from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
@@ -41,8 +40,8 @@ def choose_kernels(
     if host_only:
         return {Tier.HOST: host, Tier.DEVICE: host}
     shape = page_shape(page.on(Tier.DEVICE))
-    if device.type == "cuda" and triton_support.available():
-        return {Tier.HOST: host, Tier.DEVICE: _triton_kernels(model, shape, device, dtype)}
+    if device.type == "cuda":
+        return {Tier.HOST: host, Tier.DEVICE: _gpu_kernels(model, shape, device, dtype)}
     return {Tier.HOST: host, Tier.DEVICE: reference_kernels(model, shape, device)}
 
 
@@ -68,9 +67,14 @@ def host_kernels(
     return CompiledKernels(pool, model.num_heads, shape, scale, soft_cap)
 
 
-def _triton_kernels(
+def _gpu_kernels(
     model: ModelSpec, shape: PageShape, device: torch.device, dtype: torch.dtype
 ) -> TierKernels:
+    from tandem.devices.cuda import compute_capability, multiprocessors
+    from tandem.kernels import triton_support
+
+    if not triton_support.available():
+        return reference_kernels(model, shape, device)
     from tandem.kernels.triton_kernels import TritonKernels
 
     has_dot = compute_capability(device) >= triton_support.FIRST_WITH_DOT

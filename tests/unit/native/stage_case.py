@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tandem.kernels.attention_rows import rows_of
 from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch
 from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
@@ -61,5 +60,5 @@ def kernels_of(spec: ModelSpec) -> CompiledKernels:
 
 def planned(rows: slice, spec: ModelSpec = SPEC) -> dict[int, SplitBatch]:
     """Some rows of `STEP` for each window, as the kernels divide them."""
-    step = rows_of(STEP, rows.start, rows.stop)
+    step = STEP.rows(rows.start, rows.stop)
     return {window: kernels_of(spec).plan(step, window) for window in set(spec.layer_windows)}
