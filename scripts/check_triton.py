@@ -81,7 +81,6 @@ def _attention_constants(
         "CODE_BITS": bits,
         "GROUP_SIZE": page.group_size if page else 1,
         "ROW_ELEMENTS": page.row_elements if page else 1,
-        "TOKENS": shape.tokens,
         "ROWS": shape.rows,
         "KEYS": shape.keys,
         "HAS_CAP": False,

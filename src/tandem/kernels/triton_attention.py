@@ -94,6 +94,54 @@ def _load_codes(
 
 
 @triton.jit
+def _load_rows(
+    pages,
+    pairs,
+    block,
+    offset,
+    is_used,
+    head,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    CODE_BITS: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
+    ROW_ELEMENTS: tl.constexpr,
+):
+    """Some tokens' K or V of one head, whatever the pages hold."""
+    if CODE_BITS == 0:
+        return _load_float(
+            pages, block, offset, is_used, head, BLOCK_SIZE, KV_HEADS, HEAD_DIM, PAD_DIM
+        )
+    return _load_codes(
+        pages, pairs, block, offset, is_used, head,
+        BLOCK_SIZE, KV_HEADS, PAD_DIM, CODE_BITS, GROUP_SIZE, ROW_ELEMENTS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _scores(
+    query,  # [rows, PAD_DIM]
+    k,  # [keys, PAD_DIM]
+    scale,
+    soft_cap,
+    HAS_CAP: tl.constexpr,
+    USE_DOT: tl.constexpr,
+):
+    """Scaled, and bounded where there is a cap: float32 [rows, keys]."""
+    if USE_DOT:
+        scores = tl.dot(query, tl.trans(k.to(query.dtype)), input_precision="ieee")
+    else:
+        scores = tl.sum(query.to(tl.float32)[:, None, :] * k.to(tl.float32)[None, :, :], axis=2)
+    scores = scores * scale
+    if HAS_CAP:
+        # tanh(x) = 2 sigmoid(2x) - 1
+        scores = soft_cap * (2.0 * tl.sigmoid(2.0 * scores / soft_cap) - 1.0)
+    return scores
+
+
+@triton.jit
 def _dims(PAD_DIM: tl.constexpr, CODE_BITS: tl.constexpr):
     """Elements of a head in the order in which products take them: int32 [PAD_DIM].
 
@@ -115,7 +163,7 @@ def attend_tiles(
     pairs,  # the same memory as float16 if CODE_BITS; else unused
     tile_row,  # int32 [tiles]; line of `table`
     tile_token,  # int32 [tiles]; first token
-    tile_count,  # int32 [tiles]; tokens, at most TOKENS
+    tile_count,  # int32 [tiles]; tokens, at most ROWS // GROUP
     first,  # int32 [tokens]; first of the row's keys that each token sees
     end,  # int32 [tokens]; behind the last; a token without keys has end == first
     table,  # int32 [rows, table_width]
@@ -134,8 +182,7 @@ def attend_tiles(
     CODE_BITS: tl.constexpr,  # 0: floats
     GROUP_SIZE: tl.constexpr,  # of quantized pages
     ROW_ELEMENTS: tl.constexpr,  # of quantized pages
-    TOKENS: tl.constexpr,
-    ROWS: tl.constexpr,  # a power of two at or above TOKENS * GROUP
+    ROWS: tl.constexpr,  # a power of two, for as many tokens as fit with all of their GROUP
     KEYS: tl.constexpr,  # keys at a time, a power of two
     HAS_CAP: tl.constexpr,
     USE_DOT: tl.constexpr,  # matrix units; ROWS, KEYS and PAD_DIM are then at least 16
@@ -156,8 +203,8 @@ def attend_tiles(
     low = tl.load(first + token, mask=is_row, other=0)
     high = tl.load(end + token, mask=is_row, other=0)
     # memory that no token of the tile sees may hold anything, and is not read
-    begin = tl.min(tl.where(high > low, low, 2147483647), axis=0)
     stop = tl.max(tl.where(high > low, high, 0), axis=0)
+    begin = tl.min(tl.where(high > low, low, stop), axis=0)
     aligned = begin // KEYS * KEYS
     from_key = aligned + split * split_keys
     to_key = tl.minimum(from_key + split_keys, stop)
@@ -169,59 +216,15 @@ def attend_tiles(
         keys = start + tl.arange(0, KEYS)
         is_used = (keys >= begin) & (keys < to_key)
         block, offset = _page_rows(table + row * table_width, keys, is_used, BLOCK_SIZE)
-        if CODE_BITS == 0:
-            k = _load_float(
-                pages, block, offset, is_used, kv_head, BLOCK_SIZE, KV_HEADS, HEAD_DIM, PAD_DIM
-            )
-            v = _load_float(
-                pages,
-                block,
-                offset,
-                is_used,
-                KV_HEADS + kv_head,
-                BLOCK_SIZE,
-                KV_HEADS,
-                HEAD_DIM,
-                PAD_DIM,
-            )
-        else:
-            k = _load_codes(
-                pages,
-                pairs,
-                block,
-                offset,
-                is_used,
-                kv_head,
-                BLOCK_SIZE,
-                KV_HEADS,
-                PAD_DIM,
-                CODE_BITS,
-                GROUP_SIZE,
-                ROW_ELEMENTS,
-            )
-            v = _load_codes(
-                pages,
-                pairs,
-                block,
-                offset,
-                is_used,
-                KV_HEADS + kv_head,
-                BLOCK_SIZE,
-                KV_HEADS,
-                PAD_DIM,
-                CODE_BITS,
-                GROUP_SIZE,
-                ROW_ELEMENTS,
-            )
-        if USE_DOT:
-            scores = tl.dot(query, tl.trans(k.to(query.dtype)), input_precision="ieee")
-        else:
-            products = query.to(tl.float32)[:, None, :] * k.to(tl.float32)[None, :, :]
-            scores = tl.sum(products, axis=2)
-        scores = scores * scale
-        if HAS_CAP:
-            # tanh(x) = 2 sigmoid(2x) - 1
-            scores = soft_cap * (2.0 * tl.sigmoid(2.0 * scores / soft_cap) - 1.0)
+        k = _load_rows(
+            pages, pairs, block, offset, is_used, kv_head,
+            KV_HEADS, HEAD_DIM, PAD_DIM, BLOCK_SIZE, CODE_BITS, GROUP_SIZE, ROW_ELEMENTS,
+        )  # fmt: skip
+        v = _load_rows(
+            pages, pairs, block, offset, is_used, KV_HEADS + kv_head,
+            KV_HEADS, HEAD_DIM, PAD_DIM, BLOCK_SIZE, CODE_BITS, GROUP_SIZE, ROW_ELEMENTS,
+        )  # fmt: skip
+        scores = _scores(query, k, scale, soft_cap, HAS_CAP, USE_DOT)
         sees = (keys[None, :] >= low[:, None]) & (keys[None, :] < high[:, None]) & is_used[None, :]
         scores = tl.where(sees, scores * _LOG2_E, float("-inf"))
         higher = tl.maximum(highest, tl.max(scores, axis=1))

@@ -143,7 +143,6 @@ class TritonKernels:
             CODE_BITS=page.code_bits,
             GROUP_SIZE=quantized.group_size if quantized else 1,
             ROW_ELEMENTS=quantized.row_elements if quantized else 1,
-            TOKENS=shape.tokens,
             ROWS=shape.rows,
             KEYS=shape.keys,
             HAS_CAP=bool(self._soft_cap),

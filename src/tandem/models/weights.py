@@ -225,14 +225,10 @@ def allocate_weights(
     }
     apart = {layer: LayerLayout(mlp) for layer, (_, mlp) in cut.items()}
     stream, used = None, dict[int, Modules]()
-    elsewhere = (*hosted.streamed.layers, *hosted.on_cpu)
     if on_disk is not None:
         used = dict(on_disk.in_first_slot())
-    if elsewhere:
-        whole = tuple(layer for layer in elsewhere if layer not in apart)
-        layouts = {layer: apart[layer] for layer in hosted.streamed.mlps}
-        if whole:
-            layouts |= dict.fromkeys(whole, LayerLayout(shapes[_kind_of(spec, whole)]))
+    layouts = _stream_layouts(spec, hosted, shapes, apart)
+    if layouts:
         stream = WeightStream(hosted, layouts, device, pin, on_disk)
         used |= stream.stored | {layer: slots[0] for layer, slots in stream.moving.slots.items()}
     mlps = None
@@ -255,6 +251,21 @@ def allocate_weights(
         disk=on_disk,
         mlps=mlps,
     )
+
+
+def _stream_layouts(
+    spec: ModelSpec,
+    hosted: SweepLayers,
+    shapes: Mapping[ExpertSpec | None, LayerShapes],
+    apart: Mapping[int, LayerLayout],
+) -> dict[int, LayerLayout]:
+    """Of what lies in host memory to be streamed or computed there: MLPs apart, or whole layers."""
+    elsewhere = (*hosted.streamed.layers, *hosted.on_cpu)
+    whole = tuple(layer for layer in elsewhere if layer not in apart)
+    layouts = {layer: apart[layer] for layer in hosted.streamed.mlps}
+    if whole:
+        layouts |= dict.fromkeys(whole, LayerLayout(shapes[_kind_of(spec, whole)]))
+    return layouts
 
 
 def _cut(
