@@ -6,6 +6,7 @@ from tandem.engine.capacities import Capacities
 from tandem.plan.strategy_names import (
     COHORT_STRATEGIES,
     PASS_STRATEGIES,
+    PRICED_STRATEGIES,
     RESIDENT_STRATEGIES,
     STRATEGIES,
 )
@@ -18,6 +19,12 @@ def may_choose_steps(config: EngineConfig, capacities: Capacities) -> bool:
     """Whether every step may be chosen by predicted time: where requests are to lie on the host."""
     hosted = config.max_host_seqs > 0 or config.kv_placement in ("host", "split")
     return config.strategy == "auto" and hosted and capacities.host_bytes > 0
+
+
+def needs_prices(config: EngineConfig, capacities: Capacities) -> bool:
+    """Whether steps are chosen by predicted time, or may be."""
+    named = config.strategy != "auto" and config.strategy in PRICED_STRATEGIES
+    return named or may_choose_steps(config, capacities)
 
 
 def check_config(config: EngineConfig, capacities: Capacities) -> None:

@@ -8,7 +8,7 @@ from tandem.devices.cuda import device_name, total_bytes
 from tandem.devices.host_threads import usable_cores
 from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
 from tandem.engine.cuda_rates import Card, HostSize, cuda_rates
-from tandem.engine.plan_checks import may_choose_steps
+from tandem.engine.plan_checks import needs_prices
 from tandem.engine.target import Target
 from tandem.plan.weights import LENT, WeightPlacement, homes_by_layer
 from tandem.profiling.profile import Profile
@@ -27,7 +27,7 @@ def with_rates(
         weights: as placed without rates.
         directory: of the model.
     """
-    asked = _is_open(config, weights) or may_choose_steps(config, target.capacities)
+    asked = _is_open(config, weights) or needs_prices(config, target.capacities)
     if target.choice.kind != "cuda" or not asked:
         return target, ()
     profile = _stored_profile()

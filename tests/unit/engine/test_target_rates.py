@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +101,18 @@ def test_layers_that_a_file_leaves_to_predictions_need_rates(machine: Path) -> N
     store(machine, profile(accelerator=True))
     config = replace(CONFIG, placement="p.json")
     assert with_rates(CUDA, config, placed("host"), machine)[1]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"strategy": "neo"}, {"strategy": "apex"}, {"max_host_seqs": 2}]
+)
+def test_strategies_that_choose_by_predicted_time_need_rates(
+    changes: dict[str, Any], machine: Path
+) -> None:
+    store(machine, profile(accelerator=True))
+    found, notes = with_rates(CUDA, replace(CONFIG, **changes), placed("resident"), Path("/"))
+    assert found.hardware is not None
+    assert notes
 
 
 def test_an_emulated_accelerator_keeps_its_description() -> None:
