@@ -45,24 +45,7 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "sequence can get a token in a step",
             param="max_num_batched_tokens",
         )
-    if config.expert_hits is not None and config.placement is not None:
-        raise ConfigError(
-            "--expert-hits has no meaning with --placement, which names experts itself; leave "
-            "one out",
-            param="expert_hits",
-        )
-    if config.expert_hits is not None and capacities.device_location == "host":
-        raise ConfigError(
-            "--expert-hits places experts on an accelerator, and there is none; leave it out, or "
-            "use --accelerator cuda or emulated",
-            param="expert_hits",
-        )
-    if config.expert_hits is not None and config.host_layers in ("stream", "cpu"):
-        raise ConfigError(
-            f"--expert-hits has no meaning with --host-layers {config.host_layers}, which moves "
-            "whole layers; use --host-layers auto or mlp",
-            param="expert_hits",
-        )
+    _check_expert_hits(config, capacities)
     _check_host_kv_type(config)
     asked = list(_wants_of_host_kv(config))
     if asked and capacities.host_bytes == 0:
@@ -96,6 +79,30 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             f"--strategy gpu-only cannot attend KV on the host, but --kv-placement is "
             f"{config.kv_placement}; use --strategy ride-along",
             param="kv_placement",
+        )
+
+
+def _check_expert_hits(config: EngineConfig, capacities: Capacities) -> None:
+    """Of counts by which experts are placed, where they place none."""
+    if config.expert_hits is None:
+        return
+    if config.placement is not None:
+        raise ConfigError(
+            "--expert-hits has no meaning with --placement, which names experts itself; leave "
+            "one out",
+            param="expert_hits",
+        )
+    if capacities.device_location == "host":
+        raise ConfigError(
+            "--expert-hits places experts on an accelerator, and there is none; leave it out, or "
+            "use --accelerator cuda or emulated",
+            param="expert_hits",
+        )
+    if config.host_layers in ("stream", "cpu"):
+        raise ConfigError(
+            f"--expert-hits has no meaning with --host-layers {config.host_layers}, which moves "
+            "whole layers; use --host-layers auto or mlp",
+            param="expert_hits",
         )
 
 
