@@ -3,7 +3,9 @@
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tandem.bench.generation import Generated, share_of_equal_tokens
@@ -14,7 +16,7 @@ from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.engine.weight_placement import WeightSizes
 from tandem.probes.beside import beside
-from tandem.probes.disk_probe import DiskProbe
+from tandem.probes.disk_probe import PROBE_STEP_BYTES, DiskProbe
 from tandem.probes.interleave import interleave, paired_ratio
 from tandem.spec.dtype import DType
 from tandem.spec.precision import Precision
@@ -32,7 +34,6 @@ class DiskBench:
     Attributes:
         directory: on the disk in question.
         caps: of host memory for each case, as shares of the weights' bytes.
-        probe_bytes: of the file that the disk's rate is probed with.
     """
 
     shape: LlamaShape
@@ -41,7 +42,6 @@ class DiskBench:
     caps: tuple[float, ...] = (0.5, 0.75)
     new_tokens: int = 9
     rounds: int = 7
-    probe_bytes: int = 1 << 30
     mark: str = ""
 
 
@@ -52,9 +52,7 @@ def full(directory: Path) -> DiskBench:
 
 def quick(directory: Path) -> DiskBench:
     """A smaller model."""
-    return DiskBench(
-        LLAMA_30M, directory, caps=(0.75,), rounds=3, probe_bytes=256 << 20, mark="quick: "
-    )
+    return DiskBench(LLAMA_30M, directory, caps=(0.75,), rounds=3, mark="quick: ")
 
 
 def run_disk(bench: DiskBench, report: Callable[[str], None]) -> tuple[BenchRow, ...]:
@@ -66,23 +64,16 @@ def run_disk(bench: DiskBench, report: Callable[[str], None]) -> tuple[BenchRow,
     Raises:
         ConfigError: the folder's disk cannot be read past the page cache, or a cap is too small.
     """
-    report(f"probing the disk of {bench.directory}")
-    probe = DiskProbe(bench.directory, bench.probe_bytes)
-    report(f"read by {probe.describe()}")
-    try:
-        with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
-            model = Path(name)
-            bench.shape.write(model, bench.dtype)
-            rows: list[BenchRow] = []
-            for cap in bench.caps:
-                rows += _measure(bench, cap, model, probe, report)
-            return tuple(rows)
-    finally:
-        probe.close()
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
+        model = Path(name)
+        rows: list[BenchRow] = []
+        for cap in bench.caps:
+            rows += _measure(bench, cap, model, report)
+        return tuple(rows)
 
 
 def _measure(
-    bench: DiskBench, cap: float, model: Path, probe: DiskProbe, report: Callable[[str], None]
+    bench: DiskBench, cap: float, model: Path, report: Callable[[str], None]
 ) -> list[BenchRow]:
     spec = bench.shape.write(model, bench.dtype)
     sizes = WeightSizes.of(spec, Precision.uniform(bench.dtype))
@@ -91,19 +82,22 @@ def _measure(
     engine = TandemGenerator(model, 1, memory, _TOKENS, bench.directory)
     label = f"{bench.mark}{bench.shape.name}, {bench.dtype}, {case}, --host-memory {memory}, "
     label += f"{engine.on_disk} of {spec.num_layers} layers on disk"
-    report(f"{label}: {bench.rounds} rounds")
+    disk_bytes = engine.on_disk * sizes.layer
     runs: list[Generated] = []
 
     def decode() -> float:
         runs.append(engine.generate(case.prompts(len(runs), spec.vocab_size), case.new_tokens))
         return runs[-1].decode_tokens_per_s
 
-    try:
-        reads = read_probe()
-        probes = {_DISK: probe.measure, _READ: reads, _BESIDE: beside(probe.measure, reads)}
+    with ExitStack() as opened:
+        opened.callback(engine.close)
+        probe = _probe(bench.directory, disk_bytes)
+        opened.callback(probe.close)
+        report(f"{label}: {bench.rounds} rounds, the disk probed by {probe.describe()}")
+        # As many bytes as the engine reads: disks that are lent out allow some at a higher rate.
+        reads, disk_reads = read_probe(), partial(probe.measure, case.new_tokens)
+        probes = {_DISK: disk_reads, _READ: reads, _BESIDE: beside(disk_reads, reads)}
         samples = interleave({_TANDEM: decode, **probes}, bench.rounds)
-    finally:
-        engine.close()
     resident = TandemGenerator(model, 1)
     try:
         expected = [
@@ -113,7 +107,6 @@ def _measure(
     finally:
         resident.close()
     disk, read = statistics.median(samples[_DISK]), statistics.median(samples[_READ])
-    disk_bytes = engine.on_disk * sizes.layer
     memory_bytes = case.bytes_read(spec, bench.dtype)
     chain = 1.0 / (disk_bytes / disk + memory_bytes / read)
     rates = [sample * disk_bytes for sample in samples[_TANDEM]]
@@ -138,6 +131,13 @@ def _measure(
         ),
         row_of_samples(label, "host", "reading", _gigabytes(samples[_READ]), "GB/s"),
     ]
+
+
+def _probe(directory: Path, size_bytes: int) -> DiskProbe:
+    """Of a file as large as the layers on disk: what lies below a disk (its own cache, a host's)
+    holds little files whole that are read again and again, and large ones not.
+    """
+    return DiskProbe(directory, -(-size_bytes // PROBE_STEP_BYTES) * PROBE_STEP_BYTES)
 
 
 def _gigabytes(samples: Sequence[float]) -> list[float]:

@@ -12,14 +12,18 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from tandem.devices.disk import open_for_reading
+from tandem.devices.host_memory import bulk_zeros
 from tandem.probes.interleave import interleave
 from tandem.spec.errors import ConfigError
 
 _WAYS = ((1, 8), (2, 4), (4, 1), (4, 4), (8, 1))  # threads, MiB at once; the first: one reader
+_MEMORY_BYTES = max(threads * mib for threads, mib in _WAYS) << 20
 _TRIALS = 3
-_FILL_BYTES = 64 << 20
+PROBE_STEP_BYTES = 64 << 20
+"""A probe's file is some of these long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,13 @@ class _Way:
 
 class DiskProbe:
     """A file of random bytes, so that nothing between here and the disk can compress it; read past
-    the page cache, of which it holds nothing. The best of several ways to read counts.
+    the page cache, of which it holds nothing, into memory of the kind that weights are read into:
+    a request to the disk that names a page of 4 KiB after the other can take twice as long. The
+    best of several ways to read counts.
 
     Args:
         directory: on the disk in question.
-        size_bytes: of the file; a multiple of 64 MiB.
+        size_bytes: of the file; a multiple of `PROBE_STEP_BYTES`.
         trials: of each way to read, before one is chosen.
 
     Raises:
@@ -55,13 +61,14 @@ class DiskProbe:
                     "out; this is no disk whose rate could be measured"
                 )
             self._descriptor = open_for_reading(path, "direct", directory)
+        self._memory = bulk_zeros((_MEMORY_BYTES,), torch.uint8).numpy()
         ways = {str(way): way for way in (_Way(threads, mib << 20) for threads, mib in _WAYS)}
         rates = interleave({n: partial(self._rate, way) for n, way in ways.items()}, trials)
         self._way = ways[max(ways, key=lambda name: statistics.median(rates[name]))]
 
-    def measure(self) -> float:
-        """Bytes/s of reading the file once."""
-        return self._rate(self._way)
+    def measure(self, times: int = 1) -> float:
+        """Bytes/s of reading the file so many times over."""
+        return times / sum(1.0 / self._rate(self._way) for _ in range(times))
 
     def measure_one_reader(self) -> float:
         """Bytes/s of one thread that reads the file once."""
@@ -84,11 +91,11 @@ class DiskProbe:
 
     def _read(self, way: _Way, first: int) -> None:
         """Every `threads`-th piece from the `first` on."""
-        with mmap.mmap(-1, way.piece_bytes) as memory:
-            step = way.threads * way.piece_bytes
-            for at in range(first * way.piece_bytes, self._size, step):
-                if os.preadv(self._descriptor, [memory], at) != way.piece_bytes:
-                    raise OSError("the probe's file was cut off")
+        begin = first * way.piece_bytes
+        memory = self._memory[begin : begin + way.piece_bytes]
+        for at in range(begin, self._size, way.threads * way.piece_bytes):
+            if os.preadv(self._descriptor, [memory.data], at) != way.piece_bytes:
+                raise OSError("the probe's file was cut off")
 
 
 def _random_file(directory: Path, size_bytes: int, seed: int):
@@ -96,8 +103,8 @@ def _random_file(directory: Path, size_bytes: int, seed: int):
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = tempfile.TemporaryFile(dir=directory, prefix="tandem-probe-")  # noqa: SIM115
-        for _ in range(0, size_bytes, _FILL_BYTES):
-            file.write(random.bytes(_FILL_BYTES))
+        for _ in range(0, size_bytes, PROBE_STEP_BYTES):
+            file.write(random.bytes(PROBE_STEP_BYTES))
         file.flush()
         os.fdatasync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ def test_figures_stand_beside_what_was_probed(tmp_path: Path) -> None:
         pytest.skip(str(error))
     caps = (0.6, 0.9)
     bench = DiskBench(SMALL, tmp_path, caps=caps, new_tokens=3, rounds=2, mark="quick: ")
-    rows = run_disk(replace(bench, probe_bytes=64 * MIB), lambda what: None)
+    rows = run_disk(bench, lambda what: None)
     cases = list(dict.fromkeys(row.case for row in rows))
     layer_bytes = 2 * 512 * (512 + 2 * 128 + 512 + 3 * 1408)
     most = layer_bytes * 8
