@@ -28,8 +28,12 @@ ExecutorKind = Literal["inline", "exact", "threaded"]
 _AMPLE = TierBudget(1 << 30, 1 << 20, 1 << 20, 1 << 20, 1 << 20)
 
 
-def small_plan(homes: tuple[Home, ...], **changes: Any) -> OfflinePlan:
-    """A plan whose memory nobody counts."""
+def small_plan(homes: tuple[Home, ...], *, row_blocks: int = 10, **changes: Any) -> OfflinePlan:
+    """A plan whose memory nobody counts.
+
+    Args:
+        row_blocks: of each sequence, wherever they are.
+    """
     settings: dict[str, Any] = {
         "weights": as_runs(homes),
         "batches": 2,
@@ -39,13 +43,22 @@ def small_plan(homes: tuple[Home, ...], **changes: Any) -> OfflinePlan:
         "kv_dtype": "float32",
         "host_kv_dtype": "float32",
         "block_size": 16,
-        "row_blocks": 10,
         "max_model_len": 200,
         "prefill_tokens": 128,
         "accelerator": _AMPLE,
         "host": _AMPLE,
     }
-    return OfflinePlan(**(settings | changes))
+    settings |= changes
+    hosted, made = settings["streamed_rows"], settings.get("recomputed_tokens", 0)
+    size, batches = settings["block_size"], settings["batches"]
+    passing = hosted * (row_blocks - made // size)
+    passes = max(settings["prefill_tokens"], settings["max_model_len"] - 1)
+    return OfflinePlan(
+        device_blocks=batches * settings["resident_rows"] * row_blocks,
+        host_blocks=batches * (passing + settings["cpu_rows"] * row_blocks),
+        slot_blocks=max(passing, -(-passes // size)) if hosted + settings["cpu_rows"] else 0,
+        **settings,
+    )
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def answer_json(
         "host_only": question.host_only,
         "basis": list(basis),
         "extrapolated": list(answer.extrapolated),
-        "workload": {"name": workload.name, **asdict(question.lengths)},
+        "workload": {"name": workload.name, **question.lengths.to_object()},
         "objective": question.objective,
         "tpot_bound_s": question.tpot_bound_s,
         "fits_accelerator": answer.spare_bytes >= 0,

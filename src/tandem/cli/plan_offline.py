@@ -179,7 +179,7 @@ def offline_json(
         "model": {"name": model, "parameters": num_parameters(question.model)},
         "hardware": question.hardware.name,
         "basis": list(basis),
-        "workload": {"name": workload.name, **asdict(question.lengths)},
+        "workload": {"name": workload.name, **question.lengths.to_object()},
         "policy": found.policy.name,
         "plan": found.plan.to_object(),
         "recomputation": found.recomputation,

@@ -31,28 +31,13 @@ class BlockRoom:
 
     @staticmethod
     def of(plan: OfflinePlan) -> "BlockRoom":
-        """What a plan gives them: sequences of mean length, and a slot that holds the longest one,
-        or the prompts of a step.
-        """
+        """What a plan gives them."""
         made = plan.recomputed_tokens // plan.block_size
-        streamed = plan.streamed_rows * (plan.row_blocks - made)
-        slot = 0
-        if plan.host_rows:
-            slot = max(_blocks(plan.prefill_tokens, plan), longest_blocks(plan), streamed)
         return BlockRoom(
-            device_blocks=plan.batches * plan.resident_rows * plan.row_blocks,
-            host_blocks=plan.batches * (streamed + plan.cpu_rows * plan.row_blocks),
-            slot_blocks=slot,
+            device_blocks=plan.device_blocks,
+            host_blocks=plan.host_blocks,
+            slot_blocks=plan.slot_blocks,
             prefix_rows=plan.batches * plan.streamed_rows if made else 0,
             prefix_tokens=plan.recomputed_tokens,
             recomputed_blocks=plan.streamed_rows * made,
         )
-
-
-def longest_blocks(plan: OfflinePlan) -> int:
-    """Of the longest sequence, whose last token needs no KV."""
-    return _blocks(max(1, plan.max_model_len - 1), plan)
-
-
-def _blocks(tokens: int, plan: OfflinePlan) -> int:
-    return -(-tokens // plan.block_size)

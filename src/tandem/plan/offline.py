@@ -18,7 +18,8 @@ _HOMES = ("resident", "streamed")
 _MAX_LAYERS = 10_000
 _LEAST: dict[str, int] = {
     "batches": 1, "resident_rows": 0, "streamed_rows": 0, "cpu_rows": 0, "recomputed_tokens": 0,
-    "block_size": 1, "row_blocks": 1, "max_model_len": 1, "prefill_tokens": 1,
+    "block_size": 1, "device_blocks": 0, "host_blocks": 0, "slot_blocks": 0,
+    "max_model_len": 1, "prefill_tokens": 1,
 }  # fmt: skip
 _FORMS: dict[str, forms.Form] = {
     **dict.fromkeys(_LEAST, forms.whole_number),
@@ -85,7 +86,8 @@ class OfflinePlan:
         recomputed_tokens: of each streamed sequence, a prefix whose activations are kept on the
             host instead of keys and values, which are made anew from them in every layer.
         kv_dtype, host_kv_dtype: of KV on the accelerator, and of that on the host.
-        block_size, row_blocks: tokens of a block, and blocks of a mean sequence at its end.
+        block_size: tokens of a KV block. device_blocks, host_blocks: in each memory, of all layers.
+            slot_blocks: of one layer, in each of the two slots that KV passes through.
         max_model_len: of the longest sequence.
         prefill_tokens: most prompt tokens that are computed at once.
         prompts_on_host: between layers, activations of prompts lie on the host.
@@ -104,7 +106,9 @@ class OfflinePlan:
     kv_dtype: str
     host_kv_dtype: str
     block_size: int
-    row_blocks: int
+    device_blocks: int
+    host_blocks: int
+    slot_blocks: int
     max_model_len: int
     prefill_tokens: int
     accelerator: TierBudget
@@ -132,7 +136,7 @@ class OfflinePlan:
                 f"recomputed_tokens {self.recomputed_tokens} are no whole blocks of "
                 f"{self.block_size}"
             )
-        if self.recomputed_tokens > self.row_blocks * self.block_size:
+        if self.recomputed_tokens > self.max_model_len:
             raise ConfigError(f"recomputed_tokens {self.recomputed_tokens} exceed a sequence")
         if self.recomputed_tokens and not self.streamed_rows:
             raise ConfigError("KV is recomputed, but none is streamed")
@@ -144,6 +148,12 @@ class OfflinePlan:
             )
         if self.streamed_rows and not self.accelerator.slot_bytes:
             raise ConfigError("KV is streamed, but the accelerator has no slots for it")
+        passes = max(self.prefill_tokens, self.max_model_len - 1)
+        if self.host_rows and self.slot_blocks * self.block_size < passes:
+            raise ConfigError(
+                f"a slot of {self.slot_blocks} blocks does not hold {passes} tokens on their way "
+                "to the host"
+            )
 
     def _check_bits(self) -> None:
         if self.quantized_layers not in QUANTIZED_LAYERS:

@@ -1,6 +1,6 @@
 """What the planner is asked."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from tandem.profiling.measurements import HostMeasurements
@@ -8,7 +8,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
-from tandem.spec.workload import Workload
+from tandem.spec.workload import RequestShape, Workload
 
 Objective = Literal["throughput", "latency"]
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "latency")
@@ -37,6 +37,7 @@ class Lengths:
         prompt_tokens, generated_tokens: means.
         context_tokens: tokens before the one that is decoded, a mean over all decoded tokens.
         longest_tokens: of the longest request, prompt and output together.
+        shapes: the requests themselves, if they are known.
     """
 
     requests: int
@@ -45,6 +46,7 @@ class Lengths:
     context_tokens: float
     longest_tokens: int
     duration_s: float
+    shapes: tuple[RequestShape, ...] = field(default=(), compare=False, repr=False)
 
     @staticmethod
     def of(workload: Workload) -> "Lengths":
@@ -62,7 +64,12 @@ class Lengths:
             context_tokens=weighted / generated,
             longest_tokens=max(shape.prompt_tokens + shape.generated_tokens for shape in shapes),
             duration_s=workload.duration_s,
+            shapes=shapes,
         )
+
+    def to_object(self) -> dict[str, float]:
+        """The means by name, for JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "shapes"}
 
     @property
     def total_tokens(self) -> float:

@@ -1,5 +1,8 @@
 """Places of a block, parts of its prompts, and when empty places are filled again."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.support.blocks import small_plan
@@ -13,6 +16,7 @@ from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.errors import ContextLengthError, EngineDeadError, OverloadError, RequestError
 from tandem.spec.request import EngineRequest, FinishReason, RequestOutput
 from tandem.spec.sampling import SamplingParams
+from tandem.spec.tier import Tier
 
 RESIDENT: tuple[Home, ...] = ("resident",) * 4
 STREAMED: tuple[Home, ...] = ("streamed",) * 4
@@ -87,7 +91,7 @@ def test_prompts_are_bounded_by_what_memory_holds_of_them() -> None:
 
 def test_places_are_filled_at_once_if_no_weights_are_streamed() -> None:
     scheduler = scheduler_of(small_plan(RESIDENT, batches=1, resident_rows=2))
-    for i, count in enumerate((1, 5, 5)):
+    for i, count in enumerate((5, 1, 1)):
         scheduler.add(asked(str(i), count=count))
     answer(scheduler, scheduler.schedule()[0])
     (second,) = scheduler.schedule()
@@ -96,7 +100,7 @@ def test_places_are_filled_at_once_if_no_weights_are_streamed() -> None:
 
 def test_with_streamed_weights_places_are_filled_when_a_pass_s_tokens_were_lost() -> None:
     scheduler = scheduler_of(small_plan(STREAMED, batches=1, resident_rows=3))
-    for i, count in enumerate((1, 9, 9, 9)):
+    for i, count in enumerate((9, 9, 1, 1)):
         scheduler.add(asked(str(i), count=count))
     names: list[str] = []
     for _ in range(6):
@@ -104,6 +108,71 @@ def test_with_streamed_weights_places_are_filled_when_a_pass_s_tokens_were_lost(
         names.append(program.template.name)
         answer(scheduler, program)
     assert names == ["prefill", "block", "block", "block", "prefill", "block"]
+
+
+def test_long_sequences_grow_into_what_short_ones_leave() -> None:
+    """Two and three blocks at their ends, in four: one is over when the other grows."""
+    plan = small_plan(RESIDENT, batches=1, resident_rows=2, row_blocks=2)
+    scheduler = scheduler_of(plan)
+    scheduler.add(asked("short", 17, 10))
+    scheduler.add(asked("long", 17, 29))
+    held: list[int] = []
+    while scheduler.has_work:
+        answer(scheduler, scheduler.schedule()[0])
+        held.append(scheduler.places.pools[Tier.DEVICE].counts().held)
+    assert held[0] == 4
+    assert max(held[10:]) == 3
+
+
+def test_who_would_outgrow_the_memory_waits() -> None:
+    plan = replace(small_plan(RESIDENT, batches=1, resident_rows=2), device_blocks=5)
+    scheduler = scheduler_of(plan)
+    for name in ("a", "b"):
+        scheduler.add(asked(name, 17, 29))  # three blocks each, from the same pass on
+    (prompts,) = scheduler.schedule()
+    assert lanes_of(prompts) == [1]
+    answer(scheduler, prompts)
+    begun: list[int] = []
+    for step in range(40):
+        (program,) = scheduler.schedule()
+        if program.template.name == "prefill":
+            begun.append(step)
+        answer(scheduler, program)
+    # the first one's third block is free when the other one needs it
+    assert begun == [13]
+
+
+def test_the_longest_go_first_unless_they_keep_others_out() -> None:
+    plan = replace(small_plan(RESIDENT, batches=1, resident_rows=3), device_blocks=2)
+    scheduler = scheduler_of(plan)
+    # tokens in and out; blocks: 2, 1, 2, 1, 1
+    for name, *tokens in (("a", 17, 3), ("b", 4, 12), ("c", 17, 10), ("d", 4, 2), ("e", 4, 5)):
+        scheduler.add(asked(name, *tokens))
+    (prompts,) = scheduler.schedule()
+    assert {output.request_id for output in answer(scheduler, prompts)} == {"b", "d"}
+    order = [output.request_id for output in _finished(scheduler)]
+    assert order == ["d", "e", "b", "c", "a"]
+
+
+def _finished(scheduler: BlockScheduler) -> Iterator[RequestOutput]:
+    while scheduler.has_work:
+        for output in answer(scheduler, scheduler.schedule()[-1]):
+            if output.finish_reason is not None:
+                yield output
+
+
+def test_places_without_room_are_not_idle() -> None:
+    """With streamed weights: whoever finds no room is no reason to read prompts."""
+    plan = small_plan(STREAMED, batches=1, resident_rows=4, row_blocks=1)
+    scheduler = scheduler_of(plan)
+    for i in range(3):
+        scheduler.add(asked(str(i), 17, 30))
+    names = ""
+    while scheduler.has_work:
+        program = scheduler.schedule()[-1]
+        names += program.template.name[0]
+        answer(scheduler, program)
+    assert names.count("p") == 3
 
 
 def test_streamed_kv_is_brought_before_the_first_pass_only() -> None:
@@ -148,7 +217,7 @@ def test_what_can_never_run_is_refused_with_the_numbers() -> None:
     scheduler = scheduler_of(plan, queued=1)
     with pytest.raises(ContextLengthError, match="maximum context length is 200"):
         scheduler.add(asked("long", 1, 200))
-    with pytest.raises(ContextLengthError, match="2 KV blocks of 16 tokens in the mean"):
+    with pytest.raises(ContextLengthError, match="2 KV blocks of 16 tokens on the acc"):
         scheduler.add(asked("large", 30, 10))
     scheduler.add(asked("a", 30, 3))
     with pytest.raises(RequestError, match="'a' is in use"):

@@ -12,6 +12,7 @@ from tandem.plan.weights import stream_slots
 from tandem.planner.footprint import Footprint
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.precisions import Precisions
+from tandem.planner.offline.sequence_room import SequenceRoom
 from tandem.planner.question import MAX_ROWS, Question
 from tandem.spec.kv_type import CodeType
 from tandem.spec.parameters import layer_matrix_bytes
@@ -46,15 +47,21 @@ class TierSums(NamedTuple):
 
 
 class BlockFootprint:
-    """Sums for one question: sequences of mean length, all at their end at the same time."""
+    """Sums for one question.
 
-    def __init__(self, question: Question, precisions: Precisions) -> None:
+    Args:
+        room: of the job's sequences, if it is known already.
+    """
+
+    def __init__(
+        self, question: Question, precisions: Precisions, room: SequenceRoom | None = None
+    ) -> None:
         model, plain = question.model, precisions.plain
         self._q, self._precisions = question, precisions
         self._base = Footprint(replace(question, precision=plain))
         self._step = StepMemory(model, plain.activations)
         self.page: KVPageSpec = self._base.page
-        self.row_blocks: int = self._base.blocks_per_row
+        self.room: SequenceRoom = room or SequenceRoom(question.lengths, question.block_size)
         self.prompt: int = max(1, round(question.lengths.prompt_tokens))
         self.activation_bytes: int = model.hidden_size * plain.activations.size_bytes
         self._pages: dict[CodeType | None, KVPageSpec] = {
@@ -72,6 +79,7 @@ class BlockFootprint:
         self._part_tokens: int = max(
             question.max_num_batched_tokens, question.lengths.longest_tokens
         )
+        self._step_blocks: int = self.page.blocks_for_tokens(self._part_tokens)
         self.max_rows: int = min(MAX_ROWS, question.max_num_batched_tokens)
 
     def host_page(self, candidate: BlockCandidate) -> KVPageSpec:
@@ -83,10 +91,8 @@ class BlockFootprint:
         return self.device(candidate, prompts_on_host=False).total > self._q.device_bytes
 
     def fits(self, candidate: BlockCandidate) -> bool:
-        """All memories hold it, and the longest sequence has room among the others."""
+        """All memories hold it."""
         if not 0 < candidate.rows <= self.max_rows:
-            return False
-        if candidate.block_rows * self.row_blocks < self._base.longest_blocks:
             return False
         away = self.prompts_on_host(candidate)
         device = self.device(candidate, prompts_on_host=away).total
@@ -100,24 +106,47 @@ class BlockFootprint:
         weights = self._base.outside_bytes + resident * self._layer_bytes[quantized, False]
         if streamed:
             weights += stream_slots(streamed) * self._layer_bytes[quantized, True]
-        sequences = candidate.resident_rows * candidate.batches
-        kv = sequences * self.row_blocks * self.page.bytes_per_block
+        kv = self.device_blocks(candidate) * self.page.bytes_per_block
         return TierSums(
             weights, kv, self._slots(candidate), self._workspace(candidate, prompts_on_host)
         )
+
+    def device_blocks(self, candidate: BlockCandidate) -> int:
+        """Of all layers, on the accelerator."""
+        return self.room.blocks(candidate.resident_rows * candidate.batches)
+
+    def host_blocks(self, candidate: BlockCandidate) -> int:
+        """Of all layers, on the host."""
+        return self._crossing_blocks(candidate) + self._staying_blocks(candidate)
+
+    def slot_blocks(self, candidate: BlockCandidate) -> int:
+        """Of one layer, in a slot that holds a batch's streamed KV or the prompts of a step."""
+        if not candidate.host_rows:
+            return 0
+        return max(self._step_blocks, self._streamed_blocks(candidate))
+
+    def _streamed_blocks(self, candidate: BlockCandidate) -> int:
+        rows = candidate.streamed_rows
+        return max(self.room.blocks(rows, candidate.recomputed_tokens), self.room.longest_blocks)
+
+    def _crossing_blocks(self, candidate: BlockCandidate) -> int:
+        streamed = candidate.streamed_rows * candidate.batches
+        return self.room.blocks(streamed, candidate.recomputed_tokens)
+
+    def _staying_blocks(self, candidate: BlockCandidate) -> int:
+        return self.room.blocks(candidate.cpu_rows * candidate.batches)
 
     def _slots(self, candidate: BlockCandidate) -> int:
         """For keys, values and activations that pass, those of prompts on their way included."""
         if not candidate.host_rows:
             return 0
         page, away = self.host_page(candidate), self.page.bytes_per_block_layer
-        step_blocks = self.page.blocks_for_tokens(self._part_tokens)
-        size = CACHE_SLOTS * step_blocks * away
+        size = CACHE_SLOTS * self._step_blocks * away
         rows, prefix = candidate.streamed_rows, candidate.recomputed_tokens
         if not rows:
             return size
         made = prefix // self.page.block_size
-        blocks = max(rows * (self.row_blocks - made), self._base.longest_blocks)
+        blocks = self._streamed_blocks(candidate)
         size += CACHE_SLOTS * blocks * page.bytes_per_block_layer
         size += blocks * away if candidate.host_kv else 0  # dequantized
         size += CACHE_SLOTS * rows * prefix * self.activation_bytes
@@ -142,12 +171,11 @@ class BlockFootprint:
         """Of the host's memory; what the CPU attends to needs not be pinned."""
         weights = candidate.streamed * self._layer_bytes[candidate.quantized, True]
         block_bytes, batches = self.host_page(candidate).bytes_per_block, candidate.batches
-        made = candidate.recomputed_tokens // self.page.block_size
         streamed = candidate.streamed_rows * batches
-        crossing = streamed * (self.row_blocks - made) * block_bytes
+        crossing = self._crossing_blocks(candidate) * block_bytes
         prefix = candidate.recomputed_tokens * self.activation_bytes * self._q.model.num_layers
         crossing += streamed * prefix
-        stays = candidate.cpu_rows * batches * self.row_blocks * block_bytes
+        stays = self._staying_blocks(candidate) * block_bytes
         staged = self._step.qkv_token_bytes + self._step.partial_token_bytes
         workspace = candidate.cpu_rows * batches * staged
         if prompts_on_host:

@@ -42,7 +42,8 @@ class BlockTimes:
         self._q = question
         precisions = Precisions.of(question.precision)
         self.precisions = precisions
-        self.footprint = BlockFootprint(question, precisions)
+        room = None if like is None else like.footprint.room
+        self.footprint = BlockFootprint(question, precisions, room)
         self.prices = BlockPrices(question, precisions, self.footprint)
         self.bound = BlockBound(question, self.prices)
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s

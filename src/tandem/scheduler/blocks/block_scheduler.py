@@ -12,6 +12,7 @@ from tandem.plan.program import LaneSlot, StepProgram
 from tandem.plan.weights import streamed_layers
 from tandem.scheduler.admission import make_sequence
 from tandem.scheduler.blocks.compiler import BlockCompiler
+from tandem.scheduler.blocks.filling import fill_places
 from tandem.scheduler.blocks.lanes import BlockLanes
 from tandem.scheduler.blocks.places import BlockPlaces, KVHome
 from tandem.scheduler.config import SchedulerConfig
@@ -84,9 +85,9 @@ class BlockScheduler:
         if not self.places.could_hold(sequence):
             raise ContextLengthError(
                 f"a request of up to {sequence.limit} tokens has no room in a block of the plan, "
-                f"whose sequences have {self._plan.row_blocks} KV blocks of "
-                f"{self._plan.block_size} tokens in the mean; lower max_tokens, or plan for longer "
-                "requests",
+                f"which has {self._plan.device_blocks} KV blocks of {self._plan.block_size} tokens "
+                f"on the accelerator and {self._plan.host_blocks} on the host; lower max_tokens, "
+                "or plan for longer requests",
                 param="max_tokens",
             )
         self._by_id[request.request_id] = sequence
@@ -136,7 +137,9 @@ class BlockScheduler:
                 return self._awaiting([self._compiler.prompts(parts)])
         if not self._by_row:
             return []
-        self._idle_tokens += self.places.num_free if self.waiting else 0
+        first = next(iter(self.waiting), None)
+        self._idle_tokens += self.places.num_open(first) if first else 0
+        self.places.begin_pass()
         lanes = [self._lanes.tokens(batch) for batch in range(self._plan.batches)]
         programs = self._compiler.tokens(lanes, after_prompts=self._after_prompts)
         self._after_prompts = False
@@ -158,16 +161,10 @@ class BlockScheduler:
         return enough or not self._by_row
 
     def _fill_places(self) -> list[int]:
-        """Give places to those that wait, in order; returns their rows, by batch."""
+        """Give places to those that wait; returns their rows, by batch."""
         entered: list[int] = []
-        tokens, most = 0, self._prompt_tokens
-        for sequence in list(self.waiting):
-            place = self.places.find(sequence)
-            tokens += sequence.num_prompt
-            if place is None or (entered and most is not None and tokens > most):
-                break
+        for sequence, row in fill_places(self.places, self.waiting, self._prompt_tokens):
             self.waiting.remove(sequence)
-            row = self.places.enter(sequence, place)
             sequence.row = row
             self._by_row[row] = sequence
             entered.append(row)

@@ -9,6 +9,7 @@ from tandem.memory.pool import BlockPool
 from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.offline import OfflinePlan
+from tandem.scheduler.blocks.growth import Growth, growth_of
 from tandem.scheduler.row_setup import set_up_row
 from tandem.scheduler.rows import UNLIMITED, RowTable
 from tandem.scheduler.sequence import Sequence
@@ -32,12 +33,22 @@ class Place:
     index: int
 
 
-class BlockPlaces:
-    """Places of a block, each with the blocks that its sequence may ever need.
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """A sequence's growth, and the number of passes there had been when it entered."""
 
-    A sequence gets all of them when it enters, so that none ever has to leave. What nobody needs
-    any more is given away at once: operations in flight that still name it end before the prompts
-    that are written there, which wait for them (`plan.prefill_template`).
+    growth: LongArray
+    since: int
+
+
+class BlockPlaces:
+    """Places of a block, and the blocks of KV that their sequences have.
+
+    A sequence enters if all have room in every pass to come, so that none ever has to leave, and
+    gets its blocks as it grows. What nobody needs any more is given away at once. A program over
+    prompts waits for operations in flight that still name it (`plan.prefill_template`). In a pass,
+    a load for a sequence that is over may still be under way: it ends before the new owner's token
+    is written to the slot, and what it reads of the host's memory, nobody will see.
 
     Attributes:
         rows: tables of the sequences. home, batch, index: int32 [rows]; their places.
@@ -61,6 +72,11 @@ class BlockPlaces:
             Tier.HOST: BlockPool(Tier.HOST, room.host_blocks),
         }
         self._slots = [BlockPool(Tier.DEVICE, room.slot_blocks) for _ in range(plan.batches)]
+        tokens = plan.max_model_len
+        self._growth = {t: Growth(pool.num_blocks, tokens) for t, pool in self.pools.items()}
+        self._slot_growth = [Growth(room.slot_blocks, tokens) for _ in range(plan.batches)]
+        self._stays: dict[int, _Stay] = {}
+        self._passes = 0
         self._counts = {
             KVHome.RESIDENT: plan.resident_rows,
             KVHome.CPU: plan.cpu_rows,
@@ -85,9 +101,7 @@ class BlockPlaces:
     def could_hold(self, sequence: Sequence) -> bool:
         """Whether a sequence has room in a block without others."""
         return any(
-            self._needs(sequence, home).fits(
-                self.pools[_tier(home)].num_blocks, self._room.slot_blocks
-            )
+            self._growth_of(sequence, home)[-1] <= self._capacity(home)
             for home, count in self._counts.items()
             if count
         )
@@ -97,39 +111,56 @@ class BlockPlaces:
         order = sorted(self._free, key=lambda key: (key[1], -len(self._free[key]), key[0]))
         for batch, home in order:
             places = self._free[batch, home]
-            needs = self._needs(sequence, home)
-            if places and needs.fits(
-                self.pools[_tier(home)].available, self._slots[batch].available
-            ):
+            if places and self._has_room(self._growth_of(sequence, home), batch, home):
                 return Place(batch, home, places[-1])
         return None
 
+    def num_open(self, sequence: Sequence) -> int:
+        """How many sequences like this one have place and room now."""
+        count = 0
+        for tier, growth in self._growth.items():
+            free = sum(len(left) for (_, home), left in self._free.items() if _tier(home) is tier)
+            needs = self._growth_of(sequence, KVHome.CPU)
+            count += min(free, growth.times(needs)) if free else 0
+        return count
+
     def enter(self, sequence: Sequence, place: Place) -> int:
         """Give a sequence that place; returns its row."""
-        needs = self._needs(sequence, place.home)
-        self._free[place.batch, place.home].remove(place.index)
+        growth, home = self._growth_of(sequence, place.home), place.home
+        self._free[place.batch, home].remove(place.index)
         row = self.rows.take()
         set_up_row(self.rows, row, sequence, UNLIMITED)
-        self.home[row], self.batch[row], self.index[row] = place.home, place.batch, place.index
-        self.made[row] = needs.made
-        tier = _tier(place.home)
-        blocks = self.pools[tier].allocate(needs.blocks)
+        self.home[row], self.batch[row], self.index[row] = home, place.batch, place.index
         # recomputed blocks have no memory: the first that there is comes after them
-        self.rows.block_ids[row, needs.made : needs.made + needs.blocks] = blocks
-        self.rows.num_blocks[row] = needs.made + needs.blocks
-        if place.home is KVHome.STREAMED:
-            self.slot_blocks[row, : needs.blocks] = self._slots[place.batch].allocate(needs.blocks)
+        self.made[row] = self.rows.num_blocks[row] = self._made(sequence, home)
+        self._stays[row] = _Stay(growth, self._passes)
+        for each in self._growths(home, place.batch):
+            each.add(growth)
+        self._extend(row, int(growth[0]))
         return row
 
     def leave(self, row: int) -> None:
         """Its sequence is over."""
         home, batch = KVHome(int(self.home[row])), int(self.batch[row])
         made, end = int(self.made[row]), int(self.rows.num_blocks[row])
+        stay = self._stays.pop(row)
+        for each in self._growths(home, batch):
+            each.remove(stay.growth[self._passes - stay.since :])
         self.pools[_tier(home)].release(self.rows.block_ids[row, made:end], None)
         if home is KVHome.STREAMED:
             self._slots[batch].release(self.slot_blocks[row, : end - made], None)
         self._free[batch, home].append(int(self.index[row]))
         self.rows.free(row)
+
+    def begin_pass(self) -> None:
+        """A token of every sequence: those whose last block is full get another one."""
+        for each in (*self._growth.values(), *self._slot_growth):
+            each.advance()
+        self._passes += 1
+        rows = self.rows.owned()
+        needed = (self.rows.known[rows] - 1) // self._plan.block_size + 1
+        for row in rows[needed > self.rows.num_blocks[rows]].tolist():
+            self._extend(row, 1)
 
     def members(self, batch: int) -> LongArray:
         """Rows of a batch, by home."""
@@ -151,37 +182,44 @@ class BlockPlaces:
         for tier, pool in self.pools.items():
             pool.check()
             assert pool.counts().held == held[tier], f"{tier.label}: {pool.counts()}, {held[tier]}"
-        for pool in self._slots:
+            assert self._growth[tier].held == held[tier], f"{self._growth[tier].held} foreseen"
+        for pool, growth in zip(self._slots, self._slot_growth, strict=True):
             pool.check()
+            assert pool.counts().held == growth.held, f"{pool.counts()}, {growth.held} foreseen"
         free = sum(len(places) for places in self._free.values())
         assert free == self.rows.num_free, f"{free} places, {self.rows.num_free} rows"
 
-    def _needs(self, sequence: Sequence, home: KVHome) -> "_Needs":
-        """The last token needs no KV; a prefix is recomputed within the prompt only."""
-        size = self._plan.block_size
-        total = -(-max(1, sequence.limit - 1) // size)
-        made = 0
+    def _extend(self, row: int, blocks: int) -> None:
+        """So many blocks more, of its memory and of its batch's slot."""
+        end, home = int(self.rows.num_blocks[row]), KVHome(int(self.home[row]))
+        self.rows.block_ids[row, end : end + blocks] = self.pools[_tier(home)].allocate(blocks)
+        self.rows.num_blocks[row] = end + blocks
         if home is KVHome.STREAMED:
-            made = min(self._plan.recomputed_tokens, sequence.num_prompt) // size
-        return _Needs(made, total - made, total - made if home is KVHome.STREAMED else 0)
+            first = end - int(self.made[row])
+            slot = self._slots[int(self.batch[row])]
+            self.slot_blocks[row, first : first + blocks] = slot.allocate(blocks)
 
+    def _growths(self, home: KVHome, batch: int) -> list[Growth]:
+        """Of all that a sequence with that home takes blocks of."""
+        slot = [self._slot_growth[batch]] if home is KVHome.STREAMED else []
+        return [self._growth[_tier(home)], *slot]
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """Blocks that a sequence takes.
+    def _has_room(self, growth: LongArray, batch: int, home: KVHome) -> bool:
+        return all(each.fits(growth) for each in self._growths(home, batch))
 
-    Attributes:
-        made: that are recomputed, and have no memory. blocks: the others.
-        streamed: of its batch's slot.
-    """
+    def _capacity(self, home: KVHome) -> int:
+        blocks = self.pools[_tier(home)].num_blocks
+        return min(blocks, self._room.slot_blocks) if home is KVHome.STREAMED else blocks
 
-    made: int
-    blocks: int
-    streamed: int
+    def _made(self, sequence: Sequence, home: KVHome) -> int:
+        """Leading blocks that are recomputed, within the prompt only."""
+        if home is not KVHome.STREAMED:
+            return 0
+        return min(self._plan.recomputed_tokens, sequence.num_prompt) // self._plan.block_size
 
-    def fits(self, pool: int, slot: int) -> bool:
-        """Whether so many blocks of a memory, and of a slot, are enough."""
-        return self.blocks <= pool and self.streamed <= slot
+    def _growth_of(self, sequence: Sequence, home: KVHome) -> LongArray:
+        made, size = self._made(sequence, home), self._plan.block_size
+        return growth_of(sequence.num_prompt, sequence.limit, made, size)
 
 
 def _tier(home: KVHome) -> Tier:

@@ -1,0 +1,97 @@
+"""How many KV blocks a job's sequences hold at once: by what they need, pass by pass."""
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+from tandem.planner.question import Lengths
+
+_MARGIN = 2.0
+"""Standard deviations: sequences that run together may be longer than those of the whole job."""
+
+
+class _Need(NamedTuple):
+    """Blocks of a sequence, in the mean, when they are most; how much sequences differ then."""
+
+    mean: float
+    deviation: float
+
+
+class _Change(NamedTuple):
+    """What a pass adds to the blocks of all sequences, and to their squares."""
+
+    blocks: int
+    squares: int
+
+
+class SequenceRoom:
+    """Of one job.
+
+    Sequences that begin together are largest together shortly before the first of them end, and
+    less than the sum of what each comes to, if they differ. Later, when places have been filled
+    again, they are of all ages.
+    """
+
+    def __init__(self, lengths: Lengths, block_size: int) -> None:
+        self._size = block_size
+        self._requests = lengths.requests
+        self._shapes = Counter(
+            (shape.prompt_tokens, shape.generated_tokens) for shape in lengths.shapes
+        )
+        if not self._shapes:  # means alone are known
+            mean = max(1, round(lengths.prompt_tokens)), max(1, round(lengths.generated_tokens))
+            self._shapes[mean] = lengths.requests
+        # the last token of a request needs no KV
+        self.longest_blocks: int = -(-max(1, lengths.longest_tokens - 1) // block_size)
+        self._needs: dict[int, _Need] = {}
+
+    def blocks(self, sequences: int, recomputed_tokens: int = 0) -> int:
+        """Of so many sequences that run at once; enough for the longest one.
+
+        Args:
+            recomputed_tokens: of each, within its prompt, which take no blocks.
+        """
+        if not sequences:
+            return 0
+        if recomputed_tokens not in self._needs:
+            self._needs[recomputed_tokens] = self._need(recomputed_tokens)
+        need = self._needs[recomputed_tokens]
+        others = max(0.0, 1 - sequences / self._requests)
+        spread = need.deviation * math.sqrt(sequences * others)
+        wanted = math.ceil(sequences * need.mean + _MARGIN * spread - 1e-9)
+        return max(self.longest_blocks, min(wanted, sequences * self.longest_blocks))
+
+    def _need(self, recomputed_tokens: int) -> _Need:
+        """At the fullest pass of sequences that begin together, or of all ages."""
+        changes = dict[int, _Change]()
+
+        def change(at: int, blocks: int, squares: int) -> None:
+            before = changes.get(at, _Change(0, 0))
+            changes[at] = _Change(before.blocks + blocks, before.squares + squares)
+
+        tokens = 0
+        for (prompt, generated), count in self._shapes.items():
+            tokens += count * generated
+            made = min(recomputed_tokens, prompt) // self._size
+            held = (prompt - 1) // self._size + 1 - made
+            change(0, count * held, count * held**2)
+            for at in range(self._size - (prompt - 1) % self._size, generated, self._size):
+                change(at, count, count * (2 * held + 1))
+                held += 1
+            change(generated, -count * held, -count * held**2)
+        return self._fullest(changes, tokens)
+
+    def _fullest(self, changes: dict[int, _Change], tokens: int) -> _Need:
+        number = self._shapes.total()
+        most = _Need(0.0, 0.0)
+        blocks = squares = last = area = 0
+        for at in sorted(changes):
+            area += blocks * (at - last)
+            last = at
+            blocks += changes[at].blocks
+            squares += changes[at].squares
+            mean = blocks / number
+            if mean > most.mean:
+                most = _Need(mean, math.sqrt(max(0.0, squares / number - mean**2)))
+        refilled = self._requests > 1 and area / tokens > most.mean
+        return _Need(area / tokens, most.deviation) if refilled else most

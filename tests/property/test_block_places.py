@@ -1,0 +1,75 @@
+"""Whatever sequences come to a block and whenever they end: all are served, none ever leaves."""
+
+from contextlib import suppress
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.blocks import small_plan
+
+from tandem.plan.events import TokensSampled
+from tandem.plan.weights import Home
+from tandem.scheduler.blocks.block_scheduler import BlockScheduler
+from tandem.scheduler.config import SchedulerConfig
+from tandem.spec.errors import ContextLengthError
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+HOMES: dict[bool, tuple[Home, ...]] = {True: ("streamed",) * 4, False: ("resident",) * 4}
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.tuples(*[st.integers(0, 4)] * 3).filter(any),
+    batches=st.integers(1, 3),
+    row_blocks=st.integers(3, 6),
+    made=st.integers(0, 2),
+    streams=st.booleans(),
+    asked=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 50)), min_size=1, max_size=30),
+    data=st.data(),
+)
+def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
+    rows: tuple[int, int, int],
+    batches: int,
+    row_blocks: int,
+    made: int,
+    streams: bool,
+    asked: list[tuple[int, int]],
+    data: st.DataObject,
+) -> None:
+    plan = small_plan(
+        HOMES[streams],
+        batches=batches,
+        resident_rows=rows[0],
+        streamed_rows=rows[1],
+        cpu_rows=rows[2],
+        recomputed_tokens=16 * made if rows[1] else 0,
+        row_blocks=row_blocks,
+        max_model_len=90,
+    )
+    config = SchedulerConfig(4, plan.max_model_len, plan.block_size)
+    scheduler = BlockScheduler(plan, config, vocab_size=50, eos_ids=(2,))
+    wanted = 0
+    for i, (prompt, count) in enumerate(asked):
+        params = SamplingParams(max_tokens=count, temperature=0.0)
+        with suppress(ContextLengthError):  # more than all that there is
+            scheduler.add(EngineRequest(str(i), (7,) * prompt, params))
+            wanted += 1
+    ended = 0
+    early = data.draw(st.integers(0, 10))  # so many tokens of 50 are an end
+    draw = np.random.default_rng(early)
+    for _ in range(5000):
+        if not scheduler.has_work:
+            break
+        program = scheduler.schedule()[-1]
+        for lane, slot in enumerate(program.lanes):
+            count = len(slot.binding.rows)
+            if count:
+                ids = np.where(draw.integers(0, 50, count) < early, 2, 9)
+                valid = np.ones(count, dtype=np.bool_)
+                event = TokensSampled(program.step_id, lane, ids, valid)
+                outputs = scheduler.observe([event])
+                ended += sum(output.finish_reason is not None for output in outputs)
+        scheduler.check()
+    assert ended == wanted
+    assert all(pool.counts().held == 0 for pool in scheduler.places.pools.values())
