@@ -1,15 +1,17 @@
 """What no plan of a batch job exceeds: a linear programme over shares of weights and of KV.
 
-For a number of sequences and of batches, all shares are free: of the layers that are streamed, of
-sequences with their KV on the accelerator, streamed, streamed with all of their prompt recomputed,
-or attended on the CPU. A pass takes at least what each resource takes for all of its work, and what
-waits for each other where the CPU attends; else nothing waits. Costs and sizes are those of the
-planner's own candidates, between which they are convex.
+For a number of sequences and of batches, all shares are free: of layers that are streamed (none, or
+some, whose slots take their room), and of sequences with their KV on the accelerator, streamed,
+streamed with all of their prompt recomputed, or attended on the CPU. A pass takes at least what
+each resource takes for all of its work, and what waits for each other where the CPU attends; else
+nothing waits. Costs and sizes are those of the planner's own candidates, between which they are
+convex.
 """
 
 import heapq
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -72,7 +74,7 @@ class BlockCeilings:
 
         A range's bound has its end's tokens in its begin's time, since time grows with sequences.
         """
-        most = min(self._q.lengths.requests, self._times.footprint.max_rows * BATCHES[-1])
+        most = self._most_at_once()
         ties = itertools.count()
         queue: list[tuple[float, int, int, int, _Least]] = []
 
@@ -94,6 +96,25 @@ class BlockCeilings:
             push(middle + 1, high)
         return None
 
+    def _most_at_once(self) -> int:
+        """Sequences in a pass, in the mean.
+
+        If memory does not hold all requests at once, some place serves several one after the other,
+        each for at least the shortest one's tokens, and there are too many passes for the job's
+        tokens to fill all places.
+        """
+        lengths = self._q.lengths
+        most = min(lengths.requests, self._times.footprint.max_rows * BATCHES[-1])
+        held = bisect_left(
+            range(1, most + 1), True, key=lambda rows: self._least(rows, rows) is None
+        )
+        rounds = math.ceil(lengths.requests / max(1, held))
+        shortest = min(
+            (shape.generated_tokens for shape in lengths.shapes), default=lengths.generated_tokens
+        )
+        tokens = lengths.requests * lengths.generated_tokens
+        return max(1, min(most, math.ceil(tokens / (rounds * shortest))))
+
     def _rate(self, rows: int, least: _Least) -> float:
         return rows * self._q.lengths.generated_tokens / least.block_s
 
@@ -108,8 +129,11 @@ class BlockCeilings:
         ):
             rows = max(1, low // batches)
             start = BlockCandidate(batches, 0, rows, 0, 0, 0, bits, host_kv)
-            solved = self._solve(tuple(self._kinds(start)))
-            found += [solved] if solved is not None else []
+            kinds = tuple(self._kinds(start))
+            # with few bits in streamed layers only, layers may stay in slots as well
+            for streams in (None,) if bits == "streamed" else (False, True):
+                solved = self._solve(kinds, streams)
+                found += [solved] if solved is not None else []
         return min(found, default=None)
 
     def _kinds(self, resident: BlockCandidate) -> Iterator[BlockCandidate]:
@@ -122,13 +146,21 @@ class BlockCeilings:
         if most and not any(self._q.model.layer_windows):
             yield replace(resident.shared(0, 0), recomputed_tokens=most)
 
-    def _solve(self, kinds: tuple[BlockCandidate, ...]) -> _Least | None:
+    def _solve(self, kinds: tuple[BlockCandidate, ...], streams: bool | None) -> _Least | None:
+        """With that share of each kind of KV.
+
+        Args:
+            streams: whether any layer is streamed, through slots that take their room however few
+                pass through them; None: either way, by an average of no slots and all.
+        """
+        if streams and self._layers <= stream_slots(self._layers):
+            return None
         self._programmes += 1
         bound, programme = self._times.bound, Programme()
         passes = max(0.0, self._q.lengths.generated_tokens - 1)
         unit_s = bound.decode_s(kinds[0])  # so that times are about 1
         prefill, decode = programme.column(1.0), programme.column(passes)
-        streamed = programme.column(upper=1.0)
+        streamed = programme.column(upper=0.0 if streams is False else 1.0)
         shares = [programme.column() for _ in kinds]
         programme.equal([(share, 1.0) for share in shares], 1.0)
         for time, busy_of in ((prefill, bound.prefill_busy), (decode, bound.decode_busy)):
@@ -143,7 +175,7 @@ class BlockCeilings:
             (s, bound.way_s(kind) / unit_s) for s, kind in zip(shares, kinds, strict=True)
         ]
         programme.at_most([(decode, -1.0), *way], 0.0)
-        self._memory(programme, streamed, shares, kinds)
+        self._memory(programme, streamed, shares, kinds, slots=bool(streams))
         optimum = self._solver.minimise(programme)
         if optimum is None:
             return None
@@ -164,8 +196,14 @@ class BlockCeilings:
         streamed: int,
         shares: list[int],
         kinds: tuple[BlockCandidate, ...],
+        *,
+        slots: bool,
     ) -> None:
-        """Of both memories, in gigabytes."""
+        """Of both memories, in gigabytes.
+
+        Args:
+            slots: streamed layers' are there, however few pass through them.
+        """
         footprint, question = self._times.footprint, self._q
         away = replace(kinds[0], streamed=self._layers)
         for size_of, prompts_on_host, capacity in (
@@ -174,6 +212,11 @@ class BlockCeilings:
         ):
             sums = [size_of(kind, prompts_on_host=prompts_on_host) for kind in kinds]
             weights = size_of(away, prompts_on_host=prompts_on_host).weights - sums[0].weights
+            fixed = 0.0
+            if slots and size_of == footprint.device:
+                count = stream_slots(self._layers)
+                fixed = -weights * count / (self._layers - count)
+                weights -= fixed
             entries: Entries = [(streamed, weights / 1e9)]
             entries += [(s, each.total / 1e9) for s, each in zip(shares, sums, strict=True)]
-            programme.at_most(entries, capacity / 1e9)
+            programme.at_most(entries, (capacity - fixed) / 1e9)
