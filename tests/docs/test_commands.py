@@ -39,9 +39,14 @@ def test_every_documented_flag_exists(line: list[str]) -> None:
     [line for _, line in LINES if uses_the_demo_model(line)],
     ids=[name for (_, line), name in zip(LINES, IDS, strict=True) if uses_the_demo_model(line)],
 )
-def test_generating_with_the_demo_model_prints_text(line: list[str]) -> None:
+def test_generating_with_the_demo_model_prints_text(line: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
-        tandem(*line[1:]), env=environment(), capture_output=True, text=True, timeout=100
+        tandem(*line[1:]),
+        cwd=tmp_path,  # where it may write files
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 3

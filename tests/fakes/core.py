@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tandem.runtime.measures import OverlapTotals
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ContextLengthError, ModelError, OverloadError, RequestError
 from tandem.spec.progress import Progress, no_progress
@@ -48,6 +49,8 @@ class FakeStats:
     accelerator: str = "nothing"
     strategy: str = "none"
     notes: tuple[str, ...] = ()
+    overlap: OverlapTotals | None = None
+    recent_overlap: OverlapTotals | None = None
 
 
 def saying(token_ids: Sequence[int], eos_token_id: int = 1) -> Callable[[EngineRequest, int], int]:
@@ -85,6 +88,8 @@ class FakeCore:
     step_gate: threading.Semaphore | None = None
     preemptions: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
+    overlap: OverlapTotals | None = None
+    recent_overlap: OverlapTotals | None = None
     closed: bool = False
     aborted: list[str] = field(default_factory=list)
     requests: list[EngineRequest] = field(default_factory=list)
@@ -169,6 +174,8 @@ class FakeCore:
             preemptions=self.preemptions,
             tiers=self.tiers,
             max_model_len=self.max_model_len,
+            overlap=self.overlap,
+            recent_overlap=self.recent_overlap,
         )
 
     def close(self) -> None:

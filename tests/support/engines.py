@@ -243,3 +243,7 @@ class NoMeasures:
 
     def staging_bytes(self) -> None:
         return None
+
+    @property
+    def overlap(self) -> None:
+        return None

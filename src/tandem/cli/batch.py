@@ -1,5 +1,6 @@
 """`tandem batch`."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,11 @@ from tandem.cli.engine_flags import EngineOptions, fill_engine
 from tandem.cli.flags import env_twin, list_option
 from tandem.cli.job_progress import describe_counts, job_progress
 from tandem.cli.terminal import load_progress, tell, tell_load
+from tandem.spec.errors import EngineDeadError
 from tandem.spec.units import parse_size
 
 if TYPE_CHECKING:
+    from tandem.compose import Service
     from tandem.jobs.batch import Batch, End
 
 LINES_FAILED_STATUS = 3
@@ -106,9 +109,20 @@ def _run(job: "Batch") -> "End":
     try:
         tell_load(service.description)
         with job_progress() as report:
-            return job.run(service, report)
+            end = job.run(service, report)
+        _tell_overlap(service)
+        return end
     finally:
         service.close()
+
+
+def _tell_overlap(service: "Service") -> None:
+    from tandem.engine.describe import describe_overlap
+
+    with contextlib.suppress(EngineDeadError):  # what it had to answer is answered
+        overlap = describe_overlap(service.frontend.client.stats())
+        if overlap is not None:
+            tell(overlap)
 
 
 def _tell_stopped(job: "Batch", end: "End") -> None:

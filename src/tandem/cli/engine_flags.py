@@ -116,6 +116,8 @@ ENGINE_FLAGS = (
     _flag("max_num_queued_reqs", int | None, "Most requests that wait; others are refused."),
     _flag("overlap", bool, "Prepare steps while others run; without, one after the other."),
     _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),
+    _flag("trace", str | None, "Write what the engine does, for ui.perfetto.dev.", "FILE"),
+    _flag("trace_limit", str, "Size at which that file ends.", "SIZE"),
 )
 
 

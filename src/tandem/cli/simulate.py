@@ -1,6 +1,7 @@
 """`tandem simulate`: what requests would see, from the scheduler itself in virtual time."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,13 +59,13 @@ def simulate(
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")
     runs = Runs(model, _described(accelerator, host), served, strategy, memory, steps)
-    if sweep is None:
-        spans = Timeline()
-        made = [runs.one(None if timeline is None else spans.add)]
-        if timeline is not None:
-            spans.write(timeline)
-    else:
+    if sweep is not None:
         made = list(runs.each(sweep))
+    elif timeline is None:
+        made = [runs.one(None)]
+    else:
+        with closing(Timeline(timeline)) as spans:
+            made = [runs.one(spans.add)]
     flag = None if sweep is None else sweep.flag
     if as_json:
         print(json.dumps(runs_json(model, flag, made)))

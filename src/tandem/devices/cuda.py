@@ -1,6 +1,7 @@
 """CUDA: streams as queues, events as their timelines. The only place that knows `torch.cuda`."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
 _LIVENESS_CHECK_S = 1.0
+_ANCHOR_LASTS_S = 1.0
 RunningT = TypeVar("RunningT")
 _STREAMS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS)
 
@@ -160,6 +162,34 @@ class CudaProbe:
         return torch.cuda.stream(self._side)
 
 
+class EventClock:
+    """Completed events' moments, in seconds of `time.perf_counter`.
+
+    The driver counts milliseconds between two events in single precision, and the device's clock
+    drifts against the host's. So moments are counted from an anchor that is renewed every second:
+    an event on an idle stream, whose completion the host waits for. They are late by what that wait
+    takes, some ten microseconds. Safe from several threads.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        self._lock = threading.Lock()
+        self._anchor, self._anchored_s = self._now()
+
+    def moment_s(self, event: torch.cuda.Event) -> float:
+        """When the event, which has timing enabled and has completed, was reached."""
+        with self._lock:
+            if time.perf_counter() - self._anchored_s > _ANCHOR_LASTS_S:
+                self._anchor, self._anchored_s = self._now()
+            return self._anchored_s + self._anchor.elapsed_time(event) * 1e-3
+
+    def _now(self) -> tuple[torch.cuda.Event, float]:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._stream)
+        event.synchronize()
+        return event, time.perf_counter()
+
+
 class CudaDriver(Generic[RunningT]):
     """Launches on one stream per queue; the CPU queue runs on its thread.
 
@@ -168,7 +198,8 @@ class CudaDriver(Generic[RunningT]):
     pool signal without Python, replace the host's part later.
 
     Args:
-        completed: called with every operation that has completed, in order per queue.
+        completed: called with every operation that has completed, in order per queue; when the host
+            began to launch it, and when it ended, in seconds of `time.perf_counter`.
         failed: called when the device reports an error; the operation is the first to hear of it,
             not necessarily its cause.
         finished: timelines to raise; by default its own. The CPU queue's may be raised by others.
@@ -177,7 +208,7 @@ class CudaDriver(Generic[RunningT]):
     def __init__(
         self,
         device: torch.device,
-        completed: Callable[[RunningT], None],
+        completed: Callable[[RunningT, float, float], None],
         failed: Callable[[RunningT, BaseException], None],
         finished: Mapping[Queue, HostSignal] | None = None,
     ) -> None:
@@ -196,7 +227,10 @@ class CudaDriver(Generic[RunningT]):
         self._events: dict[Queue, dict[int, torch.cuda.Event]] = {queue: {} for queue in _STREAMS}
         self._broken = False
         self._lock = threading.Lock()
-        self._reapers = {queue: SimpleQueue[tuple[int, RunningT] | None]() for queue in _STREAMS}
+        self._clock = EventClock(device)
+        self._reapers = {
+            queue: SimpleQueue[tuple[int, RunningT, float] | None]() for queue in _STREAMS
+        }
         self._threads = [
             threading.Thread(
                 target=self._reap, args=(queue,), name=f"tandem-reap-{queue}", daemon=True
@@ -236,25 +270,28 @@ class CudaDriver(Generic[RunningT]):
             event.synchronize()
         return True
 
-    def done(self, queue: Queue, value: int, running: RunningT) -> None:
+    def done(self, queue: Queue, value: int, running: RunningT, begun_s: float) -> None:
         """Record the operation's end on its stream, or raise the CPU queue's timeline at once."""
         if queue not in self._streams:
+            end_s = time.perf_counter()
             self._finished[queue].set(value)
-            self._completed(running)
+            self._completed(running, begun_s, end_s)
             return
-        event = torch.cuda.Event()
+        event = torch.cuda.Event(enable_timing=True)
         event.record(self._streams[queue])
         with self._lock:
             self._events[queue][value] = event
         self._launched[queue].set(value)
-        self._reapers[queue].put((value, running))
+        self._reapers[queue].put((value, running, begun_s))
 
     def _reap(self, queue: Queue) -> None:
         torch.cuda.set_device(self._device)
         while (entry := self._reapers[queue].get()) is not None:
-            value, running = entry
+            value, running, begun_s = entry
+            event = self._events[queue][value]
             try:
-                self._events[queue][value].synchronize()
+                event.synchronize()
+                end_s = self._clock.moment_s(event)
             except Exception as error:  # noqa: BLE001 - a device error is the engine's end
                 self._broken = True
                 self._failed(running, error)
@@ -262,7 +299,7 @@ class CudaDriver(Generic[RunningT]):
             self._finished[queue].set(value)
             with self._lock:
                 del self._events[queue][value]
-            self._completed(running)
+            self._completed(running, begun_s, end_s)
 
     def close(self) -> None:
         """Wait for all streams, then end the reporting threads."""

@@ -1,12 +1,16 @@
 """The engine loop of an offline plan: programs over blocks, one after the other."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tandem.engine.block_stats import BlockStats
 from tandem.engine.stats import EngineStats
 from tandem.runtime.executor import Executor
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.spec.request import EngineRequest, RequestOutput
+
+if TYPE_CHECKING:
+    from tandem.engine.engine_trace import EngineTrace
 
 
 class BlockCore:
@@ -15,6 +19,7 @@ class BlockCore:
     Args:
         check: verify conservation after every step (tests).
         release: frees memory that operations in flight may use; called after the executor stopped.
+        trace: is told what the loop does, and closed with the engine.
     """
 
     def __init__(
@@ -25,7 +30,9 @@ class BlockCore:
         *,
         check: bool = False,
         release: Callable[[], None] | None = None,
+        trace: "EngineTrace | None" = None,
     ) -> None:
+        self._trace = trace
         self._scheduler = scheduler
         self._executor = executor
         self._stats = stats
@@ -56,13 +63,30 @@ class BlockCore:
         Raises:
             EngineDeadError: the executor failed; the engine cannot go on.
         """
-        for program in self._scheduler.schedule():
+        trace = self._trace
+        if trace is not None:
+            trace.begin()
+        programs = self._scheduler.schedule()
+        if trace is not None:
+            trace.scheduled(programs, "")
+        for program in programs:
             self._stats.submitted(program)
             self._executor.submit(program)
+        if trace is not None:
+            trace.lap("submit")
         outputs: list[RequestOutput] = []
         while self._scheduler.is_busy:
-            outputs += self._scheduler.observe(self._executor.poll(wait=True))
+            events = self._executor.poll(wait=True)
+            if trace is not None:
+                trace.lap("wait")
+            outputs += self._scheduler.observe(events)
+            if trace is not None:
+                trace.lap("observe", {"events": len(events)})
         self._stats.generated(outputs)
+        if not self._scheduler.has_work:
+            self._stats.idle()
+        if trace is not None:
+            trace.end()
         if self._check:
             self._scheduler.check()
         return outputs
@@ -78,3 +102,5 @@ class BlockCore:
         if self._release is not None:
             self._release()
             self._release = None
+        if self._trace is not None:
+            self._trace.close()

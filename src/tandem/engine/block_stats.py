@@ -64,6 +64,11 @@ class BlockStats:
         for tier, pool in self._scheduler.places.pools.items():
             self._peak_held[tier] = max(self._peak_held[tier], pool.counts().held)
 
+    def idle(self) -> None:
+        """No request is unfinished and nothing is in flight."""
+        if self._measures.overlap is not None:
+            self._measures.overlap.pause()
+
     def generated(self, outputs: Sequence[RequestOutput]) -> None:
         """Outputs of a step."""
         self._generated += sum(len(output.token_ids) for output in outputs)
@@ -72,7 +77,7 @@ class BlockStats:
         """Counters since start, gauges of now."""
         scheduler = self._scheduler
         self._memory.record()
-        ledger = self._memory.ledger
+        ledger, meter = self._memory.ledger, self._measures.overlap
         return EngineStats(
             accelerator=self._measures.description,
             strategy=STRATEGY,
@@ -91,6 +96,8 @@ class BlockStats:
             cohort_joins=0,
             cohort_waits=0,
             scheduler_time_s=0.0,
+            overlap=None if meter is None else meter.totals,
+            recent_overlap=None if meter is None else meter.recent(),
             tiers=tuple(self._tier(tier) for tier in TIERS),
             memory=tuple(
                 MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)

@@ -1,7 +1,7 @@
 """Build an engine core: resolve devices and sizes, load the model, put everything together."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from tandem.engine.planned import plan_note, require_as_planned
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.target import Target, resolve_target
 from tandem.engine.target_rates import with_rates
+from tandem.engine.tracing import begin_to_count, traced
 from tandem.engine.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
@@ -56,6 +57,8 @@ from tandem.spec.units import parse_duration_s
 
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
+    from tandem.engine.engine_trace import EngineTrace
+    from tandem.plan.executed_op import OpListener
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,16 +98,24 @@ def build_engine_core(
     Raises:
         TandemError: the model cannot be loaded, a flag is wrong, or memory does not suffice.
     """
-    parts = build_parts(config, progress)
-    kind = parts.target.choice.kind
-    warm = kind == "cuda" or (check and kind == "emulated")
-    if warm:
-        parts.run_largest_steps()
-    return core_of(parts, check=check, warm=warm)
+    with traced(config) as trace:
+        parts = build_parts(config, progress, () if trace is None else (trace.executed,))
+        kind = parts.target.choice.kind
+        warm = kind == "cuda" or (check and kind == "emulated")
+        if warm:
+            parts.run_largest_steps()
+        return core_of(parts, check=check, warm=warm, trace=trace)
 
 
-def build_parts(config: EngineConfig, progress: Progress = no_progress) -> EngineParts:
+def build_parts(
+    config: EngineConfig,
+    progress: Progress = no_progress,
+    listeners: "Sequence[OpListener]" = (),
+) -> EngineParts:
     """Resolve devices and sizes, load the model, allocate its memory.
+
+    Args:
+        listeners: told of every operation that the executor ends.
 
     Raises:
         TandemError: see `build_engine_core`.
@@ -156,12 +167,16 @@ def build_parts(config: EngineConfig, progress: Progress = no_progress) -> Engin
             config, spec, precision, capacities, notes, measured, placement, target.hardware,
             decided,
         )  # fmt: skip
-    assembled = assemble(config, model, memory, target.choice)
+    assembled = assemble(config, model, memory, target.choice, listeners)
     return EngineParts(config, spec, target, precision, memory, assembled)
 
 
 def assemble(
-    config: EngineConfig, model: Model, memory: MemoryPlan, choice: AcceleratorChoice
+    config: EngineConfig,
+    model: Model,
+    memory: MemoryPlan,
+    choice: AcceleratorChoice,
+    listeners: "Sequence[OpListener]" = (),
 ) -> Assembled:
     """Allocate what the plan says and make the executor."""
     plan = memory.plan
@@ -174,13 +189,19 @@ def assemble(
         workspace_bytes=memory.workspace_bytes if emulated else None,
     )
     if choice.kind == "cuda":
-        return on_cuda(model, sizes)
+        return on_cuda(model, sizes, listeners)
     if emulated:
-        return on_exact_emulator(model, sizes, choice.seed)
-    return on_host(model, sizes)
+        return on_exact_emulator(model, sizes, choice.seed, listeners)
+    return on_host(model, sizes, listeners=listeners)
 
 
-def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> EngineCore:
+def core_of(
+    parts: EngineParts,
+    *,
+    check: bool = False,
+    warm: bool = False,
+    trace: "EngineTrace | None" = None,
+) -> EngineCore:
     """Scheduler, collector and loop over an engine's parts, which have run their largest steps
     already if `warm`.
     """
@@ -215,6 +236,7 @@ def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> E
     )
     if warm:
         collector.mark_warm()
+    begin_to_count(assembled.measures.overlap, trace)
     return EngineCore(
         scheduler,
         assembled.executor,
@@ -222,6 +244,7 @@ def core_of(parts: EngineParts, *, check: bool = False, warm: bool = False) -> E
         overlap=config.overlap,
         check=check,
         release=_at_end(config, hits, assembled.machine.free),
+        trace=trace,
     )
 
 

@@ -1,5 +1,8 @@
 """Build an engine that executes an offline plan."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from tandem.devices.cpu import bound_threads
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_memory import BlockMemory, plan_block_memory
@@ -21,6 +24,7 @@ from tandem.engine.planned import (
     require_model,
 )
 from tandem.engine.target import resolve_target
+from tandem.engine.tracing import begin_to_count, traced
 from tandem.kernels.open_pool import open_pool
 from tandem.memory.process_peak import ProcessPeak
 from tandem.models.config import read_model_spec
@@ -36,6 +40,10 @@ from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.model import ModelSpec
 from tandem.spec.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    from tandem.engine.engine_trace import EngineTrace
+    from tandem.plan.executed_op import OpListener
 
 
 def build_block_core(
@@ -54,6 +62,18 @@ def build_block_core(
         TandemError: the model cannot be loaded, or is not the plan's; types or memory are not as
             planned; the plan says what is not executed yet.
     """
+    with traced(config) as trace:
+        return _build(config, planned, progress, trace, check=check)
+
+
+def _build(
+    config: EngineConfig,
+    planned: PlanFile,
+    progress: Progress,
+    trace: "EngineTrace | None",
+    *,
+    check: bool,
+) -> BlockCore:
     plan = executable_blocks(planned)
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
@@ -71,7 +91,8 @@ def build_block_core(
     memory = plan_block_memory(plan, spec, precision, target.capacities)
     layers = SweepChoice.of_plan(plan.weights)
     model = load_reported(directory, config, precision, target.device, pool, layers, (), progress)
-    assembled = _assemble(plan, model, memory, target.choice)
+    listeners = () if trace is None else (trace.executed,)
+    assembled = _assemble(plan, model, memory, target.choice, listeners)
     scheduler = block_scheduler(plan, config, spec, memory)
     _record_actual(memory, assembled)
     hits = assembled.machine.runner.expert_hits
@@ -87,8 +108,9 @@ def build_block_core(
         hits.by_layer,
         ProcessPeak(target.host),
     )
-    machine = assembled.machine
-    return BlockCore(scheduler, assembled.executor, stats, check=check, release=machine.free)
+    begin_to_count(assembled.measures.overlap, trace)
+    free = assembled.machine.free
+    return BlockCore(scheduler, assembled.executor, stats, check=check, release=free, trace=trace)
 
 
 def executable_blocks(planned: PlanFile) -> OfflinePlan:
@@ -113,7 +135,11 @@ def executable_blocks(planned: PlanFile) -> OfflinePlan:
 
 
 def _assemble(
-    plan: OfflinePlan, model: Model, memory: BlockMemory, choice: AcceleratorChoice
+    plan: OfflinePlan,
+    model: Model,
+    memory: BlockMemory,
+    choice: AcceleratorChoice,
+    listeners: "Sequence[OpListener]",
 ) -> Assembled:
     emulated = choice.kind == "emulated"
     sizes = MachineSizes(
@@ -124,7 +150,9 @@ def _assemble(
         workspace_bytes=memory.workspace_bytes if emulated else None,
         blocks=memory.room,
     )
-    return on_exact_emulator(model, sizes, choice.seed) if emulated else on_cuda(model, sizes)
+    if emulated:
+        return on_exact_emulator(model, sizes, choice.seed, listeners)
+    return on_cuda(model, sizes, listeners)
 
 
 def _record_actual(memory: BlockMemory, assembled: Assembled) -> None:

@@ -1,5 +1,6 @@
 """Build an engine on the paced emulator: for benches and tests, since it returns no text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,10 +22,13 @@ from tandem.engine.paced_machine import (
 from tandem.engine.plan_options import planned_file
 from tandem.engine.planned import plan_note, require_as_planned
 from tandem.engine.stats_collector import StatsCollector
+from tandem.engine.tracing import begin_to_count, traced
 from tandem.memory.pool import BlockPool
+from tandem.plan.executed_op import OpListener
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import disk_layers
-from tandem.runtime.paced.executor import PacedClock, PacedExecutor
+from tandem.runtime.overlap_meter import OverlapMeter
+from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.pool import HostPool
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.base import Strategy
@@ -57,6 +61,7 @@ def build_paced_core(
     prices: StepPrices | None = None,
     clock: PacedClock | None = None,
     pool: HostPool | None = None,
+    listeners: Sequence[OpListener] = (),
 ) -> PacedEngine:
     """An engine whose accelerator keeps to `hardware`'s times and whose CPU really works.
 
@@ -69,6 +74,7 @@ def build_paced_core(
         strategy: takes the place of the one that `config` names.
         prices: what the scheduler knows of steps' times; None: as the description has them.
         clock, pool: virtual ones make a run deterministic (tests); by default real.
+        listeners: told of every operation whose end is known.
 
     Raises:
         ConfigError: the weights do not fit, or a flag is wrong.
@@ -82,7 +88,6 @@ def build_paced_core(
     sizes = PacedSizes(
         memory.page, plan.host_blocks, SweepChoice.of_plan(plan.weights, plan.cpu_rules)
     )
-    executor = paced_executor(spec, sizes, hardware, options, clock, pool)
     scheduler = Scheduler(
         scheduler_config(plan, config, spec),
         strategy or make_strategy(plan.strategy),
@@ -94,16 +99,18 @@ def build_paced_core(
         enable_prefix_caching=config.enable_prefix_caching,
         prices=prices or prices_of(plan, spec, Precision.uniform(dtype), memory.page, hardware),
     )
-    collector = StatsCollector(
-        scheduler,
-        plan,
-        memory.page,
-        memory.ledger,
-        PacedMeasures(hardware, memory.ledger),
-        str(dtype),
-    )
-    core = EngineCore(scheduler, executor, collector, overlap=config.overlap)
-    return PacedEngine(core, executor, memory)
+    clock = clock or RealClock()
+    with traced(config, clock.now) as trace:
+        meter = OverlapMeter()
+        told = (meter.executed, *(() if trace is None else (trace.executed,)), *listeners)
+        executor = paced_executor(spec, sizes, hardware, options, clock, pool, told)
+        begin_to_count(meter, trace)
+        measures = PacedMeasures(hardware, memory.ledger, meter)
+        collector = StatsCollector(
+            scheduler, plan, memory.page, memory.ledger, measures, str(dtype)
+        )
+        core = EngineCore(scheduler, executor, collector, overlap=config.overlap, trace=trace)
+        return PacedEngine(core, executor, memory)
 
 
 def _plan(

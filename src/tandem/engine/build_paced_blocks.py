@@ -19,8 +19,10 @@ from tandem.engine.paced_machine import (
 )
 from tandem.engine.plan_options import planned_file
 from tandem.engine.planned import block_plan_note, require_as_planned
+from tandem.engine.tracing import begin_to_count, traced
 from tandem.plan.sweep_layers import SweepChoice
-from tandem.runtime.paced.executor import PacedClock, PacedExecutor
+from tandem.runtime.overlap_meter import OverlapMeter
+from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.pool import HostPool
 from tandem.spec.config import EngineConfig
 from tandem.spec.hardware import HardwareSpec
@@ -69,16 +71,22 @@ def build_paced_blocks(
     spec, length_notes = model_for_length(spec, config.max_model_len)
     memory = plan_block_memory(plan, spec, precision, paced_capacities(config, hardware))
     sizes = PacedSizes(memory.page, memory.room.host_blocks, SweepChoice.of_plan(plan.weights))
-    executor = paced_executor(spec, sizes, hardware, options, clock, pool)
     scheduler = block_scheduler(plan, config, spec, memory)
     note = block_plan_note(str(config.plan), planned, plan)
-    stats = BlockStats(
-        scheduler,
-        memory.page,
-        memory.ledger,
-        PacedMeasures(hardware, memory.ledger),
-        str(precision),
-        plan.max_model_len,
-        (note, *length_notes, PACED_NOTE, *plan.notes),
-    )
-    return PacedBlocks(BlockCore(scheduler, executor, stats, check=check), executor, memory)
+    clock = clock or RealClock()
+    with traced(config, clock.now) as trace:
+        meter = OverlapMeter()
+        told = (meter.executed, *(() if trace is None else (trace.executed,)))
+        executor = paced_executor(spec, sizes, hardware, options, clock, pool, told)
+        begin_to_count(meter, trace)
+        stats = BlockStats(
+            scheduler,
+            memory.page,
+            memory.ledger,
+            PacedMeasures(hardware, memory.ledger, meter),
+            str(precision),
+            plan.max_model_len,
+            (note, *length_notes, PACED_NOTE, *plan.notes),
+        )
+        core = BlockCore(scheduler, executor, stats, check=check, trace=trace)
+        return PacedBlocks(core, executor, memory)

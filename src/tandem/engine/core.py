@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tandem.engine.stats import EngineStats
 from tandem.engine.stats_collector import StatsCollector
@@ -12,6 +13,9 @@ from tandem.scheduler.outputs import StepOutputs
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest, RequestOutput
+
+if TYPE_CHECKING:
+    from tandem.engine.engine_trace import EngineTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class EngineCore:
         clock: seconds; injected, used for statistics only.
         check: verify conservation after every event (tests).
         release: frees memory that operations in flight may use; called after the executor stopped.
+        trace: is told what the loop does, and closed with the engine.
     """
 
     def __init__(
@@ -57,7 +62,9 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         check: bool = False,
         release: Callable[[], None] | None = None,
+        trace: "EngineTrace | None" = None,
     ) -> None:
+        self._trace = trace
         self._scheduler = scheduler
         self._executor = executor
         self._collector = collector
@@ -90,15 +97,25 @@ class EngineCore:
         Raises:
             EngineDeadError: the executor failed; the engine cannot go on.
         """
+        if self._trace is not None:
+            self._trace.begin()
         begin = self._clock()
         programs = self._scheduler.schedule()
         self._collector.scheduler_time_s += self._clock() - begin
+        if self._trace is not None:
+            self._trace.scheduled(programs, self._scheduler.last_way)
         self._submit(programs)
         if not (programs or self._scheduler.flight.busy) and self._scheduler.has_work:
             raise EngineDeadError("nothing can run although requests wait: a scheduling fault")
-        if not self._overlap:
-            return self._drain()
-        return self._observe(wait=not programs and self._scheduler.flight.busy)
+        if self._overlap:
+            outputs = self._observe(wait=not programs and self._scheduler.flight.busy)
+        else:
+            outputs = self._drain()
+        if not self._scheduler.has_work:
+            self._collector.idle()
+        if self._trace is not None:
+            self._trace.end()
+        return outputs
 
     def _drain(self) -> list[RequestOutput]:
         outputs: list[RequestOutput] = []
@@ -108,6 +125,8 @@ class EngineCore:
 
     def _observe(self, *, wait: bool) -> StepOutputs:
         events = self._executor.poll(wait=wait)
+        if self._trace is not None:
+            self._trace.lap("wait" if wait else "poll")
         begin = self._clock()
         outputs = self._scheduler.observe(events)
         for cohort_id in self._scheduler.finished_cohorts():
@@ -115,6 +134,8 @@ class EngineCore:
         late = self._scheduler.late_sampling()
         self._collector.observe(events, outputs)
         self._collector.scheduler_time_s += self._clock() - begin
+        if self._trace is not None:
+            self._trace.lap("observe", {"events": len(events)} if events else None)
         self._submit(late)
         if self._check:
             self._scheduler.check()
@@ -124,6 +145,13 @@ class EngineCore:
         for program in programs:
             self._collector.submitted(program)
             self._executor.submit(program)
+        if programs and self._trace is not None:
+            self._trace.lap("submit")
+
+    @property
+    def last_way(self) -> str:
+        """What the strategy called its choice in the last sweep; empty if it has only one."""
+        return self._scheduler.last_way
 
     def kv_layout(self) -> dict[str, KVLayout]:
         """Where running requests' KV lies now, by request id."""
@@ -148,3 +176,5 @@ class EngineCore:
         if self._release is not None:
             self._release()
             self._release = None
+        if self._trace is not None:
+            self._trace.close()

@@ -1,6 +1,7 @@
 """What an engine decided when it loaded, in a few lines for a person."""
 
 from tandem.engine.client import Stats
+from tandem.runtime.measures import OverlapTotals
 from tandem.spec.units import format_size
 
 
@@ -18,6 +19,23 @@ def describe_load(model_name: str, stats: Stats) -> list[str]:
         f"strategy {stats['strategy']}",
     ]
     return lines + [f"note: {note}" for note in stats["notes"]]
+
+
+def describe_overlap(stats: Stats) -> str | None:
+    """How accelerator and CPU worked beside each other since start, in one line; None if the
+    engine does not tell, or has done nothing.
+
+    Args:
+        stats: `EngineStats` as plain values.
+    """
+    if stats["overlap"] is None:
+        return None
+    totals = OverlapTotals(**stats["overlap"])
+    idle, hidden = totals.accel_idle_share, totals.hidden_share
+    if idle is None:
+        return None
+    attention = "" if hidden is None else f"; {hidden:.0%} of the CPU's attention beside its work"
+    return f"the accelerator was idle for {idle:.1%} of the time{attention}"
 
 
 def _tier(tier: Stats, num_tiers: int) -> str:

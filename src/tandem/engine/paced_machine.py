@@ -1,6 +1,6 @@
 """The paced emulator as a machine that an engine runs on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tandem.cost.expert_use import ExpertUse
@@ -9,11 +9,13 @@ from tandem.engine.capacities import Capacities
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
+from tandem.plan.executed_op import OpListener
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
+from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.choices import PacedChoices
 from tandem.runtime.paced.costs import PacedCosts
-from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
+from tandem.runtime.paced.executor import PacedClock, PacedExecutor
 from tandem.runtime.paced.gauges import Gauges
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.host_layers import PacedHostLayers
@@ -75,8 +77,8 @@ class PacedSizes:
 class PacedMeasures:
     """The paced emulator's word on itself: weights and pages are counted, not allocated."""
 
-    def __init__(self, hardware: HardwareSpec, ledger: MemoryLedger) -> None:
-        self._hardware = hardware
+    def __init__(self, hardware: HardwareSpec, ledger: MemoryLedger, overlap: OverlapMeter) -> None:
+        self._hardware, self._overlap = hardware, overlap
         entries = [entry for entry in ledger.entries if entry.location == "device"]
         self._accounted = sum(entry.predicted_bytes for entry in entries)
 
@@ -95,6 +97,11 @@ class PacedMeasures:
 
     def staging_bytes(self) -> None:
         """Not counted: the host's part of the paced emulator keeps buffers of its own."""
+
+    @property
+    def overlap(self) -> OverlapMeter:
+        """By the emulator's ledgers."""
+        return self._overlap
 
 
 def paced_dtype(config: EngineConfig, spec: ModelSpec) -> DType:
@@ -144,13 +151,15 @@ def paced_executor(
     sizes: PacedSizes,
     hardware: HardwareSpec,
     options: PacedOptions,
-    clock: PacedClock | None,
+    clock: PacedClock,
     pool: HostPool | None,
+    listeners: Sequence[OpListener] = (),
 ) -> PacedExecutor:
     """The emulator of a machine.
 
     Args:
-        clock, pool: virtual ones take no real time; None: real.
+        clock, pool: virtual ones take no real time. No pool: a real one.
+        listeners: told of every operation whose end is known.
     """
     page, blocks, sweeps = sizes.page, sizes.host_blocks, sizes.sweeps
     aliasing = _aliasing(page, blocks, options)
@@ -178,8 +187,9 @@ def paced_executor(
         SyntheticTokens(spec),
         Gauges(dram, aliasing),
         pool or WorkerPool(options.cores),
-        clock or RealClock(),
+        clock,
         hardware.accelerator.launch_latency_s,
+        listeners,
     )
 
 

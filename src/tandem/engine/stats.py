@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.memory.ledger import LocationTotals
+from tandem.runtime.measures import OverlapTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class EngineStats:
         host_attention_tokens: query tokens whose attention ran (in part) on the host.
         cohort_joins, cohort_waits: joins that happened, and that found the cohort not ready.
         scheduler_time_s: time spent choosing and compiling steps, and taking in their events.
+        overlap: how accelerator and CPU worked beside each other since start, and recent_overlap
+            in the latest steps; None without an accelerator, or where times mean nothing.
         memory, memory_totals: the ledger: who takes what; each memory's peak, by the word of the
             device's driver or, of this process since it began to load, the kernel, and how much
             it grew after the warm-up.
@@ -70,6 +73,8 @@ class EngineStats:
     cohort_joins: int
     cohort_waits: int
     scheduler_time_s: float
+    overlap: OverlapTotals | None
+    recent_overlap: OverlapTotals | None
     tiers: tuple[TierStats, ...]
     memory: tuple[MemoryRow, ...]
     memory_totals: tuple[LocationTotals, ...]

@@ -69,6 +69,11 @@ class StatsCollector:
             held = self._scheduler.kv.pools[tier].counts().held
             self._peak_held[tier] = max(self._peak_held[tier], held)
 
+    def idle(self) -> None:
+        """No request is unfinished and nothing is in flight."""
+        if self._measures.overlap is not None:
+            self._measures.overlap.pause()
+
     def observe(self, events: list[Event], outputs: StepOutputs) -> None:
         """Events were taken in and gave these outputs."""
         for event in events:
@@ -81,7 +86,7 @@ class StatsCollector:
         """Counters since start, gauges of now."""
         scheduler, host = self._scheduler, read_host_memory()
         self._memory.record()
-        ledger = self._memory.ledger
+        ledger, meter = self._memory.ledger, self._measures.overlap
         return EngineStats(
             accelerator=self._measures.description,
             strategy=self._plan.strategy,
@@ -100,6 +105,8 @@ class StatsCollector:
             cohort_joins=self._joins,
             cohort_waits=self._waits,
             scheduler_time_s=self.scheduler_time_s,
+            overlap=None if meter is None else meter.totals,
+            recent_overlap=None if meter is None else meter.recent(),
             tiers=tuple(self._tier(tier) for tier in TIERS),
             memory=tuple(
                 MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)

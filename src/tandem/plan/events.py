@@ -1,9 +1,12 @@
 """What an executor reports (contract 3): facts, in the order they became true."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tandem.plan.program import OpKind, Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,32 @@ class TokensSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimes:
+    """When a program's operations ran, in seconds of the executor's clock.
+
+    Attributes:
+        submitted_s: when the executor was given it.
+        start_s, end_s: of the first operation to begin, and of the last one to end.
+        busy_s: time of its operations by queue and kind, waits left out. Operations that ran as
+            one call count as the first of them.
+    """
+
+    submitted_s: float
+    start_s: float
+    end_s: float
+    busy_s: Mapping[tuple[Queue, OpKind], float]
+
+
+@dataclass(frozen=True, slots=True)
 class StepRetired:
-    """Every operation of a program has signalled; blocks that only it named may be reused."""
+    """Every operation of a program has signalled; blocks that only it named may be reused.
+
+    Attributes:
+        times: None where time means nothing: in the exact emulator, the simulator, and tests.
+    """
 
     step_id: int
+    times: StepTimes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

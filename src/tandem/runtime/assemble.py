@@ -1,6 +1,6 @@
 """Put an executor together: memory, maths, and an order of execution."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,13 +29,14 @@ from tandem.runtime.passing_memory import PassingMemory
 from tandem.runtime.program_context import ContextCache
 from tandem.runtime.running import Running
 from tandem.runtime.staging import StagingShape
-from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
 
 if TYPE_CHECKING:
+    from tandem.plan.executed_op import OpListener
     from tandem.runtime.host_tasks import HostTasks
     from tandem.runtime.layer_runner import LayerRunner
+    from tandem.runtime.overlap_meter import OverlapMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +115,26 @@ def host_tasks(machine: Machine) -> "HostTasks | None":
     return HostTasks(kernels, machine.kv, machine.buffers)
 
 
-def on_host(model: Model, sizes: MachineSizes, *, threads: bool = False) -> Assembled:
-    """No accelerator: programs run on the caller's thread, or on a thread per queue (tests)."""
+def on_host(
+    model: Model,
+    sizes: MachineSizes,
+    *,
+    threads: bool = False,
+    listeners: "Sequence[OpListener]" = (),
+) -> Assembled:
+    """No accelerator: programs run on the caller's thread, or on a thread per queue (tests).
+
+    Args:
+        listeners: told of every operation that has ended.
+    """
     machine = build_machine(model, sizes, _stay, host_only=True)
     measures = HostMeasures(machine)
     if not threads:
-        executor = InlineExecutor(machine, layer_runner(model, machine))
+        executor = InlineExecutor(machine, layer_runner(model, machine), listeners)
         return Assembled(executor, machine, measures)
-    threaded = ThreadedExecutor(machine)
+    from tandem.runtime.threaded import HostDriver, ThreadedExecutor
+
+    threaded = ThreadedExecutor(machine, listeners)
     threaded.start(HostDriver(threaded))
     return Assembled(threaded, machine, measures)
 
@@ -138,25 +151,31 @@ def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
     return LayerRunner(model.native, machine.kv, machine.buffers, machine.arena)
 
 
-def on_exact_emulator(model: Model, sizes: MachineSizes, seed: int) -> Assembled:
+def on_exact_emulator(
+    model: Model, sizes: MachineSizes, seed: int, listeners: "Sequence[OpListener]" = ()
+) -> Assembled:
     """The emulated accelerator in exact mode."""
     machine = build_machine(model, sizes, _stay)
     measures = EmulatedMeasures(machine, model, f"emulated accelerator (exact, seed {seed})")
-    return Assembled(ExactExecutor(machine, seed), machine, measures)
+    return Assembled(ExactExecutor(machine, seed, listeners), machine, measures)
 
 
-def on_cuda(model: Model, sizes: MachineSizes) -> Assembled:
+def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]" = ()) -> Assembled:
     """A CUDA device: streams and events, one launching thread per queue."""
+    from tandem.runtime.overlap_meter import OverlapMeter
+    from tandem.runtime.threaded import ThreadedExecutor
+
     uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
     machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
     memory = CudaMemory(model.device)
-    executor = ThreadedExecutor(machine)
+    meter = OverlapMeter()
+    executor = ThreadedExecutor(machine, (meter.executed, *listeners))
     driver: CudaDriver[Running] = CudaDriver(
         model.device, executor.completed, executor.failed, executor.timelines
     )
     uploads.append(driver.upload)
     executor.start(driver)
-    measures = CudaMeasures(memory, machine)
+    measures = CudaMeasures(memory, machine, meter)
     return Assembled(executor, machine, measures)
 
 
@@ -183,6 +202,10 @@ class HostMeasures:
     def staging_bytes(self) -> int:
         """Host buffers' peak."""
         return self._machine.buffers.staging_peak_bytes
+
+    @property
+    def overlap(self) -> None:
+        """There is no accelerator."""
 
 
 class EmulatedMeasures:
@@ -213,13 +236,18 @@ class EmulatedMeasures:
         """Host buffers' peak."""
         return self._machine.buffers.staging_peak_bytes
 
+    @property
+    def overlap(self) -> None:
+        """Its times mean nothing."""
+
 
 class CudaMeasures:
     """The driver's and the allocator's word on a device, and the machine's on its host buffers."""
 
-    def __init__(self, memory: CudaMemory, machine: Machine) -> None:
+    def __init__(self, memory: CudaMemory, machine: Machine, overlap: "OverlapMeter") -> None:
         self._memory = memory
         self._machine = machine
+        self._overlap = overlap
 
     @property
     def description(self) -> str:
@@ -237,6 +265,11 @@ class CudaMeasures:
     def staging_bytes(self) -> int:
         """Host buffers' peak."""
         return self._machine.buffers.staging_peak_bytes
+
+    @property
+    def overlap(self) -> "OverlapMeter":
+        """By events' times."""
+        return self._overlap
 
 
 def _stay(tensor: torch.Tensor) -> torch.Tensor:

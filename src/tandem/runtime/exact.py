@@ -7,7 +7,9 @@ happening to work. Guarded joins that are not ready may be refused.
 """
 
 import random
+import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tandem.plan.events import Event, Failed
@@ -20,6 +22,7 @@ from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
+    from tandem.plan.executed_op import OpListener
     from tandem.runtime.host_tasks import GatedTask
 
 _REFUSE_JOIN = 0.3
@@ -36,10 +39,15 @@ class ExactExecutor:
 
     Args:
         seed: of the adversarial order.
+        listeners: told of every operation that has ended. Its times are those of its maths here,
+            where one operation runs after the other: steps have none.
     """
 
-    def __init__(self, machine: Machine, seed: int = 0) -> None:
+    def __init__(
+        self, machine: Machine, seed: int = 0, listeners: "Sequence[OpListener]" = ()
+    ) -> None:
         self._machine = machine
+        self._listeners = tuple(listeners)
         self._random = random.Random(seed)
         # some queues crawl: a cohort is often late, a copy often outruns the maths
         self._pace = {queue: self._random.choice(_PACES) for queue in Queue}
@@ -139,10 +147,15 @@ class ExactExecutor:
 
     def _end(self, queue: Queue) -> None:
         running = self._started[queue]
+        start_s = time.perf_counter()
         if queue is Queue.CPU and self._host_task is not None:
             self._run_host_task(running, self._host_task)
         else:
             self._machine.run(running)
+        if self._listeners:
+            ran = running.context.executed(running.op, start_s, time.perf_counter())
+            for listener in self._listeners:
+                listener(ran)
         del self._started[queue]
         self._done[queue] += 1
         self._events += self._machine.finish(running)

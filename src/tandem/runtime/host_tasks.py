@@ -47,6 +47,11 @@ class HostTask:
         for part in self.parts:
             part.wait()
 
+    def stamps_s(self) -> tuple[float, float]:
+        """When its threads began and ended, in seconds of `time.perf_counter`; after `wait`."""
+        begun_ns = min(part.start_ns for part in self.parts)
+        return begun_ns * 1e-9, max(part.end_ns for part in self.parts) * 1e-9
+
     def cancel(self) -> None:
         """Take back what has not begun; `wait` then raises."""
         for part in self.parts:

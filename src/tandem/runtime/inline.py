@@ -1,11 +1,13 @@
 """The host interpreter: operations run in program order, on the caller's thread."""
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from tandem.plan.events import Event, Failed
-from tandem.plan.program import ProgramTemplate, StepProgram
+from tandem.plan.program import ProgramOp, ProgramTemplate, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
 from tandem.runtime.op_groups import OpGroup, group_layers
@@ -13,6 +15,7 @@ from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.running import Running
 
 if TYPE_CHECKING:
+    from tandem.plan.executed_op import OpListener
     from tandem.runtime.layer_runner import LayerRunner
 
 
@@ -24,11 +27,18 @@ class InlineExecutor:
 
     Args:
         layers: executes whole layers at once, where it can.
+        listeners: told of every operation that has ended.
     """
 
-    def __init__(self, machine: Machine, layers: "LayerRunner | None" = None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        layers: "LayerRunner | None" = None,
+        listeners: "Sequence[OpListener]" = (),
+    ) -> None:
         self._machine = machine
         self._layers = layers
+        self._listeners = tuple(listeners)
         self._groups: dict[int, tuple[ProgramTemplate, tuple[OpGroup, ...]]] = {}
         self._events: list[Event] = []
         self._largest = {False: 0, True: 0}
@@ -52,7 +62,9 @@ class InlineExecutor:
 
     def _run_group(self, group: OpGroup, context: ProgramContext, *, counts: bool) -> None:
         if self._layers is not None and self._layers.can_run(group, context):
+            start_s = time.perf_counter()
             self._layers.run(group, context)
+            self._stamp(group.ops[0], context, start_s, group.num_layers)
             self._events += self._machine.report_all(group.ops, context)
             return
         for op in group.ops:
@@ -78,12 +90,24 @@ class InlineExecutor:
         machine = self._machine
         if running.op.joins is not None and not machine.cohort_ready(running):
             raise RuntimeError(f"{running}: a cohort's attention never ran")
+        start_s = time.perf_counter()
         if counts:
             machine.begin(running)
             machine.run(running)
         else:
             machine.runner.run(running)
+        self._stamp(running.op, running.context, start_s)
         self._events += machine.finish(running)
+
+    def _stamp(
+        self, op: ProgramOp, context: ProgramContext, start_s: float, num_layers: int = 0
+    ) -> None:
+        end_s = time.perf_counter()
+        context.stamps.ran(op, start_s, end_s)
+        if self._listeners:
+            ran = context.executed(op, start_s, end_s, num_layers)
+            for listener in self._listeners:
+                listener(ran)
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events of everything submitted since the last call."""

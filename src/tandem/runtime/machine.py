@@ -1,5 +1,6 @@
 """The memory and maths behind an executor, without any order of execution."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -63,6 +64,7 @@ class Machine:
         context = self.contexts.make(program)
         context.base = dict(self.submitted)
         context.remaining = len(program.template.ops)
+        context.stamps.submitted_s = time.perf_counter()
         for queue, count in program.template.counts:
             self.submitted[queue] += count
         for slot in program.lanes:
@@ -94,7 +96,7 @@ class Machine:
                 events += self.runner.events(Running(op, context))
         context.remaining -= len(ops)
         if context.remaining == 0:
-            events.append(StepRetired(context.program.step_id))
+            events.append(StepRetired(context.program.step_id, context.stamps.times()))
         return events
 
     def cohort_ready(self, running: Running) -> bool:

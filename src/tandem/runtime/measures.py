@@ -1,6 +1,46 @@
 """What a device says about itself, asked of its driver."""
 
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tandem.runtime.overlap_meter import OverlapMeter
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapTotals:
+    """How accelerator and CPU worked beside each other, summed over steps; seconds.
+
+    Attributes:
+        steps: sweeps whose periods are counted.
+        step_s: their periods, which follow each other while there is work.
+        accel_busy_s: of it, while the accelerator worked.
+        cpu_attention_s: attention on the CPU. hidden_s: of it, while the accelerator worked.
+    """
+
+    steps: int = 0
+    step_s: float = 0.0
+    accel_busy_s: float = 0.0
+    cpu_attention_s: float = 0.0
+    hidden_s: float = 0.0
+
+    @property
+    def accel_idle_share(self) -> float | None:
+        """Of the time with work, in which the accelerator did none; None without steps."""
+        return max(0.0, 1 - self.accel_busy_s / self.step_s) if self.step_s else None
+
+    @property
+    def hidden_share(self) -> float | None:
+        """Of the CPU's attention, beside the accelerator's work; None if there was none."""
+        return self.hidden_s / self.cpu_attention_s if self.cpu_attention_s else None
+
+    @staticmethod
+    def sum(parts: "Iterable[OverlapTotals]") -> "OverlapTotals":
+        """All of them together."""
+        parts = tuple(parts)
+        names = [field.name for field in fields(OverlapTotals)]
+        return OverlapTotals(*(sum(getattr(part, name) for part in parts) for name in names))
 
 
 class DeviceMeasures(Protocol):
@@ -21,4 +61,11 @@ class DeviceMeasures(Protocol):
 
     def staging_bytes(self) -> int | None:
         """Most that host buffers between queues have taken at once; None if not known."""
+        ...
+
+    @property
+    def overlap(self) -> "OverlapMeter | None":
+        """How it works beside the CPU; None without queues that run at once, in times that mean
+        something.
+        """
         ...

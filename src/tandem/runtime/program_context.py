@@ -1,14 +1,51 @@
 """What is known about a submitted program while its operations run."""
 
+import math
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
-from tandem.plan.program import LaneSlot, PageTransfer, Part, ProgramOp, Queue, StepProgram
+from tandem.plan.events import StepTimes
+from tandem.plan.program import (
+    LaneSlot,
+    OpKind,
+    PageTransfer,
+    Part,
+    ProgramOp,
+    Queue,
+    StepProgram,
+)
 from tandem.runtime.lane_context import LaneContext, make_context
 from tandem.runtime.staging import StagingShape
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.plan.executed_op import ExecutedOp
+
+
+@dataclass(slots=True)
+class StepStamps:
+    """Collects a program's `StepTimes` while its operations end, in whatever order."""
+
+    submitted_s: float = 0.0
+    start_s: float = math.inf
+    end_s: float = -math.inf
+    busy_s: dict[tuple[Queue, OpKind], float] = field(default_factory=dict)
+
+    def ran(self, op: ProgramOp, start_s: float, end_s: float) -> None:
+        """An operation has ended."""
+        self.start_s = min(self.start_s, start_s)
+        self.end_s = max(self.end_s, end_s)
+        key = (op.queue, op.kind)
+        self.busy_s[key] = self.busy_s.get(key, 0.0) + (end_s - start_s)
+
+    def times(self) -> StepTimes | None:
+        """What was collected; None if nothing was."""
+        if self.start_s > self.end_s:
+            return None
+        return StepTimes(self.submitted_s, self.start_s, self.end_s, self.busy_s)
 
 
 @dataclass(slots=True)
@@ -22,6 +59,7 @@ class ProgramContext:
         pages: payload of each PAGES copy, by (queue, ordinal).
         base: operations submitted to each queue before this program's.
         remaining: operations that have not been reported.
+        stamps: when they ran, where the executor says.
     """
 
     program: StepProgram
@@ -31,6 +69,7 @@ class ProgramContext:
     pages: dict[tuple[str, int], PageTransfer] = field(default_factory=dict)
     base: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
     remaining: int = 0
+    stamps: StepStamps = field(default_factory=StepStamps)
 
     @property
     def sampled(self) -> "ProgramContext":
@@ -43,6 +82,17 @@ class ProgramContext:
         if not guards:
             return op.lanes
         return tuple(lane for lane in op.lanes if guards.get(lane, True))
+
+    def executed(
+        self, op: ProgramOp, start_s: float, end_s: float, num_layers: int = 0
+    ) -> "ExecutedOp":
+        """What listeners are told of an operation that has ended."""
+        from tandem.plan.executed_op import ExecutedOp
+
+        submitted_s = self.stamps.submitted_s
+        return ExecutedOp(
+            op, self.program, self.active(op), submitted_s, start_s, end_s, num_layers
+        )
 
 
 class ContextCache:

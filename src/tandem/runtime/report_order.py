@@ -3,7 +3,7 @@
 from collections import deque
 
 from tandem.plan.program import Queue
-from tandem.runtime.running import Running
+from tandem.runtime.running import Completed
 
 
 class ReportOrder:
@@ -15,12 +15,12 @@ class ReportOrder:
 
     def __init__(self) -> None:
         self._reported = dict.fromkeys(Queue, 0)
-        self._held: dict[Queue, deque[Running]] = {queue: deque() for queue in Queue}
+        self._held: dict[Queue, deque[Completed]] = {queue: deque() for queue in Queue}
 
-    def completed(self, running: Running) -> list[Running]:
+    def completed(self, completed: Completed) -> list[Completed]:
         """Take one in, next of its queue; returns those that may be reported now, in order."""
-        self._held[running.op.queue].append(running)
-        ready: list[Running] = []
+        self._held[completed.running.op.queue].append(completed)
+        ready: list[Completed] = []
         while (queue := self._next()) is not None:
             ready.append(self._held[queue].popleft())
             self._reported[queue] += 1
@@ -28,6 +28,9 @@ class ReportOrder:
 
     def _next(self) -> Queue | None:
         for queue, held in self._held.items():
-            if held and all(self._reported[on] >= value for on, value in held[0].waits()):
+            if held and self._may_report(held[0]):
                 return queue
         return None
+
+    def _may_report(self, completed: Completed) -> bool:
+        return all(self._reported[on] >= value for on, value in completed.running.waits())

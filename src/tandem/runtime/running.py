@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.plan.program import ProgramOp, Queue
 from tandem.runtime.program_context import ProgramContext
@@ -27,3 +28,15 @@ class Running:
         """Timelines, and what they must have reached before it may start."""
         for wait in self.op.waits:
             yield wait.queue, self.context.base[wait.queue] + wait.ordinal
+
+
+class Completed(NamedTuple):
+    """An operation that has ended.
+
+    Attributes:
+        begun_s: it did not begin before, in seconds of `time.perf_counter`; end_s likewise.
+    """
+
+    running: Running
+    begun_s: float
+    end_s: float

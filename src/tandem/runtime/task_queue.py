@@ -4,13 +4,14 @@ Import this module only if `native.available()`.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from tandem.kernels.native_pool import SignalPoint
 from tandem.plan.program import Queue
 from tandem.runtime.host_tasks import HostTask, HostTasks
-from tandem.runtime.running import Running
+from tandem.runtime.running import Completed, Running
 from tandem.runtime.timelines import NativeTimeline, Timelines
 
 _LIVENESS_CHECK_S = 1.0
@@ -22,15 +23,16 @@ class TaskQueue:
     `submit` and `close` are called by one thread.
 
     Args:
-        completed, failed: called for each operation in order, on a thread of this object; after
-            the first failure what has not begun is taken back, and nothing more is reported.
+        completed, failed: called for each operation in order, on a thread of this object, the
+            former with the moments of its start and end (`time.perf_counter`); after the first
+            failure what has not begun is taken back, and nothing more is reported.
     """
 
     def __init__(
         self,
         tasks: HostTasks,
         timelines: Timelines,
-        completed: Callable[[Running], None],
+        completed: Callable[[Running, float, float], None],
         failed: Callable[[Running, BaseException], None],
     ) -> None:
         self._tasks = tasks
@@ -40,7 +42,7 @@ class TaskQueue:
         self._lock = threading.Lock()
         self._abandoned = False
         self._under_way: dict[int, HostTask] = {}
-        self._submitted: SimpleQueue[Running | None] = SimpleQueue()
+        self._submitted: SimpleQueue[Running | Completed | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._report, name="tandem-cpu-report", daemon=True)
         self._thread.start()
 
@@ -76,9 +78,11 @@ class TaskQueue:
         while not timeline.wait(running.value - 1, _LIVENESS_CHECK_S):
             if self._abandoned:
                 return
+        begun_s = time.perf_counter()
         execute(running)
+        end_s = time.perf_counter()
         timeline.set(running.value)
-        self._submitted.put(running)
+        self._submitted.put(Completed(running, begun_s, end_s))
 
     def abandon(self) -> None:
         """Take back what has not begun, since its inputs may never come; from any thread."""
@@ -93,28 +97,28 @@ class TaskQueue:
         self._thread.join()
 
     def _report(self) -> None:
-        while (running := self._submitted.get()) is not None:
-            error = self._wait(running)
+        while (given := self._submitted.get()) is not None:
+            ran_here = isinstance(given, Completed)
+            running = given.running if ran_here else given
+            ended = given if ran_here else self._wait(running)
             with self._lock:
                 self._under_way.pop(running.value, None)
                 abandoned = self._abandoned
             if abandoned:
                 continue
-            if error is None:
-                self._completed(running)
+            if isinstance(ended, Completed):
+                self._completed(*ended)
             else:
                 self.abandon()
-                self._failed(running, error)
+                self._failed(running, ended)
 
-    def _wait(self, running: Running) -> Exception | None:
-        task = self._under_way.get(running.value)  # None: it ran on the submitting thread
-        if task is None:
-            return None
+    def _wait(self, running: Running) -> Completed | Exception:
+        task = self._under_way[running.value]
         try:
             task.wait()
         except Exception as error:  # noqa: BLE001 - reported as Failed
             return error
-        return None
+        return Completed(running, *task.stamps_s())
 
     def _point(self, queue: Queue, value: int) -> SignalPoint:
         timeline = self._timelines[queue]

@@ -1,15 +1,19 @@
 """The device interpreter: one thread launches each queue's operations as their waits permit."""
 
 import threading
+import time
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from tandem.plan.events import Event, Failed
+from tandem.plan.executed_op import OpListener
 from tandem.plan.program import Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
+from tandem.runtime.op_starts import OpStarts
 from tandem.runtime.report_order import ReportOrder
-from tandem.runtime.running import Running
+from tandem.runtime.running import Completed, Running
 from tandem.runtime.timelines import Timelines, make_timelines
 
 if TYPE_CHECKING:
@@ -33,9 +37,9 @@ class QueueDriver(Protocol):
         """
         ...
 
-    def done(self, queue: Queue, value: int, running: Running) -> None:
-        """`running` has been launched as number `value` of its queue; when it has completed, raise
-        the timeline and call back the executor's `completed`.
+    def done(self, queue: Queue, value: int, running: Running, begun_s: float) -> None:
+        """`running` has been launched as number `value` of its queue, from `begun_s` on; when it
+        has completed, raise the timeline and call back the executor's `completed`.
         """
         ...
 
@@ -51,14 +55,18 @@ class ThreadedExecutor:
     attentions: they run on native threads as soon as their inputs are there, and a thread of its
     own reports them. Stages of layers on the CPU it runs itself, in their turn.
 
+    Args:
+        listeners: told of every operation that has ended.
+
     Attributes:
         timelines: how many operations of each queue have completed; the driver raises them, but
             for the CPU queue's where that runs on native threads.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, listeners: Sequence[OpListener] = ()) -> None:
         self.timelines: Timelines = make_timelines()
         self._machine = machine
+        self._listeners = tuple(listeners)
         self._driver: QueueDriver | None = None
         self._tasks: TaskQueue | None = None
         self._inboxes: dict[Queue, SimpleQueue[Running | None]] = {q: SimpleQueue() for q in Queue}
@@ -66,7 +74,7 @@ class ThreadedExecutor:
         self._events: list[Event] = []
         self._arrived = threading.Condition()
         self._failed = threading.Event()
-        self._order = ReportOrder()
+        self._order, self._starts = ReportOrder(), OpStarts()
         self._order_lock = threading.Lock()
 
     def start(self, driver: QueueDriver) -> None:
@@ -119,12 +127,28 @@ class ThreadedExecutor:
         if self._driver is not None:
             self._driver.close()
 
-    def completed(self, running: Running) -> None:
-        """A driver's call: the operation has completed; from any thread."""
+    def completed(self, running: Running, begun_s: float, end_s: float) -> None:
+        """A driver's call: the operation has completed; from any thread.
+
+        Args:
+            begun_s: it did not begin before, in seconds of `time.perf_counter`.
+            end_s: when it ended, on the same clock.
+        """
         self._machine.complete(running)
         with self._order_lock:
-            for reported in self._order.completed(running):
-                self._post(self._machine.report(reported))
+            for reported in self._order.completed(Completed(running, begun_s, end_s)):
+                self._stamp(reported)
+                self._post(self._machine.report(reported.running))
+
+    def _stamp(self, completed: Completed) -> None:
+        running = completed.running
+        op, context = running.op, running.context
+        start_s, end_s = self._starts.add(completed)
+        context.stamps.ran(op, start_s, end_s)
+        if self._listeners:
+            ran = context.executed(op, start_s, end_s)
+            for listener in self._listeners:
+                listener(ran)
 
     def failed(self, running: Running, error: BaseException) -> None:
         """The operation raised: no queue goes on."""
@@ -149,8 +173,9 @@ class ThreadedExecutor:
                 if queue is Queue.CPU and self._tasks is not None:
                     self._serve_host(self._tasks, running, driver)
                 elif self._await(queue, running, driver):
+                    begun_s = time.perf_counter()
                     self._machine.runner.run(running)
-                    driver.done(queue, running.value, running)
+                    driver.done(queue, running.value, running, begun_s)
             except Exception as error:  # noqa: BLE001 - reported as Failed
                 self.failed(running, error)
 
@@ -208,10 +233,11 @@ class HostDriver:
         """Block until the other queue has come so far, for a second at most."""
         return self._executor.timelines[on].wait(value, _LIVENESS_CHECK_S)
 
-    def done(self, queue: Queue, value: int, running: Running) -> None:
+    def done(self, queue: Queue, value: int, running: Running, begun_s: float) -> None:
         """Raise the timeline and report."""
+        end_s = time.perf_counter()
         self._executor.timelines[queue].set(value)
-        self._executor.completed(running)
+        self._executor.completed(running, begun_s, end_s)
 
     def close(self) -> None:
         """Nothing to free."""

@@ -232,6 +232,11 @@ class Scheduler:
         self.kv.grow(row, admission.num_tokens)
         return row, admission.num_tokens
 
+    @property
+    def last_way(self) -> str:
+        """What the strategy called its choice in the last sweep; empty if it has only one."""
+        return self._last_way
+
     # --- checks -----------------------------------------------------------------------------------
 
     def check(self) -> None:

@@ -11,6 +11,7 @@ from prometheus_client.exposition import generate_latest
 from tandem.engine.frontend.frontend import Job
 from tandem.engine.frontend.generation import Generation
 from tandem.engine.frontend.results import Delta
+from tandem.server.overlap_metrics import OverlapMetrics
 from tandem.spec.errors import TandemError
 from tandem.spec.request import FinishReason
 
@@ -34,6 +35,7 @@ class ServerMetrics:
         )
         self._preemptions = Counter("tandem:num_preemptions", "Preemptions.", registry=registry)
         self._preemptions_seen = 0
+        self._overlap: OverlapMetrics | None = None  # once an engine tells of it
         self._first_token_s = Histogram(
             "tandem:time_to_first_token_seconds",
             "From arrival to the first token.",
@@ -112,6 +114,9 @@ class ServerMetrics:
         self._waiting.set(stats["num_waiting"])
         self._preemptions.inc(stats["preemptions"] - self._preemptions_seen)
         self._preemptions_seen = stats["preemptions"]
+        if (overlap := stats["overlap"]) is not None:
+            self._overlap = self._overlap or OverlapMetrics(self._registry)
+            self._overlap.update(overlap, stats["recent_overlap"])
         for tier in stats["tiers"]:
             if total := tier["total_blocks"]:
                 self._kv_usage.labels(tier["location"]).set(1 - tier["free_blocks"] / total)

@@ -55,6 +55,8 @@ _FORMS: dict[str, forms.Form] = {
     "max_num_queued_reqs": forms.optional(forms.whole_number),
     "overlap": forms.flag,
     "tensor_parallel_size": forms.whole_number,
+    "trace": forms.optional(forms.path_text),
+    "trace_limit": forms.size_text,
 }
 
 
@@ -115,6 +117,9 @@ class EngineConfig:
         max_num_queued_reqs: most requests that wait; beyond it they are refused. None: no bound.
         overlap: False runs the plain loop, which waits for each step before the next.
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
+        trace: file for what the engine's loop and queues do, as Perfetto reads it; None: nothing
+            is written.
+        trace_limit: size at which that file ends.
 
     Raises:
         ConfigError: a value of the wrong type or outside its range (names the parameter).
@@ -152,6 +157,8 @@ class EngineConfig:
     max_num_queued_reqs: int | None = None
     overlap: bool = True
     tensor_parallel_size: int = 1
+    trace: str | None = None
+    trace_limit: str = "256MiB"
 
     def __post_init__(self) -> None:
         forms.apply_forms(self, _FORMS, ConfigError)
@@ -171,6 +178,7 @@ class EngineConfig:
         _one_of(self.disk_io, _DISK_IO, "disk_io")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)
+        parse_size(self.trace_limit, param="trace_limit")
         if not -(2**63) <= self.seed < 2**64:
             raise ConfigError(f"seed must be a 64-bit integer, not {self.seed}", param="seed")
         if self.tensor_parallel_size != 1:

@@ -15,6 +15,7 @@ from tandem.cli.job_progress import describe_counts, job_progress
 from tandem.jobs.counts import Counts
 from tandem.jobs.pace import Status
 from tandem.jobs.runner import JobRunner
+from tandem.runtime.measures import OverlapTotals
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 Batch = Callable[..., Ran]
@@ -53,6 +54,16 @@ def test_both_kinds_of_request(batch: Batch, tmp_path: Path) -> None:
     assert chat["object"] == "chat.completion"
     assert chat["choices"][0]["message"]["content"] == SAID
     assert [found[name]["error"] for name in "ab"] == [None, None]
+
+
+def test_how_accelerator_and_cpu_overlapped_is_told_at_the_end(
+    batch: Batch, commands: Commands, tmp_path: Path
+) -> None:
+    commands.core.overlap = OverlapTotals(9, 8.0, 7.0, 4.0, 3.0)
+    write(tmp_path, request_line("a", body={"prompt": "Hi", "model": "demo", "max_tokens": 3}))
+    ran = batch()
+    assert ran.status == 0
+    assert "the accelerator was idle for 12.5% of the time; 75% of the CPU's attention" in ran.err
 
 
 def test_what_fails_is_told_by_the_exit_status(batch: Batch, tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: 
     assert (run["requests"], run["output_tokens"]) == (2, 24)
     assert run["duration_s"] > 60
     assert run["mean_running"] < 0.1
-    assert json.loads(out.read_text("utf-8"))["traceEvents"]
+    events = json.loads(out.read_text("utf-8"))
+    names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"accel", "cpu", "h2d"} <= names
+    assert sum(event["ph"] == "X" for event in events) > 20
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The CUDA driver's ordering, with streams and events that stand for the real ones."""
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,13 +16,24 @@ from tandem.spec.errors import ConfigError
 class FakeEvent:
     """Completes when the test says so."""
 
+    enable_timing: bool = False
     completed: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
+    reached_s: float = 0.0
 
     def record(self, stream: "FakeStream") -> None:
         stream.recorded.append(self)
         if stream.immediate:
-            self.completed.set()
+            self.complete()
+
+    def complete(self) -> None:
+        self.reached_s = time.perf_counter()
+        self.completed.set()
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        assert self.enable_timing
+        assert end.enable_timing
+        return (end.reached_s - self.reached_s) * 1e3
 
     def synchronize(self) -> None:
         assert self.completed.wait(10)
@@ -53,6 +65,7 @@ class Harness:
         monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
         self.reports: list[str] = []
+        self.ends_s: list[float] = []
         self.reported = threading.Condition()
         self.driver: cuda.CudaDriver[str] = cuda.CudaDriver(
             torch.device("cpu"), self._report, self._fail
@@ -65,9 +78,10 @@ class Harness:
     def _fail(self, name: str, error: BaseException) -> None:
         self._report(f"{name}: {error}")
 
-    def _report(self, name: str) -> None:
+    def _report(self, name: str, begun_s: float = 0.0, end_s: float = 0.0) -> None:
         with self.reported:
             self.reports.append(name)
+            self.ends_s.append(end_s)
             self.reported.notify_all()
 
     def await_reports(self, count: int) -> None:
@@ -82,18 +96,18 @@ def harness(monkeypatch: pytest.MonkeyPatch) -> Harness:
 
 def test_a_stream_waits_for_another_without_blocking_the_host(harness: Harness) -> None:
     harness.accel.immediate = False
-    harness.driver.done(Queue.ACCEL, 1, "pre")
+    harness.driver.done(Queue.ACCEL, 1, "pre", 0.0)
     assert harness.driver.wait(Queue.D2H, Queue.ACCEL, 1)
     assert harness.streams[1].awaited == harness.accel.recorded
     assert harness.reports == []
-    harness.accel.recorded[0].completed.set()
+    harness.accel.recorded[0].complete()
     harness.await_reports(1)
     harness.driver.close()
 
 
 def test_the_cpu_queue_blocks_until_the_stream_has_completed(harness: Harness) -> None:
     harness.accel.immediate = False
-    harness.driver.done(Queue.ACCEL, 1, "pre")
+    harness.driver.done(Queue.ACCEL, 1, "pre", 0.0)
     passed = threading.Event()
 
     def wait() -> None:
@@ -103,7 +117,7 @@ def test_the_cpu_queue_blocks_until_the_stream_has_completed(harness: Harness) -
     thread = threading.Thread(target=wait)
     thread.start()
     assert not passed.wait(0.05)
-    harness.accel.recorded[0].completed.set()
+    harness.accel.recorded[0].complete()
     assert passed.wait(10)
     thread.join()
     harness.await_reports(1)
@@ -112,7 +126,7 @@ def test_the_cpu_queue_blocks_until_the_stream_has_completed(harness: Harness) -
 
 def test_streams_wait_for_the_cpu_queue_on_the_host(harness: Harness) -> None:
     assert not harness.driver.wait(Queue.H2D, Queue.CPU, 1)
-    harness.driver.done(Queue.CPU, 1, "attend")
+    harness.driver.done(Queue.CPU, 1, "attend", 0.0)
     assert harness.driver.wait(Queue.H2D, Queue.CPU, 1)
     assert harness.reports == ["attend"]
     harness.driver.close()
@@ -120,10 +134,22 @@ def test_streams_wait_for_the_cpu_queue_on_the_host(harness: Harness) -> None:
 
 def test_completions_are_reported_in_order_of_each_queue(harness: Harness) -> None:
     for value in range(1, 6):
-        harness.driver.done(Queue.ACCEL, value, f"op {value}")
+        harness.driver.done(Queue.ACCEL, value, f"op {value}", 0.0)
     harness.await_reports(5)
     assert harness.reports == [f"op {value}" for value in range(1, 6)]
     assert harness.driver.wait(Queue.D2H, Queue.ACCEL, 3)
+    harness.driver.close()
+
+
+def test_ends_are_on_the_hosts_clock_even_if_the_anchor_is_renewed_meanwhile(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "_ANCHOR_LASTS_S", 0.0)
+    for value in range(1, 6):
+        harness.driver.done(Queue.ACCEL, value, f"op {value}", 0.0)
+    harness.await_reports(5)
+    reached = [event.reached_s for event in harness.accel.recorded]
+    assert harness.ends_s == pytest.approx(reached, abs=5e-3)
     harness.driver.close()
 
 
@@ -135,9 +161,9 @@ def test_a_device_error_is_reported_and_does_not_hang_the_close(
 
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     harness.accel.immediate = False
-    harness.driver.done(Queue.ACCEL, 1, "pre")
+    harness.driver.done(Queue.ACCEL, 1, "pre", 0.0)
     harness.accel.recorded[0].error = RuntimeError("illegal access")
-    harness.accel.recorded[0].completed.set()
+    harness.accel.recorded[0].complete()
     harness.await_reports(1)
     assert harness.reports == ["pre: illegal access"]
     harness.driver.close()

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from tests.support.engines import toy_engine
 from tests.support.setups import Setup
 
-from tandem.engine.describe import describe_load
+from tandem.engine.describe import describe_load, describe_overlap
+from tandem.runtime.measures import OverlapTotals
 
 
 def test_it_names_the_model_each_tier_that_has_blocks_and_every_note() -> None:
@@ -23,3 +24,15 @@ def test_a_single_tier_is_not_named() -> None:
     with toy_engine(Setup(device_blocks=3)) as engine:
         stats = asdict(engine.stats)
     assert "on the" not in describe_load("m", stats)[1]
+
+
+def test_overlap_is_one_line_where_there_is_any() -> None:
+    def line(totals: OverlapTotals | None) -> str | None:
+        return describe_overlap({"overlap": totals and asdict(totals)})
+
+    assert line(None) is None
+    assert line(OverlapTotals()) is None
+    alone = "the accelerator was idle for 12.5% of the time"
+    assert line(OverlapTotals(9, 8.0, 7.0)) == alone
+    both = f"{alone}; 75% of the CPU's attention beside its work"
+    assert line(OverlapTotals(9, 8.0, 7.0, 4.0, 3.0)) == both

@@ -37,6 +37,8 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "max_num_queued_reqs",
     "overlap",
     "tensor_parallel_size",
+    "trace",
+    "trace_limit",
 }
 
 

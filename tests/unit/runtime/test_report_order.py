@@ -9,7 +9,7 @@ from tandem.plan.program import LaneShape, Queue, StepProgram
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
 from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.report_order import ReportOrder
-from tandem.runtime.running import Running
+from tandem.runtime.running import Completed, Running
 from tandem.spec.tier import Tier
 
 TEMPLATES = (
@@ -21,13 +21,13 @@ TEMPLATES = (
 )
 
 
-def submitted() -> list[Running]:
+def submitted() -> list[Completed]:
     """All operations of the programs, in order of submission."""
     base = dict.fromkeys(Queue, 0)
-    made: list[Running] = []
+    made: list[Completed] = []
     for step, template in enumerate(TEMPLATES):
         context = ProgramContext(StepProgram(step, template), [], base=dict(base))
-        made += [Running(op, context) for op in template.ops]
+        made += [Completed(Running(op, context), 0.0, 0.0) for op in template.ops]
         for queue, count in template.counts:
             base[queue] += count
     return made
@@ -36,13 +36,13 @@ def submitted() -> list[Running]:
 @pytest.mark.parametrize("seed", range(20))
 def test_causes_are_reported_before_effects_whatever_arrives_first(seed: int) -> None:
     rng, order = random.Random(seed), ReportOrder()
-    arriving = {queue: deque[Running]() for queue in Queue}
-    for running in submitted():
-        arriving[running.op.queue].append(running)
+    arriving = {queue: deque[Completed]() for queue in Queue}
+    for completed in submitted():
+        arriving[completed.running.op.queue].append(completed)
     reported: list[Running] = []
     done = dict.fromkeys(Queue, 0)
     while left := [queue for queue, held in arriving.items() if held]:
-        for running in order.completed(arriving[rng.choice(left)].popleft()):
+        for running, *_ in order.completed(arriving[rng.choice(left)].popleft()):
             assert all(done[on] >= value for on, value in running.waits())
             done[running.op.queue] += 1
             assert done[running.op.queue] == running.value
@@ -52,5 +52,5 @@ def test_causes_are_reported_before_effects_whatever_arrives_first(seed: int) ->
 
 def test_nothing_is_held_longer_than_its_causes() -> None:
     order = ReportOrder()
-    for running in submitted():
-        assert order.completed(running) == [running]
+    for completed in submitted():
+        assert order.completed(completed) == [completed]

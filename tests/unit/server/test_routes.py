@@ -1,5 +1,7 @@
 """The smaller routes."""
 
+from math import isnan
+
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,6 +9,7 @@ from tests.fakes.core import FOREVER_TOKEN, FakeCore, FakeTierStats
 from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
 from tandem.engine.frontend.tokenizer import Tokenizer
+from tandem.runtime.measures import OverlapTotals
 
 
 def test_models(server: RunningServer) -> None:
@@ -66,6 +69,26 @@ def test_preemptions_are_a_counter(start: Start) -> None:
     assert metrics(server)["tandem:num_preemptions_total", None] == 2
     core.preemptions = 5
     assert metrics(server)["tandem:num_preemptions_total", None] == 5
+
+
+def test_overlap_is_told_only_by_engines_that_know_it(start: Start) -> None:
+    assert not [name for name, _ in metrics(start()) if "share" in name or "busy" in name]
+    core = FakeCore(
+        overlap=OverlapTotals(10, 20.0, 15.0, 8.0, 6.0),
+        recent_overlap=OverlapTotals(4, 8.0, 7.0, 0.0, 0.0),
+    )
+    server = start(core)
+    samples = metrics(server)
+    assert samples["tandem:step_seconds_total", None] == 20.0
+    assert samples["tandem:accelerator_idle_share", None] == 0.125
+    assert isnan(samples["tandem:cpu_attention_hidden_share", None])
+    core.overlap = OverlapTotals(12, 24.0, 18.0, 9.0, 7.0)
+    core.recent_overlap = OverlapTotals(4, 8.0, 6.0, 2.0, 1.5)
+    samples = metrics(server)
+    assert samples["tandem:accelerator_busy_seconds_total", None] == 18.0
+    assert samples["tandem:cpu_attention_seconds_total", None] == 9.0
+    assert samples["tandem:cpu_attention_hidden_seconds_total", None] == 7.0
+    assert samples["tandem:cpu_attention_hidden_share", None] == 0.75
 
 
 def test_a_pool_is_named_after_the_memory_that_it_lies_in(start: Start) -> None:

@@ -97,15 +97,15 @@ def test_a_trace_has_a_row_per_queue_and_adds_up_to_what_was_busy(
     name: str, tmp_path: Path
 ) -> None:
     spans: list[Span] = []
-    timeline = Timeline()
+    timeline = Timeline(tmp_path / "trace.json")
 
     def keep(span: Span) -> None:
         spans.append(span)
         timeline.add(span)
 
     served = serve(planned(CASES[name]), workload(requests=4), on_span=keep)
-    timeline.write(tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text("utf-8"))["traceEvents"]
+    timeline.close()
+    events = json.loads((tmp_path / "trace.json").read_text("utf-8"))
     rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert rows == {i: queue.value for i, queue in enumerate(QUEUES)}
     complete = [event for event in events if event["ph"] == "X"]
@@ -119,4 +119,4 @@ def test_a_trace_has_a_row_per_queue_and_adds_up_to_what_was_busy(
     assert any("attend" in name for name in names)
     assert ("load" in names) == (name == "streamed")
     with pytest.raises(ConfigError, match="cannot write"):
-        timeline.write(tmp_path)
+        Timeline(tmp_path)

@@ -9,6 +9,7 @@ import heapq
 import itertools
 import threading
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from tandem.devices.native_wait import NativeAlarm, sharpen_timers
@@ -20,6 +21,7 @@ from tandem.plan.events import (
     StepRetired,
     TransferDone,
 )
+from tandem.plan.executed_op import OpListener
 from tandem.plan.program import EventKind, ProgramOp, Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.paced.costs import PacedCosts
@@ -80,6 +82,7 @@ class PacedExecutor:
         costs: what operations cost, and the host's real work.
         pool: executes host operations.
         launch_s: from submission to the earliest start of an operation.
+        listeners: told of every operation, as soon as its end is known, which may lie ahead.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class PacedExecutor:
         pool: HostPool,
         clock: PacedClock,
         launch_s: float,
+        listeners: Sequence[OpListener] = (),
     ) -> None:
+        self._listeners = tuple(listeners)
         self._costs, self._tokens, self._gauges = costs, tokens, gauges
         self._pool, self._clock, self._launch_s = pool, clock, launch_s
         self._ledger = PacedLedger()
@@ -238,11 +243,22 @@ class PacedExecutor:
 
     def _advance(self, now_s: float) -> None:
         self._ledger.advance(now_s)
-        for span in self._ledger.take_spans():
+        spans = self._ledger.take_spans()
+        for span in spans:
             self._gauges.resolved(span, self._costs.copied_bytes(span))
+            self._stamp(span)
+        for span in spans:
             self._report_end(span)
         if self._ledger.has_task():
             self._pool.wake()
+
+    def _stamp(self, span: Span) -> None:
+        op, program = span.entry.op, span.entry.program
+        program.stamps.ran(op, span.start_s, span.end_s)
+        if self._listeners:
+            ran = program.executed(op, span.start_s, span.end_s)
+            for listener in self._listeners:
+                listener(ran)
 
     def _report_end(self, span: Span) -> None:
         op, program = span.entry.op, span.entry.program
@@ -259,8 +275,9 @@ class PacedExecutor:
         elif op.event is EventKind.TOKENS and program.active(op):
             tokens = self._tokens.sample(program.program, op.lanes[0], program.sampled)
             self._post(span.end_s, tokens)
-        if program.remaining == 0:
-            self._post(program.end_s, StepRetired(step))
+        if program.remaining == 0 and not program.retired:
+            program.retired = True
+            self._post(program.end_s, StepRetired(step, program.stamps.times()))
 
     def _post(self, time_s: float, event: Event) -> None:
         heapq.heappush(self._events, (time_s, next(self._numbers), event))

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
+from tandem.plan.executed_op import ExecutedOp
 from tandem.plan.program import PageTransfer, Part, ProgramOp, Queue, StepProgram
+from tandem.runtime.program_context import StepStamps
 
 CostOf = Callable[[ProgramOp, tuple[int, ...]], float]
 
@@ -22,6 +24,8 @@ class PacedProgram:
             sequences do not.
         forward: for sampling programs, the program whose logits and guards they use; see `sampled`.
         remaining: operations whose end is not known; `end_s` the latest known one.
+        stamps: the known ones' times.
+        retired: its end has been reported.
     """
 
     program: StepProgram
@@ -37,10 +41,13 @@ class PacedProgram:
     )
     remaining: int = 0
     end_s: float = 0.0
+    stamps: StepStamps = field(default_factory=StepStamps)
+    retired: bool = False
     _costs: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
     def __post_init__(self) -> None:
         self.remaining = len(self.program.template.ops)
+        self.stamps.submitted_s = self.submitted_s
         copies = [op for op in self.program.template.ops if op.part is Part.PAGES]
         transfers = zip(copies, self.program.transfers, strict=True)
         self.pages = {(op.queue, op.ordinal): transfer for op, transfer in transfers}
@@ -58,6 +65,10 @@ class PacedProgram:
         if not self.guards:
             return op.lanes
         return tuple(i for i in op.lanes if self.guards.get(i, True))
+
+    def executed(self, op: ProgramOp, start_s: float, end_s: float) -> ExecutedOp:
+        """What listeners are told of an operation whose end is known."""
+        return ExecutedOp(op, self.program, self.active(op), self.submitted_s, start_s, end_s)
 
     def duration_s(self, op: ProgramOp) -> float:
         """Cost of a device operation; layers are alike, so it is computed once per kind."""

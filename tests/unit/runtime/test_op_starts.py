@@ -1,0 +1,48 @@
+"""Starts that follow from ends: of the queue, of what was waited for, and of the launch."""
+
+from tests.fakes.paced_program import op, program
+
+from tandem.plan.program import ProgramOp, Queue
+from tandem.runtime.op_starts import OpStarts
+from tandem.runtime.program_context import ProgramContext
+from tandem.runtime.running import Completed, Running
+
+OPS = [
+    op(Queue.ACCEL, 1),
+    op(Queue.D2H, 1, (Queue.ACCEL, 1)),
+    op(Queue.ACCEL, 2),
+    op(Queue.CPU, 1, (Queue.D2H, 1)),
+    op(Queue.ACCEL, 3, (Queue.CPU, 1)),
+]
+
+
+def ran(which: ProgramOp, begun_s: float, end_s: float, base: int = 0) -> Completed:
+    made = program(OPS, {}, lambda _: 0.0).program
+    context = ProgramContext(made, [], base=dict.fromkeys(Queue, base))
+    return Completed(Running(which, context), begun_s, end_s)
+
+
+def test_an_operation_begins_when_launched_free_and_fed() -> None:
+    starts = OpStarts()
+    assert starts.add(ran(OPS[0], 1.0, 3.0)) == (1.0, 3.0)  # as launched
+    assert starts.add(ran(OPS[1], 1.1, 4.0)) == (3.0, 4.0)  # what it waits for ended
+    assert starts.add(ran(OPS[2], 1.2, 5.0)) == (3.0, 5.0)  # its queue became free
+    assert starts.add(ran(OPS[3], 4.5, 9.0)) == (4.5, 9.0)  # launched late
+    assert starts.add(ran(OPS[4], 1.3, 10.0)) == (9.0, 10.0)
+
+
+def test_times_of_different_clocks_never_turn_back() -> None:
+    starts = OpStarts()
+    starts.add(ran(OPS[0], 1.0, 3.0))
+    assert starts.add(ran(OPS[1], 1.1, 2.99)) == (2.99, 2.99)
+    assert starts.add(ran(OPS[2], 1.2, 2.9)) == (3.0, 3.0)
+
+
+def test_ends_of_long_ago_delay_nothing() -> None:
+    starts = OpStarts()
+    for number in range(5_000):
+        starts.add(ran(op(Queue.D2H, 1), number, number + 1, base=number))
+    early = op(Queue.ACCEL, 1, (Queue.D2H, 1))
+    assert starts.add(ran(early, 7.0, 8.0)) == (7.0, 8.0)
+    late = op(Queue.ACCEL, 2, (Queue.D2H, 5_000))
+    assert starts.add(ran(late, 7.0, 6_000.0)) == (5_000.0, 6_000.0)
