@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,7 @@ def bench_app() -> typer.Typer:
     app.command()(perplexity)
     app.command()(memory)
     app.command()(online)
+    app.command()(overlap)
     app.command()(offline)
     app.command()(placement)
     app.command()(disk)
@@ -205,6 +207,37 @@ def online(
     _finish(SUITE, machine, rows, json_path)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))
+
+
+def overlap(
+    json_path: JsonOption = None,
+    hardware: Annotated[
+        str, typer.Option(help="Name or TOML file of the hardware to emulate.")
+    ] = "rtx4090-scaled",
+    model: Annotated[str, typer.Option(help="Name of a model's shape.")] = "llama-3.1-8b",
+    layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
+    context: Annotated[
+        int, typer.Option(help="Tokens of each request, in the mean.", min=1)
+    ] = 1024,
+    device_rows: Annotated[
+        int, typer.Option(help="Requests with their KV on the accelerator.", min=1)
+    ] = 32,
+    host_rows: Annotated[int, typer.Option(help="Requests with it on the host.", min=1)] = 32,
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="May be repeated. All, if none is named.")
+    ] = None,
+) -> None:
+    """One step of each strategy, drawn queue by queue; in virtual time, nothing is measured."""
+    machine = _start(json_path)
+    from tandem.bench import overlap as suite
+    from tandem.cli.overlap_text import overlap_text
+
+    bench = suite.OverlapBench(hardware, model, layers, context, device_rows, host_rows)
+    if strategy:
+        bench = replace(bench, strategies=tuple(dict.fromkeys(strategy)))
+    outcomes = suite.run_overlap(bench, _report)
+    _finish(suite.SUITE, machine, suite.rows_of(bench, outcomes), json_path)
+    print("\n".join(overlap_text(outcomes)))
 
 
 def offline(

@@ -54,6 +54,8 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["online", "--layers", "99"], "has 32 layers; lower --layers"),
         (["online", "--policy", "neo"], "policy 'neo' cannot be planned"),
         (["online", "--hardware", "abacus"], "no hardware description 'abacus'"),
+        (["overlap", "--strategy", "fastest"], "unknown strategy 'fastest'; use one of: auto"),
+        (["overlap", "--layers", "99"], "has 32 layers; lower --layers"),
         (["online", "--model", "abacus-7b"], "abacus-7b"),
     ],
 )
