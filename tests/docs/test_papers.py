@@ -48,3 +48,13 @@ def test_the_mapping_names_what_exists(page: Path) -> None:
 
 def test_every_paper_has_a_page() -> None:
     assert [page.stem for page in PAGES] == ["apex", "kvpr", "lm-offload", "neo", "park-egger"]
+
+
+def test_faults_of_neos_code_have_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "papers" / "neo.md").read_text("utf-8")
+    section = page.partition("## Faults of the published code")[2].partition("\n## ")[0]
+    named = re.findall(r"`(test_\w+)`(?: in `([^`]+)`)?", section)
+    assert len(named) >= 12
+    for name, file in named:
+        source = ROOT / (file or "tests/regression/test_neo_faults.py")
+        assert f"\ndef {name}(" in source.read_text("utf-8"), name

@@ -7,6 +7,7 @@ from tandem.bench.host_case import PREFILL_512, decode_cases
 from tandem.bench.host_model import LLAMA_30M, LLAMA_246M
 from tandem.bench.host_throughput import HostBench, measure_host
 from tandem.bench.records import BenchRow
+from tandem.bench.scheduler_growth import GrowthBench, measure_growth
 from tandem.bench.scheduler_time import SchedulerBench, measure_scheduler
 from tandem.spec.dtype import DType
 
@@ -23,12 +24,14 @@ class EngineBench:
     """All parts of the suite; `mark` begins every case."""
 
     scheduler: SchedulerBench
+    growth: GrowthBench
     hosts: tuple[HostBench, ...]
     mark: str = ""
 
 
 FULL = EngineBench(
     SchedulerBench(),
+    GrowthBench(),
     (
         HostBench(LLAMA_246M, DType.FLOAT32, (*decode_cases((1, 8, 32), 64), PREFILL_512), _PAIRS),
         HostBench(LLAMA_246M, DType.BFLOAT16, decode_cases((1, 8), 16), _PAIRS_BF16),
@@ -37,6 +40,7 @@ FULL = EngineBench(
 
 QUICK = EngineBench(
     SchedulerBench(rounds=3, steps=50),
+    GrowthBench(steps=1_000, warm_up=500),
     (HostBench(LLAMA_30M, DType.FLOAT32, (*decode_cases((1, 8), 16), PREFILL_512), rounds=3),),
     QUICK_MARK,
 )
@@ -49,6 +53,7 @@ def run_engine(bench: EngineBench, report: Callable[[str], None]) -> tuple[Bench
         report: told in words what is being done.
     """
     rows = list(measure_scheduler(bench.scheduler, report))
+    rows += measure_growth(bench.growth, report)
     for host in bench.hosts:
         rows += measure_host(host, report)
     return tuple(replace(row, case=bench.mark + row.case) for row in rows)
