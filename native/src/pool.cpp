@@ -222,6 +222,7 @@ void Pool::unlink(Job& job) {
 }
 
 bool Pool::cancel(Job& job) {
+    bool helped;
     {
         const std::lock_guard lock(mutex_);
         const Job* found = first_;
@@ -229,9 +230,12 @@ bool Pool::cancel(Job& job) {
         if (!found || job.begun_) return false;
         unlink(job);
         job.error_ = std::make_exception_ptr(std::runtime_error("cancelled before it began"));
+        ++news_;  // who watched its signals need not
+        helped = helpers_ > 0;
         job.done_.store(true, std::memory_order_release);
     }
     done_.notify_all();
+    if (helped) work_.notify_all();
     return true;
 }
 

@@ -269,6 +269,27 @@ void another_pools_job_cannot_be_taken_back(Pool& pool) {
     CHECK(other.wait(job, kForever));
 }
 
+// Not even a job of the pool itself, which runs other work meanwhile.
+void nobody_waits_for_what_was_taken_back(Pool& pool) {
+    Counter gate{0}, waiting{0};
+    Task inner(1, [](int) {});
+    std::atomic<bool> threw{false};
+    Task outer(1, [&](int) {
+        pool.submit(inner, SignalPoint{&gate, 1});
+        tandem::raise(waiting, 1);
+        try {
+            pool.wait(inner, kForever);
+        } catch (const std::runtime_error&) {
+            threw = true;
+        }
+    });
+    pool.submit(outer);
+    CHECK(tandem::wait_for(waiting, 1, kForever));
+    CHECK(pool.cancel(inner));
+    CHECK(pool.wait(outer, Clock::now() + std::chrono::seconds(20)));
+    CHECK(threw);
+}
+
 double cpu_seconds() {
     timespec used;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
@@ -291,6 +312,19 @@ void waiting_in_a_job_takes_no_time(Pool& pool) {
     pool.submit(outer);
     CHECK(pool.wait(outer, kForever));
     CHECK(cpu_seconds() - before_s < kWait_s / 2);
+}
+
+// Nor does one that watched the signal of a job that was taken back.
+void a_job_taken_back_takes_no_more_time(Pool& pool) {
+    constexpr double kPause_s = 0.1;
+    Counter gate{0};
+    Task job(1, [](int) {});
+    pool.submit(job, SignalPoint{&gate, 1});
+    CHECK(!pool.wait(job, Clock::now() + std::chrono::milliseconds(2)));
+    CHECK(pool.cancel(job));
+    const double before_s = cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::duration<double>(kPause_s));
+    CHECK(cpu_seconds() - before_s < kPause_s / 50);
 }
 
 // Whatever pool and signals do for a job, they do without allocating.
@@ -338,8 +372,10 @@ int main() {
             as_many_threads_wake_as_there_is_work(pool);
             a_job_runs_once(pool);
             another_pools_job_cannot_be_taken_back(pool);
+            nobody_waits_for_what_was_taken_back(pool);
             nothing_is_allocated(pool);
             waiting_in_a_job_takes_no_time(pool);
+            a_job_taken_back_takes_no_more_time(pool);
             many_threads_submit_while_another_resizes(pool);
         }
     }
