@@ -30,7 +30,8 @@ HostLayerStack::HostLayerStack(std::vector<std::shared_ptr<HostLayer>> layers,
                                std::shared_ptr<HostWeightReader> reader,
                                const std::vector<int>& read)
     : layers_(std::move(layers)), reader_(std::move(reader)) {
-    require(!layers_.empty(), "a stack needs layers");
+    require(!layers_.empty() && std::ranges::find(layers_, nullptr) == layers_.end(),
+            "a stack needs layers");
     num_plans_ = count_named("plans", plans, layers_.size());
     num_rotations_ = count_named("rotations", rotations, layers_.size());
     const LayerWeights& first = layer().view();

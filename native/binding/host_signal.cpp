@@ -17,10 +17,14 @@ HostSignal::HostSignal(std::uint32_t value, std::optional<std::uintptr_t> addres
     }
 }
 
+SignalPoint to_point(const NamedPoint& point) {
+    require(point.first != nullptr, "a point needs a signal");
+    return {&point.first->counter(), point.second};
+}
+
 Conditions to_conditions(const Points& points) {
     std::vector<SignalPoint> reached;
-    for (const NamedPoint& point : points)
-        reached.push_back({&point.first->counter(), point.second});
+    for (const NamedPoint& point : points) reached.push_back(to_point(point));
     return Conditions(reached);
 }
 

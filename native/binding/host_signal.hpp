@@ -30,11 +30,8 @@ using NamedPoint = std::pair<std::shared_ptr<HostSignal>, std::uint32_t>;
 using Point = std::optional<NamedPoint>;
 using Points = std::vector<NamedPoint>;
 
-inline SignalPoint to_point(const Point& point) {
-    return point ? SignalPoint{&point->first->counter(), point->second} : SignalPoint{};
-}
-
-// Throws std::invalid_argument for too many.
+// Both throw std::invalid_argument for None in a signal's place, the latter for too many, too.
+SignalPoint to_point(const NamedPoint& point);
 Conditions to_conditions(const Points& points);
 
 }  // namespace tandem

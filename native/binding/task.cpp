@@ -22,11 +22,12 @@ Task::~Task() {
 void Task::submit(const Points& after, const Point& then) {
     require(!submitted_, "a task runs once");
     const Conditions conditions = to_conditions(after);
+    const SignalPoint end = then ? to_point(*then) : SignalPoint{};
     after_ = after;
     then_ = then;
     submitted_ = true;
     nb::gil_scoped_release release;
-    pool_->submit(*job_, conditions, to_point(then_));
+    pool_->submit(*job_, conditions, end);
 }
 
 bool Task::cancel() {
