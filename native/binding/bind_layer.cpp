@@ -94,10 +94,8 @@ void normalize_rows(const PoolPointer& pool, const HostNorm& norm, const ReadOnl
     pool->run(job);
 }
 
-}  // namespace
-
-void bind_layer(nb::module_& module) {
-    // Arrays are taken as they are: a converted copy would be read, or worse, written.
+// Arrays are taken as they are: a converted copy would be read, or worse, written.
+void bind_parts(nb::module_& module) {
     nb::class_<HostNorm>(module, "Norm")
         .def(nb::init<const ReadOnlyArray&, const Optional&, double>(), "weight"_a.noconvert(),
              "bias"_a.noconvert().none(), "epsilon"_a);
@@ -106,6 +104,9 @@ void bind_layer(nb::module_& module) {
                       bool, const Array&>(),
              "router"_a.none(), "ups"_a, "downs"_a, "per_token"_a, "renormalized"_a,
              "hits"_a.noconvert());
+}
+
+void bind_mlp(nb::module_& module) {
     nb::class_<HostMlp>(module, "Mlp")
         .def(
             "__init__",
@@ -126,6 +127,9 @@ void bind_layer(nb::module_& module) {
         .def("run", &mlp, "pool"_a, "isa"_a, "residual"_a.noconvert(),
              "experts"_a.noconvert().none() = nb::none(),
              "shares"_a.noconvert().none() = nb::none());
+}
+
+void bind_whole_layer(nb::module_& module) {
     nb::class_<HostLayer>(module, "Layer")
         .def(
             "__init__",
@@ -157,6 +161,9 @@ void bind_layer(nb::module_& module) {
         .def("pre", &pre, "pool"_a, "isa"_a, "residual"_a.noconvert(), "cos"_a.noconvert().none(),
              "sin"_a.noconvert().none(), "qkv"_a.noconvert())
         .def("post", &post, "pool"_a, "isa"_a, "attention"_a.noconvert(), "residual"_a.noconvert());
+}
+
+void bind_stack(nb::module_& module) {
     nb::class_<HostLayerStack>(module, "LayerStack")
         .def(nb::init<std::vector<std::shared_ptr<HostLayer>>, const std::vector<int>&,
                       const std::vector<int>&, std::shared_ptr<HostWeightReader>,
@@ -171,6 +178,15 @@ void bind_layer(nb::module_& module) {
         .def("run", &run_stack, "pool"_a, "isa"_a, "residual"_a.noconvert(),
              "rotations"_a.noconvert(), "pages"_a.noconvert(), "slots"_a.noconvert(), "plans"_a,
              "scale"_a, "soft_cap"_a = 0.0);
+}
+
+}  // namespace
+
+void bind_layer(nb::module_& module) {
+    bind_parts(module);
+    bind_mlp(module);
+    bind_whole_layer(module);
+    bind_stack(module);
     module.def("normalize", &normalize_rows, "pool"_a, "norm"_a, "x"_a.noconvert(),
                "y"_a.noconvert());
 }
