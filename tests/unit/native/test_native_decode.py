@@ -68,6 +68,23 @@ def test_any_head_dim(pool: NativePool, head_dim: int, dtype: torch.dtype) -> No
     assert_exact(attend(pool, tier), tier)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_multiple_of_8_up_to_256(pool: NativePool, dtype: torch.dtype) -> None:
+    for head_dim in range(8, 257, 8):
+        rows = [(35, 1), (18, 5)]
+        tier = make_tier(make_case(rows, kv_heads=1, group=3, head_dim=head_dim, dtype=dtype))
+        assert_exact(attend(pool, tier), tier)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_to_eight_queries_see_what_came_before_them(
+    pool: NativePool, dtype: torch.dtype
+) -> None:
+    rows = [(context, n) for n in range(1, 9) for context in (n, 16, 40 + n)]
+    tier = make_tier(make_case(rows, group=4, head_dim=40, dtype=dtype))
+    assert_exact(attend(pool, tier), tier)
+
+
 @pytest.mark.parametrize("group", [*range(1, 17), 31, 71])
 def test_any_group(pool: NativePool, group: int) -> None:
     tier = make_tier(make_case([(45, 1), (20, 2)], group=group, head_dim=24, dtype=torch.float16))

@@ -16,6 +16,7 @@ import torch
 from tests.unit.kernels.attention_case import exact_attention, make_case
 from tests.unit.native.tier_case import TierCase, make_tier
 
+from tandem.devices.host_threads import usable_cores
 from tandem.kernels import native
 from tandem.spec.errors import ConfigError
 
@@ -299,6 +300,7 @@ def test_the_cgroups_quota_bounds_the_threads(
     unbounded = _native.default_num_threads(str(tmp_path / "nothing"))
     expected = 1 if one_thread else unbounded
     assert _native.default_num_threads(write(tmp_path, files)) == expected
+    assert usable_cores(tmp_path) == expected  # which counts where nothing is compiled
 
 
 def test_the_affinity_mask_bounds_the_threads() -> None:

@@ -218,6 +218,21 @@ def test_sinks_of_a_complete_result(pool: NativePool, queries: int) -> None:
     torch.testing.assert_close(tuple(result), apply_sinks(*plain, sinks), **TOLERANCE)
 
 
+@pytest.mark.parametrize("rows", [[(3000, 1), (31, 1), (900, 6)], [(6000, 24), (9, 9)]])
+@pytest.mark.parametrize("window", [0, 1500])
+def test_a_sink_counts_once_where_a_row_is_cut(
+    pool: NativePool, rows: list[tuple[int, int]], window: int
+) -> None:
+    case = make_case(rows, kv_heads=1, group=4, head_dim=64, dtype=torch.float16)
+    tier = make_tier(case)
+    sinks = torch.tensor([-5.0, 3.0, 9.0, 30.0])
+    batch = batch_of(tier, 3, window)
+    assert batch.plan.num_parts > 3
+    result = paged_attention(pool, tier.query, tier.pages, batch, case.scale, sinks=sinks)
+    expected = exact_attention(case, window=window, sinks=sinks)
+    torch.testing.assert_close(tuple(result), tuple(expected), **TOLERANCE)
+
+
 @pytest.mark.parametrize("sinks", [torch.zeros(7), torch.zeros(8, dtype=torch.float64)])
 def test_sinks_that_do_not_fit_are_refused(pool: NativePool, sinks: torch.Tensor) -> None:
     tier = make_tier(make_case([(40, 20)], group=4))

@@ -85,6 +85,12 @@ def test_any_head_dim(pool: NativePool, bits: int, head_dim: int, longest: int) 
     assert_exact(pool, make_quantized_case(rows, bits, group=3, head_dim=head_dim))
 
 
+def test_every_multiple_of_8_up_to_256(pool: NativePool, bits: int) -> None:
+    for head_dim in range(8, 257, 8):
+        rows = [(35, 1), (18, 5)]
+        assert_exact(pool, make_quantized_case(rows, bits, kv_heads=1, group=3, head_dim=head_dim))
+
+
 @pytest.mark.parametrize("group", [*range(1, 10), 31])
 def test_any_group(pool: NativePool, bits: int, group: int) -> None:
     rows = [(45, 1), (20, 2), (40, 20)]
