@@ -20,6 +20,7 @@ from triton.compiler import ASTSource
 from tandem.kernels.triton_append import append_codes, append_floats
 from tandem.kernels.triton_attention import attend_tiles, merge_splits
 from tandem.kernels.triton_kernels import STAGES
+from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
 from tandem.kernels.triton_plan import (
     MAX_SPLITS,
     HeadShape,
@@ -27,8 +28,15 @@ from tandem.kernels.triton_plan import (
     decode_shape,
     prefill_shape,
 )
+from tandem.kernels.triton_products import (
+    DEQUANTIZED_BYTES,
+    cut_product,
+    most_rows_fused,
+)
+from tandem.kernels.triton_products import STAGES as PRODUCT_STAGES
 from tandem.kernels.triton_support import FIRST_WITH_DOT, TritonDevice
 from tandem.memory.quantized_page import QuantizedPage
+from tandem.spec.weight_format import WeightFormat
 
 # Shared memory of one program by compute capability (limits in the CUDA programming guide).
 SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -102,6 +110,28 @@ def others() -> Iterator[Case]:
     yield Case("append int4", append_codes, types, codes, {"num_warps": 1})
 
 
+def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Case]:
+    """One row, and as many as are multiplied by codes; weights dequantized before."""
+    types = {"x": f"*{query}", "codes": "*u8", "scales": "*fp16", "zeros": "*u8"}
+    types |= {"bias": f"*{query}", "y": f"*{query}", "weight": f"*{query}"}
+    types |= dict.fromkeys(("rows", "outputs", "groups", "split_groups"), "i32")
+    fixed: dict[str, Any] = {"GROUP": format.group, "CODE_BITS": format.bits}
+    unit = TritonDevice(100, has_dot)
+    for rows in (1, most_rows_fused(_BYTES[query], unit)):
+        shape = cut_product(format, 4096, 4096, rows, _BYTES[query], unit)
+        constants = fixed | {
+            "ROWS": shape.rows,
+            "OUTPUTS": shape.outputs,
+            "STEP_GROUPS": shape.step_groups,
+            "HAS_BIAS": True,
+            "USE_DOT": has_dot,
+        }
+        title = f"{rows} rows, {query} by {format}"
+        yield Case(title, multiply_codes, types, constants, {"num_stages": PRODUCT_STAGES})
+    constants = fixed | {"BYTES": DEQUANTIZED_BYTES}
+    yield Case(f"{format} to {query}", dequantize_codes, types, constants, {})
+
+
 def compile_case(case: Case, capability: int) -> Any:
     """As at a launch with aligned memory."""
     names = [parameter.name for parameter in case.kernel.params]
@@ -125,18 +155,35 @@ def usage(cubin: bytes) -> dict[str, str]:
     return {parts[0]: parts[1] for parts in fields}
 
 
+def all_cases(capability: int) -> Iterator[Case]:
+    """For one generation; the head shapes and formats that differ little, for one of them only."""
+    has_dot, is_ampere = capability >= FIRST_WITH_DOT[0] * 10 + FIRST_WITH_DOT[1], capability == 80
+    yield from others()
+    for label in HEADS:
+        for query, bits in TYPES:
+            if label == "32/8/128" or (is_ampere and (query, bits) == ("bf16", 0)):
+                yield from attention(label, query, bits, has_dot=has_dot)
+    for query in ("fp16", "bf16", "fp32"):
+        for format in (WeightFormat(4, 128), WeightFormat(8, 128), WeightFormat(4, 32)):
+            if format.group == 128 or (is_ampere and query == "bf16"):
+                yield from products(query, format, has_dot=has_dot)
+
+
+def quick_cases() -> Iterator[Case]:
+    """Each kernel, and each way through it that memory's types decide."""
+    yield from others()
+    for bits in (0, 4):
+        yield next(attention("32/8/128", "bf16", bits, has_dot=True))
+    yield from products("bf16", WeightFormat(4, 128), has_dot=True)
+
+
 def main() -> int:
-    """Compile all, print a line for each; the exit code."""
+    """Compile all, print a line for each; the exit code. `--quick`: a few, for one generation."""
+    quick = sys.argv[1:] == ["--quick"]
     failed = 0
-    for capability, shared_kib in SHARED_KIB.items():
-        has_dot = capability >= FIRST_WITH_DOT[0] * 10 + FIRST_WITH_DOT[1]
-        cases = list(others())
-        for label in HEADS:
-            for query, bits in TYPES:
-                if label == "32/8/128" or (capability == 80 and (query, bits) == ("bf16", 0)):
-                    cases += attention(label, query, bits, has_dot=has_dot)
-        for case in cases:
-            failed += not report(case, capability, shared_kib)
+    for capability in (80,) if quick else SHARED_KIB:
+        for case in quick_cases() if quick else all_cases(capability):
+            failed += not report(case, capability, SHARED_KIB[capability])
     return 1 if failed else 0
 
 

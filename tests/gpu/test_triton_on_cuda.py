@@ -1,4 +1,4 @@
-"""Triton kernels on a CUDA device: attention and appended bytes are the host's."""
+"""Triton kernels on a CUDA device: attention, appends and quantized weights are the host's."""
 
 import unittest
 
@@ -11,6 +11,9 @@ from tandem.kernels.pages import PageShape
 from tandem.kernels.quantized_pages import pair_rows
 from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.plan.binding import TierAttention
+from tandem.quant.quantize import quantize
+from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.spec.weight_format import WeightFormat
 
 _HEADS, _KV_HEADS, _DIM, _BLOCK = 8, 2, 128, 64
 # (context, queries): decode of short and long rows, then prompts and a chunk
@@ -50,12 +53,11 @@ def _pages(shape: PageShape, dtype: torch.dtype, count: int) -> torch.Tensor:
 def _check(dtype: torch.dtype, bits: int = 0, window: int = 0, soft_cap: float = 0.0) -> None:
     if not triton_support.available():
         raise unittest.SkipTest("Triton is not installed")
-    from tandem.devices.cuda import compute_capability, multiprocessors
     from tandem.kernels.triton_kernels import TritonKernels
 
     device = torch.device("cuda")
-    has_dot = compute_capability(device) >= triton_support.FIRST_WITH_DOT
-    unit = triton_support.TritonDevice(multiprocessors(device), has_dot)
+    unit = triton_support.unit_of(device)
+    assert unit is not None
     shape, lane = PageShape(_KV_HEADS, _BLOCK, _DIM, bits), _lane()
     pages = _pages(shape, dtype, int(lane.block_table.max()) + 1)
     generator = torch.Generator().manual_seed(1)
@@ -106,3 +108,28 @@ def test_appended_bytes_are_the_host_s() -> None:
         reference = ReferenceKernels(_HOST, shape, 1.0)
         reference.append(pages, k, v, reference.plan_append(slots))
         assert torch.equal(ours.cpu(), pages), bits
+
+
+def test_quantized_weights() -> None:
+    if not triton_support.available():
+        raise unittest.SkipTest("Triton is not installed")
+    from tandem.kernels.triton_products import dequantize, multiply
+
+    device = torch.device("cuda")
+    unit = triton_support.unit_of(device)
+    assert unit is not None
+    generator = torch.Generator().manual_seed(3)
+    for format in (WeightFormat(4, 128), WeightFormat(8, 32)):
+        weight = quantize(torch.randn(1000, 1024, generator=generator), format)
+        ours = QuantizedWeight(
+            format, weight.q.to(device), weight.scales.to(device), weight.zeros.to(device)
+        )
+        for dtype, limit in _TOLERANCE.items():
+            rounded = weight.dequantize().to(dtype)
+            assert torch.equal(dequantize(ours, dtype).cpu(), rounded), (format, dtype)
+            for rows in (1, 4, 16) if dtype is torch.float32 or not unit.has_dot else (1, 17, 128):
+                x = torch.randn(rows, 1024, generator=generator).to(dtype)
+                found = multiply(x.to(device), ours, None, unit).cpu().double()
+                expected = x.double() @ rounded.double().T
+                size = x.double().abs() @ rounded.double().abs().T
+                assert bool(((found - expected).abs() <= limit * size).all()), (format, dtype, rows)

@@ -110,14 +110,17 @@ def _load_rows(
     ROW_ELEMENTS: tl.constexpr,
 ):
     """Some tokens' K or V of one head, whatever the pages hold."""
+    # One return: Triton compiles what follows a return within an `if`, too, and compares types.
     if CODE_BITS == 0:
-        return _load_float(
+        values = _load_float(
             pages, block, offset, is_used, head, BLOCK_SIZE, KV_HEADS, HEAD_DIM, PAD_DIM
         )
-    return _load_codes(
-        pages, pairs, block, offset, is_used, head,
-        BLOCK_SIZE, KV_HEADS, PAD_DIM, CODE_BITS, GROUP_SIZE, ROW_ELEMENTS,
-    )  # fmt: skip
+    else:
+        values = _load_codes(
+            pages, pairs, block, offset, is_used, head,
+            BLOCK_SIZE, KV_HEADS, PAD_DIM, CODE_BITS, GROUP_SIZE, ROW_ELEMENTS,
+        )  # fmt: skip
+    return values
 
 
 @triton.jit

@@ -5,6 +5,11 @@ The rest of the package imports without Triton; the torch kernels are then used,
 
 import importlib.util
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 FIRST_WITH_DOT = (8, 0)  # the first compute capability whose matrix units are used
 
@@ -27,9 +32,20 @@ def available() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+@cache
+def unit_of(device: "torch.device") -> TritonDevice | None:
+    """What a GPU has; None of other devices, and without Triton."""
+    if device.type != "cuda" or not available():
+        return None
+    from tandem.devices.cuda import compute_capability, multiprocessors
+
+    has_dot = compute_capability(device) >= FIRST_WITH_DOT
+    return TritonDevice(multiprocessors(device), has_dot)
+
+
 def unavailable_message() -> str:
     """One line for users of a GPU without Triton."""
     return (
-        "attention on the GPU runs on the slow reference kernels, because Triton is not installed: "
-        "install torch from a CUDA index, which brings it, or the package triton"
+        "attention and quantized weights on the GPU run on slow reference kernels, because Triton "
+        "is not installed: install torch from a CUDA index, which brings it, or the package triton"
     )

@@ -13,6 +13,7 @@ matrix twice as fast there, and is the fastest or within a tenth of it for any n
 """
 
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,9 @@ from tandem.devices.cpu import has_amx, is_intel
 from tandem.models.weight_layout import Affine
 from tandem.quant.quantize import rows_at_once
 from tandem.quant.quantized_weight import QuantizedWeight
+
+if TYPE_CHECKING:
+    from tandem.kernels.triton_support import TritonDevice
 
 _MIN_ELEMENTS, _LARGE_ELEMENTS = 1024 * 1024, 2 * 1024 * 1024
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(
@@ -60,7 +64,9 @@ def choose_path(weight: Tensor, rows: int) -> Path:
 def linear(affine: Affine, x: Tensor) -> Tensor:
     """`x @ weight.T + bias` for `x` [T, in]: [T, out], new memory, contiguous."""
     if affine.quantized is not None:
-        return _dequantizing(affine, affine.quantized, x)
+        from tandem.kernels.triton_support import unit_of
+
+        return quantized_linear(affine, affine.quantized, x, unit_of(x.device))
     affine = affine.to(x.dtype)
     path = choose_path(affine.weight, x.shape[0])
     if path is Path.WEIGHT_FIRST:
@@ -88,14 +94,36 @@ def add_linear(affine: Affine, x: Tensor, target: Tensor) -> None:
             target.add_(affine.bias)
 
 
-def _dequantizing(affine: Affine, weight: QuantizedWeight, x: Tensor) -> Tensor:
-    """Some outputs at a time, so that little is ever dequantized at once."""
+def quantized_linear(
+    affine: Affine, weight: QuantizedWeight, x: Tensor, unit: "TritonDevice | None"
+) -> Tensor:
+    """By codes where a GPU multiplies few rows; else some outputs at a time, so that little is ever
+    dequantized at once.
+
+    Args:
+        unit: of the GPU; None: no kernels but torch's.
+    """
+    if unit is not None:
+        from tandem.kernels.triton_products import most_rows_fused, multiply
+
+        if x.shape[0] <= most_rows_fused(x.element_size(), unit):
+            return multiply(x, weight, affine.bias, unit)
     y = torch.empty(x.shape[0], weight.outputs, dtype=x.dtype, device=x.device)
     count = rows_at_once(weight)
     for first in range(0, weight.outputs, count):
         outputs = min(count, weight.outputs - first)
-        y[:, first : first + outputs] = linear(affine.rows(first, outputs).to(x.dtype), x)
+        part = _dequantized(affine.rows(first, outputs), x.dtype, unit)
+        y[:, first : first + outputs] = linear(part, x)
     return y
+
+
+def _dequantized(affine: Affine, dtype: torch.dtype, unit: "TritonDevice | None") -> Affine:
+    if affine.quantized is None or unit is None:
+        return affine.to(dtype)
+    from tandem.kernels.triton_products import dequantize
+
+    bias = None if affine.bias is None else affine.bias.to(dtype)
+    return Affine(dequantize(affine.quantized, dtype), bias)
 
 
 def _weight_first(affine: Affine, x: Tensor) -> Tensor:

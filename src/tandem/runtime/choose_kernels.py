@@ -70,15 +70,13 @@ def host_kernels(
 def _gpu_kernels(
     model: ModelSpec, shape: PageShape, device: torch.device, dtype: torch.dtype
 ) -> TierKernels:
-    from tandem.devices.cuda import compute_capability, multiprocessors
-    from tandem.kernels import triton_support
+    from tandem.kernels.triton_support import unit_of
 
-    if not triton_support.available():
+    unit = unit_of(device)
+    if unit is None:
         return reference_kernels(model, shape, device)
     from tandem.kernels.triton_kernels import TritonKernels
 
-    has_dot = compute_capability(device) >= triton_support.FIRST_WITH_DOT
-    unit = triton_support.TritonDevice(multiprocessors(device), has_dot)
     scale, soft_cap = model.attention_scale, model.attention_soft_cap
     return TritonKernels(device, model.num_heads, shape, scale, soft_cap, unit, dtype)
 

@@ -1,0 +1,127 @@
+"""Products with quantized weights, and the weights themselves, as Triton kernels (contract 9).
+
+A byte of 4-bit codes holds elements i and 16 + i of a run of 32, so its halves are two products of
+half the depth each, with the inputs that belong to them: nothing is shuffled.
+
+Imported only where Triton is: see `triton_support.available`.
+"""
+
+import triton
+import triton.language as tl
+
+# pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false, reportOperatorIssue=false
+
+_RUN = tl.constexpr(32)  # elements among which the halves of 4-bit bytes lie: see `quant.packing`
+
+
+@triton.jit
+def _elements(BYTES: tl.constexpr, CODE_BITS: tl.constexpr):
+    """Element of a row that each of its bytes holds; of 4-bit ones, in the low half."""
+    byte = tl.arange(0, BYTES)
+    if CODE_BITS == 8:
+        return byte
+    half: tl.constexpr = _RUN // 2
+    return byte // half * _RUN + byte % half
+
+
+@triton.jit
+def _times(
+    x,  # [rows, depth]
+    w,  # [outputs, depth]
+    sums,  # float32 [rows, outputs]
+    USE_DOT: tl.constexpr,
+):
+    """`sums + x @ w.T`."""
+    if USE_DOT:
+        return tl.dot(x, tl.trans(w), sums, input_precision="ieee")
+    return sums + tl.sum(x.to(tl.float32)[:, None, :] * w.to(tl.float32)[None, :, :], axis=2)
+
+
+# Compiled once for each format and size of tile, whatever the step: numbers are not built in.
+@triton.jit(do_not_specialize=["rows", "split_groups"])
+def multiply_codes(
+    x,  # [rows, inputs]
+    codes,  # uint8 [outputs, bytes of a row]
+    scales,  # float16 [outputs, groups]
+    zeros,  # uint8 [outputs, groups]
+    bias,  # [outputs] if HAS_BIAS; else unused
+    y,  # [splits, rows, outputs]
+    rows,
+    outputs,
+    groups,
+    split_groups,  # of a split; a multiple of STEP_GROUPS
+    GROUP: tl.constexpr,
+    CODE_BITS: tl.constexpr,  # 4 or 8
+    ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    STEP_GROUPS: tl.constexpr,  # at a time
+    HAS_BIAS: tl.constexpr,
+    USE_DOT: tl.constexpr,  # matrix units; ROWS and OUTPUTS are then at least 16
+):
+    """`x @ ((q - z) s).T`, each weight rounded to the type of `x`, sums in float32.
+
+    Grid: [tiles of outputs, tiles of rows, splits]; a split has some of the groups.
+    """
+    GROUP_BYTES: tl.constexpr = GROUP * CODE_BITS // 8
+    STEP_BYTES: tl.constexpr = STEP_GROUPS * GROUP_BYTES
+    tile, row_tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row = (row_tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    out = (tile * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
+    is_row, is_out = row < rows, out < outputs
+    step_group, byte = tl.arange(0, STEP_GROUPS), tl.arange(0, STEP_BYTES)
+    element = _elements(STEP_BYTES, CODE_BITS)
+    first, last = split * split_groups, tl.minimum((split + 1) * split_groups, groups)
+    sums = tl.zeros([ROWS, OUTPUTS], tl.float32)
+    for group in range(first, last, STEP_GROUPS):
+        has_group = is_out[:, None] & (group + step_group < last)[None, :]
+        of_group = out[:, None] * groups + (group + step_group)[None, :]
+        scale = tl.load(scales + of_group, mask=has_group, other=0.0).to(tl.float32)[:, :, None]
+        zero = tl.load(zeros + of_group, mask=has_group, other=0).to(tl.float32)[:, :, None]
+        is_byte = group + byte // GROUP_BYTES < last
+        of_byte = out[:, None] * (groups * GROUP_BYTES) + (group * GROUP_BYTES + byte)[None, :]
+        code = tl.load(codes + of_byte, mask=is_out[:, None] & is_byte[None, :], other=0)
+        code = tl.reshape(code, [OUTPUTS, STEP_GROUPS, GROUP_BYTES])
+        of_input = row[:, None] * (groups * GROUP) + (group * GROUP + element)[None, :]
+        has_input = is_row[:, None] & is_byte[None, :]
+        low = code & 15 if CODE_BITS == 4 else code
+        w = tl.reshape((low.to(tl.float32) - zero) * scale, [OUTPUTS, STEP_BYTES])
+        taken = tl.load(x + of_input, mask=has_input, other=0.0)
+        sums = _times(taken, w.to(taken.dtype), sums, USE_DOT)
+        if CODE_BITS == 4:
+            w = tl.reshape(((code >> 4).to(tl.float32) - zero) * scale, [OUTPUTS, STEP_BYTES])
+            taken = tl.load(x + of_input + _RUN // 2, mask=has_input, other=0.0)
+            sums = _times(taken, w.to(taken.dtype), sums, USE_DOT)
+    if HAS_BIAS:
+        sums += tl.load(bias + out, mask=is_out, other=0.0).to(tl.float32)[None, :]
+    place = (split.to(tl.int64) * rows + row)[:, None] * outputs + out[None, :]
+    tl.store(y + place, sums.to(y.dtype.element_ty), mask=is_row[:, None] & is_out[None, :])
+
+
+@triton.jit
+def dequantize_codes(
+    codes,  # uint8 [outputs, bytes of a row]
+    scales,  # float16 [outputs, groups]
+    zeros,  # uint8 [outputs, groups]
+    weight,  # [outputs, inputs]
+    groups,
+    GROUP: tl.constexpr,
+    CODE_BITS: tl.constexpr,
+    BYTES: tl.constexpr,  # of a program
+):
+    """`(q - z) s` in the type of `weight`. Grid: [pieces of a row, outputs]."""
+    GROUP_BYTES: tl.constexpr = GROUP * CODE_BITS // 8
+    piece, out = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    byte = piece * BYTES + tl.arange(0, BYTES)
+    is_byte = byte < groups * GROUP_BYTES
+    of_group = out * groups + byte // GROUP_BYTES
+    scale = tl.load(scales + of_group, mask=is_byte, other=0.0).to(tl.float32)
+    zero = tl.load(zeros + of_group, mask=is_byte, other=0).to(tl.float32)
+    code = tl.load(codes + out * (groups * GROUP_BYTES) + byte, mask=is_byte, other=0)
+    begin = piece * (BYTES * 8 // CODE_BITS) + _elements(BYTES, CODE_BITS)
+    target = weight + out * (groups * GROUP) + begin
+    low = code & 15 if CODE_BITS == 4 else code
+    value = (low.to(tl.float32) - zero) * scale
+    tl.store(target, value.to(weight.dtype.element_ty), mask=is_byte)
+    if CODE_BITS == 4:
+        value = ((code >> 4).to(tl.float32) - zero) * scale
+        tl.store(target + _RUN // 2, value.to(weight.dtype.element_ty), mask=is_byte)
