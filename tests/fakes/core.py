@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tandem.memory.prefix_cache import PrefixStats
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ContextLengthError, ModelError, OverloadError, RequestError
@@ -44,6 +45,7 @@ class FakeStats:
     num_waiting: int = 3
     preemptions: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
+    prefix: PrefixStats = field(default_factory=PrefixStats)
     max_model_len: int = 512
     dtype: str = "float32"
     accelerator: str = "nothing"
@@ -90,6 +92,7 @@ class FakeCore:
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
+    prefix: PrefixStats = field(default_factory=PrefixStats)
     closed: bool = False
     aborted: list[str] = field(default_factory=list)
     requests: list[EngineRequest] = field(default_factory=list)
@@ -172,6 +175,7 @@ class FakeCore:
             self._finished,
             os.getpid(),
             preemptions=self.preemptions,
+            prefix=self.prefix,
             tiers=self.tiers,
             max_model_len=self.max_model_len,
             overlap=self.overlap,

@@ -183,6 +183,18 @@ MODES: tuple[Mode, ...] = (
         ),
         lambda s: s.preemptions > 0 and s.transfers > 1,
     ),
+    Mode(
+        "exact-fetched",  # the second time, what was evicted meanwhile comes back from the host
+        Setup(
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            host_prefix_share=1.0,
+            executor="exact",
+            executor_seed=6,
+        ),
+        lambda s: s.prefix.fetched_tokens > 0,
+        runs=2,
+    ),
     Mode("threaded-split", _lane("ride-along", "split", executor="threaded"), _in_both),
     Mode("threaded-cohorts", _lane("rendezvous", "host", executor="threaded"), _joined),
     Mode(

@@ -161,6 +161,17 @@ class MemoryMachine(RuleBasedStateMachine):
         if publish_late and in_flight:
             self.publish(sequence)
 
+    @rule(tier=tiers, count=st.integers(1, 3), steps=st.integers(0, 3))
+    def lease_endangered(self, tier: Tier, count: int, steps: int) -> None:
+        """A copy of what would be evicted next begins."""
+        pool = self.pools[tier]
+        blocks = pool.next_evicted(count)
+        assert len(blocks) == max(0, min(count, pool.available) - pool.num_blank)
+        assert all((tier, block) in self.facts.published for block in blocks)
+        pool.lease(blocks, self.facts.step + steps)
+        for block in blocks:
+            self.facts.lease((tier, block), self.facts.step + steps)
+
     @rule(lag=st.integers(0, 3))
     def complete_step(self, lag: int) -> None:
         self.facts.step += 1

@@ -118,6 +118,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         max_device_seqs=draw(st.sampled_from((0, 0, 1, 3))),
         preemption_mode=draw(st.sampled_from(("recompute", "swap"))),
         prefix_caching=draw(st.booleans()),
+        host_prefix_share=draw(st.sampled_from((0.0, 0.3, 1.0))),
         executor=draw(st.sampled_from(("exact", "exact", "exact", "inline"))),
         executor_seed=draw(st.integers(0, 2**16)),
         overlap=draw(st.booleans()),

@@ -60,6 +60,7 @@ class Setup:
     max_device_seqs: int = 0
     preemption_mode: PreemptionMode = "recompute"
     prefix_caching: bool = True
+    host_prefix_share: float = 0.0
     executor: ExecutorKind = "inline"
     executor_seed: int = 0
     kv: KVType | None = None
@@ -105,6 +106,7 @@ class Setup:
             max_cohort_rows=self.max_cohort_rows,
             interposition_budget=self.interposition_budget,
             tpot_bound_s=self.tpot_bound_s,
+            host_prefix_share=self.host_prefix_share,
             seed=self.seed,
             layers=self.layers,
         )

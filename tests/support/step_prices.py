@@ -5,7 +5,7 @@ import random
 from hypothesis import strategies as st
 
 from tandem.cost.staircase import Staircase
-from tandem.cost.step_prices import AttentionPrice, StepPrices
+from tandem.cost.step_prices import AttentionPrice, PagePrice, StepPrices
 
 
 def rising(first_s: float, each_s: float = 0.0) -> Staircase:
@@ -21,6 +21,7 @@ def round_prices(
     device_key_s: float = 0.0,
     host_key_s: float = 0.0,
     link_s: float = 0.0,
+    block_s: float = 0.0,
     wait_s: float = 0.0,
 ) -> StepPrices:
     """A layer's stages and single keys cost; heads, merges and launches do not."""
@@ -34,6 +35,7 @@ def round_prices(
         host=AttentionPrice(0.0, host_key_s, 0.0, 0.0),
         link=rising(link_s),
         merge=rising(0.0),
+        pages=PagePrice(0.0, block_s, block_s),
         launch_s=0.0,
         max_join_wait_s=wait_s,
     )
@@ -64,6 +66,7 @@ def _random_prices(num_layers: int, draw: random.Random) -> StepPrices:
         host=attention(),
         link=stairs(),
         merge=stairs(),
+        pages=PagePrice(*(draw.choice(_SECONDS) for _ in range(3))),
         launch_s=draw.choice(_SECONDS),
         max_join_wait_s=draw.choice(_SECONDS),
     )

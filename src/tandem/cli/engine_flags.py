@@ -113,6 +113,12 @@ ENGINE_FLAGS = (
     ),
     _flag("preemption_mode", str, "What becomes of preempted KV: recompute or swap.", "NAME"),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),
+    _flag(
+        "host_prefix_share",
+        float | None,
+        "Most of the host's KV memory for such KV that the GPU had to make room for; 0: none.",
+        "SHARE",
+    ),
     _flag("max_num_queued_reqs", int | None, "Most requests that wait; others are refused."),
     _flag("overlap", bool, "Prepare steps while others run; without, one after the other."),
     _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),

@@ -100,6 +100,27 @@ class AttentionPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class PagePrice:
+    """Of copies of whole KV blocks, all layers, over the link.
+
+    Attributes:
+        start_s: of each copy. block_in_s: a block's to the accelerator. block_out_s: to the host.
+    """
+
+    start_s: float
+    block_in_s: float
+    block_out_s: float
+
+    def in_s(self, blocks: int) -> float:
+        """Bringing blocks to the accelerator; 0 for none."""
+        return self.start_s + blocks * self.block_in_s if blocks else 0.0
+
+    def out_s(self, blocks: int) -> float:
+        """Bringing them to the host."""
+        return self.start_s + blocks * self.block_out_s if blocks else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class StepPrices:
     """Of one engine's steps.
 
@@ -113,6 +134,7 @@ class StepPrices:
         host: attention on the CPU, with what appends there.
         link: queries to the host and results back, by query tokens.
         merge: two partial results, by query tokens.
+        pages: copies of KV blocks between the tiers.
         launch_s: from submission to the start, where nothing hides it.
         max_join_wait_s: how long a sweep may wait for a cohort.
     """
@@ -126,6 +148,7 @@ class StepPrices:
     host: AttentionPrice
     link: Staircase
     merge: Staircase
+    pages: PagePrice
     launch_s: float
     max_join_wait_s: float
 

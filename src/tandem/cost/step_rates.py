@@ -15,7 +15,7 @@ from tandem.cost.stage import (
     staged_qkv_bytes,
 )
 from tandem.cost.staircase import Staircase
-from tandem.cost.step_prices import AttentionPrice, StepPrices
+from tandem.cost.step_prices import AttentionPrice, PagePrice, StepPrices
 from tandem.cost.sweep_time import HOST_OPERATION_S, layer_times
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import homes_by_layer
@@ -71,8 +71,17 @@ def step_prices(
         host=_attention(spec, host, host_key_bytes, _HOST_OPERATIONS),
         link=Staircase.of(link_s, most),
         merge=Staircase.of(lambda tokens: merge_cost(spec, tokens, rates).total_s, most),
+        pages=_pages(hardware, spec.num_layers * plan.block_size * device_key_bytes),
         launch_s=0.0 if plan.launch_ahead_steps > 1 else hardware.accelerator.launch_latency_s,
         max_join_wait_s=plan.max_join_wait_s,
+    )
+
+
+def _pages(hardware: HardwareSpec, block_bytes: float) -> PagePrice:
+    return PagePrice(
+        start_s=hardware.link.latency_s,
+        block_in_s=block_bytes / h2d_rates(hardware).bytes_per_s,
+        block_out_s=block_bytes / d2h_rates(hardware).bytes_per_s,
     )
 
 

@@ -7,6 +7,7 @@ from tandem.engine.stats import EngineStats, MemoryRow, TierStats
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
+from tandem.memory.prefix_cache import PrefixStats
 from tandem.memory.process_peak import ProcessPeak
 from tandem.plan.program import StepProgram
 from tandem.runtime.measures import DeviceMeasures
@@ -95,6 +96,7 @@ class BlockStats:
             host_attention_tokens=self._attended[Tier.HOST],
             cohort_joins=0,
             cohort_waits=0,
+            prefix=PrefixStats(),
             scheduler_time_s=0.0,
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),

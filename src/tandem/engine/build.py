@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from tandem.plan.executed_op import OpListener
 
 _LOG = logging.getLogger(__name__)
+_HOST_PREFIX_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +212,18 @@ def core_of(
         Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
         Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
     }
+    share = host_prefix_share(config, plan, parts.target.hardware)
     scheduler = Scheduler(
-        scheduler_config(plan, config, spec),
+        replace(scheduler_config(plan, config, spec), host_prefix_share=share),
         make_strategy(plan.strategy),
         pools,
         vocab_size=spec.vocab_size,
         eos_ids=spec.eos_token_ids,
         enable_prefix_caching=config.enable_prefix_caching,
         publish_moved=not memory.page.converts,
-        prices=prices_of(plan, spec, parts.precision, memory.page, parts.target.hardware),
+        prices=prices_of(
+            plan, spec, parts.precision, memory.page, parts.target.hardware, fetches=share > 0
+        ),
     )
     record_actual(memory.ledger, assembled.machine)
     hits = assembled.machine.runner.expert_hits
@@ -263,19 +267,33 @@ def _at_end(config: EngineConfig, hits: ExpertHits, free: Callable[[], None]) ->
     return end
 
 
+def host_prefix_share(
+    config: EngineConfig, plan: OnlinePlan, hardware: HardwareSpec | None
+) -> float:
+    """Of the host's blocks, how many may hold copies of the device's prefix cache at most."""
+    if not (plan.host_blocks and config.enable_prefix_caching):
+        return 0.0
+    if config.host_prefix_share is not None:
+        return config.host_prefix_share
+    return 0.0 if hardware is None else _HOST_PREFIX_SHARE
+
+
 def prices_of(
     plan: OnlinePlan,
     spec: ModelSpec,
     precision: Precision,
     page: KVPageSpec,
     hardware: HardwareSpec | None,
+    *,
+    fetches: bool,
 ) -> "StepPrices | None":
-    """What the plan's steps take, if its strategy asks.
+    """What the plan's steps take, if its strategy asks, or `fetches` of prefixes may be weighed.
 
     Raises:
         ConfigError: it does, and nothing is known of the machine's rates.
     """
-    if plan.strategy not in PRICED_STRATEGIES:
+    priced = plan.strategy in PRICED_STRATEGIES
+    if not priced and (hardware is None or not fetches):
         return None
     if hardware is None:
         raise ConfigError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tandem.cost.step_prices import StepPrices
-from tandem.engine.build import prices_of, scheduler_config
+from tandem.engine.build import host_prefix_share, prices_of, scheduler_config
 from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
@@ -88,8 +88,9 @@ def build_paced_core(
     sizes = PacedSizes(
         memory.page, plan.host_blocks, SweepChoice.of_plan(plan.weights, plan.cpu_rules)
     )
+    share = host_prefix_share(config, plan, hardware)
     scheduler = Scheduler(
-        scheduler_config(plan, config, spec),
+        replace(scheduler_config(plan, config, spec), host_prefix_share=share),
         strategy or make_strategy(plan.strategy),
         {
             Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
@@ -97,7 +98,10 @@ def build_paced_core(
         },
         vocab_size=spec.vocab_size,
         enable_prefix_caching=config.enable_prefix_caching,
-        prices=prices or prices_of(plan, spec, Precision.uniform(dtype), memory.page, hardware),
+        prices=prices
+        or prices_of(
+            plan, spec, Precision.uniform(dtype), memory.page, hardware, fetches=share > 0
+        ),
     )
     clock = clock or RealClock()
     with traced(config, clock.now) as trace:

@@ -22,9 +22,9 @@ def may_choose_steps(config: EngineConfig, capacities: Capacities) -> bool:
 
 
 def needs_prices(config: EngineConfig, capacities: Capacities) -> bool:
-    """Whether steps are chosen by predicted time, or may be."""
+    """Whether steps are chosen by predicted time, or may be, or prefixes fetched by it."""
     named = config.strategy != "auto" and config.strategy in PRICED_STRATEGIES
-    return named or may_choose_steps(config, capacities)
+    return named or may_choose_steps(config, capacities) or bool(config.host_prefix_share)
 
 
 def check_config(config: EngineConfig, capacities: Capacities) -> None:
@@ -61,6 +61,7 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             "another strategy than gpu-only",
             param="max_host_seqs",
         )
+    _check_host_prefixes(config)
     if config.interposition_budget is not None and config.strategy not in PASS_STRATEGIES:
         raise ConfigError(
             f"--interposition-budget has no meaning with --strategy {config.strategy}; use "
@@ -106,6 +107,21 @@ def _check_expert_hits(config: EngineConfig, capacities: Capacities) -> None:
         )
 
 
+def _check_host_prefixes(config: EngineConfig) -> None:
+    """Of copies on the host that could not be used."""
+    reasons = {
+        "--no-enable-prefix-caching": not config.enable_prefix_caching,
+        f"--cpu-kv-dtype {config.cpu_kv_dtype}": config.cpu_kv_dtype != "auto",
+    }
+    contradicts = " ".join(flag for flag, is_set in reasons.items() if is_set)
+    if config.host_prefix_share and contradicts:
+        raise ConfigError(
+            f"--host-prefix-share {config.host_prefix_share:g} has no meaning with {contradicts}: "
+            "only what was computed exactly as it lies is used again; leave one out",
+            param="host_prefix_share",
+        )
+
+
 def _check_host_kv_type(config: EngineConfig) -> None:
     """Of KV on the host, where none can lie: swapped KV does."""
     for_device = [
@@ -129,6 +145,8 @@ def _wants_of_host_kv(config: EngineConfig) -> Iterator[str]:
         yield f"--kv-placement {config.kv_placement}"
     if config.strategy in COHORT_STRATEGIES:
         yield f"--strategy {config.strategy}"
+    if config.host_prefix_share:
+        yield f"--host-prefix-share {config.host_prefix_share:g}"
     if config.max_host_seqs:
         yield f"--max-host-seqs {config.max_host_seqs}"
 

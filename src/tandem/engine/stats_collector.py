@@ -104,6 +104,7 @@ class StatsCollector:
             host_attention_tokens=self._attended[Tier.HOST],
             cohort_joins=self._joins,
             cohort_waits=self._waits,
+            prefix=scheduler.kv.prefix.stats,
             scheduler_time_s=self.scheduler_time_s,
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),

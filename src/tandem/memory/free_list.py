@@ -2,39 +2,56 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain, islice
 
 
 class FreeList:
-    """Free blocks in two kinds; every operation takes constant time.
+    """Free blocks in three kinds; every operation takes constant time.
 
     *Blank* blocks hold nothing of worth and are reused last in, first out. *Cached* blocks still
     hold content that the prefix cache can find; they are given up only when no blank one is left,
-    the one freed longest ago first.
+    the one freed longest ago first. *Spare* ones are cached, too, but their content lies elsewhere
+    as well: they are given up before the others.
     """
 
-    __slots__ = ("_blank", "_cached")
+    __slots__ = ("_blank", "_cached", "_spare")
 
     def __init__(self, num_blocks: int) -> None:
         # Reversed, so that a fresh pool hands out blocks 0, 1, 2, ... and copies are contiguous.
         self._blank = list(range(num_blocks - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
+        self._spare: OrderedDict[int, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._blank) + len(self._cached)
+        return len(self._blank) + len(self._spare) + len(self._cached)
 
     def __iter__(self) -> Iterator[int]:
         yield from self._blank
+        yield from self._spare
         yield from self._cached
 
     @property
     def num_cached(self) -> int:
         """Free blocks that still hold cached content."""
-        return len(self._cached)
+        return len(self._cached) + len(self._spare)
 
-    def push(self, block: int, *, cached: bool) -> None:
-        """Add a block that has become free; the most recently used of its kind."""
+    @property
+    def num_blank(self) -> int:
+        """Free blocks that hold nothing."""
+        return len(self._blank)
+
+    def oldest_cached(self, n: int) -> list[int]:
+        """The first `n` cached blocks (or all) in the order in which they are given up."""
+        return list(islice(chain(self._spare, self._cached), n))
+
+    def push(self, block: int, *, cached: bool, spare: bool = False) -> None:
+        """Add a block that has become free; the most recently used of its kind.
+
+        Args:
+            spare: of a cached one, its content lies elsewhere as well.
+        """
         if cached:
-            self._cached[block] = None
+            (self._spare if spare else self._cached)[block] = None
         else:
             self._blank.append(block)
 
@@ -42,8 +59,8 @@ class FreeList:
         """Remove the block to use next: a blank one, else the least recently used cached one."""
         if self._blank:
             return self._blank.pop()
-        return self._cached.popitem(last=False)[0]
+        return (self._spare or self._cached).popitem(last=False)[0]
 
     def remove_cached(self, block: int) -> None:
         """Take a cached free block out, because it is held again or no longer cached."""
-        del self._cached[block]
+        del (self._spare if block in self._spare else self._cached)[block]

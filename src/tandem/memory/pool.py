@@ -7,6 +7,7 @@ Life of a block::
                                          --cancel_transfer--> FREE or LEASED
     LEASED --complete_step--> FREE
     FREE or LEASED, with cached content --share--> HELD
+    FREE, with cached content --lease--> LEASED
 
 A release with a lease marks the block until that step completes, even if others hold it still or
 it is shared again meanwhile; it cannot become FREE, and so cannot be written anew, before. Sharing
@@ -35,6 +36,10 @@ _LEASED, _IN_TRANSFER = int(BlockState.LEASED), int(BlockState.IN_TRANSFER)
 class BlockPool:
     """The blocks of one tier; all operations but `check` take time in the blocks touched only.
 
+    Attributes:
+        num_taken: free blocks ever given out; while it and the number of cached ones stay the same,
+            so do those that would be given out next.
+
     Misuse (releasing a block that nobody holds, completing a copy never begun) raises ValueError:
     it is an error of the caller's, and the pool is not to be used after it.
     """
@@ -51,6 +56,8 @@ class BlockPool:
         self._free = FreeList(num_blocks)
         self._leases = LeaseBook(num_blocks)
         self._on_evict: Callable[[int], None] | None = None
+        self._spare: set[int] = set()
+        self.num_taken = 0
 
     @property
     def tier(self) -> Tier:
@@ -66,6 +73,17 @@ class BlockPool:
     def available(self) -> int:
         """Blocks that can be allocated now: blank ones and evictable cached ones."""
         return len(self._free)
+
+    @property
+    def num_blank(self) -> int:
+        """Free blocks without cached content: they are allocated first."""
+        return self._free.num_blank
+
+    def next_evicted(self, n: int) -> list[int]:
+        """Of the `n` blocks that would be allocated next, those whose content would be lost, in
+        order.
+        """
+        return self._free.oldest_cached(max(0, n - self._free.num_blank))
 
     @property
     def completed_step(self) -> int:
@@ -122,6 +140,7 @@ class BlockPool:
                     raise self._misuse("share", block)
                 if state == _FREE:
                     self._free.remove_cached(block)
+                self._spare.discard(block)
                 self._set_state(block, _HELD)
             self._refcount[block] += 1
 
@@ -145,6 +164,21 @@ class BlockPool:
             self._refcount[block] -= 1
             if self._refcount[block] == 0:
                 self._retire(block)
+
+    def lease(self, blocks: BlockIds, step: int) -> None:
+        """Keep the content of free cached blocks until `step` completes, which copies it; then they
+        are evicted before others, in the order of their leases, and of `blocks`.
+
+        Raises:
+            ValueError: a block that is not free, or has no cached content.
+        """
+        for block in _ids(blocks):
+            if self._state[block] != _FREE or not self._cached[block]:
+                raise self._misuse("lease", block)
+            self._free.remove_cached(block)
+            self._leases.extend(block, step)
+            self._spare.add(block)
+            self._retire(block)
 
     def complete_step(self, step: int) -> None:
         """All operations of steps up to `step` have signalled; their leases expire.
@@ -260,6 +294,7 @@ class BlockPool:
         assert state != _FREE or not leased, f"{about}, under lease"
         assert state != _LEASED or leased, f"{about}, under no lease"
         assert state != _IN_TRANSFER or not self._cached[block], f"{about}, cached"
+        assert state == _LEASED or block not in self._spare, f"{about}, to spare"
 
     def _take(self, n: int, state: int) -> list[int]:
         if n < 0:
@@ -267,6 +302,7 @@ class BlockPool:
         if n > len(self._free):
             raise PoolExhausted(self._tier, n, len(self._free))
         blocks = [self._free.pop() for _ in range(n)]
+        self.num_taken += n
         for block in blocks:
             self._set_state(block, state)
             if self._cached[block]:
@@ -278,9 +314,11 @@ class BlockPool:
     def _retire(self, block: int) -> None:
         if self._leases.is_active(block):
             self._set_state(block, _LEASED)
-        else:
-            self._set_state(block, _FREE)
-            self._free.push(block, cached=bool(self._cached[block]))
+            return
+        self._set_state(block, _FREE)
+        spare = bool(self._spare) and block in self._spare
+        self._spare.discard(block)
+        self._free.push(block, cached=bool(self._cached[block]), spare=spare)
 
     def _set_state(self, block: int, state: int) -> None:
         self._num_in_state[self._state[block]] -= 1

@@ -1,6 +1,6 @@
 """Which computed blocks can be used again by a sequence that begins with the same tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -23,12 +23,26 @@ class PrefixStats:
     """Tokens asked for and found since the start.
 
     Attributes:
-        queries: sequences recorded; `query_tokens` their tokens; `hit_tokens` those reused.
+        queries: sequences recorded; `query_tokens` their tokens; `hit_tokens` those reused, by the
+            tier in which they were found.
+        fetched_tokens: those of the reused that were brought to the other tier first.
+        demoted_blocks: copied to the host, lest their content be lost on the device.
+        evicted_device_blocks, evicted_host_blocks: whose content gave way to another use.
     """
 
     queries: int = 0
     query_tokens: int = 0
-    hit_tokens: int = 0
+    device_hit_tokens: int = 0
+    host_hit_tokens: int = 0
+    fetched_tokens: int = 0
+    demoted_blocks: int = 0
+    evicted_device_blocks: int = 0
+    evicted_host_blocks: int = 0
+
+    @property
+    def hit_tokens(self) -> int:
+        """Found in either tier."""
+        return self.device_hit_tokens + self.host_hit_tokens
 
 
 class PrefixCache:
@@ -59,9 +73,12 @@ class PrefixCache:
         self._digests: dict[Tier, dict[int, bytes]] = {tier: {} for tier in pools}
         # Device first: its blocks cost nothing to use.
         self._order = tuple(tier for tier in TIERS if tier in pools)
-        self._stats = PrefixStats()
+        self._queries = self._query_tokens = self._fetched_tokens = self._demoted = 0
+        self._hit_tokens: dict[Tier, int] = dict.fromkeys(TIERS, 0)
+        self._evicted: dict[Tier, int] = dict.fromkeys(TIERS, 0)
+        self._on_evict: Callable[[Tier, int], None] | None = None
         for tier, pool in pools.items():
-            pool.subscribe_evictions(partial(self._forget, tier))
+            pool.subscribe_evictions(partial(self._evict, tier))
 
     @property
     def enabled(self) -> bool:
@@ -76,7 +93,20 @@ class PrefixCache:
     @property
     def stats(self) -> PrefixStats:
         """Tokens asked for and found so far."""
-        return self._stats
+        return PrefixStats(
+            self._queries,
+            self._query_tokens,
+            self._hit_tokens[Tier.DEVICE],
+            self._hit_tokens[Tier.HOST],
+            self._fetched_tokens,
+            self._demoted,
+            self._evicted[Tier.DEVICE],
+            self._evicted[Tier.HOST],
+        )
+
+    def subscribe_evictions(self, on_evict: Callable[[Tier, int], None]) -> None:
+        """Have `on_evict(tier, block)` called when a block's content can be found no longer."""
+        self._on_evict = on_evict
 
     def __len__(self) -> int:
         return sum(len(blocks) for blocks in self._blocks.values())
@@ -122,6 +152,15 @@ class PrefixCache:
         block = self._blocks[tier].get(digest)
         return None if block is None else CachedBlock(tier, block, digest)
 
+    def digest_of(self, tier: Tier, block: int) -> bytes | None:
+        """What a block is found by; None if it cannot be found."""
+        return self._digests[tier].get(block)
+
+    def drop(self, tier: Tier, block: int) -> None:
+        """Forget a block's content; who holds it keeps it."""
+        self._evict(tier, block)
+        self._pools[tier].unmark_cached(block)
+
     def match_digests(self, digests: Sequence[bytes], num_tokens: int) -> list[CachedBlock]:
         """The longest cached beginning of a sequence; changes nothing.
 
@@ -146,19 +185,30 @@ class PrefixCache:
         self.extend_digests(digests, tokens)
         return self.match_digests(digests, len(tokens))
 
-    def record(self, num_tokens: int, hit_tokens: int) -> None:
-        """Count one admitted sequence; apart from matching, which may be repeated while waiting."""
+    def record(self, num_tokens: int, found: Sequence[CachedBlock], fetched: int = 0) -> None:
+        """Count one admitted sequence; apart from matching, which may be repeated while waiting.
+
+        Args:
+            found: blocks that it begins with; `fetched` of them come to the other tier.
+        """
         if self._enabled:
-            old = self._stats
-            self._stats = PrefixStats(
-                old.queries + 1, old.query_tokens + num_tokens, old.hit_tokens + hit_tokens
-            )
+            self._queries += 1
+            self._query_tokens += num_tokens
+            self._fetched_tokens += fetched * self.block_size
+            for entry in found:
+                self._hit_tokens[entry.tier] += self.block_size
+
+    def record_demoted(self, num_blocks: int) -> None:
+        """Count blocks of which the host has a copy now."""
+        self._demoted += num_blocks
 
     def clear(self) -> None:
         """Forget all content; blocks in use stay with their holders."""
         for tier, digests in self._digests.items():
             for block in digests:
                 self._pools[tier].unmark_cached(block)
+                if self._on_evict is not None:
+                    self._on_evict(tier, block)
             digests.clear()
             self._blocks[tier].clear()
 
@@ -180,5 +230,8 @@ class PrefixCache:
             for block, digest in digests.items():
                 assert blocks.get(digest) == block, f"{tier.label} block {block}: digest astray"
 
-    def _forget(self, tier: Tier, block: int) -> None:
+    def _evict(self, tier: Tier, block: int) -> None:
         del self._blocks[tier][self._digests[tier].pop(block)]
+        self._evicted[tier] += 1
+        if self._on_evict is not None:
+            self._on_evict(tier, block)

@@ -24,6 +24,8 @@ class SchedulerConfig:
         tpot_bound_s: how long a step should take at most, where steps are chosen by predicted time;
             None: as long as it pays.
         split_share: most of the device pool that one split request may hold.
+        host_prefix_share: most of the host's pool that copies of what the device's prefix cache
+            would evict may take; 0: none are made, and prefixes stay in their tier.
     """
 
     num_layers: int
@@ -43,6 +45,7 @@ class SchedulerConfig:
     interposition_budget: int = 0
     tpot_bound_s: float | None = None
     split_share: float = 0.5
+    host_prefix_share: float = 0.0
     seed: int = 0
     layers: SweepChoice = field(default_factory=SweepChoice)
 

@@ -70,6 +70,7 @@ class Flight:
     """Everything in flight, and how far the executor has come.
 
     Attributes:
+        demotions: ids of copies of cached blocks to the host.
         retired: all steps up to this one have signalled completely.
     """
 
@@ -79,6 +80,7 @@ class Flight:
     )
     late: list[LateRows] = field(default_factory=list[LateRows])
     moves: dict[int, MoveInFlight] = field(default_factory=dict[int, MoveInFlight])
+    demotions: set[int] = field(default_factory=set[int])
     next_step: int = 0
     retired: int = -1
     _early: set[int] = field(default_factory=set[int])

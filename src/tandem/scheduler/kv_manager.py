@@ -54,6 +54,7 @@ class KVManager:
         self.prefix = prefix
         self.block_size = block_size
         self._publish_moved = publish_moved
+        self._arriving: dict[int, tuple[bytes, ...]] = {}
 
     # --- questions (pure) -------------------------------------------------------------------------
 
@@ -106,15 +107,33 @@ class KVManager:
             found.append(entry)
         return found
 
+    def matched_across(self, sequence: Sequence) -> list[CachedBlock]:
+        """Cached blocks with which a sequence may start once those on the host have been brought to
+        the device; the device's copy where both tiers have one.
+        """
+        return self.prefix.match_digests(sequence.digests, len(sequence.tokens))
+
+    def arriving(self, entries: list[CachedBlock]) -> bool:
+        """Whether the content of some of these is on its way to the device already."""
+        under_way = self._arriving.values()
+        return any(entry.digest in digests for digests in under_way for entry in entries)
+
+    def num_arriving(self) -> int:
+        """Blocks on their way to the device."""
+        return sum(map(len, self._arriving.values()))
+
     def admission_need(
         self, sequence: Sequence, matched: list[CachedBlock], device_limit: int, num_tokens: int
     ) -> BlockNeed:
         """Free blocks that a new row takes to hold its first `num_tokens` tokens.
 
-        Reviving a cached block that nobody holds takes one free block too.
+        Reviving a cached block that nobody holds takes one free block too, and bringing one from
+        the host takes one on the device.
         """
         last = -(-num_tokens // self.block_size)
         need = self.need(len(matched), last, device_limit)
+        fetched = sum(entry.tier is Tier.HOST for entry in matched[:device_limit])
+        need = need.plus(BlockNeed(fetched, 0))
         for tier in TIERS:
             revived = self.pools[tier].num_free_among([m.block for m in matched if m.tier is tier])
             need = need.plus(
@@ -191,20 +210,33 @@ class KVManager:
 
         Returns: (source blocks, target blocks), equally long.
         """
-        source = self._rows.blocks(row, Tier.HOST if target is Tier.DEVICE else Tier.DEVICE)
+        origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
+        source = self._rows.blocks(row, origin)
+        if target is Tier.DEVICE:
+            found = (self.prefix.digest_of(origin, block) for block in source.tolist())
+            self._arriving[row] = tuple(digest or b"" for digest in found)
         return source, self.pools[target].begin_transfer(len(source))
 
     def complete_move(self, row: int, target: Tier, source: IntArray, blocks: IntArray) -> None:
-        """Second phase: the copy has arrived; the row's blocks are the new ones."""
+        """Second phase: the copy has arrived; the row's blocks are the new ones, and what was
+        offered to the prefix cache can be found in both tiers.
+        """
         origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
+        self._arriving.pop(row, None)
         self.pools[target].complete_transfer(blocks)
         self._rows.gather_blocks(row, target, blocks)
-        if not self._publish_moved:  # counted as offered; the row's next blocks can be
+        if self._publish_moved:
+            for old, new in zip(source.tolist(), blocks.tolist(), strict=True):
+                digest = self.prefix.digest_of(origin, old)
+                if digest is not None:
+                    self.prefix.publish(target, new, digest)
+        else:  # counted as offered; the row's next blocks can be
             self._rows.published[row] = self._rows.num_blocks[row]
         self.pools[origin].release(source, None)
 
-    def cancel_move(self, target: Tier, blocks: IntArray, step: int | None) -> None:
+    def cancel_move(self, row: int, target: Tier, blocks: IntArray, step: int | None) -> None:
         """The row died; the destination stays leased until the copy (if it has begun) is over."""
+        self._arriving.pop(row, None)
         self.pools[target].cancel_transfer(blocks, step)
 
     def complete_step(self, step: int) -> None:

@@ -1,5 +1,7 @@
 """Take in events: progress, sampled tokens, ends of requests."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tandem.plan.binding import LongArray
@@ -25,6 +27,9 @@ from tandem.scheduler.token_news import logprobs_of, no_token, one_token
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import RequestOutput, TokenLogprobs
 
+if TYPE_CHECKING:
+    from tandem.scheduler.prefix_tiers import PrefixTiers
+
 
 class Observer:
     """Applies events to the scheduler's state and reports to requests' owners."""
@@ -37,6 +42,7 @@ class Observer:
         flight: Flight,
         running: Running,
         cohorts: dict[int, Cohort],
+        tiers: "PrefixTiers | None",
     ) -> None:
         self._config = config
         self._rows = rows
@@ -44,6 +50,7 @@ class Observer:
         self._flight = flight
         self._running = running
         self._cohorts = cohorts
+        self._tiers = tiers
         self._finished_cohorts: list[int] = []
 
     def take_finished_cohorts(self) -> list[int]:
@@ -67,12 +74,21 @@ class Observer:
                 case LaneAdvanced():
                     self._lane_advanced(event)
                 case TransferDone():
-                    self._running.complete_move(self._flight.moves.pop(event.transfer_id))
+                    self._transferred(event.transfer_id)
                 case StepRetired():
                     self._retired(event)
                 case Failed():
                     raise EngineDeadError(f"step {event.step_id} failed: {event.message}")
         return outputs
+
+    def _transferred(self, transfer_id: int) -> None:
+        move = self._flight.moves.pop(transfer_id, None)
+        if move is not None:
+            self._running.complete_move(move)
+            return
+        assert self._tiers is not None, f"transfer {transfer_id} is nobody's"
+        self._flight.demotions.remove(transfer_id)
+        self._tiers.arrived()
 
     def _retired(self, event: StepRetired) -> None:
         reached = self._flight.retire(event.step_id)

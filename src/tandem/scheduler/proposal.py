@@ -38,6 +38,8 @@ class StepProposal:
 
     Attributes:
         decode: rows of the main lane that compute one token.
+        fetches: waiting requests that get a row on the device while what the host has cached of
+            their beginning is brought there; they compute nothing before it has come.
         spill: rows whose further blocks go to the other tier, since their own is full.
         preempt: rows that give up their device memory (after draining).
         swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
@@ -49,6 +51,7 @@ class StepProposal:
     decode: LongArray = field(default_factory=_no_rows)
     chunks: tuple[Chunk, ...] = ()
     admissions: tuple[Admission, ...] = ()
+    fetches: tuple[str, ...] = ()
     spill: tuple[int, ...] = ()
     preempt: tuple[int, ...] = ()
     swap_in: tuple[int, ...] = ()
@@ -67,5 +70,5 @@ class StepProposal:
     @property
     def empty(self) -> bool:
         """True if nothing at all is proposed."""
-        changes = self.spill or self.preempt or self.swap_in or self.resume
+        changes = self.spill or self.preempt or self.swap_in or self.resume or self.fetches
         return not (self.computes or changes)

@@ -154,7 +154,7 @@ class Running:
     # --- moves between tiers ----------------------------------------------------------------------
 
     def swap_in(self, row: int) -> None:
-        """Begin to bring a swapped row back to the device."""
+        """Begin to bring what a row has on the host to the device: a swapped row's, or a prefix."""
         self._begin_move(row, Tier.DEVICE)
 
     def _begin_move(self, row: int, target: Tier) -> None:
@@ -179,13 +179,22 @@ class Running:
     def _cancel_move(self, row: int) -> None:
         for move in self._moves:
             if move[0] == row:
-                self._kv.cancel_move(move[1], move[3], None)
+                self._kv.cancel_move(row, move[1], move[3], None)
         self._moves = [move for move in self._moves if move[0] != row]
         epoch = self._rows.epoch[row]
         for move in self._flight.moves.values():
             if move.row == row and move.epoch == epoch:
                 target = Tier.HOST if move.to_host else Tier.DEVICE
-                self._kv.cancel_move(target, move.target, move.step_id)
+                self._kv.cancel_move(row, target, move.target, move.step_id)
+
+    def num_awaited(self, tier: Tier) -> int:
+        """Blocks of a tier that moves under way will fill."""
+        count = sum(len(blocks) for _, target, _, blocks in self._moves if target is tier)
+        for move in self._flight.moves.values():
+            alive = self._rows.epoch[move.row] == move.epoch
+            if alive and move.to_host == (tier is Tier.HOST):
+                count += len(move.target)
+        return count
 
     # --- checks -----------------------------------------------------------------------------------
 

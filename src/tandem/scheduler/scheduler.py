@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tandem.memory.pool import BlockPool
-from tandem.memory.prefix_cache import PrefixCache
+from tandem.memory.prefix_cache import CachedBlock, PrefixCache
 from tandem.plan.events import Event
 from tandem.plan.program import StepProgram
 from tandem.scheduler.admission import check_fits, make_sequence
@@ -20,6 +20,7 @@ from tandem.scheduler.proposal import Admission, StepProposal
 from tandem.scheduler.row_setup import set_up_row
 from tandem.scheduler.rows import UNLIMITED, RowState, RowTable
 from tandem.scheduler.running import Running
+from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.step_compiler import StepCompiler
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.view import SchedulerView
@@ -30,6 +31,7 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
+    from tandem.scheduler.prefix_tiers import PrefixTiers
 
 _MAX_ROUNDS = 16
 
@@ -78,8 +80,9 @@ class Scheduler:
             self.rows, self.kv, self.waiting, self.flight, config.preemption_mode
         )
         self._compiler = StepCompiler(config, self.rows, self.flight, self.running.sequence_of)
+        self.tiers = self._two_tiers() if publish_moved else None
         self._observer = Observer(
-            config, self.rows, self.kv, self.flight, self.running, self.cohorts
+            config, self.rows, self.kv, self.flight, self.running, self.cohorts, self.tiers
         )
         self._arrivals = itertools.count()
         self.cached_prompt_tokens = 0
@@ -132,6 +135,8 @@ class Scheduler:
         if self.flight.late or self.flight.num_unsettled >= self.config.launch_ahead_steps:
             return []
         programs = self._start_moves()
+        if self.tiers is not None:
+            programs += self._demote(self.tiers)
         for _ in range(_MAX_ROUNDS):
             proposal = self.strategy.propose(self.view(), self.prices)
             if proposal.empty:
@@ -170,6 +175,8 @@ class Scheduler:
             self.rows.runnable(),
             self.flight.next_step,
             self._last_way,
+            0 if self.tiers is None else self.tiers.num_awaited,
+            None if self.tiers is None else self.tiers.rule,
         )
 
     def _start_moves(self) -> list[StepProgram]:
@@ -191,6 +198,8 @@ class Scheduler:
         for row, tokens in chunks:
             self.kv.grow(row, tokens)
         chunks += [self._admit(admission) for admission in proposal.admissions]
+        for request_id in proposal.fetches:  # last: what they find may have gone to others
+            self._fetch(request_id)
         for members in proposal.cohort_starts:
             self.kv.grow_by_one_block(self.kv.needs_block(members))
         programs = self._start_moves()
@@ -218,19 +227,60 @@ class Scheduler:
         sequence = self.running.find(admission.request_id)
         assert sequence is not None
         matched = self.kv.matched(sequence, admission.device_limit)
+        row = self._seat(sequence, admission.device_limit, matched)
+        self.kv.grow(row, admission.num_tokens)
+        return row, admission.num_tokens
+
+    def _fetch(self, request_id: str) -> None:
+        """Give a request a row, and bring what the host has of its beginning to the device."""
+        sequence = self.running.find(request_id)
+        assert sequence is not None
+        matched = self.kv.matched_across(sequence)
+        hosted = sum(entry.tier is Tier.HOST for entry in matched)
+        row = self._seat(sequence, UNLIMITED, matched, hosted)
+        if hosted:
+            self.running.swap_in(row)
+
+    def _seat(
+        self, sequence: Sequence, device_limit: int, matched: list[CachedBlock], fetched: int = 0
+    ) -> int:
+        """A row for a waiting request, which begins with cached blocks."""
         self.waiting.remove(sequence)
         row = self.rows.take()
         self.running.place(sequence, row)
-        set_up_row(self.rows, row, sequence, admission.device_limit)
+        set_up_row(self.rows, row, sequence, device_limit)
         cached = self.kv.adopt(row, matched)
         self.rows.submitted[row] = self.rows.computed[row] = cached
-        self.kv.prefix.record(len(sequence.tokens), cached)
+        self.kv.prefix.record(len(sequence.tokens), matched, fetched)
+        if self.tiers is not None:
+            self.tiers.used(matched)
         if sequence.cached_tokens < 0:
             sequence.cached_tokens = min(cached, sequence.num_prompt)
             self.cached_prompt_tokens += sequence.cached_tokens
         self.rows.cached[row] = sequence.cached_tokens
-        self.kv.grow(row, admission.num_tokens)
-        return row, admission.num_tokens
+        return row
+
+    # --- cached prefixes in two tiers -------------------------------------------------------------
+
+    def _two_tiers(self) -> "PrefixTiers | None":
+        config, pools = self.config, self.kv.pools
+        most = int(config.host_prefix_share * pools[Tier.HOST].num_blocks)
+        if not (most and pools[Tier.DEVICE].num_blocks and self.kv.prefix.enabled):
+            return None
+        from tandem.scheduler.fetching import FetchRule
+        from tandem.scheduler.prefix_tiers import PrefixTiers
+
+        rule = FetchRule(self.prices, config.block_size, config.max_num_batched_tokens)
+        return PrefixTiers(pools, self.kv.prefix, most, rule)
+
+    def _demote(self, tiers: "PrefixTiers") -> list[StepProgram]:
+        """Copy what the device would evict next, beside the step that comes after it."""
+        copy = tiers.begin(hosted=bool(self.rows.num_host_blocks[self.rows.owned()].any()))
+        if copy is None:
+            return []
+        program = self._compiler.demotion(np.array(copy.source, dtype=np.int32), copy.target)
+        tiers.started(program.step_id)
+        return [program]
 
     @property
     def last_way(self) -> str:
@@ -247,8 +297,15 @@ class Scheduler:
         """
         for pool in self.kv.pools.values():
             pool.check()
+            awaited = self.running.num_awaited(pool.tier)
+            if self.tiers is not None and pool.tier is Tier.HOST:
+                awaited += self.tiers.num_awaited
+            arriving = pool.counts().in_transfer
+            assert arriving == awaited, f"{pool.tier.label}: {arriving} in transfer, not {awaited}"
         self.kv.prefix.check()
         self.running.check()
+        if self.tiers is not None:
+            self.tiers.check()
         if not self.has_work:
             for pool in self.kv.pools.values():
                 counts = pool.counts()

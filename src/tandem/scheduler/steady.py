@@ -158,8 +158,9 @@ class SteadyDecode:
         proposal = self._s.strategy.propose(self._s.view(), self._s.prices)
         wanted = StepProposal(decode=proposal.decode)
         others = (
-            proposal.chunks, proposal.admissions, proposal.spill, proposal.preempt,
-            proposal.swap_in, proposal.resume, proposal.cohort_starts, proposal.cohort_joins,
+            proposal.chunks, proposal.admissions, proposal.fetches, proposal.spill,
+            proposal.preempt, proposal.swap_in, proposal.resume,
+            proposal.cohort_starts, proposal.cohort_joins,
         )  # fmt: skip
         return not any(others) and np.array_equal(wanted.decode, run.rows)
 

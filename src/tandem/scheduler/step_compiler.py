@@ -34,6 +34,7 @@ from tandem.scheduler.steady_lane import BuiltLane
 from tandem.spec.tier import Tier
 
 MAIN = 0
+_TRANSFERS_PER_STEP = 4096
 
 
 @lru_cache(maxsize=4096)
@@ -288,11 +289,23 @@ class StepCompiler:
         transfers: list[PageTransfer] = []
         for number, (row, target, source, blocks) in enumerate(moves):
             origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
-            transfer_id = step * 4096 + number
+            transfer_id = step * _TRANSFERS_PER_STEP + number
             transfers.append(PageTransfer(transfer_id, origin, target, source, blocks))
             self._flight.moves[transfer_id] = MoveInFlight(
                 row, int(self._rows.epoch[row]), target is Tier.HOST, source, blocks, step
             )
             self._rows.last_step[row] = step
+        return self._transfers(step, transfers)
+
+    def demotion(self, source: IntArray, target: IntArray) -> StepProgram:
+        """A program that copies blocks that nobody holds to the host."""
+        step = self._flight.new_step()
+        transfer_id = step * _TRANSFERS_PER_STEP
+        self._flight.demotions.add(transfer_id)
+        transfer = PageTransfer(transfer_id, Tier.DEVICE, Tier.HOST, source, target)
+        return self._transfers(step, [transfer])
+
+    @staticmethod
+    def _transfers(step: int, transfers: list[PageTransfer]) -> StepProgram:
         template = cached_transfer(tuple(t.source for t in transfers))
         return StepProgram(step, template, transfers=tuple(transfers))

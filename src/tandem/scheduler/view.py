@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.rows import RowState, RowTable, Runnable
 from tandem.scheduler.sequence import Sequence
+
+if TYPE_CHECKING:
+    from tandem.scheduler.fetching import FetchRule
 
 
 class KVFacts(Protocol):
@@ -46,6 +49,18 @@ class KVFacts(Protocol):
         """Cached blocks that a waiting request would start with."""
         ...
 
+    def matched_across(self, sequence: Sequence) -> list[CachedBlock]:
+        """Likewise once those on the host have been brought to the device."""
+        ...
+
+    def arriving(self, entries: list[CachedBlock]) -> bool:
+        """Whether the content of some of these is on its way to the device already."""
+        ...
+
+    def num_arriving(self) -> int:
+        """Blocks on their way to the device."""
+        ...
+
     def admission_need(
         self, sequence: Sequence, matched: list[CachedBlock], device_limit: int, num_tokens: int
     ) -> BlockNeed:
@@ -65,6 +80,8 @@ class SchedulerView:
         runnable: rows with a token to compute, outside cohorts.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal.
+        demoting: blocks of the host that are being filled, and free then.
+        fetching: when a prefix that the host has cached is brought to the device; None: never.
     """
 
     config: SchedulerConfig
@@ -76,6 +93,8 @@ class SchedulerView:
     runnable: Runnable
     next_step: int = 0
     last_way: str = ""
+    demoting: int = 0
+    fetching: "FetchRule | None" = None
 
     @property
     def free(self) -> BlockNeed:
@@ -109,7 +128,7 @@ class SchedulerView:
 
     def returning(self) -> BlockNeed:
         """Blocks that come free when operations or drains under way end."""
-        need = self.kv.returning()
+        need = self.kv.returning().plus(BlockNeed(0, self.demoting))
         for state in (RowState.DRAINING, RowState.SWAPPING_OUT):
             for row in np.flatnonzero(self.rows.state == int(state)):
                 host = int(self.rows.num_host_blocks[row])

@@ -52,6 +52,7 @@ _FORMS: dict[str, forms.Form] = {
     "tpot_bound": forms.optional(forms.text),
     "preemption_mode": forms.text,
     "enable_prefix_caching": forms.flag,
+    "host_prefix_share": forms.optional(forms.number),
     "max_num_queued_reqs": forms.optional(forms.whole_number),
     "overlap": forms.flag,
     "tensor_parallel_size": forms.whole_number,
@@ -114,6 +115,9 @@ class EngineConfig:
         tpot_bound: under strategy `auto`, how long a step should take at most for the sake of
             requests on the host (`100ms`). None: as long as it pays.
         preemption_mode: what happens to the KV of a preempted request.
+        host_prefix_share: most of the host's KV memory that holds beginnings of prompts which the
+            accelerator had to make room for, from which they are brought back. 0: none; None: a
+            half where rates are known, else none.
         max_num_queued_reqs: most requests that wait; beyond it they are refused. None: no bound.
         overlap: False runs the plain loop, which waits for each step before the next.
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
@@ -154,6 +158,7 @@ class EngineConfig:
     tpot_bound: str | None = None
     preemption_mode: PreemptionMode = "recompute"
     enable_prefix_caching: bool = True
+    host_prefix_share: float | None = None
     max_num_queued_reqs: int | None = None
     overlap: bool = True
     tensor_parallel_size: int = 1
@@ -170,6 +175,7 @@ class EngineConfig:
         _at_least(self.max_num_queued_reqs, 0, "max_num_queued_reqs")
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
         _at_least(self.max_host_seqs, 0, "max_host_seqs")
+        _check_share(self.host_prefix_share)
         _at_least(self.interposition_budget, 0, "interposition_budget")
         if self.tpot_bound is not None:
             parse_duration_s(self.tpot_bound, param="tpot_bound")
@@ -232,6 +238,13 @@ def _check_size(text: str, param: str) -> None:
     """Also where it will have no effect: what cannot be read was meant for something."""
     if text != "auto":
         parse_size(text, param=param)
+
+
+def _check_share(share: float | None) -> None:
+    if share is not None and not 0 <= share <= 1:
+        raise ConfigError(
+            f"host_prefix_share must be between 0 and 1, not {share}", param="host_prefix_share"
+        )
 
 
 def _check_block_size(size: int) -> None:

@@ -34,6 +34,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "spool_dir",
     "preemption_mode",
     "enable_prefix_caching",
+    "host_prefix_share",
     "max_num_queued_reqs",
     "overlap",
     "tensor_parallel_size",

@@ -47,6 +47,47 @@ def test_exhaustion_changes_nothing_and_tells_the_numbers() -> None:
     pool.check()
 
 
+def cached_and_free(num_blocks: int) -> tuple[BlockPool, list[int]]:
+    pool, evicted = make_pool(num_blocks)
+    for block in pool.allocate(num_blocks).tolist():
+        pool.mark_cached(block)
+        pool.release([block], None)
+    return pool, evicted
+
+
+def test_leased_content_outlives_its_readers_and_goes_first() -> None:
+    pool, evicted = cached_and_free(4)
+    pool.lease([2, 3], 5)
+    assert states(pool, 1, 2, 3) == [BlockState.FREE, BlockState.LEASED, BlockState.LEASED]
+    with pytest.raises(PoolExhausted):
+        pool.allocate(3)
+    pool.complete_step(5)
+    assert pool.next_evicted(4) == [2, 3, 0, 1]
+    assert pool.allocate(3).tolist() == evicted == [2, 3, 0]
+    pool.check()
+
+
+def test_content_that_is_used_again_meanwhile_does_not_go_first() -> None:
+    pool, _ = cached_and_free(3)
+    pool.lease([0, 1], 1)
+    pool.share([0])
+    pool.complete_step(1)
+    pool.release([0], None)
+    assert pool.next_evicted(3) == [1, 2, 0]
+    pool.unmark_cached(1)
+    assert (pool.num_blank, pool.next_evicted(2)) == (1, [2])
+    pool.check()
+
+
+@pytest.mark.parametrize("block", [0, 1])
+def test_only_free_cached_content_is_leased(block: int) -> None:
+    pool, _ = cached_and_free(2)
+    pool.unmark_cached(0)
+    pool.share([1])
+    with pytest.raises(ValueError, match=f"cannot lease block {block}"):
+        pool.lease([block], 1)
+
+
 def test_zero_size_pool() -> None:
     pool, _ = make_pool(0)
     assert pool.allocate(0).tolist() == []

@@ -188,15 +188,36 @@ def test_disabled_cache_finds_and_keeps_nothing() -> None:
     assert digests == []
     (block,) = pools[Tier.DEVICE].allocate(1).tolist()
     assert not cache.publish(Tier.DEVICE, block, b"x" * DIGEST_BYTES)
-    cache.record(10, 0)
+    cache.record(10, [])
     assert cache.match(TOKENS) == []
     assert cache.stats == PrefixStats()
     check(cache, pools)
 
 
 def test_stats_count_recorded_tokens() -> None:
-    cache, _ = make_cache()
-    cache.match(TOKENS)  # a look does not count
-    cache.record(14, 8)
-    cache.record(6, 0)
-    assert cache.stats == PrefixStats(queries=2, query_tokens=20, hit_tokens=8)
+    cache, pools = make_cache()
+    compute(cache, pools[Tier.DEVICE], TOKENS[:4])
+    compute(cache, pools[Tier.HOST], TOKENS[:8])
+    found = cache.match(TOKENS)  # a look does not count
+    assert [entry.tier for entry in found] == [Tier.DEVICE, Tier.HOST]
+    cache.record(14, found, fetched=1)
+    cache.record(6, [])
+    assert cache.stats == PrefixStats(
+        queries=2, query_tokens=20, device_hit_tokens=4, host_hit_tokens=4, fetched_tokens=4
+    )
+    assert cache.stats.hit_tokens == 8
+
+
+def test_what_gives_way_is_counted_and_reported() -> None:
+    cache, pools = make_cache(host=2)
+    gone: list[tuple[Tier, int]] = []
+    cache.subscribe_evictions(lambda tier, block: gone.append((tier, block)))
+    device = compute(cache, pools[Tier.DEVICE], TOKENS[:4])
+    host = compute(cache, pools[Tier.HOST], TOKENS[:8])
+    pools[Tier.HOST].release(host, None)
+    cache.drop(Tier.DEVICE, device[0])  # its holder keeps it
+    assert pools[Tier.DEVICE].refcount(device[0]) == 1
+    pools[Tier.HOST].allocate(1)
+    assert gone == [(Tier.DEVICE, device[0]), (Tier.HOST, host[1])]
+    assert (cache.stats.evicted_device_blocks, cache.stats.evicted_host_blocks) == (1, 1)
+    check(cache, pools)

@@ -38,8 +38,13 @@ def test_converted_blocks_are_offered_to_nobody(publish_moved: bool) -> None:
         kv.publish(row, sequence, 4)
     found = [[prefix.find_in(tier, digest) is not None for tier in TIERS]
              for digest in sequence.digests]  # fmt: skip
-    # the first was offered where it lay before; the last was written on the host
-    assert found == [[True, False], [False, publish_moved], [False, publish_moved], [False, True]]
+    # the first was offered where it lay before, too; the last was written on the host
+    assert found == [
+        [True, publish_moved],
+        [False, publish_moved],
+        [False, publish_moved],
+        [False, True],
+    ]
     prefix.check()
     for pool in pools.values():
         pool.check()

@@ -1,5 +1,6 @@
 """The smaller routes."""
 
+from dataclasses import replace
 from math import isnan
 
 import httpx
@@ -9,6 +10,7 @@ from tests.fakes.core import FOREVER_TOKEN, FakeCore, FakeTierStats
 from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
 from tandem.engine.frontend.tokenizer import Tokenizer
+from tandem.memory.prefix_cache import PrefixStats
 from tandem.runtime.measures import OverlapTotals
 
 
@@ -89,6 +91,28 @@ def test_overlap_is_told_only_by_engines_that_know_it(start: Start) -> None:
     assert samples["tandem:cpu_attention_seconds_total", None] == 9.0
     assert samples["tandem:cpu_attention_hidden_seconds_total", None] == 7.0
     assert samples["tandem:cpu_attention_hidden_share", None] == 0.75
+
+
+def test_what_the_prefix_cache_does_is_counted_by_tier(start: Start) -> None:
+    stats = PrefixStats(
+        queries=3, query_tokens=100, device_hit_tokens=32, host_hit_tokens=16, fetched_tokens=16,
+        demoted_blocks=5, evicted_device_blocks=7, evicted_host_blocks=1,
+    )  # fmt: skip
+    core = FakeCore(prefix=stats)
+    server = start(core)
+    metrics(server)
+    core.prefix = replace(stats, host_hit_tokens=48)
+    samples = metrics(server)
+    found = {key: value for key, value in samples.items() if "prefix_cache" in key[0]}
+    assert {key: value for key, value in found.items() if key[0].endswith("_total")} == {
+        ("tandem:prefix_cache_queries_total", None): 100,
+        ("tandem:prefix_cache_hits_total", "device"): 32,
+        ("tandem:prefix_cache_hits_total", "host"): 48,
+        ("tandem:prefix_cache_fetched_tokens_total", None): 16,
+        ("tandem:prefix_cache_demoted_blocks_total", None): 5,
+        ("tandem:prefix_cache_evicted_blocks_total", "device"): 7,
+        ("tandem:prefix_cache_evicted_blocks_total", "host"): 1,
+    }
 
 
 def test_a_pool_is_named_after_the_memory_that_it_lies_in(start: Start) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tandem.memory.prefix_cache import CachedBlock
 from tandem.plan.binding import LongArray
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.placement import device_limit
@@ -16,6 +17,7 @@ from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.view import SchedulerView
+from tandem.spec.tier import Tier
 
 _RESERVE_DIVISOR = 16
 _ON_HOST = 0  # leading blocks on the device of a request that lies on the host
@@ -36,6 +38,8 @@ class StepFiller:
     decode: list[LongArray] = field(default_factory=list[LongArray])
     chunks: list[Chunk] = field(default_factory=list[Chunk])
     admissions: list[Admission] = field(default_factory=list[Admission])
+    fetches: list[str] = field(default_factory=list[str])
+    coming: set[bytes] = field(default_factory=set[bytes])
     spill: list[int] = field(default_factory=list[int])
     preempt: list[int] = field(default_factory=list[int])
     swap_in: list[int] = field(default_factory=list[int])
@@ -70,6 +74,7 @@ class StepFiller:
             decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int64),
             chunks=tuple(self.chunks),
             admissions=tuple(self.admissions),
+            fetches=tuple(self.fetches),
             spill=tuple(self.spill),
             preempt=tuple(self.preempt),
             swap_in=tuple(self.swap_in),
@@ -204,7 +209,8 @@ class StepFiller:
 
     def _reserve(self) -> BlockNeed:
         """Room for rows that run already to grow a little before the next one comes."""
-        running = len(self.view.in_state(RowState.RUNNING)) + len(self.admissions)
+        coming = len(self.admissions) + len(self.fetches)
+        running = len(self.view.in_state(RowState.RUNNING)) + coming
         total = self.view.kv.total()
         return BlockNeed(min(running, total.device // _RESERVE_DIVISOR), 0)
 
@@ -219,7 +225,13 @@ class StepFiller:
             limit = UNLIMITED
             if self.uses_host:
                 limit = device_limit(sequence, self.view.config, self.view.kv.total())
-            on_device = self._may_go_to_device(limit) and self._place(sequence, limit)
+            may_go_to_device = self._may_go_to_device(limit)
+            hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
+            if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
+                return  # another request has it brought, and will not be long
+            on_device = (hosted and self._fetch(sequence, hosted)) or (
+                may_go_to_device and self._place(sequence, limit)
+            )
             if not on_device and not (
                 self._may_go_to_host(limit) and self._place(sequence, _ON_HOST)
             ):
@@ -238,6 +250,32 @@ class StepFiller:
         self.free = self.free.minus(need)
         self.admissions.append(Admission(sequence.request_id, tokens, limit))
         self.budget -= tokens
+        return True
+
+    def _worth_fetching(self, sequence: Sequence, limit: int) -> list[CachedBlock]:
+        """What a request may begin with if some of it is brought from the host, if that pays."""
+        rule = self.view.fetching
+        if rule is None or limit != UNLIMITED:
+            return []
+        across = self.view.kv.matched_across(sequence)
+        hosted = sum(entry.tier is Tier.HOST for entry in across)
+        if not hosted:
+            return []
+        size = self.view.config.block_size
+        ready = size * next(i for i, entry in enumerate(across) if entry.tier is Tier.HOST)
+        queued = self.view.kv.num_arriving() + hosted
+        decodes = len(self.view.runnable.decodes)
+        pays = rule.pays(queued, ready, len(across) * size, len(sequence.tokens), decodes)
+        return across if pays else []
+
+    def _fetch(self, sequence: Sequence, matched: list[CachedBlock]) -> bool:
+        """Give a request a row that waits for its prefix, if there is room for all its tokens."""
+        need = self.view.kv.admission_need(sequence, matched, UNLIMITED, len(sequence.tokens))
+        if not need.plus(self._reserve()).fits(self.free):
+            return False
+        self.free = self.free.minus(need)
+        self.fetches.append(sequence.request_id)
+        self.coming.update(entry.digest for entry in matched if entry.tier is Tier.HOST)
         return True
 
     def _may_go_to_host(self, limit: int) -> bool:
@@ -259,4 +297,5 @@ class StepFiller:
         rows = self.view.rows
         owned = rows.device_limit[rows.state != int(RowState.FREE)]
         coming = sum((each.device_limit == _ON_HOST) == on_host for each in self.admissions)
+        coming += 0 if on_host else len(self.fetches)
         return int(((owned == _ON_HOST) == on_host).sum()) + coming
