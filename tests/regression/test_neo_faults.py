@@ -6,6 +6,7 @@ knows where it came from, and every event is checked for conservation; a run tha
 """
 
 from dataclasses import replace
+from queue import SimpleQueue
 
 import pytest
 from tests.support.engines import TestEngine, model_engine, tiny_model, toy_engine
@@ -170,11 +171,11 @@ def test_attention_on_the_cpu_keeps_no_python_thread(monkeypatch: pytest.MonkeyP
     from tandem.kernels.native_pool import Signal
     from tandem.runtime.host_tasks import HostTask
 
-    gate, submit, held = Signal(), HostTask.submit, list[HostTask]()
+    gate, submit, held = Signal(), HostTask.submit, SimpleQueue[HostTask]()
 
     def gated(self: HostTask, after, then) -> None:
-        held.append(self)
         submit(self, [*after, (gate, 1)], then)
+        held.put(self)
 
     hybrid = setup("ride-along", 0, 24, kv_placement="host", executor="threaded")
     requests = [request("r", 20, 6)]
@@ -183,12 +184,13 @@ def test_attention_on_the_cpu_keeps_no_python_thread(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(HostTask, "submit", gated)
     with model_engine(tiny_model(), hybrid) as engine:
         engine.core.add_request(requests[0])
-        engine.core.step()
-        engine.core.step()
-        assert len(engine.scheduler.flight.steps) == 2
-        assert held
-        assert not any(part.done for task in held for part in task.parts)
-        gate.set(1)
+        try:
+            engine.core.step()
+            engine.core.step()
+            assert len(engine.scheduler.flight.steps) == 2
+            assert not any(part.done for part in held.get(timeout=30).parts)
+        finally:
+            gate.set(1)
         results = Generated()
         while engine.core.has_work():
             for output in engine.core.step():
