@@ -184,6 +184,18 @@ MODES: tuple[Mode, ...] = (
         lambda s: s.preemptions > 0 and s.transfers > 1,
     ),
     Mode(
+        "exact-swapped-by-time",
+        Setup(
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            preemption_mode="auto",
+            executor="exact",
+            executor_seed=7,
+            prices=round_prices(2, token_s=1.0, block_s=4.0),
+        ),
+        lambda s: s.preemptions > 0 and s.transfers > 1,
+    ),
+    Mode(
         "exact-fetched",  # the second time, what was evicted meanwhile comes back from the host
         Setup(
             device_blocks=_SCARCE,

@@ -8,6 +8,7 @@ from tests.support.engines import toy_engine
 from tests.support.scenarios import Scenario
 from tests.support.script import Script, max_steps, run
 from tests.support.setups import Setup
+from tests.support.step_prices import any_prices
 
 from tandem.spec.config import KVPlacement
 from tandem.spec.request import EngineRequest
@@ -43,7 +44,8 @@ def crowds(draw: st.DrawFn) -> Scenario:
         block_size=4,
         max_num_seqs=6,
         max_num_batched_tokens=draw(st.sampled_from((8, 64))),
-        preemption_mode="swap",
+        preemption_mode=draw(st.sampled_from(("swap", "swap", "auto"))),
+        prices=draw(any_prices(NUM_LAYERS)),
         prefix_caching=False,
         executor="inline",
     )

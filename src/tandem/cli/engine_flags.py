@@ -111,7 +111,7 @@ ENGINE_FLAGS = (
         "Under auto: how long steps may be for requests on the host, as 100ms.",
         "TIME",
     ),
-    _flag("preemption_mode", str, "What becomes of preempted KV: recompute or swap.", "NAME"),
+    _flag("preemption_mode", str, "What becomes of preempted KV: auto, recompute or swap.", "NAME"),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),
     _flag(
         "host_prefix_share",

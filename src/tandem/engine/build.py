@@ -222,7 +222,12 @@ def core_of(
         enable_prefix_caching=config.enable_prefix_caching,
         publish_moved=not memory.page.converts,
         prices=prices_of(
-            plan, spec, parts.precision, memory.page, parts.target.hardware, fetches=share > 0
+            plan,
+            spec,
+            parts.precision,
+            memory.page,
+            parts.target.hardware,
+            weighs=share > 0 or config.preemption_mode == "auto",
         ),
     )
     record_actual(memory.ledger, assembled.machine)
@@ -285,15 +290,15 @@ def prices_of(
     page: KVPageSpec,
     hardware: HardwareSpec | None,
     *,
-    fetches: bool,
+    weighs: bool,
 ) -> "StepPrices | None":
-    """What the plan's steps take, if its strategy asks, or `fetches` of prefixes may be weighed.
+    """What the plan's steps take, if its strategy asks, or it `weighs` ways for KV to come back.
 
     Raises:
         ConfigError: it does, and nothing is known of the machine's rates.
     """
     priced = plan.strategy in PRICED_STRATEGIES
-    if not priced and (hardware is None or not fetches):
+    if not priced and (hardware is None or not weighs):
         return None
     if hardware is None:
         raise ConfigError(

@@ -100,7 +100,12 @@ def build_paced_core(
         enable_prefix_caching=config.enable_prefix_caching,
         prices=prices
         or prices_of(
-            plan, spec, Precision.uniform(dtype), memory.page, hardware, fetches=share > 0
+            plan,
+            spec,
+            Precision.uniform(dtype),
+            memory.page,
+            hardware,
+            weighs=share > 0 or config.preemption_mode == "auto",
         ),
     )
     clock = clock or RealClock()

@@ -22,9 +22,10 @@ def may_choose_steps(config: EngineConfig, capacities: Capacities) -> bool:
 
 
 def needs_prices(config: EngineConfig, capacities: Capacities) -> bool:
-    """Whether steps are chosen by predicted time, or may be, or prefixes fetched by it."""
+    """Whether steps are chosen by predicted time, or may be, or ways for KV to come back."""
     named = config.strategy != "auto" and config.strategy in PRICED_STRATEGIES
-    return named or may_choose_steps(config, capacities) or bool(config.host_prefix_share)
+    weighs = bool(config.host_prefix_share) or config.preemption_mode == "auto"
+    return named or may_choose_steps(config, capacities) or weighs
 
 
 def check_config(config: EngineConfig, capacities: Capacities) -> None:
@@ -132,7 +133,7 @@ def _check_host_kv_type(config: EngineConfig) -> None:
         )
         if is_set
     ]
-    if config.cpu_kv_dtype != "auto" and for_device and config.preemption_mode != "swap":
+    if config.cpu_kv_dtype != "auto" and for_device and config.preemption_mode == "recompute":
         raise ConfigError(
             f"--cpu-kv-dtype {config.cpu_kv_dtype} has no meaning with {' '.join(for_device)}, "
             "since no KV lies on the host; leave it out",

@@ -107,6 +107,16 @@ class KVManager:
             found.append(entry)
         return found
 
+    def tokens_others_hold(self, row: int) -> int:
+        """Tokens at the beginning of a row whose blocks are others', too."""
+        r, blocks = self._rows, 0
+        for number in range(int(r.num_blocks[row])):
+            pool = self.pools[TIERS[int(r.block_tiers[row, number])]]
+            if pool.refcount(int(r.block_ids[row, number])) < 2:
+                break
+            blocks += 1
+        return blocks * self.block_size
+
     def matched_across(self, sequence: Sequence) -> list[CachedBlock]:
         """Cached blocks with which a sequence may start once those on the host have been brought to
         the device; the device's copy where both tiers have one.

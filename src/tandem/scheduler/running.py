@@ -1,6 +1,7 @@
 """Sequences by id and by row, and the ways in which a sequence leaves its row."""
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from tandem.plan.binding import IntArray, LongArray
 from tandem.scheduler.in_flight import Flight, MoveInFlight
@@ -12,12 +13,19 @@ from tandem.scheduler.waiting import WaitingQueue
 from tandem.spec.config import PreemptionMode
 from tandem.spec.tier import TIERS, Tier
 
+if TYPE_CHECKING:
+    from tandem.scheduler.preemption import PreemptionRule
+
 Move = tuple[int, Tier, IntArray, IntArray]
 _MOVING = (RowState.SWAPPING_OUT, RowState.SWAPPING_IN)
 
 
 class Running:
-    """Keeps sequences, rows, blocks and the waiting queue in agreement."""
+    """Keeps sequences, rows, blocks and the waiting queue in agreement.
+
+    Args:
+        mode: what becomes of preempted KV; `auto` recomputes without a rule.
+    """
 
     def __init__(
         self,
@@ -26,12 +34,14 @@ class Running:
         waiting: WaitingQueue,
         flight: Flight,
         mode: PreemptionMode,
+        rule: "PreemptionRule | None" = None,
     ) -> None:
         self._rows = rows
         self._kv = kv
         self._waiting = waiting
         self._flight = flight
         self._mode = mode
+        self.rule = rule
         self._by_id: dict[str, Sequence] = {}
         self._by_row: list[Sequence | None] = [None] * rows.max_rows
         self._dead: set[int] = set()
@@ -133,7 +143,7 @@ class Running:
                 continue
             if row in self._dead:
                 self._vacate(row)
-            elif self._mode == "swap" and self._can_swap_out(row):
+            elif self._can_swap_out(row) and self._swaps(row):
                 self.num_preemptions += 1
                 self._begin_move(row, Tier.HOST)
             else:
@@ -146,6 +156,17 @@ class Running:
         sequence.preemptions += 1
         self._vacate(row)
         self._waiting.add(sequence)
+
+    def _swaps(self, row: int) -> bool:
+        if self._mode != "auto":
+            return self._mode == "swap"
+        if self.rule is None:
+            return False
+        r = self._rows
+        blocks = int(r.num_blocks[row] - r.num_host_blocks[row])
+        decodes = int((r.state == int(RowState.RUNNING)).sum())
+        ready = self._kv.tokens_others_hold(row)
+        return self.rule.swaps(blocks, ready, int(r.computed[row]), decodes)
 
     def _can_swap_out(self, row: int) -> bool:
         device = int(self._rows.num_blocks[row] - self._rows.num_host_blocks[row])

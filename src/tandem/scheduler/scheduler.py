@@ -31,6 +31,7 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
+    from tandem.scheduler.preemption import PreemptionRule
     from tandem.scheduler.prefix_tiers import PrefixTiers
 
 _MAX_ROUNDS = 16
@@ -76,8 +77,9 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self.flight = Flight()
         self.cohorts: dict[int, Cohort] = {}
+        mode = config.preemption_mode
         self.running = Running(
-            self.rows, self.kv, self.waiting, self.flight, config.preemption_mode
+            self.rows, self.kv, self.waiting, self.flight, mode, self._preemption_rule()
         )
         self._compiler = StepCompiler(config, self.rows, self.flight, self.running.sequence_of)
         self.tiers = self._two_tiers() if publish_moved else None
@@ -261,6 +263,13 @@ class Scheduler:
         return row
 
     # --- cached prefixes in two tiers -------------------------------------------------------------
+
+    def _preemption_rule(self) -> "PreemptionRule | None":
+        if self.prices is None or self.config.preemption_mode != "auto":
+            return None
+        from tandem.scheduler.preemption import PreemptionRule
+
+        return PreemptionRule(self.prices, self.config.max_num_batched_tokens)
 
     def _two_tiers(self) -> "PrefixTiers | None":
         config, pools = self.config, self.kv.pools

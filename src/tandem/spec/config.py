@@ -10,13 +10,13 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.units import parse_duration_s, parse_size
 
 KVPlacement = Literal["auto", "device", "host", "split"]
-PreemptionMode = Literal["recompute", "swap"]
+PreemptionMode = Literal["auto", "recompute", "swap"]
 HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
 
 _KV_PLACEMENTS = ("auto", "device", "host", "split")
 _HOST_LAYERS = ("auto", "stream", "cpu", "mlp")
-_PREEMPTION_MODES = ("recompute", "swap")
+_PREEMPTION_MODES = ("auto", "recompute", "swap")
 _DISK_IO = ("direct", "cached")
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
@@ -114,7 +114,9 @@ class EngineConfig:
             cohort has in a step. None: one beside every layer.
         tpot_bound: under strategy `auto`, how long a step should take at most for the sake of
             requests on the host (`100ms`). None: as long as it pays.
-        preemption_mode: what happens to the KV of a preempted request.
+        preemption_mode: what happens to the KV of a preempted request: `recompute`, `swap` to the
+            host, or `auto`, whichever is predicted to be faster for it; where rates are not known,
+            it is recomputed.
         host_prefix_share: most of the host's KV memory that holds beginnings of prompts which the
             accelerator had to make room for, from which they are brought back. 0: none; None: a
             half where rates are known, else none.
