@@ -7,7 +7,7 @@ from typing import Any
 
 from tandem.plan.executed_op import ExecutedOp
 from tandem.plan.program import Part, ProgramOp, Queue, StepProgram
-from tandem.plan.trace_file import TraceFile, operation_label
+from tandem.plan.trace_file import TraceFile, fields, operation_label
 from tandem.runtime.overlap_meter import OverlapMeter, StepOverlap
 from tandem.spec.config import EngineConfig
 from tandem.spec.units import parse_size
@@ -18,6 +18,7 @@ LOOP_ROW = "engine loop"
 QUEUE_ROWS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.DISK, Queue.CPU)
 _ROW_OF = {queue: row for row, queue in enumerate(QUEUE_ROWS, 1)}
 _KEPT_WAYS = 64
+_KEPT_LANES, _KEPT_OPS = 256, 65_536
 
 
 class EngineTrace:
@@ -33,6 +34,8 @@ class EngineTrace:
         self._file, self._clock = file, clock
         self._ways: dict[int, str] = {}
         self._since_s: float | None = None
+        self._of_lanes: dict[tuple[int, tuple[int, ...]], str] = {}
+        self._of_op: dict[int, tuple[ProgramOp, str, str]] = {}
 
     def start(self, overlap: OverlapMeter | None) -> None:
         """Write from now on, and what `overlap` says of each step."""
@@ -43,8 +46,13 @@ class EngineTrace:
     def executed(self, ran: ExecutedOp) -> None:
         """An operation has ended; an `OpListener`."""
         if self._since_s is not None:
-            row = _ROW_OF[ran.op.queue]
-            self._file.span(row, _name(ran), ran.start_s, ran.end_s, self._args(ran))
+            _, name, of_op = self._known(ran.op)
+            args = f"{self._lanes(ran)}{of_op}"
+            if ran.op.joins is not None:
+                args += "," + fields({"joined": ran.op.joins in ran.lanes})
+            if ran.num_layers:
+                name = f"layers {ran.op.layer} to {ran.op.layer + ran.num_layers - 1}"
+            self._file.span(_ROW_OF[ran.op.queue], name, ran.start_s, ran.end_s, args)
 
     def begin(self) -> None:
         """An iteration of the loop begins."""
@@ -66,7 +74,7 @@ class EngineTrace:
         now_s = self._clock()
         assert self._since_s is not None
         if now_s > self._since_s or args:
-            self._file.span(0, name, self._since_s, now_s, args or {})
+            self._file.span(0, name, self._since_s, now_s, fields(args or {}))
         self._since_s = now_s
 
     def end(self) -> None:
@@ -77,21 +85,33 @@ class EngineTrace:
         """Write what is left."""
         self._file.close()
 
-    def _args(self, ran: ExecutedOp) -> dict[str, Any]:
-        op, program = ran.op, ran.program
-        args: dict[str, Any] = {"step": program.step_id, "program": program.template.name}
-        if _is_of_a_layer(op):
-            args["layer"] = op.layer
-        if program.lanes:
-            cohorts = [program.lanes[lane].cohort_id for lane in ran.lanes]
-            args["lanes"] = [f"cohort {cohort}" if cohort else "main" for cohort in cohorts]
-        if ran.lanes:
-            args |= {"rows": ran.num_rows, "tokens": ran.num_tokens}
-        if op.joins is not None:
-            args["joined"] = op.joins in ran.lanes
-        if way := self._ways.get(program.step_id):
-            args["way"] = way
-        return args
+    def _lanes(self, ran: ExecutedOp) -> str:
+        """What is told of all operations of a step that work on the same lanes."""
+        program = ran.program
+        key = (program.step_id, ran.lanes)
+        if key not in self._of_lanes:
+            if len(self._of_lanes) >= _KEPT_LANES:
+                self._of_lanes.clear()
+            args: dict[str, Any] = {"step": program.step_id, "program": program.template.name}
+            if program.lanes:
+                cohorts = [program.lanes[lane].cohort_id for lane in ran.lanes]
+                args["lanes"] = [f"cohort {cohort}" if cohort else "main" for cohort in cohorts]
+            if ran.lanes:
+                args |= {"rows": ran.num_rows, "tokens": ran.num_tokens}
+            if way := self._ways.get(program.step_id):
+                args["way"] = way
+            self._of_lanes[key] = fields(args)
+        return self._of_lanes[key]
+
+    def _known(self, op: ProgramOp) -> tuple[ProgramOp, str, str]:
+        """An operation's name, and what is told of it in every step; templates keep theirs."""
+        known = self._of_op.get(id(op))
+        if known is None or known[0] is not op:
+            if len(self._of_op) >= _KEPT_OPS:
+                self._of_op.clear()
+            args = "," + fields({"layer": op.layer}) if _is_of_a_layer(op) else ""
+            known = self._of_op[id(op)] = (op, _name(op), args)
+        return known
 
     def _overlapped(self, step: StepOverlap) -> None:
         idle, hidden = step.totals.accel_idle_share, step.totals.hidden_share
@@ -122,11 +142,9 @@ def open_trace(config: EngineConfig, clock: Callable[[], float]) -> EngineTrace:
     return EngineTrace(file, clock)
 
 
-def _name(ran: ExecutedOp) -> str:
-    if ran.num_layers:
-        return f"layers {ran.op.layer} to {ran.op.layer + ran.num_layers - 1}"
-    label = operation_label(ran.op)
-    return f"{label} {ran.op.layer}" if _is_of_a_layer(ran.op) else label
+def _name(op: ProgramOp) -> str:
+    label = operation_label(op)
+    return f"{label} {op.layer}" if _is_of_a_layer(op) else label
 
 
 def _is_of_a_layer(op: ProgramOp) -> bool:

@@ -1,14 +1,13 @@
 """An operation that has run, and when: what traces and measures of overlap are made of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.plan.program import ProgramOp, StepProgram
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutedOp:
-    """One operation of a program, after its end.
+class ExecutedOp(NamedTuple):
+    """One operation of a program, after its end; a tuple, since there are very many.
 
     Attributes:
         lanes: indices of the program's lanes that took part.

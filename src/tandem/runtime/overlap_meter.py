@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tandem.plan.executed_op import ExecutedOp
-from tandem.plan.program import OpKind, Queue
+from tandem.plan.program import OpKind, ProgramTemplate, Queue
 from tandem.runtime.measures import OverlapTotals
 
 RECENT_STEPS = 64
@@ -62,6 +62,8 @@ class OverlapMeter:
 
     def __init__(self) -> None:
         self._on_step: Callable[[StepOverlap], None] | None = None
+        self._template: ProgramTemplate | None = None
+        self._last = 0
         self.restart()
 
     def restart(self) -> None:
@@ -112,7 +114,7 @@ class OverlapMeter:
         else:
             worked.append((start_s, end_s))
         self._settle(end_s)
-        if ran.program.lanes and _is_last(ran):
+        if ran.program.lanes and self._is_last(ran):
             self._end_period(ran, self._since_s)
 
     def _settle(self, known_s: float) -> None:
@@ -133,16 +135,19 @@ class OverlapMeter:
         if len(self._ended) > _LAG_STEPS:
             self._tell(self._ended.popleft().overlap())
 
+    def _is_last(self, ran: ExecutedOp) -> bool:
+        """Of its program, on the accelerator."""
+        template = ran.program.template
+        if template is not self._template:
+            self._template = template
+            self._last = dict(template.counts).get(Queue.ACCEL, 0)
+        return ran.op.ordinal == self._last
+
     def _tell(self, step: StepOverlap) -> None:
         self._recent.append(step)
         self.totals = OverlapTotals.sum((self.totals, step.totals))
         if self._on_step is not None:
             self._on_step(step)
-
-
-def _is_last(ran: ExecutedOp) -> bool:
-    counts = ran.program.template.counts
-    return any(queue is Queue.ACCEL and count == ran.op.ordinal for queue, count in counts)
 
 
 def _overlap_s(intervals: Iterable[tuple[float, float]], start_s: float, end_s: float) -> float:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tandem.plan.trace_file import TraceFile, operation_label
+from tandem.plan.trace_file import TraceFile, fields, operation_label
 from tandem.planner.fluid_queues import Span
 from tandem.planner.schedule import QUEUES
 from tandem.simulator.executor import Flying
@@ -23,7 +23,7 @@ class Timeline:
         """One group of operations has run."""
         flying = span.submission.label
         assert isinstance(flying, Flying)
-        args = {"step": flying.step_id, "program": flying.template.name}
+        args = fields({"step": flying.step_id, "program": flying.template.name})
         self._file.span(span.queue, _describe(span), span.start_s, span.end_s, args)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tandem.plan.trace_file import TraceFile
+from tandem.plan.trace_file import TraceFile, fields
 from tandem.spec.errors import ConfigError
 
 SPANS = 50
@@ -31,7 +31,9 @@ class Traced:
     def fill(self) -> None:
         for number in range(SPANS):
             start_s = 100.0 + number
-            self.file.span(number % 2, f"op {number}", start_s, start_s + 0.5, {"step": number})
+            self.file.span(
+                number % 2, f"op {number}", start_s, start_s + 0.5, fields({"step": number})
+            )
             self.file.flush()
 
     def events(self) -> list[dict[str, Any]]:
@@ -66,7 +68,7 @@ def test_what_was_flushed_is_readable_without_an_end(tmp_path: Path) -> None:
 def test_nothing_is_held_without_bound(tmp_path: Path) -> None:
     traced = Traced(tmp_path / "t.json")
     for number in range(10_000):
-        traced.file.span(0, "op", number, number + 1, {})
+        traced.file.span(0, "op", number, number + 1)
     assert sum(event["ph"] == "X" for event in traced.unfinished()) > 5_000
 
 
