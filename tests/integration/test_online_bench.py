@@ -102,3 +102,15 @@ def test_every_figure_says_paced_and_whether_it_is_valid(outcome: CellOutcome) -
         assert (share < 1) == bool(each.reasons)
         told = f"INVALID in {each.invalid} of 2 windows"
         assert (told in "\n".join(describe(outcome))) or not each.invalid
+
+
+def test_what_the_host_s_attention_hides_behind_is_told(outcome: CellOutcome) -> None:
+    rows = {(row.variant, row.metric): row.value for row in rows_of(outcome)}
+    for each in figures_of(outcome):
+        idle = rows[f"paced {each.policy}", "accelerator idle"]
+        busy = [window.report.accel_busy for window in each.windows]
+        assert min(busy) - 0.15 <= 1 - idle <= max(busy) + 0.15  # of somewhat other moments
+        attended = any(window.report.cpu_busy > 0 for window in each.windows)
+        hidden = rows.get((f"paced {each.policy}", "host attention hidden"))
+        assert (hidden is not None) == attended
+        assert hidden is None or 0 <= hidden <= 1 + 1e-9

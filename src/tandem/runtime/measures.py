@@ -35,6 +35,11 @@ class OverlapTotals:
         """Of the CPU's attention, beside the accelerator's work; None if there was none."""
         return self.hidden_s / self.cpu_attention_s if self.cpu_attention_s else None
 
+    def since(self, before: "OverlapTotals") -> "OverlapTotals":
+        """What has come on top of an earlier sum."""
+        names = [field.name for field in fields(OverlapTotals)]
+        return OverlapTotals(*(getattr(self, name) - getattr(before, name) for name in names))
+
     @staticmethod
     def sum(parts: "Iterable[OverlapTotals]") -> "OverlapTotals":
         """All of them together."""

@@ -11,6 +11,7 @@ from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.probes.interleave import PairedRatio, paired_ratio
+from tandem.runtime.measures import OverlapTotals
 from tandem.spec.hardware_file import load_hardware
 
 WORTH_CAPTURING = 1.15
@@ -113,6 +114,21 @@ def _honesty(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
         row("accelerator busy", median(report.accel_busy for report in reports), "share", 1.0),
         row("host attention busy", median(report.cpu_busy for report in reports), "share", 1.0),
         row("time per token of the slowest", median(w.period_s for w in each.windows), "s"),
+        *_overlap(row, each),
+    ]
+
+
+def _overlap(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
+    """Of all windows together."""
+    totals = OverlapTotals.sum(window.overlap for window in each.windows)
+    shares = {
+        "accelerator idle": (totals.accel_idle_share, 0.0),
+        "host attention hidden": (totals.hidden_share, 1.0),
+    }
+    return [
+        row(metric, share, "share", bound)
+        for metric, (share, bound) in shares.items()
+        if share is not None
     ]
 
 

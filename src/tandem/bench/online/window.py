@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.engine.build_paced import PacedEngine
+from tandem.runtime.measures import OverlapTotals
 from tandem.runtime.paced.report import PacedReport
 
 MIN_PERIODS = 3
@@ -21,6 +22,7 @@ class Window:
         tokens_per_s: emitted by all.
         period_s: mean time between tokens of the slowest.
         joins, waits: of cohorts.
+        overlap: of CPU and accelerator, some sweeps late.
     """
 
     tokens_per_s: float
@@ -28,6 +30,7 @@ class Window:
     period_s: float
     joins: int
     waits: int
+    overlap: OverlapTotals
     report: PacedReport
 
 
@@ -68,6 +71,7 @@ class PacedRun:
             period_s=wall_s / periods,
             joins=after.cohort_joins - before.cohort_joins,
             waits=after.cohort_waits - before.cohort_waits,
+            overlap=_since(before.overlap, after.overlap),
             report=self._engine.executor.report(),
         )
 
@@ -95,3 +99,9 @@ class PacedRun:
         """Of those, one with the most tokens left."""
         running = self._loop.running
         return max(among, key=lambda name: (running[name].gap, running[name].left))
+
+
+def _since(before: OverlapTotals | None, after: OverlapTotals | None) -> OverlapTotals:
+    assert before is not None, "the paced emulator tells of overlap"
+    assert after is not None
+    return after.since(before)
