@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.profiles import KERNELS, MACHINE, profile
 
-from tandem.profiling.measurements import DiskMeasurements, MemoryRates
+from tandem.profiling.measurements import DiskMeasurements, MemoryRates, Striping
 from tandem.profiling.profile import Machine
 from tandem.profiling.profile_file import (
     check_profile_writable,
@@ -97,7 +97,7 @@ def test_a_damaged_field_is_corrupt(path: tuple[Any, ...], value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"format": 1}', "[" * 100_000, to_json(profile())[:-20]],
+    ["", "{", "[]", "null", '{"format": 2}', "[" * 100_000, to_json(profile())[:-20]],
     ids=["empty", "open", "list", "null", "bare", "deep", "cut off"],
 )
 def test_what_is_no_profile_is_corrupt(tmp_path: Path, text: str) -> None:
@@ -109,6 +109,18 @@ def test_bytes_that_are_no_text_are_corrupt(tmp_path: Path) -> None:
     (tmp_path / "profile.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is corrupt: not text"):
         read_profile(tmp_path / "profile.json", MACHINE, KERNELS)
+
+
+def test_shares_of_disks_are_stored_and_checked(tmp_path: Path) -> None:
+    two = (profile().disks[0], replace(profile().disks[0], folder="/more"))
+    found = replace(profile(), disks=two, striping=Striping((0.25, 0.75), 4e9))
+    write_profile(found, tmp_path / "profile.json")
+    assert read_profile(tmp_path / "profile.json", MACHINE, KERNELS) == found
+    text = to_json(found)
+    with pytest.raises(ConfigError, match=r"is corrupt .*shares must be above 0 and sum to 1"):
+        read(tmp_path, text.replace("[0.25, 0.75]", "[0.25, 0.7]"))
+    with pytest.raises(ConfigError, match=r"is corrupt .*1 shares for 2 disks"):
+        read(tmp_path, text.replace("[0.25, 0.75]", "[1.0]"))
 
 
 def test_an_unknown_field_is_named(tmp_path: Path) -> None:

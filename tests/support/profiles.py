@@ -55,7 +55,7 @@ def host_measurements() -> HostMeasurements:
         attention=tuple(attention_times(dtype.value) for dtype in DType),
         codes=(CodeRates("int8/64", 0.1e9, 30e9),),
         start=StartTimes(3e-6, 20e-6),
-        contention=(Contention("a copy", 18e9, 12e9, 8e9, 5e9),),
+        contention=(Contention("decode attention", "a copy", 18e9, 12e9, 8e9, 5e9),),
     )
 
 
@@ -81,5 +81,6 @@ def profile(*, accelerator: bool = False) -> Profile:
         host=host_measurements(),
         accelerator=accelerator_measurements() if accelerator else None,
         disks=(DiskMeasurements("/data", 1e9, 3e9, "4 threads, 4 MiB at once", 2.5e9),),
+        striping=None,
         skipped=("accelerator and link: there is none",),
     )

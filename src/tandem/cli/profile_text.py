@@ -10,6 +10,7 @@ from tandem.profiling.measurements import (
     HostMeasurements,
     LinearTimes,
     LinkDirection,
+    Striping,
 )
 from tandem.profiling.profile import Profile
 from tandem.spec.units import format_duration
@@ -30,7 +31,7 @@ def profile_text(profile: Profile, path: Path) -> Iterator[str]:
         yield from _accelerator(profile.accelerator)
     if profile.disks:
         yield ""
-        yield from _disks(profile.disks)
+        yield from _disks(profile.disks, profile.striping)
     yield ""
     yield from (f"not measured: {line}" for line in profile.skipped)
     yield f"stored in {path}"
@@ -62,12 +63,11 @@ def _host(host: HostMeasurements) -> Iterator[str]:
         f"spinning {host.start.spinning_s / _MICRO:.3g}  asleep {host.start.asleep_s / _MICRO:.3g}",
     )
     for each in host.contention:
-        yield _line("attention beside", each.copy)
+        yield _line(each.work, f"beside {each.load}")
         yield _line(
-            "  alone, together, GB/s",
-            f"attention {_giga(each.attention_alone_bytes_per_s)}, "
-            f"{_giga(each.attention_beside_bytes_per_s)}  copy "
-            f"{_giga(each.copy_alone_bytes_per_s)}, {_giga(each.copy_beside_bytes_per_s)}",
+            "  alone, together, G/s",
+            f"{_giga(each.work_alone_per_s)}, {_giga(each.work_beside_per_s)}  the other "
+            f"{_giga(each.load_alone_bytes_per_s)}, {_giga(each.load_beside_bytes_per_s)} bytes",
         )
 
 
@@ -123,13 +123,18 @@ def _direction(name: str, direction: LinkDirection) -> Iterator[str]:
     yield _line("  both ways at once", _giga(direction.both_bytes_per_s))
 
 
-def _disks(disks: Sequence[DiskMeasurements]) -> Iterator[str]:
+def _disks(disks: Sequence[DiskMeasurements], striping: Striping | None) -> Iterator[str]:
     for disk in disks:
         together = f"  all disks at once {_giga(disk.together_bytes_per_s)}"
         yield _line(
             f"disk {disk.folder}, GB/s",
             f"one reader {_giga(disk.one_reader_bytes_per_s)}  {disk.way} "
             f"{_giga(disk.bytes_per_s)}{together if len(disks) > 1 else ''}",
+        )
+    if striping is not None:
+        shares = "  ".join(f"{share:.0%}" for share in striping.shares)
+        yield _line(
+            "  in shares, GB/s", f"{_giga(striping.bytes_per_s)} beside attention, by {shares}"
         )
 
 

@@ -1,31 +1,60 @@
-"""Decode attention on the CPU while something is copied: what each leaves to the other.
+"""The CPU's work while something else is busy: what each leaves to the other.
 
 Import this module only if `native.available()`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from tandem.kernels.native_linear import dequantize
 from tandem.kernels.native_pool import NativePool
 from tandem.probes.attention_times import probe_pages
 from tandem.probes.beside import beside
 from tandem.probes.effort import Effort
 from tandem.probes.kernel_cases import Workload, make_layers
-from tandem.probes.native_samples import attending
+from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, make_copies
+from tandem.probes.native_samples import attending, multiplying
 from tandem.probes.timing import Sample
 from tandem.profiling.measurements import Contention
 from tandem.spec.dtype import DType
 
 _LEAST_S = 0.2
 
-Copy = Callable[[], int]
-"""Copies something, waits for its end, and returns how many bytes that were."""
+Load = Callable[[], int]
+"""Does something, waits for its end, and returns how many bytes that were."""
 
 
-def copy_in_memory(size_bytes: int) -> Copy:
+@dataclass(frozen=True, slots=True)
+class CpuWork:
+    """What the CPU's threads do.
+
+    Attributes:
+        amount: of one call: bytes of keys and values, or FLOPs.
+    """
+
+    name: str
+    amount: float
+    sample: Sample
+
+    def rate(self) -> float:
+        """Of that, per second."""
+        times: list[float] = []
+        with torch.inference_mode():
+            while sum(times) < _LEAST_S:
+                times.append(self.sample(len(times)))
+        return self.amount * len(times) / sum(times)
+
+
+def cpu_works(pool: NativePool, effort: Effort) -> tuple[CpuWork, ...]:
+    """Decode attention, which memory bounds, and a product of many rows, which cores do."""
+    return _attention(pool, effort), _product(pool, effort)
+
+
+def copying_in_memory(size_bytes: int) -> Load:
     """One thread copies within the host's memory; its interpreter's lock is free meanwhile."""
     source = np.full(size_bytes, 1, np.uint8)
     target = np.zeros_like(source)
@@ -37,46 +66,63 @@ def copy_in_memory(size_bytes: int) -> Copy:
     return copy
 
 
-def measure_contention(pool: NativePool, effort: Effort, name: str, copy: Copy) -> Contention:
-    """Both rates, each alone and both at once."""
+def dequantizing(effort: Effort, kind: WeightKind) -> Load:
+    """One thread beside the others turns weights of few bits into float32, which are counted."""
+    pool, side = NativePool(1), min(effort.sides)
+    weights = make_copies(MatrixShape(side, side), kind, effort.memory_bytes).native()
+    calls = iter(range(1 << 62))
+
+    def convert() -> int:
+        return dequantize(pool, weights[next(calls) % len(weights)]).nbytes
+
+    return convert
+
+
+def measure_contention(works: Sequence[CpuWork], name: str, load: Load) -> tuple[Contention, ...]:
+    """Of each work: both rates, each alone and both at once."""
+    load()
+    return tuple(_measured(work, name, load) for work in works)
+
+
+def _measured(work: CpuWork, name: str, load: Load) -> Contention:
+    loaded: list[tuple[int, float]] = []
+
+    def record() -> None:
+        begin = time.perf_counter()
+        size = load()
+        loaded.append((size, time.perf_counter() - begin))
+
+    work.sample(0)
+    return Contention(
+        work.name,
+        name,
+        work_alone_per_s=work.rate(),
+        load_alone_bytes_per_s=_load_rate(load),
+        work_beside_per_s=beside(work.rate, record)(),
+        load_beside_bytes_per_s=sum(n for n, _ in loaded) / sum(s for _, s in loaded),
+    )
+
+
+def _attention(pool: NativePool, effort: Effort) -> CpuWork:
     rows, context = max(effort.batches), max(effort.contexts)
     pages, own = probe_pages(effort, DType.FLOAT16)
     layers = make_layers(effort.heads, Workload("contention", (context,) * rows), len(pages))
     kv_bytes = rows * context * effort.heads.key_elements * DType.FLOAT16.size_bytes
-    attend = attending(pool, effort.heads, pages, layers, own)
-    copied: list[tuple[int, float]] = []
-
-    def record() -> None:
-        begin = time.perf_counter()
-        size = copy()
-        copied.append((size, time.perf_counter() - begin))
-
-    def attention_rate() -> float:
-        with torch.inference_mode():
-            return _attention_rate(attend, kv_bytes)
-
-    attention_rate()
-    copy()
-    return Contention(
-        name,
-        attention_alone_bytes_per_s=attention_rate(),
-        copy_alone_bytes_per_s=_copy_rate(copy),
-        attention_beside_bytes_per_s=beside(attention_rate, record)(),
-        copy_beside_bytes_per_s=sum(n for n, _ in copied) / sum(s for _, s in copied),
-    )
+    return CpuWork("decode attention", kv_bytes, attending(pool, effort.heads, pages, layers, own))
 
 
-def _attention_rate(attend: Sample, kv_bytes: int) -> float:
-    times: list[float] = []
-    while sum(times) < _LEAST_S:
-        times.append(attend(len(times)))
-    return kv_bytes * len(times) / sum(times)
+def _product(pool: NativePool, effort: Effort) -> CpuWork:
+    side, rows = max(effort.sides), max(effort.rows)
+    shape = MatrixShape(side, side)
+    weights = make_copies(shape, FLOAT16, effort.memory_bytes).native()
+    sample = multiplying(pool, weights, shape, torch.randn(rows, side))
+    return CpuWork(f"products of {rows} rows", 2.0 * side * side * rows, sample)
 
 
-def _copy_rate(copy: Copy) -> float:
+def _load_rate(load: Load) -> float:
     size, taken_s = 0, 0.0
     while taken_s < _LEAST_S:
         begin = time.perf_counter()
-        size += copy()
+        size += load()
         taken_s += time.perf_counter() - begin
     return size / taken_s

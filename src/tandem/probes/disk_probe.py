@@ -24,6 +24,7 @@ _MEMORY_BYTES = max(threads * mib for threads, mib in _WAYS) << 20
 _TRIALS = 3
 PROBE_STEP_BYTES = 64 << 20
 """A probe's file is some of these long."""
+_GRAIN_BYTES = 1 << 20  # of a share; direct reads want whole sectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ class DiskProbe:
         threads, mib = _WAYS[0]
         return self._rate(_Way(threads, mib << 20))
 
+    def seconds(self, share: float) -> float:
+        """To read as much of the file once; in whole MiB, at least one."""
+        size = max(1, round(share * self._size / _GRAIN_BYTES)) * _GRAIN_BYTES
+        return self._seconds(self._way, size)
+
     def describe(self) -> str:
         """How it is read."""
         return f"{self._way.threads} threads, {self._way.piece_bytes >> 20} MiB at once"
@@ -84,17 +90,21 @@ class DiskProbe:
         os.close(self._descriptor)
 
     def _rate(self, way: _Way) -> float:
+        return self._size / self._seconds(way, self._size)
+
+    def _seconds(self, way: _Way, size: int) -> float:
         begin = time.perf_counter()
         with ThreadPoolExecutor(way.threads) as pool:
-            list(pool.map(lambda first: self._read(way, first), range(way.threads)))
-        return self._size / (time.perf_counter() - begin)
+            list(pool.map(lambda first: self._read(way, first, size), range(way.threads)))
+        return time.perf_counter() - begin
 
-    def _read(self, way: _Way, first: int) -> None:
-        """Every `threads`-th piece from the `first` on."""
+    def _read(self, way: _Way, first: int, size: int) -> None:
+        """Every `threads`-th piece from the `first` on, of so many bytes."""
         begin = first * way.piece_bytes
         memory = self._memory[begin : begin + way.piece_bytes]
-        for at in range(begin, self._size, way.threads * way.piece_bytes):
-            if os.preadv(self._descriptor, [memory.data], at) != way.piece_bytes:
+        for at in range(begin, size, way.threads * way.piece_bytes):
+            part = memory[: size - at]
+            if os.preadv(self._descriptor, [part.data], at) != len(part):
                 raise OSError("the probe's file was cut off")
 
 

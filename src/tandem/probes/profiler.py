@@ -17,14 +17,22 @@ from tandem.probes.accelerator import (
     measure_accelerator,
 )
 from tandem.probes.attention_times import measure_attention
+from tandem.probes.beside import beside
 from tandem.probes.code_rates import measure_codes
-from tandem.probes.contention import copy_in_memory, measure_contention
-from tandem.probes.disks import measure_disks
+from tandem.probes.contention import (
+    CpuWork,
+    Load,
+    copying_in_memory,
+    cpu_works,
+    dequantizing,
+    measure_contention,
+)
+from tandem.probes.disks import Disks
 from tandem.probes.effort import Effort
 from tandem.probes.linear_times import measure_linear
 from tandem.probes.memory_rates import measure_memory, sweep_threads
 from tandem.probes.start_times import measure_starts
-from tandem.profiling.measurements import Contention, HostMeasurements
+from tandem.profiling.measurements import Contention, HostMeasurements, Striping
 from tandem.profiling.profile import Machine, Profile
 from tandem.spec.progress import Progress, no_progress
 
@@ -56,10 +64,13 @@ def run_profile(
     """
     begin = time.perf_counter()
     measured_at = datetime.now(UTC).isoformat(timespec="seconds")
-    run = _Run(subject, effort, progress)
-    disks, skipped = run.disks()
-    host = run.host()
-    accelerator = run.accelerator()
+    with Disks(subject.disks, effort) as opened:
+        run = _Run(subject, effort, progress, opened)
+        disks = run.step("disks", opened.measure) if subject.disks else ()
+        striping = run.striping()
+        host = run.host(striping)
+        accelerator = run.accelerator()
+        skipped = opened.skipped
     if accelerator is None:
         skipped = (f"accelerator and link: {subject.no_accelerator}", *skipped)
     if not subject.disks:
@@ -74,39 +85,61 @@ def run_profile(
         host=host,
         accelerator=accelerator,
         disks=disks,
+        striping=striping,
         skipped=skipped,
     )
 
 
 class _Run:
-    def __init__(self, subject: Subject, effort: Effort, progress: Progress) -> None:
+    def __init__(self, subject: Subject, effort: Effort, progress: Progress, disks: Disks) -> None:
         self._subject, self._effort, self._progress = subject, effort, progress
         self._pool = NativePool(subject.machine.threads)
-        # memory, sweep, codes, starts, contention; accelerator, contention with it; disks
-        steps = 5 + len(effort.kinds) + len(effort.kv)
-        self._steps = steps + 2 * (subject.probed is not None) + bool(subject.disks)
+        self._disks = disks
+        quantized = [kind for kind in effort.kinds if kind.format is not None]
+        self._dequantized = quantized[-1] if quantized else None
+        # memory, sweep, codes, starts, contention with a copy
+        steps = 5 + len(effort.kinds) + len(effort.kv) + bool(quantized)
+        # accelerator, contention with it; disks, contention with them, and their shares
+        steps += 2 * (subject.probed is not None) + bool(subject.disks)
+        self._steps = steps + bool(disks.folders) + (len(disks.folders) > 1)
         self._done = 0
 
-    def _step(self, what: str, measure: Callable[[], Any]) -> Any:
+    def step(self, what: str, measure: Callable[[], Any]) -> Any:
+        """Measure, and say so."""
         self._progress(what, self._done, self._steps)
         result = measure()
         self._done += 1
         return result
 
-    def disks(self) -> Any:
-        folders = self._subject.disks
-        if not folders:
-            return (), ()
-        return self._step("disks", lambda: measure_disks(folders, self._effort))
+    def striping(self) -> Striping | None:
+        """Of several disks, while the CPU works, and the link where there is one."""
+        if len(self._disks.folders) < 2:
+            return None
+        return self.step("disks in balance", self._balanced)
+
+    def _balanced(self) -> Striping | None:
+        attention = cpu_works(self._pool, self._effort)[0]
+        loads: list[Callable[[], object]] = [attention.rate]
+        if self._subject.probed is not None:
+            loads.append(copy_to_device(self._subject.probed, self._effort.link_bytes[-1]))
+
+        def busy(probe: Callable[[], float]) -> float:
+            for load in loads:
+                probe = beside(probe, load)
+            return probe()
+
+        return self._disks.stripe(busy)
 
     def accelerator(self) -> Any:
+        """None: there is none."""
         probed = self._subject.probed
         if probed is None:
             return None
-        return self._step("accelerator", lambda: measure_accelerator(probed, self._effort))
+        return self.step("accelerator", lambda: measure_accelerator(probed, self._effort))
 
-    def host(self) -> HostMeasurements:
-        pool, effort, step = self._pool, self._effort, self._step
+    def host(self, striping: Striping | None) -> HostMeasurements:
+        """All of the host but its disks."""
+        pool, effort, step = self._pool, self._effort, self.step
         return HostMeasurements(
             threads=pool.num_threads,
             memory=step("memory", lambda: measure_memory(pool, effort)),
@@ -122,19 +155,30 @@ class _Run:
             ),
             codes=step("quantizing", lambda: measure_codes(pool, effort)),
             start=step("starts", lambda: measure_starts(pool.num_threads, effort)),
-            contention=self._contention(),
+            contention=self._contention(striping),
         )
 
-    def _contention(self) -> tuple[Contention, ...]:
-        pool, effort, probed = self._pool, self._effort, self._subject.probed
-        copies = {"one thread copying in the host's memory": copy_in_memory(effort.memory_bytes)}
+    def _contention(self, striping: Striping | None) -> tuple[Contention, ...]:
+        works = cpu_works(self._pool, self._effort)
+        found: list[Contention] = []
+        for name, load in self._loads(striping).items():
+            found += self._beside(works, name, load)
+        return tuple(found)
+
+    def _beside(self, works: tuple[CpuWork, ...], name: str, load: Load) -> tuple[Contention, ...]:
+        return self.step(f"contention, {name}", lambda: measure_contention(works, name, load))
+
+    def _loads(self, striping: Striping | None) -> dict[str, Load]:
+        """What the CPU's work shares memory and cores with."""
+        effort, probed, disks = self._effort, self._subject.probed, self._disks
+        loads = {"one thread copying in the host's memory": copying_in_memory(effort.memory_bytes)}
+        if self._dequantized is not None:
+            name = f"one thread dequantizing {self._dequantized}"
+            loads[name] = dequantizing(effort, self._dequantized)
         if probed is not None:
-            size = effort.link_bytes[-1]
-            copies["host to accelerator, pinned"] = copy_to_device(probed, size)
-        return tuple(
-            self._step(
-                f"contention, {name}",
-                lambda name=name, copy=copy: measure_contention(pool, effort, name, copy),
-            )
-            for name, copy in copies.items()
-        )
+            loads["host to accelerator, pinned"] = copy_to_device(probed, effort.link_bytes[-1])
+        if disks.folders:
+            shares = (1.0,) if striping is None else striping.shares
+            name = f"reading {', '.join(map(str, disks.folders))}"
+            loads[name] = disks.reading(shares)
+        return loads

@@ -83,17 +83,20 @@ class StartTimes(_Rates):
 
 @dataclass(frozen=True, slots=True)
 class Contention(_Rates):
-    """Decode attention on the CPU while something is copied: both rates, alone and together.
+    """The CPU's work while something else is busy: both rates, alone and together.
 
     Attributes:
-        copy: what is copied, in words.
+        work: what the CPU's threads do, in words. load: what else is busy, likewise.
+        work_alone_per_s, work_beside_per_s: bytes of keys and values of attention, FLOPs of
+            products.
     """
 
-    copy: str
-    attention_alone_bytes_per_s: float
-    attention_beside_bytes_per_s: float
-    copy_alone_bytes_per_s: float
-    copy_beside_bytes_per_s: float
+    work: str
+    load: str
+    work_alone_per_s: float
+    work_beside_per_s: float
+    load_alone_bytes_per_s: float
+    load_beside_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +162,21 @@ class DiskMeasurements(_Rates):
     bytes_per_s: float
     way: str
     together_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Striping(_Rates):
+    """Several disks that read parts of the same at once, beside the CPU's work.
+
+    Attributes:
+        shares: of the bytes, one per disk, so that all end at the same time; they sum to 1.
+        bytes_per_s: of all together.
+    """
+
+    shares: tuple[float, ...]
+    bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        _Rates.__post_init__(self)
+        if not all(share > 0 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
+            raise ValueError(f"shares must be above 0 and sum to 1, not {self.shares}")

@@ -7,9 +7,10 @@ from tandem.profiling.measurements import (
     AcceleratorMeasurements,
     DiskMeasurements,
     HostMeasurements,
+    Striping,
 )
 
-FORMAT = 1
+FORMAT = 2
 """Of the file and of the probes: raised whenever either changes what a number means."""
 
 
@@ -48,7 +49,11 @@ class Profile:
         kernels: digest of the compiled kernels that were measured.
         shapes: kinds and shapes measured, in words.
         measured_at: UTC, ISO 8601.
+        striping: None: fewer than two disks were measured.
         skipped: what was not measured and why, one line each.
+
+    Raises:
+        ValueError: not as many shares as disks.
     """
 
     machine: Machine
@@ -60,7 +65,12 @@ class Profile:
     host: HostMeasurements
     accelerator: AcceleratorMeasurements | None
     disks: tuple[DiskMeasurements, ...]
+    striping: Striping | None
     skipped: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.striping is not None and len(self.striping.shares) != len(self.disks):
+            raise ValueError(f"{len(self.striping.shares)} shares for {len(self.disks)} disks")
 
 
 def _words(value: object) -> str:

@@ -1,9 +1,11 @@
 """All probes of a profile, at tiny sizes; the accelerator is this machine's processor."""
 
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,9 +17,10 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.kernels.native_pool import NativePool
+from tandem.probes import disks as disks_module
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
-from tandem.probes.contention import measure_contention
-from tandem.probes.disks import measure_disks
+from tandem.probes.contention import cpu_works, measure_contention
+from tandem.probes.disks import Disks
 from tandem.probes.effort import Effort, coarse, thorough
 from tandem.probes.kernel_cases import HeadShape
 from tandem.probes.linear_cases import FLOAT16, quantized_kind
@@ -81,10 +84,16 @@ def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
         assert times.surface.second == (1.0, 8.0)
     assert host.attention[0].surface.second == (16.0, 100.0)
     assert host.attention[0].kv_elements == 2 * 2 * 32
-    assert [each.copy for each in host.contention] == [
+    loads = [
         "one thread copying in the host's memory",
+        "one thread dequantizing int8/64",
         "host to accelerator, pinned",
     ]
+    works = ["decode attention", "products of 8 rows"]
+    assert [(each.work, each.load) for each in host.contention] == [
+        (work, load) for load in loads for work in works
+    ]
+    assert found.striping is None
     assert found.accelerator is not None
     assert found.accelerator.h2d.pinned.sizes == (4096.0, float(1 << 20))
     assert found.skipped == ("disks: none was named; name a folder on each with --disk",)
@@ -118,22 +127,69 @@ def test_a_copy_that_fails_beside_attention_is_no_rate() -> None:
         return 1 << 30
 
     with pytest.raises(RuntimeError, match="no link"):
-        measure_contention(NativePool(1), TINY, "broken", copy)
+        measure_contention(cpu_works(NativePool(1), TINY), "broken", copy)
 
 
 def test_a_disk_is_read_or_left_out_by_name(tmp_path: Path) -> None:
-    disks, skipped = measure_disks((tmp_path, tmp_path), TINY)
-    if skipped:
-        assert not disks
-        assert str(tmp_path) in skipped[0]
-        return
-    assert disks[0].folder == str(tmp_path)
+    subject = Subject(MACHINE, KERNELS, None, "there is none", (tmp_path, tmp_path))
+    steps: list[tuple[str, int, int]] = []
+    found = run_profile(subject, TINY, thorough=False, progress=lambda *step: steps.append(step))
+    assert [(done, total) for _, done, total in steps] == [
+        (i, len(steps)) for i in range(len(steps))
+    ]
     assert list(tmp_path.iterdir()) == []
+    if not found.disks:
+        assert any(str(tmp_path) in line for line in found.skipped)
+        return
+    assert [disk.folder for disk in found.disks] == [str(tmp_path)], "one disk, once"
+    assert found.striping is None
+    beside_disk = [each for each in found.host.contention if each.load == f"reading {tmp_path}"]
+    assert [each.work for each in beside_disk] == ["decode attention", "products of 8 rows"]
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no folder .*nowhere; name one with --disk"):
-        measure_disks((tmp_path / "nowhere",), TINY)
+        Disks((tmp_path / "nowhere",), TINY)
+
+
+class FastAndSlow:
+    """In place of a disk: `fast` reads three times as many bytes per second as `slow`."""
+
+    closed: ClassVar[list[str]] = []
+
+    def __init__(self, folder: Path, size_bytes: int, trials: int) -> None:
+        self.name, self.size = folder.name, size_bytes
+        self.rate = {"fast": 3e9, "slow": 1e9}[folder.name]
+
+    def seconds(self, share: float) -> float:
+        return share * self.size / self.rate
+
+    def close(self) -> None:
+        self.closed.append(self.name)
+
+
+def test_disks_that_read_at_once_get_shares_by_their_rates(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(disks_module, "DiskProbe", FastAndSlow)
+    folders = (tmp_path / "slow", tmp_path / "fast")
+    for folder in folders:
+        folder.mkdir()
+    busy: list[float] = []
+
+    def beside(probe: Callable[[], float]) -> float:
+        busy.append(probe())
+        return busy[-1]
+
+    with Disks(folders, TINY) as disks:
+        found = disks.stripe(beside)
+        assert disks.reading((0.25, 0.75))() == TINY.disk_bytes
+    assert found is not None
+    assert found.shares == pytest.approx((0.25, 0.75), rel=0.01)
+    assert found.bytes_per_s == pytest.approx(4e9, rel=0.01)
+    assert len(busy) == 11, "ten rounds and the result, all while the rest is busy"
+    assert busy[0] > busy[-1]
+    assert sorted(FastAndSlow.closed) == ["fast", "slow"]
 
 
 def test_medians_are_of_turns() -> None:
