@@ -31,7 +31,8 @@ AUTO = POLICIES["auto"]
 
 def every_way(question: Question) -> list[Way]:
     homes = homes_of(AUTO, question, Footprint(question))
-    return list(ways(AUTO, homes, alone=question.objective == "latency"))
+    alone = question.objective == "latency"
+    return list(ways(AUTO, homes, question.model.num_layers, alone=alone))
 
 
 def every_candidate(search: Search, policy: Policy) -> Iterator[Candidate]:
@@ -45,7 +46,7 @@ def every_candidate(search: Search, policy: Policy) -> Iterator[Candidate]:
 
 
 def rows_of(candidate: Candidate) -> Rows:
-    if candidate.strategy == "rendezvous":
+    if candidate.has_cohorts:
         return Rows(
             Range(candidate.device_rows, candidate.device_rows),
             Range(candidate.host_rows, candidate.host_rows),
@@ -55,8 +56,9 @@ def rows_of(candidate: Candidate) -> Rows:
 
 def way_of(question: Question, candidate: Candidate) -> Way:
     for way in every_way(question):
-        alone = candidate.strategy == "rendezvous" and not candidate.device_rows
-        if (way.strategy, way.alone) != (candidate.strategy, alone):
+        alone = candidate.has_cohorts and not candidate.device_rows
+        same = candidate.strategy, alone, candidate.passes
+        if (way.strategy, way.alone, way.passes) != same:
             continue
         streams = candidate.streamed > STREAM_SLOTS
         found = way.streams, way.reads, way.streams_mlps

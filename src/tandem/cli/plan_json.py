@@ -74,6 +74,7 @@ def _ceiling(answer: Answer, found: Ceiling) -> dict[str, Any]:
         if best is None
         else {
             "strategy": best.way.strategy,
+            "passes": best.way.passes,
             "layers": dict(best.shares.layers),
             "hosted": best.shares.hosted,
             "rows": asdict(best.rows.through),

@@ -265,6 +265,8 @@ def _plan_flags(answer: Answer) -> Iterator[str]:
     yield from ("--strategy", plan.strategy)
     if plan.kv_placement != "auto":
         yield from ("--kv-placement", plan.kv_placement)
+    if plan.interposition_budget:
+        yield from ("--interposition-budget", str(plan.interposition_budget))
     if plan.max_host_seqs:
         yield from ("--max-host-seqs", str(plan.max_host_seqs))
     yield from ("--max-num-seqs", str(plan.max_num_seqs))

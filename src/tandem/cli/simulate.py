@@ -35,7 +35,7 @@ def simulate(
     host: HostName = None,
     served: ServedOptions,
     strategy: Annotated[
-        str, typer.Option(help="auto (the planner's best), gpu-only, ride-along or rendezvous.")
+        str, typer.Option(help="auto (the planner's best), or a strategy's best.")
     ] = "auto",
     memory: MemoryOptions,
     steps: StepOptions,

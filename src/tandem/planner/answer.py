@@ -12,7 +12,7 @@ from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
-from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
+from tandem.planner.relaxation.ceiling import Ceiling
 from tandem.planner.robustness import Robustness, robustness
 from tandem.planner.search import Search
 from tandem.planner.sensitivity import Sensitivity, sensitivities
@@ -109,7 +109,7 @@ def answer(
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
         job_s=search.predictor.job_s(rates, seen),
-        ceiling=_ceiling(search, policy),
+        ceiling=search.ceiling(policy),
         alternatives=alternatives,
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
@@ -150,13 +150,6 @@ def _policy(question: Question, name: str, compare: bool) -> Policy:
     return POLICIES["gpu-only"]
 
 
-def _ceiling(search: Search, policy: Policy) -> Ceiling | None:
-    """Measured times follow no rates, which the linear programme is made of."""
-    if search.question.measured is not None:
-        return None
-    return Ceilings(search.question, search.footprint, policy).ceiling()
-
-
 def choose(search: Search, policy: Policy) -> Option:
     """What is best under a policy.
 
@@ -191,6 +184,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         max_num_batched_tokens=question.max_num_batched_tokens,
         max_cohorts=candidate.num_cohorts,
         max_cohort_rows=candidate.cohort_rows,
+        interposition_budget=candidate.passes,
         kv_placement=candidate.kv_placement,
         max_host_seqs=candidate.max_host_seqs,
         max_device_seqs=candidate.max_device_seqs,

@@ -3,15 +3,19 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tandem.plan.interposition import token_sweeps
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import WeightPlacement
 from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.config import KVPlacement
 from tandem.spec.model import ModelSpec
 
-Strategy = Literal["gpu-only", "ride-along", "rendezvous"]
-STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous")
+Strategy = Literal["gpu-only", "ride-along", "rendezvous", "asymmetric"]
+STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous", "asymmetric")
 """The simplest first."""
+COHORT_STRATEGIES: tuple[Strategy, ...] = ("rendezvous", "asymmetric")
+_LAYERS_TO_A_PASS = (1, 2, 4)
+"""Fewer passes hardly differ from none."""
 _EDGES_ALONE, _EDGES_BESIDE = 2, 1  # sweeps from a cohort's last layer to its next token's first
 _COHORTS = 2
 """Beside rows that each sweep serves. Whether a cohort has joined a sweep is known when the next
@@ -30,6 +34,7 @@ class Candidate:
             that are too long for it are split over both tiers.
         on_cpu, how: layers that the CPU computes, as in `Elsewhere`. on_disk: that are read,
             likewise. mlps: whether only MLPs are streamed, likewise.
+        passes: of its own, that a cohort may have in a sweep.
     """
 
     strategy: Strategy
@@ -41,6 +46,7 @@ class Candidate:
     how: CpuHome = "cpu"
     on_disk: int = 0
     mlps: bool = False
+    passes: int = 0
 
     @property
     def elsewhere(self) -> Elsewhere:
@@ -69,18 +75,21 @@ class Candidate:
         """Likewise: those that lie on the accelerator beside a cohort, which one that outgrew its
         place there would join.
         """
-        return self.device_rows if self.num_cohorts and self.max_host_seqs else 0
+        return self.device_rows if self.has_cohorts and self.max_host_seqs else 0
 
     def with_elsewhere(self, elsewhere: Elsewhere) -> "Candidate":
         """The same requests with other layers elsewhere."""
         return Candidate(
             self.strategy, elsewhere.streamed, self.device_rows, self.host_rows, self.device_share,
-            elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps,
+            elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps, self.passes,
         )  # fmt: skip
 
     def hosted(self) -> "Candidate":
-        """The same without requests on the accelerator."""
-        return replace(self, device_rows=0)
+        """The same without requests on the accelerator; a cohort has nothing to pass beside then,
+        and takes as long for a layer in sweeps of its own.
+        """
+        strategy = "rendezvous" if self.has_cohorts else self.strategy
+        return replace(self, strategy=strategy, device_rows=0, passes=0)
 
     def idle(self) -> "Candidate":
         """The same without requests."""
@@ -88,16 +97,21 @@ class Candidate:
 
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""
-        return self.device_rows if self.strategy == "rendezvous" else self.rows
+        return self.device_rows if self.has_cohorts else self.rows
 
     def served(self, num_layers: int) -> float:
         """Tokens that a sweep decodes."""
         return self.device_rows + self.host_rows / self.sweeps_per_hosted_token(num_layers)
 
     @property
+    def has_cohorts(self) -> bool:
+        """Whether requests on the host cross sweeps together."""
+        return self.strategy in COHORT_STRATEGIES
+
+    @property
     def num_cohorts(self) -> int:
         """One if there is nothing to sweep beside it: a sweep then waits for its attention."""
-        if self.strategy != "rendezvous":
+        if not self.has_cohorts:
             return 0
         return _COHORTS if self.device_rows else 1
 
@@ -107,11 +121,13 @@ class Candidate:
         return -(-self.host_rows // self.num_cohorts) if self.num_cohorts else 0
 
     def sweeps_per_hosted_token(self, num_layers: int) -> int:
-        """Sweeps in which a row on the host gets a token; cohorts take turns to advance by a layer
-        in each.
+        """Sweeps in which a row on the host gets a token; cohorts take turns to advance in each, by
+        a layer or, with passes, by several.
         """
         if not self.num_cohorts:
             return 1
+        if self.passes:
+            return self.num_cohorts * len(token_sweeps(num_layers, self.passes))
         edges = _EDGES_BESIDE if self.device_rows else _EDGES_ALONE
         return self.num_cohorts * num_layers + edges
 
@@ -136,13 +152,22 @@ class Candidate:
             share = f"{self.device_share:.0%} of their KV on the accelerator"
             requests = _requests(self.host_rows)
             return f"{requests} with {share}, the rest on the host, attended in both"
-        how = "in cohorts" if self.strategy == "rendezvous" else "beside it"
+        how = "in cohorts" if self.has_cohorts else "beside it"
+        if self.passes:
+            how += f" with {self.passes} passes a sweep"
         return f"{self.host_rows} on the host, attended there {how}"
 
 
-def candidate_of(strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int) -> Candidate:
+def candidate_of(
+    strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int, passes: int = 0
+) -> Candidate:
     """With rows on the accelerator and on the host."""
-    return Candidate(strategy, 0, device, hosted).with_elsewhere(elsewhere)
+    return Candidate(strategy, 0, device, hosted, passes=passes).with_elsewhere(elsewhere)
+
+
+def numbers_of_passes(num_layers: int) -> list[int]:
+    """That cohorts may have in a sweep, the most first: one beside every layer."""
+    return [num_layers // layers for layers in _LAYERS_TO_A_PASS if num_layers >= layers]
 
 
 def _requests(count: int) -> str:

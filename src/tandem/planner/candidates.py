@@ -9,7 +9,13 @@ from dataclasses import replace
 
 from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.candidate import Candidate, Strategy, candidate_of
+from tandem.planner.candidate import (
+    COHORT_STRATEGIES,
+    Candidate,
+    Strategy,
+    candidate_of,
+    numbers_of_passes,
+)
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
 from tandem.planner.policies import Policy
@@ -146,12 +152,16 @@ class Candidates:
                 yield candidate_of(strategy, elsewhere, rows, 0)
             return
         limit = self._most_hosted(elsewhere)
-        if strategy == "rendezvous":
+        if strategy in COHORT_STRATEGIES:
             short = self._q.model.num_layers < _LEAST_LAYERS
             beside = elsewhere.on_cpu or elsewhere.on_disk
             if self._q.objective == "latency" or short or beside:
                 return
             limit = min(limit, MAX_COHORT_ROWS)
+        if strategy == "asymmetric":
+            if elsewhere == Elsewhere() and not all_on_host:
+                yield from self._with_passes(limit)
+            return
         device = 0 if all_on_host else self._q.max_rows
         for hosted in _thinned(row_grid(limit), elsewhere):
             device = self.most_on_device(strategy, elsewhere, hosted, device)
@@ -161,6 +171,16 @@ class Candidates:
                 if not device:
                     found.add(self.split(elsewhere, hosted))
             yield from filter(self._footprint.fits, sorted(found, key=_order))
+
+    def _with_passes(self, limit: int) -> Iterator[Candidate]:
+        """Cohorts beside rows on the accelerator, where all layers are resident."""
+        for passes in numbers_of_passes(self._q.model.num_layers):
+            device = self._q.max_rows
+            for hosted in row_grid(limit):
+                device = self.most_on_device("asymmetric", Elsewhere(), hosted, device, passes)
+                candidate = candidate_of("asymmetric", Elsewhere(), device, hosted, passes)
+                if device and self._footprint.fits(candidate):
+                    yield candidate
 
     def split(self, elsewhere: Elsewhere, rows: int) -> Candidate:
         """Rows that have as much of their KV on the accelerator as it holds."""
@@ -180,17 +200,23 @@ class Candidates:
         return left // self._footprint.block_bytes
 
     def most_on_device(
-        self, strategy: Strategy, elsewhere: Elsewhere, hosted: int, limit: int = MAX_ROWS
+        self,
+        strategy: Strategy,
+        elsewhere: Elsewhere,
+        hosted: int,
+        limit: int = MAX_ROWS,
+        passes: int = 0,
     ) -> int:
         """Most rows on the accelerator beside `hosted` rows on the host; 0 if none.
 
         Args:
             limit: no more than these; of fewer on the host, as many, and often as many here.
+            passes: as in `Candidate`.
         """
         fits, low, high = self._footprint.fits, 0, min(limit, self._q.max_rows - hosted)
         middle = high
         while low < high:
-            if fits(candidate_of(strategy, elsewhere, middle, hosted)):
+            if fits(candidate_of(strategy, elsewhere, middle, hosted, passes)):
                 low = middle
             else:
                 high = middle - 1

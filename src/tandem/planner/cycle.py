@@ -50,7 +50,9 @@ def overlap_s(span: OpSpan, begin_s: float, end_s: float) -> float:
 
 
 def decode_cycle(question: Question, candidate: Candidate) -> Cycle:
-    """The cycle of a candidate for that question."""
+    """The cycle of a candidate for that question; of a cohort with passes of its own, the sweep
+    with which it enters, and leaves most layers behind.
+    """
     footprint = Footprint(question)
     sweeps = Sweeps(question, footprint, Schedules.of_model(question.model))
     load = decode_load(candidate, question.lengths)

@@ -6,7 +6,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import stream_slots
-from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidate import COHORT_STRATEGIES, Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.question import Question
 from tandem.spec.parameters import (
@@ -102,7 +102,7 @@ class Footprint:
             step = LargestStep(
                 tokens=self._q.max_num_batched_tokens,
                 rows=rows,
-                cohort_tokens=rows if strategy == "rendezvous" else 0,
+                cohort_tokens=rows if strategy in COHORT_STRATEGIES else 0,
                 tiers=1 if strategy == "gpu-only" else 2,
                 device_type="cpu" if self._q.host_only else "cuda",
             )
@@ -136,7 +136,7 @@ class Footprint:
         rows leave prompts their room in a sweep.
         """
         strategy, rows = candidate.strategy, candidate.rows
-        most_hosted = MAX_COHORT_ROWS if strategy == "rendezvous" else self._max_rows
+        most_hosted = MAX_COHORT_ROWS if candidate.has_cohorts else self._max_rows
         if rows > self._max_rows or candidate.host_rows > most_hosted:
             return False
         device_bytes, host_bytes = self._left(candidate.elsewhere)

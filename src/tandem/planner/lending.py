@@ -34,7 +34,7 @@ class Lending:
         """
         here, streamed = candidate.elsewhere, candidate.streamed
         most = here.may_be_lent
-        if candidate.strategy == "rendezvous" or candidate.on_cpu or not most:
+        if candidate.has_cohorts or candidate.on_cpu or not most:
             return
         if self._predictor.decode_share(candidate) < _LEAST_SHARE:
             return

@@ -26,11 +26,12 @@ class Moves:
             if candidate.device_share and hosted:
                 yield self._candidates.split(elsewhere, hosted)
                 continue
-            device = 0
+            strategy, passes, device = candidate.strategy, candidate.passes, 0
             if candidate.device_rows:
-                device = self._candidates.most_on_device(candidate.strategy, elsewhere, hosted)
-            moved = candidate_of(candidate.strategy, elsewhere, device, hosted)
-            if moved.rows and moved != candidate:
+                most = self._candidates.most_on_device
+                device = most(strategy, elsewhere, hosted, passes=passes)
+            moved = candidate_of(strategy, elsewhere, device, hosted, passes)
+            if moved.rows and moved != candidate and (device or not passes):
                 yield moved
 
     def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float]]:
@@ -38,7 +39,7 @@ class Moves:
         for factor in _FACTORS if candidate.host_rows else ():
             yield here, factor
         for there in self._elsewhere(here):
-            if there != here:
+            if there != here and not candidate.passes:
                 yield there, 1.0
 
     def _elsewhere(self, here: Elsewhere) -> Iterator[Elsewhere]:

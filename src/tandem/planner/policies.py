@@ -19,6 +19,7 @@ class Policy:
         all_on_host: no request keeps its KV on the accelerator.
         all_streamed: no layer's weights stay there.
         homes: ways in which the CPU may compute layers. streams: whether layers may be streamed.
+        every_layer: cohorts that have passes of their own have one beside every layer.
         source: where the policy comes from.
     """
 
@@ -30,6 +31,7 @@ class Policy:
     all_streamed: bool = False
     homes: tuple[CpuHome, ...] = ()
     streams: bool = True
+    every_layer: bool = False
 
     def allows(self, candidate: Candidate, num_layers: int) -> bool:
         """Whether a candidate keeps to the policy."""
@@ -39,7 +41,12 @@ class Policy:
             and not (self.all_streamed and self._keeps_some(candidate, num_layers))
             and (self.streams or not candidate.streamed)
             and (not candidate.on_cpu or candidate.how in self.homes)
+            and self.allows_passes(candidate.passes, num_layers)
         )
+
+    def allows_passes(self, passes: int, num_layers: int) -> bool:
+        """Whether a cohort may have so many passes of its own in a sweep."""
+        return not (passes and self.every_layer) or passes >= num_layers
 
     @staticmethod
     def _keeps_some(candidate: Candidate, num_layers: int) -> bool:
@@ -67,6 +74,7 @@ class Policy:
             and self.all_streamed <= other.all_streamed
             and set(other.homes) <= set(self.homes)
             and self.streams >= other.streams
+            and self.every_layer <= other.every_layer
         )
 
 
@@ -78,6 +86,14 @@ _BUILT = (
            "Tandem", ("gpu-only", "ride-along")),
     Policy("rendezvous", "requests on the host advance one layer per sweep",
            "the asynchronous overlap of APEX, section 4", ("gpu-only", "rendezvous")),
+    Policy("asymmetric", "requests on the host advance by several layers per sweep, in passes of "
+           "their own", "Tandem, between APEX and NEO", ("gpu-only", "asymmetric")),
+    Policy("neo", "requests on the host are a second sub-batch with a pass beside every layer, or "
+           "there are none", "NEO section 3.2, without host requests in the first sub-batch",
+           ("gpu-only", "asymmetric"), streams=False, every_layer=True),
+    Policy("apex", "requests on the host advance one layer per sweep, or as NEO's second sub-batch",
+           "APEX algorithm 1, by predicted time in place of its inequality",
+           ("gpu-only", "rendezvous", "asymmetric"), streams=False, every_layer=True),
     Policy("simple", "all KV and decode attention on the host, the accelerator waits",
            "NEO section 3.1, strawman 1", ("ride-along",), all_on_host=True),
     Policy("zero-inference", "all weights streamed, all KV on the accelerator",
@@ -91,10 +107,8 @@ _BUILT = (
 )  # fmt: skip
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _BUILT}
 NOT_BUILT: Mapping[str, str] = {
-    "symmetric": "two sub-batches in counter-phase",
-    "fastdecode": "two sub-batches in counter-phase",
-    "neo": "two sub-batches in counter-phase",
-    "apex": "pipelining of two sub-batches; its asynchronous overlap alone is 'rendezvous'",
+    "symmetric": "two sub-batches in counter-phase that both have requests on the host",
+    "fastdecode": "two sub-batches in counter-phase that have all requests on the host",
     "park-egger": "single operations of a layer computed on the host",
 }
 """Policies whose means cannot be planned yet, and which those are; the engine has some of them."""

@@ -146,7 +146,7 @@ class Predictor:
         if self._q.objective == "latency":
             return self._alone(candidate, time_of)
         lengths, layers = self._q.lengths, self._q.model.num_layers
-        cohort = candidate.strategy == "rendezvous"
+        cohort = candidate.has_cohorts
         sweeps = candidate.sweeps_per_hosted_token(layers)
         chunk, chunks = self._pace.chunk(candidate), self._pace.chunks(candidate)
         decode_s = self._decode_s(candidate, time_of)

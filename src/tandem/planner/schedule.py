@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tandem.plan.program import EventKind, LaneShape, OpKind, Part, ProgramOp, Queue, SignalRef
@@ -151,13 +151,13 @@ class Schedules:
         key = (lanes, layers)
         if key not in self._made:
             ops = sweep_operations(self._num_layers, lanes, layers)
-            self._made[key] = grouped(ops, self._windows, self._dense)
+            self._made[key] = grouped(_alike(ops, lanes), self._windows, self._dense)
         return self._made[key]
 
 
 def schedule_each(num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers) -> Schedule:
     """The same with every operation a group of its own, and none taken for another."""
-    ops = tuple(sweep_operations(num_layers, lanes, layers))
+    ops = tuple(_alike(sweep_operations(num_layers, lanes, layers), lanes))
     places = {(op.queue, op.ordinal): op.ordinal for op in ops}
     groups = [
         Group(
@@ -179,7 +179,7 @@ def sweep_operations(
     """A sweep's operations and its sampling's, in one order of ordinals per queue."""
     sweep = sweep_template(num_layers, lanes, layers)
     counts = dict(sweep.counts)
-    finished = tuple(i for i, lane in enumerate(lanes) if lane.head and not lane.suspends)
+    finished = tuple(i for i, lane in enumerate(lanes) if lane.head and _ends(lane, num_layers))
     ops = list(sweep.ops)
     if not layers.streamed.layers:
         ops = with_reads_in_place(ops, layers.streamed.on_disk)
@@ -188,6 +188,18 @@ def sweep_operations(
         ordinal = counts.get(op.queue, 0) + op.ordinal
         ops.append(_moved(op, finished, ordinal, waits))
     return ops
+
+
+def _ends(lane: LaneShape, num_layers: int) -> bool:
+    """Whether it comes to the end of its rows' tokens."""
+    return not lane.suspends or lane.cursor == num_layers - 1
+
+
+def _alike(ops: list[ProgramOp], lanes: tuple[LaneShape, ...]) -> list[ProgramOp]:
+    """With all lanes of a cohort taken for one, the second: they are the same rows."""
+    if not any(lane.after is not None for lane in lanes):
+        return ops
+    return [replace(op, lanes=tuple(min(lane, 1) for lane in op.lanes)) for op in ops]
 
 
 def _moved(

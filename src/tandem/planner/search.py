@@ -18,6 +18,8 @@ from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
+from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
+from tandem.planner.relaxation.rounding import roundings
 from tandem.planner.schedule import Schedules
 from tandem.planner.sweeps import Sweeps
 
@@ -26,6 +28,8 @@ _AS_FAST = 0.99
 """Of the most tokens per second, or the inverse of the shortest job: predictions are no finer."""
 _NEARBY = 1.1
 """Times a candidate's bound: what moves from it do not reach."""
+_RANGES = 5
+"""Of rows, as the linear programme bounds them, whose shares are rounded."""
 _CLOSE = 0.9
 """Of the best option found, what another's must reach for its moves to be tried; and of what is
 known, what others must promise.
@@ -39,16 +43,19 @@ class _Effort:
     Attributes:
         tries: from the piles. moves: from each start. moved_kinds: starts beside the best, and
             beside the best of what was known and of what was tried; 0: none but the best.
-        policies: whether others that allow less are searched as if alone.
+        policies: whether others that allow less are searched as if alone. rounds: whether what is
+            near the linear programme's optimum is tried.
     """
 
     tries: int
     moves: int
     moved_kinds: int
     policies: bool
+    rounds: bool
 
 
-_FULL, _REDUCED = _Effort(16, 8, 2, policies=True), _Effort(5, 4, 0, policies=False)
+_FULL = _Effort(16, 8, 2, policies=True, rounds=True)
+_REDUCED = _Effort(5, 4, 0, policies=False, rounds=False)
 
 
 class Search:
@@ -89,6 +96,18 @@ class Search:
         )
         self._options: dict[Candidate, Option] = {}
         self._found: dict[str, Option | None] = {}
+        self._ceilings: dict[str, Ceiling] = {}
+
+    def ceiling(self, policy: Policy) -> Ceiling | None:
+        """What no plan under a policy exceeds; None: measured times follow no rates, which the
+        linear programme is made of.
+        """
+        if self.question.measured is not None:
+            return None
+        if policy.name not in self._ceilings:
+            ceilings = Ceilings(self.question, self.footprint, policy)
+            self._ceilings[policy.name] = ceilings.with_runners_up(_RANGES)
+        return self._ceilings[policy.name]
 
     def best(self, policy: Policy) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
@@ -101,6 +120,10 @@ class Search:
             if policy.contains(narrower) and self._may_exceed(narrower, best):
                 best = self._better(best, self._searched(narrower))
         return best
+
+    def shortlisted(self, policy: Policy) -> Option | None:
+        """The best of what is found without policies that allow less being searched as if alone."""
+        return self._searched(policy)
 
     def _may_exceed(self, policy: Policy, best: Option | None) -> bool:
         """Whether one of its candidates, or what is near it, may be better, by their bounds."""
@@ -152,9 +175,20 @@ class Search:
                 break
             best = self._better(best, self._try(pile))
             least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
+        for candidate in self._rounded(policy):
+            if self.predictor.bound(candidate).job_tokens_per_s > least:
+                best = self._better(best, self._option(candidate))
+                least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
         starts = [option for option in (known, best) if option and self._effort.moved_kinds]
         best = self._better(best, known)
         return None if best is None else self._best_moved(best, starts, piles, policy)
+
+    def _rounded(self, policy: Policy) -> Iterator[Candidate]:
+        """Near the optimum of the linear programme, of the policy that allows all."""
+        ceiling = self.ceiling(policy) if self._effort.rounds and policy.name == "auto" else None
+        if ceiling is not None:
+            found = roundings(self.question, self.footprint, ceiling.ranges)
+            yield from (candidate for candidate in found if self._possible(candidate, policy))
 
     def _best_known(self, policy: Policy) -> Option | None:
         best: Option | None = None

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tandem.plan.interposition import token_sweeps
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.demand import Demands
 from tandem.planner.load import LaneLoad, TierLoad
@@ -30,7 +31,7 @@ class Least(NamedTuple):
     dram_bytes: float = 0.0
     cpu_s: float = 0.0
 
-    def plus(self, other: "Least", times: int = 1) -> "Least":
+    def plus(self, other: "Least", times: float = 1) -> "Least":
         """Both, one after the other; `other` so often."""
         return Least(
             self.chain_s + times * other.chain_s,
@@ -100,18 +101,50 @@ class SweepBound:
         main = load.main
         if load.cohort is not None and not main.tokens:
             return self._cohort_floor(load.cohort)
-        ends, linear = self._linear_of(main)
-        work = ends.plus(linear, self._num_movable)
-        if self._dense:
-            work = work.plus(self._layer(main, self._dense[0]), len(self._dense))
+        stages = self._all_stages(main)
+        work = stages
         for window, count in self._layers_of.items():
             work = work.plus(self._attention(main, self._layer_with[window]), count)
-        if load.cohort is not None:
-            # one layer's attention per sweep; of several windows, the shortest
-            hosted = [self._host(load.cohort.host, layer) for layer in self._layer_with.values()]
-            least = Least(0.0, min(w.dram_bytes for w in hosted), min(w.cpu_s for w in hosted))
-            work = work.plus(least)
+        if load.cohort is None:
+            return work
+        if load.passes:
+            return self._beside_passes(load, load.cohort, work, stages.chain_s)
+        # one layer's attention per sweep; of several windows, the shortest
+        hosted = [self._host(load.cohort.host, layer) for layer in self._layer_with.values()]
+        least = Least(0.0, min(w.dram_bytes for w in hosted), min(w.cpu_s for w in hosted))
+        return work.plus(least)
+
+    def _all_stages(self, lane: LaneLoad) -> Least:
+        """All but attention."""
+        ends, linear = self._linear_of(lane)
+        work = ends.plus(linear, self._num_movable)
+        if self._dense:
+            work = work.plus(self._layer(lane, self._dense[0]), len(self._dense))
         return work
+
+    def _beside_passes(
+        self, load: SweepLoad, cohort: LaneLoad, main: Least, stages_s: float
+    ) -> Least:
+        """The mean of a token's sweeps, in which a cohort leaves all layers behind.
+
+        Its passes come on top of all that the accelerator does for the others, but may lie beside
+        what those wait for elsewhere.
+
+        Args:
+            main: the others' work. stages_s: of it, the accelerator's outside attention.
+        """
+        sweeps = token_sweeps(len(self._windows), load.passes)
+        passes = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
+        layers = (self._movable, *self._dense[:1])
+        each_s = min(self._layer(cohort, layer).chain_s for layer in layers)
+        computed_s = stages_s + passes * each_s / len(sweeps)
+        work = main
+        for window, count in self._layers_of.items():
+            layer = self._layer_with[window]
+            computed_s += count * self._device_part(load.main.device, layer).chain_s
+            hosted = self._host(cohort.host, layer)._replace(chain_s=0.0)
+            work = work.plus(hosted, count / len(sweeps))
+        return work._replace(chain_s=max(main.chain_s, computed_s))
 
     def _cohort_floor(self, cohort: LaneLoad) -> Least:
         """Of a cohort that goes alone: through one layer, the one that takes least."""

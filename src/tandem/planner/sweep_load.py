@@ -13,10 +13,12 @@ class SweepLoad(NamedTuple):
     Attributes:
         cohort: rows with KV on the host that advance by one layer: of the cohorts, the one whose
             turn it is.
+        passes: of its own, that it may have.
     """
 
     main: LaneLoad
     cohort: LaneLoad | None = None
+    passes: int = 0
 
     @property
     def lanes(self) -> list[LaneLoad]:
@@ -41,7 +43,7 @@ class Loads:
     def of(self, candidate: Candidate, chunk: int = 0, host_chunk: bool = False) -> SweepLoad:
         """As `decode_load`."""
         rows = candidate.device_rows, candidate.host_rows, candidate.device_share
-        key = (candidate.strategy, rows, chunk, host_chunk)
+        key = (candidate.strategy, rows, candidate.passes, chunk, host_chunk)
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = decode_load(candidate, self._lengths, chunk, host_chunk)
@@ -68,6 +70,9 @@ def decode_load(
         TierLoad(rides, context, host_tokens, offset),
         logits=candidate.device_rows + rides + (1 if chunk else 0),
     )
-    if candidate.strategy != "rendezvous":
+    if not candidate.has_cohorts:
         return SweepLoad(main)
-    return SweepLoad(main, LaneLoad(host=TierLoad(candidate.cohort_rows, context)))
+    rows = candidate.cohort_rows
+    logits = rows if candidate.passes else 0  # else the sweeps that are timed end no token
+    cohort = LaneLoad(host=TierLoad(rows, context), logits=logits)
+    return SweepLoad(main, cohort, candidate.passes if main.tokens else 0)

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from tandem.plan.interposition import Visit, token_sweeps
 from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.planner.demand import Demands
@@ -18,6 +20,17 @@ from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
 _WARM_UP_SWEEPS = 1
 """Before the one whose time is taken; later ones differ a little where something is shared."""
+_COHORTS = 2
+_WARM_UP_TURNS = _COHORTS
+"""Likewise, of cohorts that have passes of their own and take turns."""
+_COHORT = LaneShape(suspends=True, device=False, host=True)
+
+
+class _Turn(NamedTuple):
+    """A sweep's lanes, and which cohort takes part where several are told apart."""
+
+    lanes: tuple[LaneShape, ...]
+    cohort: int | None = None
 
 
 class Sweeps:
@@ -52,11 +65,13 @@ class Sweeps:
         key = (elsewhere, load)
         if key not in self._times:
             loads, (layers, _) = load.lanes, self._layers_of(elsewhere, load)
+            turns = self._turns(load)
             sweeps = [
-                self._priced(self._schedules.of(lanes, layers), loads)
-                for lanes in self._lanes(load)
+                self._priced(self._schedules.of(turn.lanes, layers), loads, turn.cohort)
+                for turn in turns
             ]
-            found = steady_sweep(sweeps, self._dram)
+            cycle = len(turns) - _WARM_UP_TURNS if load.passes else 1
+            found = steady_sweep(sweeps, self._dram, cycle=cycle)
             # loads that were ahead may make one sweep of a few shorter than many can be
             least_s = self.bound_s(elsewhere, load)
             self._times[key] = replace(found, period_s=max(found.period_s, least_s))
@@ -69,28 +84,52 @@ class Sweeps:
     def each_operation(self, elsewhere: Elsewhere, load: SweepLoad) -> list[PricedSweep]:
         """The sweeps of `time` and one more that follows, each operation by itself."""
         (layers, _), loads = self._layers_of(elsewhere, load), load.lanes
+        turns = self._turns(load, more=1)
+        if load.passes:  # the last sweep but one is the second cohort's first
+            turns = turns[: _WARM_UP_TURNS + _COHORTS + 1]
         return [
-            self._priced(schedule_each(self._q.model.num_layers, lanes, layers), loads)
-            for lanes in self._lanes(load, more=1)
+            self._priced(
+                schedule_each(self._q.model.num_layers, turn.lanes, layers), loads, turn.cohort
+            )
+            for turn in turns
         ]
 
     def _layers_of(self, elsewhere: Elsewhere, load: SweepLoad) -> tuple[SweepLayers, SweepCounts]:
         return self._schedules.layers(elsewhere, prompts=not load.decodes_only)
 
-    def _lanes(self, load: SweepLoad, more: int = 0) -> list[tuple[LaneShape, ...]]:
+    def _turns(self, load: SweepLoad, more: int = 0) -> list[_Turn]:
         main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))
+        if load.passes:
+            return self._with_passes(main, load.passes)
         first = self._q.model.num_layers // 2 - self._warm_up
         cursors = range(first, first + self._warm_up + 1 + more)
         if load.cohort is None:
-            return [(main,) for _ in cursors]
+            return [_Turn((main,)) for _ in cursors]
         beside = (main,) if load.main.tokens else ()
-        return [
-            (*beside, LaneShape(cursor=cursor, suspends=True, device=False, host=True))
-            for cursor in cursors
-        ]
+        return [_Turn((*beside, replace(_COHORT, cursor=cursor))) for cursor in cursors]
 
-    def _priced(self, schedule: Schedule, loads: Sequence[LaneLoad]) -> PricedSweep:
+    def _with_passes(self, main: LaneShape, passes: int) -> list[_Turn]:
+        """The end of a token of each cohort, and all sweeps of the next one."""
+        token = [
+            (main, *_visiting(visits, enters=number == 0))
+            for number, visits in enumerate(token_sweeps(self._q.model.num_layers, passes))
+        ]
+        return [_Turn(lanes, cohort) for lanes in (token[-1], *token) for cohort in range(_COHORTS)]
+
+    def _priced(
+        self, schedule: Schedule, loads: Sequence[LaneLoad], cohort: int | None
+    ) -> PricedSweep:
         demands = tuple(
             self._demands.of(op, [loads[lane] for lane in op.lanes]) for op in schedule.ops
         )
-        return PricedSweep(schedule, demands)
+        return PricedSweep(schedule, demands, cohort)
+
+
+def _visiting(visits: Sequence[Visit], *, enters: bool) -> list[LaneShape]:
+    """The lanes of a cohort in one sweep, after that of the others."""
+    lanes = [_COHORT] if enters else []
+    for visit in visits:
+        beside = None if visit.at == visit.layer else visit.at
+        after = len(lanes) or None
+        lanes.append(replace(_COHORT, cursor=visit.layer, beside=beside, after=after))
+    return lanes

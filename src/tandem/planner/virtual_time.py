@@ -1,6 +1,6 @@
 """A steady state's sweep in virtual time: sweeps submitted ahead, run to the last one's end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.planner.demand import Demand
@@ -12,6 +12,7 @@ from tandem.planner.fluid_queues import (
     H2D,
     WEIGHTS,
     FluidQueues,
+    Join,
     Span,
     Submission,
     Work,
@@ -47,10 +48,17 @@ class SweepTime:
 
 @dataclass(frozen=True, slots=True)
 class PricedSweep:
-    """A schedule and what its operations ask for, by `Schedule.ops`."""
+    """A schedule and what its operations ask for, by `Schedule.ops`.
+
+    Attributes:
+        cohort: which one takes part: it waits for its own attention, from the sweep in which it
+            took part before and from this one. None: joins wait for all that the CPU was given in
+            sweeps before.
+    """
 
     schedule: Schedule
     demands: tuple[Demand, ...]
+    cohort: int | None = None
 
 
 def _warm_up(schedule: Schedule) -> int:
@@ -85,22 +93,29 @@ def steady_sweep(
     sweeps: Sequence[PricedSweep],
     dram_bytes_per_s: float,
     on_span: Callable[[Span], None] | None = None,
+    cycle: int = 1,
 ) -> SweepTime:
     """Runs the sweeps one after the other, each submitted ahead; the last one is the result.
 
     Args:
-        sweeps: at least two; the first ones bring the queues into the state that they keep.
+        sweeps: more than `cycle`; the first ones bring the queues into the state that they keep.
+        cycle: how many follow each other again and again; the result is the mean of the last ones.
         on_span: told of each group that ends up to the last sweep's end on the accelerator; its
             submission's label is the sweep's number.
     """
     queues = FluidQueues(dram_bytes_per_s, on_span)
     lasts: dict[int, int] = {}
+    attended: dict[int, int] = {}
     for number, sweep in enumerate(sweeps):
         groups = sweep.schedule.groups
         last = max(i for i, group in enumerate(groups) if group.queue == ACCEL)
         works = group_works(sweep.schedule, sweep.demands)
         submission = Submission(
-            sweep.schedule, lambda _, works=works: works, reported=frozenset({last}), label=number
+            sweep.schedule,
+            lambda _, works=works: works,
+            joins=_joins(sweep, queues.submitted[CPU], attended),
+            reported=frozenset({last}),
+            label=number,
         )
         lasts[id(submission)] = last
         queues.submit(submission, 0 if number else min(last, _warm_up(sweep.schedule)))
@@ -111,7 +126,8 @@ def steady_sweep(
         for submission, group, _ in ended:
             if group == lasts[id(submission)]:
                 totals.append((queues.now_s, *queues.busy_s, queues.dram_bytes))
-    period_s, *busy, dram_bytes = (b - a for a, b in zip(*totals[-2:], strict=True))
+    ends = totals[-1 - cycle], totals[-1]
+    period_s, *busy, dram_bytes = ((b - a) / cycle for a, b in zip(*ends, strict=True))
     return SweepTime(
         period_s=period_s,
         accelerator_s=busy[ACCEL],
@@ -121,3 +137,23 @@ def steady_sweep(
         dram_bytes=dram_bytes,
         disk_s=busy[DISK],
     )
+
+
+def _joins(sweep: PricedSweep, base: int, attended: dict[int, int]) -> Mapping[int, Join]:
+    """What a cohort's joins wait for, group by group.
+
+    Args:
+        base: groups that the CPU's queue was given before.
+        attended: of each cohort, how many of those must have ended for its last attention to be
+            there; kept up to date.
+    """
+    cohort, joins = sweep.cohort, dict[int, Join]()
+    if cohort is None:
+        return joins
+    for index in sweep.schedule.cohorts:
+        group = sweep.schedule.groups[index]
+        if group.joins is not None:
+            joins[index] = Join(group.joins, attended.get(cohort, 0), None)
+        if group.raises is not None:
+            attended[cohort] = base + group.place
+    return joins

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.plan.binding import IntArray, LongArray
+from tandem.plan.interposition import Visit, plan_visits
 from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTemplate, StepProgram
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
@@ -24,7 +25,6 @@ from tandem.scheduler.in_flight import (
     SamplingInFlight,
     StepInFlight,
 )
-from tandem.scheduler.interposition import Visit, plan_visits
 from tandem.scheduler.lane_builder import LaneBuilder
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable

@@ -52,7 +52,7 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["engine", "--json"], "'--json' requires an argument"),
         (["online", "--load", "512"], "--load '512' is no load"),
         (["online", "--layers", "99"], "has 32 layers; lower --layers"),
-        (["online", "--policy", "neo"], "policy 'neo' cannot be planned"),
+        (["online", "--policy", "fastdecode"], "policy 'fastdecode' cannot be planned"),
         (["online", "--hardware", "abacus"], "no hardware description 'abacus'"),
         (["overlap", "--strategy", "fastest"], "unknown strategy 'fastest'; use one of: auto"),
         (["overlap", "--layers", "99"], "has 32 layers; lower --layers"),

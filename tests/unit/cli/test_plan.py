@@ -270,7 +270,10 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--disk", "0GB/s"], "'0GB/s' is not a rate (--disk); write"),
         (["--accelerator", "a10g", "--tpot-bound", "1ms"], "nothing keeps 1 ms per token"),
         (["--accelerator", "a10g", "--objective", "joy"], "unknown objective 'joy'"),
-        (["--accelerator", "a10g", "--policy", "neo"], "policy 'neo' cannot be planned"),
+        (
+            ["--accelerator", "a10g", "--policy", "fastdecode"],
+            "policy 'fastdecode' cannot be planned",
+        ),
         (["--accelerator", "a10g", "--prompt", "many"], "--prompt 'many' is no number of tokens"),
         (["--accelerator", "a10g", "--prompt", "200000"], "the model takes 131072"),
         (["--accelerator", "a10g", "--rate", "0"], "--rate must be above 0"),

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandem.plan.interposition import Visit, plan_visits, token_sweeps
 from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sweep_template
 from tandem.plan.validator import Placed, validate, validate_sequence
 from tandem.plan.weights import StreamedLayers
-from tandem.scheduler.interposition import Visit, plan_visits
 
 layers = st.integers(1, 12)
 passes = st.integers(0, 14)
@@ -51,18 +51,17 @@ def test_visits_advance_one_layer_at_a_time(count: int, most: int, data: st.Data
         assert visits, "a cohort gets on in every sweep"
 
 
-def token(count: int, most: int) -> list[tuple[Visit, ...]]:
-    """The sweeps of one token, the first of which the cohort enters."""
-    sweeps = [plan_visits(0, count, most, entered=True)]
-    while (cursor := sum(map(len, sweeps))) < count:
-        sweeps.append(plan_visits(cursor, count, most, entered=False))
-    return sweeps
+@given(layers, passes)
+def test_a_token_leaves_every_layer_behind_once(count: int, most: int) -> None:
+    sweeps = token_sweeps(count, most)
+    assert [visit.layer for visits in sweeps for visit in visits] == list(range(count))
+    assert all(sweeps[1:]), "a cohort gets on in every sweep but perhaps its first"
 
 
 @given(layers, passes, st.booleans())
 def test_the_sweeps_of_a_token_are_complete_programs(count: int, most: int, main: bool) -> None:
     programs: list[Placed] = []
-    for number, visits in enumerate(token(count, most)):
+    for number, visits in enumerate(token_sweeps(count, most)):
         shapes = [LaneShape(device=True, host=True)] if main else []
         before = None
         if number == 0:
@@ -84,7 +83,7 @@ def test_the_sweeps_of_a_token_are_complete_programs(count: int, most: int, main
 
 
 def test_more_passes_take_fewer_sweeps() -> None:
-    sweeps = [len(token(32, most)) for most in (0, 1, 3, 7, 15, 32)]
+    sweeps = [len(token_sweeps(32, most)) for most in (0, 1, 3, 7, 15, 32)]
     assert sweeps[0] == 33
     assert sweeps[-1] == 2
     assert sweeps == sorted(sweeps, reverse=True)

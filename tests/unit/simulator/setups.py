@@ -45,6 +45,7 @@ class Case:
     on_cpu: int = 0
     how: CpuHome = "cpu"
     mlps: bool = False
+    passes: int = 0
 
 
 CASES = {
@@ -72,7 +73,8 @@ def planned(
     question = ask(model, host="g5.4xlarge", prompt=prompt, generate=generate, requests=requests)
     search = Search(question)
     elsewhere = Elsewhere(case.streamed, case.on_cpu, case.how, mlps=case.mlps)
-    candidate = candidate_of(case.strategy, elsewhere, case.device_rows, case.host_rows)
+    rows = case.device_rows, case.host_rows
+    candidate = candidate_of(case.strategy, elsewhere, *rows, case.passes)
     option = Option(candidate, search.predictor.predict(candidate))
     # other seeds draw other lengths
     plan = online_plan(search, option)

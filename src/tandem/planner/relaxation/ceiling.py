@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
 from tandem.planner.policies import Policy
@@ -36,12 +37,17 @@ class Ceiling:
     """What no plan exceeds.
 
     Attributes:
-        best: the range that reaches it; None: nothing fits.
+        ranges: of rows, the most promising ones, that which reaches it first; none: nothing fits.
         programmes: how many were solved.
     """
 
-    best: Bounded | None
+    ranges: tuple[Bounded, ...]
     programmes: int
+
+    @property
+    def best(self) -> Bounded | None:
+        """The range that reaches it; None: nothing fits."""
+        return self.ranges[0] if self.ranges else None
 
     @property
     def tokens_per_s(self) -> float:
@@ -71,13 +77,18 @@ class Ceilings:
         self._queue: list[tuple[float, int, Bounded]] = []
         self.programmes = 0
         allowed = homes_of(policy, question, footprint) if homes is None else homes
-        for way in ways(policy, allowed, alone=question.objective == "latency"):
+        alone, layers = question.objective == "latency", question.model.num_layers
+        for way in ways(policy, allowed, layers, alone=alone):
             for rows in self._all_rows(way):
                 self._add(way, rows, float("inf"))
 
     def ceiling(self) -> Ceiling:
         """The bound."""
-        return Ceiling(next(self.leaves(), None), self.programmes)
+        return Ceiling(tuple(islice(self.leaves(), 1)), self.programmes)
+
+    def with_runners_up(self, ranges: int) -> Ceiling:
+        """The bound, and the most promising ranges."""
+        return Ceiling(tuple(islice(self.leaves(), ranges)), self.programmes)
 
     def leaves(self) -> Iterator[Bounded]:
         """Ranges that are not halved any more, the most promising first."""

@@ -1,11 +1,14 @@
 """What the programmes of one question share: prices, sizes and the solver."""
 
+from collections.abc import Callable
+
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
+from tandem.plan.interposition import Visit, token_sweeps
 from tandem.planner.candidate import Candidate
 from tandem.planner.footprint import Footprint
 from tandem.planner.question import Question
-from tandem.planner.relaxation.attention_prices import attention_prices
+from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
 from tandem.planner.relaxation.layer_prices import LayerPrices
 from tandem.planner.relaxation.programme import Solver
 from tandem.planner.relaxation.rows import Rows
@@ -42,19 +45,45 @@ class Prices:
         )
         return sum(cost.total_s for cost in costs)
 
-    def cohort_s(self, rows: int) -> float:
-        """On the CPU, one layer's attention: of several windows, the shortest."""
-        if not rows:
-            return 0.0
-        prices = self.attention.values()
-        return min(max(line.at(rows) for line in each.host) for each in prices)
+    def cohort_s(self, way: Way, rows: int) -> float:
+        """On the CPU, the attention of a sweep's layers."""
+        return self._attended(way, rows, lambda each: max(line.at(rows) for line in each.host))
 
-    def cohort_bytes(self, rows: int) -> float:
+    def cohort_bytes(self, way: Way, rows: int) -> float:
         """Likewise, in the host's memory, what it reads and its copies."""
+        return self._attended(
+            way, rows, lambda each: each.host_bytes.at(rows) + each.copied_bytes.at(rows)
+        )
+
+    def _attended(self, way: Way, rows: int, value: Callable[[AttentionPrices], float]) -> float:
+        """Of a cohort's attention in one sweep: one layer, of several windows the one of least; or,
+        with passes, all layers over the sweeps of a token.
+        """
         if not rows:
             return 0.0
-        prices = self.attention.values()
-        return min(each.host_bytes.at(rows) + each.copied_bytes.at(rows) for each in prices)
+        if not way.passes:
+            return min(map(value, self.attention.values()))
+        every = sum(count * value(self.attention[w]) for w, count in self.layers_of.items())
+        return every / len(self._token(way))
+
+    def beside_passes_s(self, way: Way, through: int, cohort: int) -> float:
+        """On the accelerator, outside stages that rows share: a sweep's passes of a cohort's own,
+        and the attention of the others.
+        """
+        sweeps = self._token(way)
+        passes = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
+        dense = len(self.question.model.dense_layers)
+        each_s = self.layer.of("resident", cohort).chain_s
+        if dense:
+            each_s = min(each_s, self.layer.dense_s(cohort) / dense)
+        attention_s = sum(
+            count * max(line.at(through) for line in self.attention[window].device)
+            for window, count in self.layers_of.items()
+        )
+        return passes / len(sweeps) * each_s + (attention_s if through else 0.0)
+
+    def _token(self, way: Way) -> tuple[tuple[Visit, ...], ...]:
+        return token_sweeps(self.question.model.num_layers, way.passes)
 
     def one_layer_s(self, way: Way, rows: int) -> float:
         """Of a cohort that goes alone: a layer's stages, attention and its copies."""
@@ -62,7 +91,7 @@ class Prices:
         dense = len(self.question.model.dense_layers)
         stages_s = min(*every_s, self.layer.dense_s(rows) / dense) if dense else min(every_s)
         copies_s = min(each.copies.at(rows) for each in self.attention.values())
-        return stages_s + self.cohort_s(rows) + copies_s
+        return stages_s + self.cohort_s(way, rows) + copies_s
 
     def sweeps_per_token(self, way: Way) -> int:
         """Of the slowest row."""
@@ -94,4 +123,4 @@ class Prices:
 
 
 def _like(way: Way, cohort: int) -> Candidate:
-    return Candidate(way.strategy, 0, 0 if way.alone else 1, cohort)
+    return Candidate(way.strategy, 0, 0 if way.alone else 1, cohort, passes=way.passes)

@@ -171,7 +171,8 @@ class _Relaxation:
             home: prices.layer.of(_used(home, kind), max(1, tokens)) for home in self._homes
         }
         cohort = prices.advancing(self._way, self._cohort) if kind.decodes else 0
-        cpu_s, dram_bytes = prices.cohort_s(cohort), prices.cohort_bytes(cohort)
+        cpu_s = prices.cohort_s(self._way, cohort)
+        dram_bytes = prices.cohort_bytes(self._way, cohort)
         attention: list[AttentionForms] = []
         if alone:
             self._at_least(time, [], prices.one_layer_s(self._way, cohort))
@@ -185,6 +186,10 @@ class _Relaxation:
             chain += self._priced(layer, lambda price: price.chain_s)
             around_s = prices.ends_s(tokens, logits) + prices.layer.dense_s(tokens)
             self._at_least(time, chain, around_s)
+            if self._way.passes and cohort:
+                stages = self._priced(layer, lambda price: price.chain_s)
+                beside_s = prices.beside_passes_s(self._way, self._through, cohort)
+                self._at_least(time, stages, around_s + beside_s)
             cpu = [entry for forms in attention for entry in forms.cpu]
             cpu += self._priced(layer, lambda price: price.cpu_s)
             self._at_least(time, cpu, cpu_s)
@@ -225,7 +230,7 @@ class _Relaxation:
         most: float | None = None
         if strategy == "gpu-only":
             most = 1.0
-        elif strategy == "rendezvous":
+        elif self._way.has_cohort:
             through = rows.through.most
             most = through / self._prices.served(self._way, through, rows.cohort.least)
         through = self._through if kind.decodes else 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tandem.plan.weights import ON_DISK, SLOTTED
-from tandem.planner.candidate import Strategy
+from tandem.planner.candidate import COHORT_STRATEGIES, Strategy, numbers_of_passes
 from tandem.planner.elsewhere import CPU_HOMES
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
@@ -20,6 +20,7 @@ class Way:
         homes: that layers may have.
         all_on_host: no KV lies on the accelerator. all_streamed: all layers come to it anew.
         alone: every row is in the cohort, and a sweep that reads no prompt is one layer of it.
+        passes: of its own, that a cohort has in a sweep.
     """
 
     strategy: Strategy
@@ -27,6 +28,7 @@ class Way:
     all_on_host: bool = False
     all_streamed: bool = False
     alone: bool = False
+    passes: int = 0
 
     @property
     def streams(self) -> bool:
@@ -47,8 +49,8 @@ class Way:
 
     @property
     def has_cohort(self) -> bool:
-        """Whether some rows pass through one layer in a sweep."""
-        return self.strategy == "rendezvous"
+        """Whether some rows pass through a part of the layers in a sweep."""
+        return self.strategy in COHORT_STRATEGIES
 
 
 def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[LayerHome, ...]:
@@ -68,17 +70,23 @@ def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[
     return tuple(homes)
 
 
-def ways(policy: Policy, homes: Sequence[LayerHome], *, alone: bool) -> Iterator[Way]:
+def ways(
+    policy: Policy, homes: Sequence[LayerHome], num_layers: int, *, alone: bool
+) -> Iterator[Way]:
     """All that a policy allows.
 
     Args:
+        num_layers: of the model.
         homes: that candidates may have; beside a cohort, the CPU computes none, and none is read.
             Layers and MLPs are not streamed both.
         alone: one request at a time, which no cohort serves.
     """
     for strategy in policy.strategies:
-        cohort = strategy == "rendezvous"
+        cohort = strategy in COHORT_STRATEGIES
         if cohort and alone:
+            continue
+        if strategy == "asymmetric":
+            yield from _with_passes(policy, num_layers)
             continue
         all_homes = _without(homes, (*CPU_HOMES, "host-mlp", *ON_DISK) if cohort else ())
         every = _without(all_homes, MLPS_STREAMED)
@@ -93,6 +101,15 @@ def ways(policy: Policy, homes: Sequence[LayerHome], *, alone: bool) -> Iterator
                 continue
             for in_cohort in (False, True) if cohort else (False,):
                 yield Way(strategy, allowed, policy.all_on_host, policy.all_streamed, in_cohort)
+
+
+def _with_passes(policy: Policy, num_layers: int) -> Iterator[Way]:
+    """All layers are resident, and some rows' KV lies on the accelerator."""
+    if policy.all_on_host or policy.all_streamed:
+        return
+    for passes in numbers_of_passes(num_layers):
+        if policy.allows_passes(passes, num_layers):
+            yield Way("asymmetric", ("resident",), passes=passes)
 
 
 def _without(homes: Sequence[LayerHome], others: Sequence[LayerHome]) -> tuple[LayerHome, ...]:

@@ -5,6 +5,7 @@ A cohort that only joins the stages of the layer at which it stands advances one
 NEO's second sub-batch, in counter-phase to the first.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -39,3 +40,14 @@ def plan_visits(cursor: int, num_layers: int, passes: int, *, entered: bool) -> 
             visits.append(Visit(layer, at))
             last = at
     return tuple(visits)
+
+
+@lru_cache(maxsize=64)
+def token_sweeps(num_layers: int, passes: int) -> tuple[tuple[Visit, ...], ...]:
+    """The visits of a cohort's token, sweep by sweep, from the one with which it enters."""
+    sweeps = [plan_visits(0, num_layers, passes, entered=True)]
+    left_behind = len(sweeps[0])
+    while left_behind < num_layers:
+        sweeps.append(plan_visits(left_behind, num_layers, passes, entered=False))
+        left_behind += len(sweeps[-1])
+    return tuple(sweeps)
