@@ -50,8 +50,8 @@ class Case:
 
 
 def random_question(seed: int) -> Question:
-    """A small one: at most eight requests, six to eight layers, and an accelerator that holds from a
-    tenth to all of the layers and their KV.
+    """A small one: at most eight requests, six to eight layers, and an accelerator that holds from
+    a tenth to all of the layers and their KV.
     """
     draw = random.Random(seed)
     name = draw.choice(["llama-3.1-8b", "opt-30b", "gemma-3-27b", "qwen3-30b-a3b"])
@@ -129,8 +129,8 @@ def main(count: int) -> None:
     for case in fitting:
         if not case.holds:
             question = case.question
-            print(f"{question.model.num_layers} layers, {question.hardware.name}, {question.objective}: "
-                  f"{case.listed / case.best:.3f} of the best")  # fmt: skip
+            asked = f"{question.model.num_layers} layers, {question.hardware.name}"
+            print(f"{asked}, {question.objective}: {case.listed / case.best:.3f} of the best")
     held = sum(case.holds for case in fitting)
     print(
         f"{held} of {len(fitting)} shortlists hold the best of "
