@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from tandem.plan.weights import (
     ON_CPU,
+    Home,
     StreamedLayers,
     WeightPlacement,
     homes_by_layer,
-    layers_at,
     resident_experts,
-    streamed_layers,
+    streamed_among,
 )
 from tandem.spec.errors import ConfigError
 
@@ -125,11 +125,28 @@ class SweepChoice:
             ConfigError: streamed layers that do not go round.
         """
         placements = tuple(placements)
-        homes = homes_by_layer(placements)
-        always = tuple(layer for layer, home in sorted(homes.items()) if home in ON_CPU)
-        read = layers_at(placements, "disk-cpu")
-        mlps = tuple(layer for layer, home in sorted(homes.items()) if home == "cpu-mlp")
-        streamed, experts = streamed_layers(placements), resident_experts(placements)
+        return SweepChoice.of_homes(
+            homes_by_layer(placements), rules, resident_experts(placements)
+        )
+
+    @staticmethod
+    def of_homes(
+        homes: Mapping[int, Home],
+        rules: Iterable[CpuRule] = (),
+        experts: Mapping[int, tuple[int, ...]] | None = None,
+    ) -> "SweepChoice":
+        """Likewise, of all layers by their homes.
+
+        Args:
+            experts: as in `resident_experts`; None: there are none.
+
+        Raises:
+            ConfigError: streamed layers that do not go round.
+        """
+        always = tuple(sorted(layer for layer, home in homes.items() if home in ON_CPU))
+        read = tuple(layer for layer in always if homes[layer] == "disk-cpu")
+        mlps = tuple(layer for layer, home in homes.items() if home == "cpu-mlp")
+        streamed, experts = streamed_among(homes), dict(experts or {})
         split = tuple(sorted(experts))
 
         def sweep(lent: Iterable[int]) -> SweepLayers:

@@ -109,10 +109,14 @@ class StreamedLayers:
 
 def streamed_layers(placements: Iterable[WeightPlacement]) -> StreamedLayers:
     """The layers that have a slot."""
-    homes = sorted(homes_by_layer(placements).items())
-    circle = tuple(layer for layer, home in homes if home in SLOTTED)
-    read = tuple(layer for layer, home in homes if home == "disk_streamed")
-    mlps = tuple(layer for layer, home in homes if home == "host-mlp")
+    return streamed_among(homes_by_layer(placements))
+
+
+def streamed_among(homes: Mapping[int, Home]) -> StreamedLayers:
+    """Of all layers by their homes, those that have a slot."""
+    circle = tuple(sorted(layer for layer, home in homes.items() if home in SLOTTED))
+    read = tuple(layer for layer in circle if homes[layer] == "disk_streamed")
+    mlps = tuple(layer for layer in circle if homes[layer] == "host-mlp")
     return StreamedLayers(circle, on_disk=read, mlps=mlps)
 
 

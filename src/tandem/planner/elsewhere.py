@@ -5,14 +5,14 @@ from typing import Literal, NamedTuple
 
 from tandem.plan.sweep_layers import CpuRule, SweepChoice, SweepLayers, spread_among
 from tandem.plan.weights import (
+    ON_DISK,
     STREAM_SLOTS,
     Home,
     StreamedLayers,
     WeightPlacement,
     as_runs,
-    disk_layers,
     stream_slots,
-    streamed_layers,
+    streamed_among,
 )
 
 CpuHome = Literal["host", "cpu", "cpu-mlp"]
@@ -111,6 +111,10 @@ class Elsewhere(NamedTuple):
         Args:
             fixed: layers of another size, which are resident in any case.
         """
+        return as_runs(self._homes(num_layers, fixed).values())
+
+    def _homes(self, num_layers: int, fixed: Collection[int]) -> dict[int, Home]:
+        """By layer, ascending."""
         apart = self.not_resident
         comes = iter(self._homes_on_the_way())
         chosen = iter(_evenly(apart, num_layers - len(fixed)))
@@ -123,7 +127,7 @@ class Elsewhere(NamedTuple):
                 return "disk"
             return self.how if next(computed) else next(comes)
 
-        return as_runs(map(home, range(num_layers)))
+        return {layer: home(layer) for layer in range(num_layers)}
 
     def _homes_on_the_way(self) -> Iterator[Home]:
         """Of the streamed layers in turn. Of those on disk, the first ones are what sweeps begin
@@ -141,9 +145,11 @@ class Elsewhere(NamedTuple):
         self, num_layers: int, tokens: int, fixed: Collection[int] = ()
     ) -> tuple[CpuRule, ...]:
         """Which layers steps of at most `tokens` tokens leave to the CPU."""
+        return self._rules(streamed_among(self._homes(num_layers, fixed)), tokens)
+
+    def _rules(self, streamed: StreamedLayers, tokens: int) -> tuple[CpuRule, ...]:
         if not self.lent:
             return ()
-        streamed = streamed_layers(self.placement(num_layers, fixed))
         free = [n for n in streamed.layers[streamed.slots :] if n not in streamed.on_disk]
         return (CpuRule(tokens, spread_among(free, self.lent)),)
 
@@ -154,11 +160,12 @@ class Elsewhere(NamedTuple):
         Args:
             prompts: whether it reads any.
         """
-        placement = self.placement(num_layers, fixed)
+        homes = self._homes(num_layers, fixed)
         if self.read_in_place:
-            return SweepLayers(StreamedLayers(on_disk=disk_layers(placement)))
-        rules = () if prompts else self.rules(num_layers, 1, fixed)
-        return SweepChoice.of_plan(placement, rules).of(1)
+            read = tuple(layer for layer, home in homes.items() if home in ON_DISK)
+            return SweepLayers(StreamedLayers(on_disk=read))
+        rules = () if prompts else self._rules(streamed_among(homes), 1)
+        return SweepChoice.of_homes(homes, rules).of(1)
 
     def describe(self, num_layers: int) -> str:
         """For people."""

@@ -134,11 +134,11 @@ class Schedules:
         Args:
             prompts: whether it reads any.
         """
-        found = self._layers.get((elsewhere, prompts))
+        key = elsewhere, prompts and elsewhere.lent > 0  # else it makes no difference
+        found = self._layers.get(key)
         if found is None:
             layers = elsewhere.sweep(self._num_layers, self._dense, prompts=prompts)
-            found = layers, count_layers(layers, self._windows)
-            self._layers[elsewhere, prompts] = found
+            found = self._layers[key] = layers, count_layers(layers, self._windows)
         return found
 
     @staticmethod

@@ -175,11 +175,11 @@ class Search:
                 break
             best = self._better(best, self._try(pile))
             least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
+        starts = [option for option in (known, best) if option and self._effort.moved_kinds]
         for candidate in self._rounded(policy):
             if self.predictor.bound(candidate).job_tokens_per_s > least:
                 best = self._better(best, self._option(candidate))
                 least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
-        starts = [option for option in (known, best) if option and self._effort.moved_kinds]
         best = self._better(best, known)
         return None if best is None else self._best_moved(best, starts, piles, policy)
 
