@@ -125,9 +125,7 @@ class SweepChoice:
             ConfigError: streamed layers that do not go round.
         """
         placements = tuple(placements)
-        return SweepChoice.of_homes(
-            homes_by_layer(placements), rules, resident_experts(placements)
-        )
+        return SweepChoice.of_homes(homes_by_layer(placements), rules, resident_experts(placements))
 
     @staticmethod
     def of_homes(
