@@ -93,6 +93,15 @@ def test_split_kv_matches_host() -> None:
     assert stats.device_attention_tokens > 0
 
 
+def test_embeddings_in_host_memory_match_host() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        placement = Path(directory) / "placement.json"
+        placement.write_text('{"layers": [], "embedding": "host"}')
+        stats = _compare(gpu_memory="256MiB", placement=str(placement))
+    rows = {(row.location, row.label): row.actual_bytes for row in stats.memory}
+    assert rows["host", "weights"] == 512 * 256 * 4
+
+
 def test_cohorts_match_host() -> None:
     stats = _compare(strategy="rendezvous", kv_placement="split", gpu_memory="256MiB")
     assert stats.cohort_joins > 0

@@ -20,7 +20,7 @@ from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import LENT, SLOTTED, Home
+from tandem.plan.weights import EMBEDDING_HOMES, LENT, SLOTTED, EmbeddingHome, Home
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.precision import Precision
@@ -72,11 +72,14 @@ class Kept(NamedTuple):
 
 
 class Homes(NamedTuple):
-    """Where layers are, what the CPU computes in small steps, and experts that stay."""
+    """Where layers are, what the CPU computes in small steps, experts that stay, and where token
+    embeddings are.
+    """
 
     homes: tuple[tuple[int, Home], ...] = ()
     rules: tuple[CpuRule, ...] = ()
     experts: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    embedding: EmbeddingHome = "resident"
 
 
 @st.composite
@@ -90,7 +93,7 @@ def placements(draw: st.DrawFn, kind: Kind) -> Homes:
     some = st.sets(st.integers(0, EXPERTS - 1), max_size=EXPERTS - 1).map(sorted).map(tuple)
     apart = [layer for layer, home in enumerate(homes) if home == "cpu-mlp" and kind == "moe"]
     experts = tuple((layer, ids) for layer in apart if (ids := draw(some)))
-    return Homes(tuple(enumerate(homes)), rules, experts)
+    return Homes(tuple(enumerate(homes)), rules, experts, draw(st.sampled_from(EMBEDDING_HOMES)))
 
 
 @st.composite
@@ -115,6 +118,7 @@ def load(kept: Kept, placed: Homes) -> Model:
             pool=open_pool() if kept.compiled else None,
             layers=layers,
             disk=DiskPlacement(layers.usual.on_disk, "cached", Path(folder)),
+            embedding=placed.embedding,
         )
 
 

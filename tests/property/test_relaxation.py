@@ -126,8 +126,9 @@ def test_shares_sum_to_one_and_capacities_hold(question: Question, data: st.Data
     assert all(-1e-9 <= share <= layers * (1 + 1e-9) for share in found.layers.values())
     assert -1e-9 <= found.hosted <= 1 + 1e-9
     device, host = used_bytes(question, footprint, way, found, through, cohort)
-    assert device <= question.device_bytes * (1 + 1e-9)
-    assert host <= question.host_bytes * (1 + 1e-9)
+    moved = max(0.0, device - question.device_bytes)  # embeddings make room as far as need be
+    assert moved <= footprint.embedding_bytes + question.device_bytes * 1e-9
+    assert host + moved <= question.host_bytes + question.device_bytes * 1e-9 + 1
 
 
 def used_bytes(

@@ -98,9 +98,23 @@ def append_cost(spec: ModelSpec, tokens: int, dtype: DType, rates: DeviceRates) 
     return cost_of(0, 2 * 2 * spec.kv_size * tokens * dtype.size_bytes, 1, rates)
 
 
-def embedding_cost(spec: ModelSpec, tokens: int, dtype: DType, rates: DeviceRates) -> CostBreakdown:
-    """Gather `tokens` rows of the embedding."""
-    return cost_of(0, 2 * tokens * spec.hidden_size * dtype.size_bytes, 1, rates)
+def embedding_cost(
+    spec: ModelSpec,
+    tokens: int,
+    dtype: DType,
+    rates: DeviceRates,
+    link: LinkRates | None = None,
+) -> CostBreakdown:
+    """Gather `tokens` rows of the embedding.
+
+    Args:
+        link: over which they are read, if embeddings are in host memory; its latency is that of one
+            read, since all are asked for at once.
+    """
+    rows = tokens * spec.hidden_size * dtype.size_bytes
+    if link is None:
+        return cost_of(0, 2 * rows, 1, rates)
+    return cost_of(0, rows, 1, rates).plus(copy_cost(rows, link))
 
 
 def head_cost(spec: ModelSpec, rows: int, dtype: DType, rates: DeviceRates) -> CostBreakdown:

@@ -93,12 +93,13 @@ def _linear(
     every = layer_operations(spec, spec.num_layers - 1)
     stage = PreciseStage([op for op in every if not op.is_attention], precision, fused=False)
     resident = set(homes_by_layer(plan.weights).values()) == {"resident"}
+    link = h2d_rates(hardware) if plan.embedding == "host" else None
 
     def layer_s(tokens: int) -> float:
         return stage.cost(tokens, rates).total_s
 
     def all_s(tokens: int) -> float:
-        embedding_s = embedding_cost(spec, tokens, precision.activations, rates).total_s
+        embedding_s = embedding_cost(spec, tokens, precision.activations, rates, link).total_s
         if resident:
             return embedding_s + spec.num_layers * layer_s(tokens)
         times = layer_times(spec, precision, tokens, hardware)

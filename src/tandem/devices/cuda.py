@@ -109,6 +109,28 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
     return release
 
 
+def as_seen_by(device: torch.device, pinned: torch.Tensor) -> torch.Tensor:
+    """Contiguous host memory that has been pinned, as a tensor of the device: the same bytes, which
+    kernels read over the link, row by row if they gather rows.
+
+    With unified addressing, which all devices that torch supports have, registered memory has the
+    same address on both sides (CUDA C++ Programming Guide, "Mapped Memory"). The host's tensor must
+    outlive what is returned, and stay pinned.
+    """
+    size = pinned.nbytes
+    view = _DeviceBytes((size,), pinned.data_ptr())
+    return torch.as_tensor(view, device=device).view(pinned.dtype).view(pinned.shape)
+
+
+class _DeviceBytes:
+    """Memory that a device can read, in the form that torch takes without copying."""
+
+    def __init__(self, shape: tuple[int, ...], address: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": "|u1", "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
 class CudaMemory:
     """The driver's and the allocator's word on one device, from here on.
 

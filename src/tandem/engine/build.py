@@ -39,7 +39,7 @@ from tandem.models.resolve import resolve_model
 from tandem.plan.online import OnlinePlan
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
-from tandem.plan.weights import disk_layers
+from tandem.plan.weights import PlacedWeights, disk_layers
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
 from tandem.runtime.machine import Machine
 from tandem.scheduler.config import SchedulerConfig
@@ -159,14 +159,15 @@ def build_parts(
     if on_disk:
         require_compiled(spec, computes=not layers.usual.streamed.on_disk)
     model = load_reported(
-        directory, config, precision, target.device, pool, layers, on_disk, progress
-    )
+        directory, config, precision, target.device, pool, layers, on_disk,
+        memory.plan.embedding, progress,
+    )  # fmt: skip
     if target.choice.kind == "cuda":
         limits = scheduler_config(memory.plan, config, spec)
         measured = measure_workspace(model, limits, memory)
         memory = plan_memory(
-            config, spec, precision, capacities, notes, measured, placement, target.hardware,
-            decided,
+            config, spec, precision, capacities, notes, measured,
+            PlacedWeights(placement, memory.plan.embedding), target.hardware, decided,
         )  # fmt: skip
     assembled = assemble(config, model, memory, target.choice, listeners)
     return EngineParts(config, spec, target, precision, memory, assembled)

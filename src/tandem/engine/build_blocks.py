@@ -90,7 +90,9 @@ def _build(
     notes += device_kernel_notes(target.device)
     memory = plan_block_memory(plan, spec, precision, target.capacities)
     layers = SweepChoice.of_plan(plan.weights)
-    model = load_reported(directory, config, precision, target.device, pool, layers, (), progress)
+    model = load_reported(
+        directory, config, precision, target.device, pool, layers, (), "resident", progress
+    )
     listeners = () if trace is None else (trace.executed,)
     assembled = _assemble(plan, model, memory, target.choice, listeners)
     scheduler = block_scheduler(plan, config, spec, memory)

@@ -86,7 +86,10 @@ def build_paced_core(
         options = replace(options, expert_use=read_expert_use(Path(config.expert_hits), spec))
     plan = memory.plan
     sizes = PacedSizes(
-        memory.page, plan.host_blocks, SweepChoice.of_plan(plan.weights, plan.cpu_rules)
+        memory.page,
+        plan.host_blocks,
+        SweepChoice.of_plan(plan.weights, plan.cpu_rules),
+        plan.embedding,
     )
     share = host_prefix_share(config, plan, hardware)
     scheduler = Scheduler(

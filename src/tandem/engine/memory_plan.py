@@ -20,7 +20,7 @@ from tandem.engine.plan_checks import (
 )
 from tandem.engine.planned import require_room
 from tandem.engine.weight_notes import weight_notes
-from tandem.engine.weight_placement import WeightSizes, refuse_fixed
+from tandem.engine.weight_placement import WeightSizes, refuse_fixed, refuse_tied
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.host_default import default_host_blocks
 from tandem.memory.ledger import MemoryLedger
@@ -31,7 +31,7 @@ from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.strategy_names import COHORT_STRATEGIES, PASS_STRATEGIES
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import WeightPlacement, homes_by_layer
+from tandem.plan.weights import PlacedWeights, WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
 from tandem.spec.hardware import HardwareSpec
@@ -61,7 +61,7 @@ def plan_memory(
     capacities: Capacities,
     notes: tuple[str, ...] = (),
     measured_workspace_bytes: int | None = None,
-    placement: tuple[WeightPlacement, ...] | None = None,
+    placed: PlacedWeights | None = None,
     hardware: HardwareSpec | None = None,
     planned: OnlinePlan | None = None,
 ) -> MemoryPlan:
@@ -69,7 +69,7 @@ def plan_memory(
 
     Args:
         measured_workspace_bytes: from a warm-up at maximum shape; takes the prediction's place.
-        placement: of the weights, where it has been decided already.
+        placed: homes of the weights, where they have been decided already.
         hardware: rates by which to decide which layers the CPU computes; None: not known.
         planned: homes, pools and rules that have been decided; `config` says all else that it does.
 
@@ -87,7 +87,7 @@ def plan_memory(
                 capacities,
                 notes,
                 measured_workspace_bytes,
-                placement,
+                placed,
                 hardware,
                 planned,
             )
@@ -118,7 +118,7 @@ def _plan(
     capacities: Capacities,
     notes: tuple[str, ...],
     measured_workspace_bytes: int | None,
-    placement: tuple[WeightPlacement, ...] | None,
+    placed: PlacedWeights | None,
     hardware: HardwareSpec | None,
     planned: OnlinePlan | None,
 ) -> MemoryPlan:
@@ -133,16 +133,17 @@ def _plan(
     sizes = WeightSizes.of(spec, precision)
     if planned is not None:
         refuse_fixed(sizes, planned.weights)
+        refuse_tied(sizes, planned.embedding)
         check_experts(sizes, planned.weights)
-        placement = planned.weights
-    if placement is None:
+        placed = PlacedWeights(planned.weights, planned.embedding)
+    if placed is None:
         room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
         times, use = None, None
         if config.expert_hits is not None:
             use = read_expert_use(Path(config.expert_hits), spec)
         if config.host_layers == "auto" and hardware is not None:
             times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens, use)
-        placement = place_weights(
+        placed = place_weights(
             config,
             sizes,
             room,
@@ -153,6 +154,7 @@ def _plan(
             use,
             rates_known=hardware is not None,
         )
+    placement, sizes = placed.layers, sizes.with_embedding(placed.embedding)
     check_placement(config, placement)
     device, host = _budgets(sizes, placement, around, capacities)
     if planned is None:
@@ -164,7 +166,7 @@ def _plan(
             notes += void_hits(placement)
         most = default_host_blocks(page, wanted) if capacities.elastic else None
         chooses = hardware is not None and may_choose_steps(config, capacities)
-        plan = _filled(config, placement, rules, page, device, host, wanted, notes, most, chooses)
+        plan = _filled(config, placed, rules, page, device, host, wanted, notes, most, chooses)
     else:
         require_room(planned, page, device, host)
         notes += weight_notes(sizes, placement, planned.cpu_rules)
@@ -201,7 +203,7 @@ def _budgets(
 ) -> tuple[MemoryBudget, MemoryBudget]:
     """Of the memory where the maths is done, and of the host's beside it: all but the pages."""
     used = {"weights": sizes.device_bytes(placement)}
-    in_host = {"weights": sizes.host_bytes(placement)}
+    in_host = {"weights": sizes.host_bytes(placement) + sizes.hosted_embedding}
     if sizes.disk_bytes(placement):
         slots_in = used if capacities.device_location == "host" else in_host
         slots_in["weight slots"] = slots_bytes(sizes.layer)
@@ -213,7 +215,7 @@ def _budgets(
 
 def _filled(
     config: EngineConfig,
-    placement: tuple[WeightPlacement, ...],
+    placed: PlacedWeights,
     rules: tuple[CpuRule, ...],
     page: KVPageSpec,
     device: MemoryBudget,
@@ -237,7 +239,8 @@ def _filled(
         )
     return OnlinePlan(
         strategy=strategy,
-        weights=placement,
+        weights=placed.layers,
+        embedding=placed.embedding,
         device_blocks=pools.device_blocks,
         host_blocks=pools.host_blocks,
         block_size=config.block_size,
@@ -250,7 +253,7 @@ def _filled(
         cpu_rules=rules,
         kv_placement=config.kv_placement,
         max_host_seqs=config.max_host_seqs,
-        interposition_budget=_interposition_budget(config, strategy, placement),
+        interposition_budget=_interposition_budget(config, strategy, placed.layers),
         notes=notes + length_notes,
     )
 

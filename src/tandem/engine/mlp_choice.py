@@ -52,14 +52,15 @@ class PlacementTimes:
         Both count alike: where one placement is better for the one and the other for the other,
         that with the larger ratio of times is chosen; the earlier if there is none to speak of.
         """
-        best, best_s2 = first, self._product_s2(first)
+        best, best_s2 = first, self.weighed_s2(first)
         for other in others:
-            product_s2 = self._product_s2(other)
+            product_s2 = self.weighed_s2(other)
             if product_s2 < best_s2 * (1 - _MIN_GAIN):
                 best, best_s2 = other, product_s2
         return best
 
-    def _product_s2(self, placement: Placement) -> float:
+    def weighed_s2(self, placement: Placement) -> float:
+        """Product of the times of both: the less, the better."""
         return prod(self.requests_s(placement, rows) for rows in {1, self._rows})
 
     def requests_s(self, placement: Placement, rows: int) -> float:

@@ -18,6 +18,7 @@ from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import EmbeddingHome
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -147,12 +148,14 @@ def load_reported(
     pool: "NativePool | None",
     layers: SweepChoice,
     on_disk: tuple[int, ...],
+    embedding: EmbeddingHome,
     progress: Progress,
 ) -> Model:
     """Load the model, and say how far it is.
 
     Args:
         on_disk: layers that stay in files.
+        embedding: where token embeddings lie.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -175,4 +178,5 @@ def load_reported(
         pin if device.type == "cuda" else None,
         DiskPlacement(on_disk, config.disk_io, spool_folder(config)),
         config.max_model_len,
+        embedding,
     )

@@ -12,6 +12,7 @@ from tandem.memory.peaks import read_host_memory
 from tandem.plan.executed_op import OpListener
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import EmbeddingHome
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.choices import PacedChoices
 from tandem.runtime.paced.costs import PacedCosts
@@ -67,11 +68,13 @@ class PacedSizes:
     Attributes:
         host_blocks: of KV on the host, all layers.
         sweeps: where layers are computed.
+        embedding: where token embeddings lie.
     """
 
     page: KVPageSpec
     host_blocks: int
     sweeps: SweepChoice
+    embedding: EmbeddingHome = "resident"
 
 
 class PacedMeasures:
@@ -164,7 +167,9 @@ def paced_executor(
     page, blocks, sweeps = sizes.page, sizes.host_blocks, sizes.sweeps
     aliasing = _aliasing(page, blocks, options)
     use = options.expert_use
-    truth = PacedTruth(spec, page, hardware, options.perturbation, sweeps.experts, use)
+    truth = PacedTruth(
+        spec, page, hardware, options.perturbation, sweeps.experts, use, sizes.embedding
+    )
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     if pool is None:
         host.draw_pages()

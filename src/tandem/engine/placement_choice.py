@@ -1,5 +1,6 @@
 """Where the weights are: as the user's file says, or the simplest placement that fits. Pure."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,16 @@ from tandem.engine.weight_placement import (
     WeightSizes,
     all_resident,
     refuse_fixed,
+    refuse_tied,
 )
-from tandem.memory.budget import MemoryBudget
+from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget
 from tandem.memory.page import KVPageSpec
-from tandem.plan.weights import MLPS_APART, Home, disk_layers
+from tandem.plan.weights import MLPS_APART, Home, PlacedWeights, disk_layers
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
 
 _ON_CPU: Home = "cpu-mlp"
+_DEVICE = CAPACITY_PARAMS["device"]
 _WHOLE: tuple[Home, ...] = ("streamed", "cpu")
 """What may become of whole layers under `auto` where MLPs alone do not fit in host memory."""
 
@@ -42,8 +45,11 @@ def place_weights(
     use: ExpertUse | None = None,
     *,
     rates_known: bool = False,
-) -> Placement:
+) -> PlacedWeights:
     """Of the weights: the user's, or as many resident layers as fit beside the KV cache.
+
+    Token embeddings leave the accelerator where that keeps more of the layers there: a step reads a
+    row of them for each token, and of a layer all.
 
     Args:
         room: where the maths is done, with what others than weights and pages take of it.
@@ -64,24 +70,72 @@ def place_weights(
     reserve = kv_reserve(page, wanted, capacities, whole=whole)
     if capacities.device_location == "host":
         left = room.left_bytes - least_host_bytes(sizes)
-        return choose_disk_placement(sizes, room, reserve.of(left))
+        return PlacedWeights(choose_disk_placement(sizes, room, reserve.of(left)))
     if not capacities.host_bytes:
-        return all_resident(sizes.layers)
-    home = _home_elsewhere(config, times, sizes, rates_known=rates_known)
-    is_free = config.host_layers == "auto"
-    left = room.left_bytes - sizes.least_device_bytes(home)
-    without_slots: dict[Home, Home] = {"host": "cpu", "host-mlp": "cpu-mlp"}
-    if is_free:
-        without_slots["streamed"] = "cpu"
-    if home in without_slots and left < reserve.least_bytes:  # no room for layers on their way
-        home = without_slots[home]
+        return PlacedWeights(all_resident(sizes.layers))
+
+    def place(sizes: WeightSizes) -> Placement:
+        home = _home_elsewhere(config, times, sizes, rates_known=rates_known)
+        is_free = config.host_layers == "auto"
         left = room.left_bytes - sizes.least_device_bytes(home)
-    kv = host_kv(config, page, wanted)
-    host = MemoryBudget("host", capacities.host_bytes)
-    beside = _Beside(sizes, room, host, reserve.of(left), kv, rates_known=rates_known)
-    if home in MLPS_APART:
-        return beside.mlps_apart(use, is_free=is_free)
-    return beside.whole_layers(home, times, is_free=is_free)
+        without_slots: dict[Home, Home] = {"host": "cpu", "host-mlp": "cpu-mlp"}
+        if is_free:
+            without_slots["streamed"] = "cpu"
+        if home in without_slots and left < reserve.least_bytes:  # no room for layers on their way
+            home = without_slots[home]
+            left = room.left_bytes - sizes.least_device_bytes(home)
+        kv = host_kv(config, page, wanted)
+        host = MemoryBudget("host", capacities.host_bytes, {"embeddings": sizes.hosted_embedding})
+        host.require()
+        beside = _Beside(sizes, room, host, reserve.of(left), kv, rates_known=rates_known)
+        if home in MLPS_APART:
+            return beside.mlps_apart(use, is_free=is_free)
+        return beside.whole_layers(home, times, is_free=is_free)
+
+    return _with_embedding(sizes, place, times)
+
+
+def _with_embedding(
+    sizes: WeightSizes, place: Callable[[WeightSizes], Placement], times: PlacementTimes | None
+) -> PlacedWeights:
+    """Embeddings on the accelerator, unless more of the layers stay there without them.
+
+    Raises:
+        ShortOfMemoryError: nothing fits either way.
+    """
+    beside = _attempt(place, sizes)
+    if beside == all_resident(sizes.layers) or not sizes.embedding:
+        return PlacedWeights(_or_raise(beside))
+    without = sizes.with_embedding("host")
+    apart = _attempt(place, without)
+    if isinstance(apart, ShortOfMemoryError):
+        # what the accelerator lacks is told as it is without embeddings
+        lacks = [isinstance(e, ShortOfMemoryError) and e.param == _DEVICE for e in (beside, apart)]
+        return PlacedWeights(_or_raise(apart if all(lacks) else beside))
+    if isinstance(beside, ShortOfMemoryError):
+        return PlacedWeights(apart, "host")
+
+    def cost(sizes: WeightSizes, placement: Placement) -> tuple[int, float]:
+        moved = sizes.host_bytes(placement) if times is None else times.weighed_s2(placement)
+        return sizes.disk_bytes(placement), moved
+
+    better = cost(without, apart) < cost(sizes, beside)
+    return PlacedWeights(apart, "host") if better else PlacedWeights(beside)
+
+
+def _attempt(
+    place: Callable[[WeightSizes], Placement], sizes: WeightSizes
+) -> Placement | ShortOfMemoryError:
+    try:
+        return place(sizes)
+    except ShortOfMemoryError as error:
+        return error
+
+
+def _or_raise(found: Placement | ShortOfMemoryError) -> Placement:
+    if isinstance(found, ShortOfMemoryError):
+        raise found
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +215,22 @@ def _read_layers(placement: Placement) -> int:
     return len(disk_layers(placement))
 
 
-def _placement_of_file(path: Path, sizes: WeightSizes, capacities: Capacities) -> Placement:
+def _placement_of_file(path: Path, sizes: WeightSizes, capacities: Capacities) -> PlacedWeights:
     host_only = capacities.device_location == "host"
-    placement = read_placement(path, sizes.layers, host_only=host_only)
-    refuse_fixed(sizes, placement)
-    check_experts(sizes, placement)
-    on_disk = 0 if host_only else sizes.disk_bytes(placement)
-    if sizes.host_bytes(placement) + on_disk and not capacities.host_bytes:
+    placed = read_placement(path, sizes.layers, host_only=host_only)
+    refuse_fixed(sizes, placed.layers)
+    refuse_tied(sizes, placed.embedding)
+    check_experts(sizes, placed.layers)
+    on_disk = 0 if host_only else sizes.disk_bytes(placed.layers)
+    hosted = sizes.host_bytes(placed.layers) or placed.embedding == "host"
+    if (hosted or on_disk) and not capacities.host_bytes:
         raise ConfigError(
-            "layers can be streamed to an accelerator, or computed on the CPU beside it, only "
-            "from host memory; use --accelerator cuda or emulated, and --cpu-memory above 0",
+            "layers can be streamed to an accelerator, or computed on the CPU beside it, and "
+            "embeddings be looked up, only from host memory; use --accelerator cuda or emulated, "
+            "and --cpu-memory above 0",
             param="placement",
         )
-    return placement
+    return placed
 
 
 def _home_elsewhere(

@@ -6,8 +6,11 @@ from typing import Any
 
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import (
+    EMBEDDING_HOMES,
     HOMES,
+    EmbeddingHome,
     Home,
+    PlacedWeights,
     WeightPlacement,
     as_runs,
     homes_by_layer,
@@ -22,20 +25,19 @@ _BESIDE: dict[Home, Home] = {"disk": "disk_streamed"}
 _ALONE: dict[Home, Home] = {"disk-cpu": "disk"}
 
 
-def read_placement(
-    path: Path, num_layers: int, *, host_only: bool = False
-) -> tuple[WeightPlacement, ...]:
+def read_placement(path: Path, num_layers: int, *, host_only: bool = False) -> PlacedWeights:
     """The placement in a file: `{"layers": [{"first_layer": 0, "last_layer": 3, "home":
-    "streamed"}, ...]}`, where layers that are not named are resident. With home `cpu-mlp`,
-    `"experts": [3, 7]` are resident too.
+    "streamed"}, ...], "embedding": "host"}`, where what is not named is resident. With home
+    `cpu-mlp`, `"experts": [3, 7]` are resident too.
 
     Args:
-        host_only: there is no accelerator for layers on disk to go to.
+        host_only: there is no accelerator for layers on disk to go to, nor for embeddings to be
+            apart from.
 
     Raises:
         ConfigError: no such file, not of that form, or it does not fit the model.
     """
-    entries = _read_entries(path)
+    entries, embedding = _read_entries(path)
     runs: list[WeightPlacement] = []
     for entry in entries:
         run = _read_run(path, entry)
@@ -54,20 +56,24 @@ def read_placement(
         SweepChoice.of_plan(placement)  # refuses homes that do not go together
     except ConfigError as error:
         raise _refusal(path, error.message) from None
-    return placement
+    return PlacedWeights(placement, "resident" if host_only else embedding)
 
 
-def _read_entries(path: Path) -> list[Any]:
+def _read_entries(path: Path) -> tuple[list[Any], EmbeddingHome]:
     try:
         values = parse_object(read_text(path, _MAX_FILE_BYTES, "placement"))
     except ConfigError as error:
         raise _refusal(path, error.message) from None
-    if values.keys() != {"layers"}:
-        raise _refusal(path, "it needs a list 'layers' and nothing else")
+    if not {"layers"} <= values.keys() <= {"layers", "embedding"}:
+        raise _refusal(path, "it needs a list 'layers', and nothing else but 'embedding'")
     entries: Any = values["layers"]
     if not isinstance(entries, list):
         raise _refusal(path, "it needs a list 'layers'")
-    return entries
+    embedding: Any = values.get("embedding", "resident")
+    if embedding not in EMBEDDING_HOMES:
+        named = json.dumps(embedding)
+        raise _refusal(path, f"embedding {named} is none of {', '.join(EMBEDDING_HOMES)}")
+    return entries, embedding
 
 
 def _read_run(path: Path, entry: Any) -> WeightPlacement:

@@ -21,7 +21,8 @@ def weight_notes(
     sizes: WeightSizes, placement: tuple[WeightPlacement, ...], rules: Sequence[CpuRule]
 ) -> tuple[str, ...]:
     """How many layers lie elsewhere, and what becomes of them: a line for those in host memory, one
-    for those on disk, and one for those of which only the MLPs are in host memory.
+    for those on disk, and one for those of which only the MLPs are in host memory; one for
+    embeddings there.
     """
     homes = Counter(homes_by_layer(placement).values())
     on_disk, mlps = sum(homes[home] for home in ON_DISK), homes["cpu-mlp"] + homes["host-mlp"]
@@ -38,6 +39,11 @@ def weight_notes(
         notes.append(
             f"weights: the MLPs of {mlps} of {sizes.layers} layers ({size}) lie in host memory"
             f"{fate}{_experts_note(sizes, placement)}"
+        )
+    if sizes.hosted_embedding:
+        notes.append(
+            f"weights: the token embeddings ({format_size(sizes.hosted_embedding)}) lie in host "
+            "memory, from which the accelerator reads a row for each token"
         )
     return tuple(notes)
 

@@ -4,13 +4,14 @@ Memory first: as many layers are resident as leave room for the KV cache of one 
 will weigh them against each other by time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.weights import (
     HOSTED,
     MLPS_APART,
     SLOTTED,
+    EmbeddingHome,
     Home,
     StreamedLayers,
     WeightPlacement,
@@ -27,6 +28,7 @@ from tandem.spec.parameters import (
     expert_matrix_bytes,
     layer_matrix_bytes,
     layer_matrix_parameters,
+    lookup_parameters,
     mlp_matrix_bytes,
     num_parameters,
 )
@@ -45,6 +47,8 @@ class WeightSizes:
         fixed: layers of another size than the others: those without experts in a model with some.
         experts: of a layer; 0 in a model without. router, expert: of `mlp`, the router and one
             expert.
+        embedding: of `outside`, token embeddings that may lie in host memory; 0 if they are the
+            head as well. hosted_embedding: those that do, which are not `outside` then.
     """
 
     layer: int
@@ -55,6 +59,8 @@ class WeightSizes:
     experts: int = 0
     router: int = 0
     expert: int = 0
+    embedding: int = 0
+    hosted_embedding: int = 0
 
     @staticmethod
     def of(spec: ModelSpec, precision: Precision) -> "WeightSizes":
@@ -66,11 +72,23 @@ class WeightSizes:
         outside += sum(layer_matrix_bytes(spec, precision, i) for i in fixed)
         layer = layer_matrix_bytes(spec, precision, movable[0])
         mlp = mlp_matrix_bytes(spec, precision, movable[0])
+        rows = lookup_parameters(spec) * precision.weights.size_bytes
+        plain = WeightSizes(layer, spec.num_layers, outside, fixed, mlp, embedding=rows)
         if spec.experts is None:
-            return WeightSizes(layer, spec.num_layers, outside, fixed, mlp)
+            return plain
         count, expert = spec.experts.count, expert_matrix_bytes(spec, precision, movable[0])
-        router = mlp - count * expert
-        return WeightSizes(layer, spec.num_layers, outside, fixed, mlp, count, router, expert)
+        return replace(plain, experts=count, router=mlp - count * expert, expert=expert)
+
+    def with_embedding(self, home: EmbeddingHome) -> "WeightSizes":
+        """With token embeddings there, unless they are the head as well."""
+        if home == "resident":
+            return self
+        return replace(
+            self,
+            outside=self.outside - self.embedding,
+            embedding=0,
+            hosted_embedding=self.embedding,
+        )
 
     @property
     def movable(self) -> int:
@@ -110,7 +128,9 @@ class WeightSizes:
         return streamed.slots * (self.mlp if streamed.layers == streamed.mlps else self.layer)
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
-        """What a placement keeps of layers in the host's memory beside an accelerator."""
+        """What a placement keeps of layers in the host's memory beside an accelerator; embeddings
+        that lie there come on top.
+        """
         homes = homes_by_layer(placements).values()
         whole = sum(home in HOSTED for home in homes)
         return whole * self.layer + self.mlps_bytes(placements)
@@ -192,6 +212,20 @@ def refuse_fixed(sizes: WeightSizes, placements: tuple[WeightPlacement, ...]) ->
                 "it must be resident",
                 param="placement",
             )
+
+
+def refuse_tied(sizes: WeightSizes, embedding: EmbeddingHome) -> None:
+    """A head is read whole in every step, so it stays where the maths is done.
+
+    Raises:
+        ConfigError: embeddings that are the head as well are to lie in host memory.
+    """
+    if embedding == "host" and not sizes.embedding:
+        raise ConfigError(
+            "the model's embeddings are its output head, too, which the accelerator reads whole in "
+            "every step; they stay there: leave 'embedding' out",
+            param="placement",
+        )
 
 
 def _too_small(

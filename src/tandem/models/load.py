@@ -19,6 +19,7 @@ from tandem.models.place_on_disk import open_dummy, open_stored
 from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import EmbeddingHome
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -42,6 +43,7 @@ def load_model(
     pin: Pin | None = None,
     disk: DiskPlacement | None = None,
     max_model_len: int | None = None,
+    embedding: EmbeddingHome = "resident",
 ) -> Model:
     """Load the model in `directory`.
 
@@ -59,6 +61,7 @@ def load_model(
         disk: layers that are read from files when they are used; those that `layers` does not
             bring to the device need `pool`.
         max_model_len: longest sequence; where rotations depend on it, see `ModelSpec.for_length`.
+        embedding: where token embeddings lie that are not the head as well.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -81,6 +84,7 @@ def load_model(
         disk,
         precision.quantized,
         layers.experts,
+        embedding,
     )
     if checkpoint is None:
         fill_dummy_weights(weights, spec, seed, progress)

@@ -6,6 +6,7 @@ Nothing is filled here: the checkpoint loader and the dummy filler both write th
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,12 +14,14 @@ from torch import Tensor
 from tandem.models.disk_weights import DiskPlacement, DiskWeights, Pin
 from tandem.models.host_mlps import HostMlps
 from tandem.models.in_slots import Moving, in_slots
-from tandem.models.weight_layout import LayerLayout, LayerShapes, Modules, allocate_modules
+from tandem.models.weight_layout import Affine, LayerLayout, LayerShapes, Modules, allocate_modules
 from tandem.models.weight_stream import WeightStream
 from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.weights import EmbeddingHome
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
 from tandem.spec.model import ExpertSpec, ModelSpec
+from tandem.spec.operations import WeightShape
 from tandem.spec.parameters import (
     FUSED_MODULES,
     embedding_weights,
@@ -27,6 +30,9 @@ from tandem.spec.parameters import (
     mlp_weights,
 )
 from tandem.spec.weight_format import WeightFormat
+
+if TYPE_CHECKING:
+    from tandem.models.host_embedding import HostEmbedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class Weights:
         disk: the layers that are read from files, None if there are none.
         mlps: MLPs that stay in host memory, of layers that are resident but for these; None if
             there are none.
+        embedding: the token embeddings, if they are in host memory beside an accelerator; `outer`
+            has them as it sees them.
     """
 
     outer: Modules
@@ -78,6 +86,7 @@ class Weights:
     stream: WeightStream | None = None
     disk: DiskWeights | None = None
     mlps: HostMlps | None = None
+    embedding: "HostEmbedding | None" = None
 
     def parameters(self, fused: Collection[str] = ()) -> Iterator[Parameter]:
         """Every stored weight once, in order of use: no tied head. Matrices on disk are tensors
@@ -87,6 +96,8 @@ class Weights:
             fused: fused modules to give whole; the others come as their parts.
         """
         outer = {name: a for name, a in self.outer.items() if not (self.tied and name == "head")}
+        if self.embedding is not None:
+            outer["embedding"] = Affine(self.embedding.stored)
         first = {name: a for name, a in outer.items() if "embedding" in name}
         yield from _parts(None, first)
         stored = {} if self.stream is None else self.stream.stored
@@ -123,9 +134,10 @@ class Weights:
 
     @property
     def host_bytes(self) -> int:
-        """Memory of layers, and of MLPs, in the host."""
+        """Memory of layers, of MLPs and of embeddings in the host, beside an accelerator."""
         layers = 0 if self.stream is None else self.stream.host_bytes
-        return layers + (0 if self.mlps is None else self.mlps.host_bytes)
+        mlps = 0 if self.mlps is None else self.mlps.host_bytes
+        return layers + mlps + (0 if self.embedding is None else self.embedding.size_bytes)
 
     @property
     def disk_bytes(self) -> int:
@@ -165,6 +177,8 @@ class Weights:
             self.disk.close()
         if self.stream is not None:
             self.stream.close()
+        if self.embedding is not None:
+            self.embedding.close()
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -190,6 +204,7 @@ def allocate_weights(
     disk: DiskPlacement | None = None,
     quantized: Mapping[str, WeightFormat] | None = None,
     experts: Mapping[int, tuple[int, ...]] | None = None,
+    embedding: EmbeddingHome = "resident",
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
@@ -204,9 +219,14 @@ def allocate_weights(
         quantized: formats of the layers' quantized linear maps, by canonical name.
         experts: by layer whose MLP stays in host memory, those that are on the device with the
             router.
+        embedding: where token embeddings lie; those that are the head as well, on the device.
     """
-    around = LayerShapes(embedding_weights(spec) + head_weights(spec), dtype, {})
-    outer = allocate_modules(around, device)
+    around = embedding_weights(spec) + head_weights(spec)
+    looked_up = _embedding_in_host(around[0], dtype, device, pin) if embedding == "host" else None
+    here = around if looked_up is None else around[1:]
+    outer = allocate_modules(LayerShapes(here, dtype, {}), device)
+    if looked_up is not None:
+        outer = {"embedding": Affine(looked_up.seen)} | outer
     if spec.tie_embeddings:
         outer["head"] = outer["embedding"]
     shapes = {
@@ -250,7 +270,16 @@ def allocate_weights(
         stream=stream,
         disk=on_disk,
         mlps=mlps,
+        embedding=looked_up,
     )
+
+
+def _embedding_in_host(
+    weight: WeightShape, dtype: torch.dtype, device: torch.device, pin: Pin | None
+) -> "HostEmbedding":
+    from tandem.models.host_embedding import HostEmbedding  # most models need none
+
+    return HostEmbedding(weight.shape, dtype, device, pin)
 
 
 def _stream_layouts(

@@ -8,12 +8,19 @@ from typing import Any
 
 from tandem.plan.plan_object import fields_of, parse_plan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import HOMES, LENT, WeightPlacement, homes_by_layer
+from tandem.plan.weights import (
+    EMBEDDING_HOMES,
+    HOMES,
+    LENT,
+    EmbeddingHome,
+    WeightPlacement,
+    homes_by_layer,
+)
 from tandem.spec import forms
 from tandem.spec.config import KVPlacement
 from tandem.spec.errors import ConfigError
 
-FORMAT = 6
+FORMAT = 7
 _LEAST: dict[str, int] = {
     "device_blocks": 0, "host_blocks": 0, "block_size": 1, "max_model_len": 1, "max_num_seqs": 1,
     "max_num_batched_tokens": 1, "launch_ahead_steps": 1, "max_cohorts": 0, "max_cohort_rows": 0,
@@ -24,6 +31,7 @@ _FORMS: dict[str, forms.Form] = {
     **dict.fromkeys(_LEAST, forms.whole_number),
     "max_join_wait_s": forms.number,
     "kv_placement": forms.text,
+    "embedding": forms.text,
     "notes": forms.texts,
 }
 _HOMES = (*HOMES, "disk_streamed")
@@ -38,6 +46,7 @@ class OnlinePlan:
         weights: homes of all layers, from the first to the last.
         cpu_rules: layers of home `host` that the CPU computes, and of home `host-mlp` those whose
             MLPs it does, by the size of a step; ascending.
+        embedding: where the token embeddings lie.
         device_blocks, host_blocks: KV blocks per tier.
         launch_ahead_steps: sweeps that may be in flight, the one being computed included.
         max_cohorts, max_cohort_rows: host-attention cohorts under way, and their size.
@@ -70,6 +79,7 @@ class OnlinePlan:
     max_host_seqs: int = 0
     max_device_seqs: int = 0
     interposition_budget: int = 0
+    embedding: EmbeddingHome = "resident"
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -79,6 +89,10 @@ class OnlinePlan:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.max_join_wait_s < math.inf:
             raise ConfigError(f"max_join_wait_s {self.max_join_wait_s} is no duration")
+        if self.embedding not in EMBEDDING_HOMES:
+            raise ConfigError(
+                f"embedding {forms.shown(self.embedding)} is none of {', '.join(EMBEDDING_HOMES)}"
+            )
         _check_layers(self.weights, self.cpu_rules)
 
     @property

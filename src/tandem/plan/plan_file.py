@@ -97,6 +97,8 @@ class PlanFile:
             ):
                 where = "without" if self.host_only else "beside"
                 raise ConfigError(f"home '{home}' is none {where} an accelerator")
+        if self.host_only and not self.is_for_blocks and self.online.embedding != "resident":
+            raise ConfigError("there is no accelerator for embeddings to be apart from")
 
     @property
     def settings(self) -> dict[str, Any]:

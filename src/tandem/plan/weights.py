@@ -11,6 +11,11 @@ Home = Literal[
     "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp",
     "disk", "disk-cpu", "disk_streamed",
 ]  # fmt: skip
+EmbeddingHome = Literal["resident", "host"]
+EMBEDDING_HOMES: tuple[EmbeddingHome, ...] = ("resident", "host")
+"""Where token embeddings may lie: where the maths is done, or in host memory beside an accelerator,
+which reads a row of them for each token.
+"""
 HOMES: tuple[Home, ...] = (
     "resident", "streamed", "cpu", "host", "cpu-mlp", "host-mlp", "disk", "disk-cpu",
 )  # fmt: skip
@@ -76,6 +81,14 @@ class WeightPlacement:
                 "are not in ascending order, each once",
                 param="placement",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedWeights:
+    """Homes of all layers, and of the token embeddings."""
+
+    layers: tuple[WeightPlacement, ...]
+    embedding: EmbeddingHome = "resident"
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     return OnlinePlan(
         strategy=candidate.strategy,
         weights=candidate.placement(question.model),
+        embedding="host" if candidate.embedding else "resident",
         cpu_rules=candidate.cpu_rules(question.model),
         device_blocks=min(cap, footprint.device_blocks(candidate)),
         host_blocks=min(cap, footprint.host_blocks(candidate)),
@@ -219,6 +220,7 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     layers = question.movable_layers
     reads = question.hardware.host.disk_bytes_per_s is not None
     apart = policy.least_resident(layers, reads=reads)
+    apart = apart._replace(embedding=footprint.embedding_bytes > 0)
     where = "on disk" if apart.on_disk else "in host memory"
     weights = footprint.resident_bytes(Elsewhere())
     request = footprint.longest_blocks * footprint.block_bytes

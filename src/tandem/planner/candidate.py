@@ -33,7 +33,7 @@ class Candidate:
         device_share: of the KV of `host_rows`, what lies on the accelerator all the same: requests
             that are too long for it are split over both tiers.
         on_cpu, how: layers that the CPU computes, as in `Elsewhere`. on_disk: that are read,
-            likewise. mlps: whether only MLPs are streamed, likewise.
+            likewise. mlps: whether only MLPs are streamed, likewise. embedding: likewise.
         passes: of its own, that a cohort may have in a sweep.
     """
 
@@ -47,11 +47,14 @@ class Candidate:
     on_disk: int = 0
     mlps: bool = False
     passes: int = 0
+    embedding: bool = False
 
     @property
     def elsewhere(self) -> Elsewhere:
         """Layers that are not resident."""
-        return Elsewhere(self.streamed, self.on_cpu, self.how, self.on_disk, self.mlps)
+        return Elsewhere(
+            self.streamed, self.on_cpu, self.how, self.on_disk, self.mlps, self.embedding
+        )
 
     @property
     def rows(self) -> int:
@@ -82,6 +85,7 @@ class Candidate:
         return Candidate(
             self.strategy, elsewhere.streamed, self.device_rows, self.host_rows, self.device_share,
             elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps, self.passes,
+            elsewhere.embedding,
         )  # fmt: skip
 
     def hosted(self) -> "Candidate":

@@ -55,6 +55,7 @@ class Candidates:
     def _elsewheres(self) -> Iterator[Elsewhere]:
         """What may be elsewhere: nothing is, some or all layers are streamed, or some are on the
         CPU; of streamed ones, none is lent to it yet. What host memory does not hold is on disk.
+        Embeddings make room for layers, or for requests.
         """
         layers = self._q.movable_layers
         if self._q.host_only:
@@ -63,9 +64,13 @@ class Candidates:
             yield from self._growing([Elsewhere(), *in_place], 2)
             return
         counts = (0, *range(STREAM_SLOTS + 1, layers + 1))
-        streamed = self._growing([self._least_on_disk(Elsewhere(count)) for count in counts], 1)
+        plain = [Elsewhere(), *(self._placed(Elsewhere(count)) for count in counts[1:])]
+        streamed = self._growing(plain, 1)
         all_rows_fit = streamed == [Elsewhere()]
-        every = self._least_on_disk(Elsewhere(counts[-1]))
+        looked_up = Elsewhere(embedding=True)
+        if self._footprint.embedding_bytes and not all_rows_fit and self._has_room(looked_up):
+            streamed.insert(0, looked_up)
+        every = plain[-1]
         if every not in streamed and self._has_room(every):
             streamed.append(every)
         for elsewhere in streamed:
@@ -73,21 +78,32 @@ class Candidates:
             yield from self._more_on_disk(elsewhere)
         if all_rows_fit:
             return
-        mlps = [Elsewhere(count, mlps=True) for count in counts[1:]]
+        mlps = [self._placed(Elsewhere(count, mlps=True)) for count in counts[1:]]
         yield from self._growing(mlps, 1)
         for how in ("cpu", "cpu-mlp"):
             counts = range(1, layers + 1)
             yield from self._growing(
-                [self._least_on_disk(Elsewhere(0, count, how)) for count in counts], 1
+                [self._placed(Elsewhere(0, count, how)) for count in counts], 1
             )
+
+    def _placed(self, elsewhere: Elsewhere) -> Elsewhere:
+        """Layers elsewhere, and embeddings in host memory, if that has room for them: a sweep reads
+        a row of them for each token, and of a layer all.
+        """
+        if self._footprint.embedding_bytes:
+            apart = self._least_on_disk(elsewhere._replace(embedding=True))
+            if self._has_room(apart):
+                return apart
+        return self._least_on_disk(elsewhere)
 
     def _least_on_disk(self, elsewhere: Elsewhere) -> Elsewhere:
         """With as few layers on disk as host memory makes necessary; they are streamed, also those
-        that the CPU would compute. The same if none or all would be on disk.
+        that the CPU would compute. The same if none or all would be on disk, and where MLPs are
+        streamed, which are not read.
         """
         footprint = self._footprint
         over = -footprint.host_kv_bytes(elsewhere)
-        if over <= 0 or not self._reads:
+        if over <= 0 or not self._reads or elsewhere.mlps:
             return elsewhere
         moved = footprint.mlp_bytes if elsewhere.mlps_on_cpu else footprint.layer_bytes
         count = -(-(over + footprint.disk_slots_bytes) // moved)
@@ -95,7 +111,8 @@ class Candidates:
             return elsewhere._replace(on_disk=min(count, elsewhere.streamed))
         if count >= elsewhere.on_cpu:
             return elsewhere
-        return Elsewhere(count, elsewhere.on_cpu - count, elsewhere.how, count)
+        left = elsewhere.on_cpu - count
+        return elsewhere._replace(streamed=count, on_cpu=left, on_disk=count)
 
     def _more_on_disk(self, elsewhere: Elsewhere) -> Iterator[Elsewhere]:
         """In growing steps, while host memory would hold the KV of more rows."""

@@ -93,8 +93,14 @@ class Demands:
         self._host_only = question.host_only
         self._cpu_stages = CpuStages(model, self._stages, question.precision, host, self.measured)
 
-    def of(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
-        """An operation on the lanes that take part."""
+    def of(self, op: ProgramOp, lanes: Sequence[Load], *, hosted: bool = False) -> Demand:
+        """An operation on the lanes that take part.
+
+        Args:
+            hosted: token embeddings are in host memory.
+        """
+        if hosted and op.part is Part.EMBED:
+            return self._from_host(sum(lane.tokens for lane in lanes))
         if op.queue is Queue.CPU:
             return self._on_cpu(op, lanes)
         if op.queue is Queue.DISK:
@@ -117,6 +123,13 @@ class Demands:
         link = self._links[queue]
         alone_s = copy_cost(size, link).total_s
         return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)
+
+    def _from_host(self, tokens: int) -> Demand:
+        """Rows of the embeddings, which the accelerator reads over the link. They are few beside
+        what is streamed, so that they are not counted as a share of it.
+        """
+        link = self._links[Queue.H2D]
+        return Demand(embedding_cost(self._model, tokens, self._dtype, self._device, link).total_s)
 
     def _on_host_alone(self, op: ProgramOp, lanes: Sequence[Load], cost: CostBreakdown) -> Demand:
         """What it reads, reads from disk share the memory with."""

@@ -30,6 +30,7 @@ class Elsewhere(NamedTuple):
             streams none, of all.
         mlps: of the streamed ones, only the MLPs, or the experts, are streamed, or computed on the
             CPU; the rest is resident. None of them is on disk.
+        embedding: the token embeddings are in host memory, too.
     """
 
     streamed: int = 0
@@ -37,6 +38,7 @@ class Elsewhere(NamedTuple):
     how: CpuHome = "cpu"
     on_disk: int = 0
     mlps: bool = False
+    embedding: bool = False
 
     @property
     def whole_on_cpu(self) -> int:
@@ -89,7 +91,7 @@ class Elsewhere(NamedTuple):
 
     def lending(self, count: int) -> "Elsewhere":
         """The same streamed ones, as many of them lent as may be up to `count`."""
-        plain = Elsewhere(self.streamed, on_disk=self.on_disk, mlps=self.mlps)
+        plain = self._replace(on_cpu=0, how="cpu")
         count = max(0, min(count, plain.may_be_lent))
         return plain._replace(on_cpu=count, how="host") if count else plain
 
@@ -189,6 +191,8 @@ class Elsewhere(NamedTuple):
             yield f"{self.on_cpu} {of_all} on the CPU"
         if self.mlps_on_cpu:
             yield f"the MLPs of {self.on_cpu} {of_all} on the CPU"
+        if self.embedding:
+            yield "embeddings in host memory"
 
 
 def _evenly(count: int, places: int) -> list[bool]:

@@ -12,6 +12,7 @@ from tandem.planner.question import Question
 from tandem.spec.parameters import (
     layer_matrix_bytes,
     layer_matrix_parameters,
+    lookup_parameters,
     mlp_matrix_bytes,
     movable_layer,
     num_parameters,
@@ -51,6 +52,9 @@ class Footprint:
         outside = (num_parameters(model) - in_maps) * precision.weights.size_bytes
         fixed = (layer_matrix_bytes(model, precision, layer) for layer in model.dense_layers)
         self.outside_bytes: int = outside + sum(fixed)
+        # embeddings that may lie in host memory: those that are the head as well stay
+        looked_up = 0 if question.host_only else lookup_parameters(model)
+        self.embedding_bytes: int = looked_up * precision.weights.size_bytes
         self.block_bytes: int = self.page.bytes_per_block
         self._step_memory = StepMemory(model, precision.activations)
         lengths = question.lengths
@@ -87,13 +91,15 @@ class Footprint:
         there += stream_slots(elsewhere.streamed) * moved
         if elsewhere.read_in_place:
             there += self.disk_slots_bytes
-        return self.outside_bytes + there
+        hosted = self.embedding_bytes if elsewhere.embedding else 0
+        return self.outside_bytes + there - hosted
 
     def hosted_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the host's memory, what weights take."""
         slots = self.disk_slots_bytes if elsewhere.on_disk and elsewhere.streamed else 0
         whole = elsewhere.in_host * self.layer_bytes
-        return whole + slots + elsewhere.mlps_away * self.mlp_bytes
+        hosted = self.embedding_bytes if elsewhere.embedding else 0
+        return whole + slots + elsewhere.mlps_away * self.mlp_bytes + hosted
 
     def workspace(self, strategy: Strategy, rows: int) -> int:
         """Of the accelerator's memory, what a step takes beside weights and pages."""

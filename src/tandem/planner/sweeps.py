@@ -67,7 +67,7 @@ class Sweeps:
             loads, (layers, _) = load.lanes, self._layers_of(elsewhere, load)
             turns = self._turns(load)
             sweeps = [
-                self._priced(self._schedules.of(turn.lanes, layers), loads, turn.cohort)
+                self._priced(self._schedules.of(turn.lanes, layers), loads, turn.cohort, elsewhere)
                 for turn in turns
             ]
             cycle = len(turns) - _WARM_UP_TURNS if load.passes else 1
@@ -89,7 +89,10 @@ class Sweeps:
             turns = turns[: _WARM_UP_TURNS + _COHORTS + 1]
         return [
             self._priced(
-                schedule_each(self._q.model.num_layers, turn.lanes, layers), loads, turn.cohort
+                schedule_each(self._q.model.num_layers, turn.lanes, layers),
+                loads,
+                turn.cohort,
+                elsewhere,
             )
             for turn in turns
         ]
@@ -117,10 +120,16 @@ class Sweeps:
         return [_Turn(lanes, cohort) for lanes in (token[-1], *token) for cohort in range(_COHORTS)]
 
     def _priced(
-        self, schedule: Schedule, loads: Sequence[LaneLoad], cohort: int | None
+        self,
+        schedule: Schedule,
+        loads: Sequence[LaneLoad],
+        cohort: int | None,
+        elsewhere: Elsewhere,
     ) -> PricedSweep:
+        hosted = elsewhere.embedding
         demands = tuple(
-            self._demands.of(op, [loads[lane] for lane in op.lanes]) for op in schedule.ops
+            self._demands.of(op, [loads[lane] for lane in op.lanes], hosted=hosted)
+            for op in schedule.ops
         )
         return PricedSweep(schedule, demands, cohort)
 

@@ -100,6 +100,7 @@ def build(
             plan.block_size,
             model.layer_windows,
             model.dense_layers,
+            hosted=plan.embedding == "host",
         ),
         hardware.host.pool_bytes_per_s,
         hardware.accelerator.launch_latency_s,

@@ -71,6 +71,7 @@ class ProgramCosts:
     Args:
         windows: of each layer of the model.
         dense: in a model with experts, layers without.
+        hosted: token embeddings are in host memory.
     """
 
     def __init__(
@@ -79,8 +80,10 @@ class ProgramCosts:
         block_size: int,
         windows: tuple[int, ...],
         dense: Collection[int] = (),
+        *,
+        hosted: bool = False,
     ) -> None:
-        self._demands, self._block_size = demands, block_size
+        self._demands, self._block_size, self._hosted = demands, block_size, hosted
         self._windows, self._dense = windows, dense
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
         self._cohorts: dict[int, LaneWork] = {}
@@ -142,7 +145,9 @@ class ProgramCosts:
 
     def _demand(self, op: ProgramOp, load: ProgramLoad, left_out: frozenset[int]) -> Demand:
         lanes = [load.lanes[lane] for lane in op.lanes if lane not in left_out]
-        return self._demands.of(op, lanes) if lanes or not op.lanes else _NOTHING
+        if op.lanes and not lanes:
+            return _NOTHING
+        return self._demands.of(op, lanes, hosted=self._hosted)
 
 
 def _is_single(op: ProgramOp) -> bool:

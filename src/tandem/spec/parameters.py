@@ -71,6 +71,13 @@ def embedding_parameters(spec: ModelSpec) -> int:
     return _elements(embedding_weights(spec))
 
 
+def lookup_parameters(spec: ModelSpec) -> int:
+    """Of them, those that are only ever looked up, a row for each token; none if the head, which
+    is read whole, is the same matrix.
+    """
+    return 0 if spec.tie_embeddings else spec.vocab_size * spec.hidden_size
+
+
 def head_parameters(spec: ModelSpec) -> int:
     """Number of parameters after the last layer; a tied head counts as embedding only."""
     return _elements(head_weights(spec))

@@ -10,7 +10,7 @@ from tests.unit.engine.small_model import FLOAT32, SPEC
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import layers_at, streamed_layers
+from tandem.plan.weights import disk_layers, layers_at, streamed_layers
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -140,7 +140,7 @@ def test_without_room_for_layers_on_their_way_the_cpu_computes_all(rates: bool) 
 
 
 def test_mlps_are_charged_where_they_lie_and_the_rest_on_the_device() -> None:
-    spec = replace(SPEC, num_layers=8)
+    spec = replace(SPEC, num_layers=8, tie_embeddings=True)
     whole = weight_bytes(spec, DType.FLOAT32)
     config = replace(CONFIG, host_layers="mlp")
     memory = plan_memory(config, spec, FLOAT32, Capacities(whole, 64 * MIB, real=False))
@@ -156,7 +156,7 @@ def test_mlps_are_charged_where_they_lie_and_the_rest_on_the_device() -> None:
 
 
 def test_layers_that_do_not_fit_are_streamed_and_charged_where_they_lie() -> None:
-    spec = replace(SPEC, num_layers=8)
+    spec = replace(SPEC, num_layers=8, tie_embeddings=True)
     whole = weight_bytes(spec, DType.FLOAT32)
     memory = plan_memory(CONFIG, spec, FLOAT32, Capacities(whole, 64 * MIB, real=False))
     streamed = streamed_layers(memory.plan.weights).layers
@@ -170,9 +170,85 @@ def test_layers_that_do_not_fit_are_streamed_and_charged_where_they_lie() -> Non
     assert any("streamed" in note for note in memory.plan.notes)
 
 
+UNTIED = replace(SPEC, num_layers=8, vocab_size=2000, tie_embeddings=False)
+TABLE = 2000 * SPEC.hidden_size * DType.FLOAT32.size_bytes
+
+
+@pytest.mark.parametrize("host_layers", ["auto", "stream", "cpu", "mlp"])
+def test_embeddings_make_room_for_layers(host_layers: HostLayers) -> None:
+    config = replace(CONFIG, host_layers=host_layers)
+    whole = weight_bytes(UNTIED, DType.FLOAT32)
+    capacities = Capacities(whole + MIB // 2, 64 * MIB, real=False)
+    apart = plan_memory(config, UNTIED, FLOAT32, capacities)
+    tied = replace(UNTIED, tie_embeddings=True, vocab_size=2 * UNTIED.vocab_size)
+    assert weight_bytes(tied, DType.FLOAT32) == whole
+    beside = plan_memory(config, tied, FLOAT32, capacities)
+    assert (apart.plan.embedding, beside.plan.embedding) == ("host", "resident")
+    on_device, in_host = (
+        {e.location: e.predicted_bytes for e in memory.ledger.entries if e.label == "weights"}
+        for memory in (apart, beside)
+    )
+    # layers that came back to the accelerator take what embeddings have left
+    assert on_device["host"] - TABLE < in_host["host"]
+    assert apart.ledger.budget("device").left_bytes >= 0
+    assert [note for note in apart.plan.notes if "token embeddings (500.0 KiB)" in note]
+    assert not [note for note in beside.plan.notes if "token embeddings" in note]
+
+
+def test_embeddings_stay_where_everything_fits_and_alone_make_room() -> None:
+    around = plan_memory(CONFIG, UNTIED, FLOAT32, Capacities(GIB, 64 * MIB, real=False))
+    assert around.plan.embedding == "resident"
+    used = sum(
+        e.predicted_bytes
+        for e in around.ledger.entries
+        if e.location == "device" and e.label != "kv pool"
+    )
+    small = Capacities(used, 64 * MIB, real=False)
+    memory = plan_memory(CONFIG, UNTIED, FLOAT32, small)
+    assert memory.plan.embedding == "host"
+    assert {run.home for run in memory.plan.weights} == {"resident"}
+
+
+def test_embeddings_never_send_a_layer_to_the_disk() -> None:
+    """Of a layer there a step reads all."""
+    config = replace(CONFIG, host_layers="stream")
+    device_bytes = weight_bytes(UNTIED, DType.FLOAT32) + MIB // 2
+    with_embeddings = set[bool]()
+    for host_bytes in range(MIB, 3 * MIB, MIB // 8):
+        capacities = Capacities(device_bytes, host_bytes, real=False)
+        try:
+            memory = plan_memory(config, UNTIED, FLOAT32, capacities)
+        except ConfigError:
+            continue
+        assert memory.ledger.budget("host").left_bytes >= 0
+        with_embeddings.add(memory.plan.embedding == "host")
+        tied = replace(UNTIED, tie_embeddings=True, vocab_size=2 * UNTIED.vocab_size)
+        try:
+            beside = plan_memory(config, tied, FLOAT32, capacities)
+        except ConfigError:
+            continue
+        here, there = (disk_layers(found.plan.weights) for found in (memory, beside))
+        assert len(here) <= len(there)
+    assert True in with_embeddings
+
+
+def test_a_placement_says_where_embeddings_lie(tmp_path: Path) -> None:
+    chosen = tmp_path / "placement.json"
+    chosen.write_text('{"layers": [], "embedding": "host"}')
+    config = replace(CONFIG, placement=str(chosen))
+    memory = plan_memory(config, UNTIED, FLOAT32, HYBRID)
+    assert memory.plan.embedding == "host"
+    with pytest.raises(ConfigError, match="are its output head, too"):
+        plan_memory(config, replace(UNTIED, tie_embeddings=True), FLOAT32, HYBRID)
+    with pytest.raises(ConfigError, match="embeddings be looked up, only from host memory"):
+        plan_memory(config, UNTIED, FLOAT32, Capacities(8 * MIB, 0))
+    again = plan_memory(CONFIG, UNTIED, FLOAT32, HYBRID, planned=memory.plan).plan
+    assert again.embedding == "host"
+
+
 def test_layers_without_experts_are_not_streamed_among_those_with_some(tmp_path: Path) -> None:
     experts = ExpertSpec(4, 2, 48, dense_layers=(0, 5))
-    spec = replace(SPEC, num_layers=8, experts=experts)
+    spec = replace(SPEC, num_layers=8, experts=experts, tie_embeddings=True)
     whole = weight_bytes(spec, DType.FLOAT32)
     capacities = Capacities(whole, 64 * MIB, real=False)
     memory = plan_memory(replace(CONFIG, host_layers="stream"), spec, FLOAT32, capacities)

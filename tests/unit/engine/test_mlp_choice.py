@@ -33,7 +33,7 @@ def homes(
 
 
 def test_experts_leave_the_accelerator_and_attention_stays() -> None:
-    assert homes(MOE, CARD, rows=1, gib=22) == {"resident", "host-mlp"}
+    assert homes(MOE, CARD, rows=1, gib=21) == {"resident", "host-mlp"}
 
 
 def test_without_room_for_mlps_on_their_way_the_cpu_computes_them() -> None:
@@ -71,6 +71,19 @@ def test_layers_on_disk_are_the_cpu_s_where_the_accelerator_has_no_room_for_two(
     sizes = WeightSizes.of(LARGE, BF16)
     gib = (sizes.outside + 2 * sizes.layer) // GIB
     assert homes(LARGE, CARD, rows=1, gib=gib, host_gib=32) <= {"resident", "cpu", "disk-cpu"}
+
+
+@pytest.mark.parametrize("spec", [MOE, DENSE, LARGE], ids=["moe", "dense", "large"])
+@pytest.mark.parametrize("rows", [1, 64])
+def test_embeddings_leave_where_that_is_predicted_to_pay(spec: ModelSpec, rows: int) -> None:
+    config = EngineConfig("m", max_num_seqs=rows, max_model_len=4096)
+    capacities = Capacities(12 * GIB, 200 * GIB, real=False)
+    plan = plan_memory(config, spec, BF16, capacities, hardware=CARD).plan
+    assert plan.embedding == "host"
+    times = PlacementTimes(spec, BF16, CARD, rows, 2048)
+    tied = replace(spec, tie_embeddings=True, vocab_size=2 * spec.vocab_size)
+    beside = plan_memory(config, tied, BF16, capacities, hardware=CARD).plan
+    assert times.weighed_s2(plan.weights) < times.weighed_s2(beside.weights)
 
 
 def test_what_fits_stays() -> None:

@@ -19,6 +19,7 @@ from tandem.plan.weights import (
     HOMES,
     ON_DISK,
     Home,
+    PlacedWeights,
     StreamedLayers,
     WeightPlacement,
     homes_by_layer,
@@ -127,11 +128,16 @@ def write(tmp_path: Path, value: object) -> Path:
 
 def test_a_file_names_what_is_not_resident(tmp_path: Path) -> None:
     runs = [{"first_layer": 2, "last_layer": 3, "home": "streamed"}]
-    assert read_placement(write(tmp_path, {"layers": runs}), 6) == (
+    layers = (
         WeightPlacement(0, 1),
         WeightPlacement(2, 3, "streamed"),
         WeightPlacement(4, 5),
     )
+    assert read_placement(write(tmp_path, {"layers": runs}), 6) == PlacedWeights(layers)
+    apart = {"layers": runs, "embedding": "host"}
+    assert read_placement(write(tmp_path, apart), 6) == PlacedWeights(layers, "host")
+    alone = read_placement(write(tmp_path, {"layers": [], "embedding": "host"}), 6, host_only=True)
+    assert alone == PlacedWeights(all_resident(6)), "without an accelerator it is there already"
 
 
 def test_layers_on_disk_go_to_the_accelerator_if_there_is_one(tmp_path: Path) -> None:
@@ -140,9 +146,9 @@ def test_layers_on_disk_go_to_the_accelerator_if_there_is_one(tmp_path: Path) ->
         {"first_layer": 4, "last_layer": 4, "home": "streamed"},
     ]
     path = write(tmp_path, {"layers": runs})
-    beside = read_placement(path, 6)
+    beside = read_placement(path, 6).layers
     assert streamed_layers(beside) == StreamedLayers((0, 1, 2, 4), on_disk=(0, 1, 2))
-    alone = read_placement(write(tmp_path, {"layers": runs[:1]}), 6, host_only=True)
+    alone = read_placement(write(tmp_path, {"layers": runs[:1]}), 6, host_only=True).layers
     assert alone[0] == WeightPlacement(0, 2, "disk")
 
 
@@ -179,7 +185,7 @@ def test_any_number_of_layers_may_be_streamed(
             read_placement(path, len(homes))
         return
     slotted = [home in ("streamed", "host", "host-mlp", "disk") for home in homes]
-    sweep = SweepChoice.of_plan(read_placement(path, len(homes))).usual
+    sweep = SweepChoice.of_plan(read_placement(path, len(homes)).layers).usual
     assert sweep.loaded == tuple(i for i, there in enumerate(slotted) if there)
     assert sweep.streamed.slots == min(2, sum(slotted))
     assert sweep.read_on_cpu == tuple(i for i, home in enumerate(homes) if home == "disk-cpu")
@@ -189,7 +195,7 @@ def test_without_an_accelerator_the_cpu_computes_layers_on_disk_by_either_name(
     tmp_path: Path,
 ) -> None:
     runs = [{"first_layer": i, "last_layer": i, "home": h} for i, h in enumerate(ON_DISK[:2])]
-    found = read_placement(write(tmp_path, {"layers": runs}), 3, host_only=True)
+    found = read_placement(write(tmp_path, {"layers": runs}), 3, host_only=True).layers
     assert found == (WeightPlacement(0, 1, "disk"), WeightPlacement(2, 2))
 
 

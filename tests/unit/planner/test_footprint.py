@@ -61,8 +61,9 @@ def test_the_engine_finds_the_same_room_for_a_plan(
         Candidate("ride-along", 0, 10, 20, on_cpu=45, how="cpu-mlp"),
         Candidate("gpu-only", 0, 20, 0, on_cpu=40, how="cpu"),
         Candidate("gpu-only", 40, 20, 0, on_cpu=38, how="host", mlps=True),
+        Candidate("ride-along", 44, 10, 20, embedding=True),
     ],
-    ids=["disk", "lent", "MLPs", "cpu", "streamed-MLPs"],
+    ids=["disk", "lent", "MLPs", "cpu", "streamed-MLPs", "embeddings"],
 )
 def test_layers_without_experts_beside_others_are_resident(
     candidate: Candidate, tmp_path: Path
@@ -88,7 +89,7 @@ def agree(question: Question, candidate: Candidate, tmp_path: Path) -> None:
     layers = [asdict(run) for run in plan.weights]
     for run in layers:  # a file names what is meant; where layers go from the disk follows
         run["home"] = run["home"].replace("disk_streamed", "disk")
-    placement.write_text(json.dumps({"layers": layers}), "utf-8")
+    placement.write_text(json.dumps({"layers": layers, "embedding": plan.embedding}), "utf-8")
     config = EngineConfig(
         model="any",
         strategy=plan.strategy,

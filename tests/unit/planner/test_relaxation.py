@@ -106,7 +106,10 @@ class Tried:
         device += layers.get("resident", 0.0) * layer + apart * (layer - mlp) + (1 - hosted) * row
         host = (layers.get("streamed", 0.0) + layers.get("cpu", 0.0)) * layer + apart * mlp
         host += footprint.disk_slots_bytes if self.way.reads else 0
-        return device <= question.device_bytes and host + hosted * row <= question.host_bytes
+        # embeddings make room as far as need be
+        moved = max(0.0, device - question.device_bytes)
+        in_host = host + hosted * row + moved
+        return moved <= footprint.embedding_bytes and in_host <= question.host_bytes
 
 
 def simplex(homes: tuple[LayerHome, ...], steps: int) -> Iterator[dict[LayerHome, float]]:
@@ -159,11 +162,16 @@ def with_disk(hardware: HardwareSpec) -> HardwareSpec:
 def test_no_shares_tried_one_by_one_are_better_and_some_are_about_as_good(
     homes: tuple[LayerHome, ...], steps: int, rows: int
 ) -> None:
-    question = ask(SMALL, device_bytes=int(4.2e9), prompt="1500", requests=100)
-    question = replace(question, hardware=with_disk(question.hardware))
+    question = ask(SMALL, prompt="1500", requests=100)
+    embedding = Footprint(question).embedding_bytes
+    question = replace(
+        question,
+        device_bytes=int(4.2e9) - embedding,
+        hardware=with_disk(question.hardware),
+    )
     if "disk_streamed" in homes:
         slots = Footprint(question).disk_slots_bytes
-        question = replace(question, host_bytes=int(1.6e9) + slots)
+        question = replace(question, host_bytes=int(1.6e9) + slots + embedding)
     prices = Prices(question, Footprint(question))
     way = Way("ride-along", homes)
     found = solved(prices, way, rows)
@@ -184,7 +192,8 @@ def test_resident_weights_and_rows_take_what_the_chain_says() -> None:
 
 def test_what_a_memory_cannot_hold_is_streamed_and_no_more() -> None:
     """Half the layers do not fit, and the link is far too slow: the bound is the link's time."""
-    question = ask(SMALL, objective="latency", prompt="64", generate="512")
+    tied = replace(SMALL, tie_embeddings=True)
+    question = ask(tied, objective="latency", prompt="64", generate="512")
     footprint = Footprint(question)
     room = footprint.outside_bytes + footprint.workspace("gpu-only", 1) + 6 * footprint.layer_bytes
     question = replace(

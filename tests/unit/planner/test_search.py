@@ -49,13 +49,24 @@ def test_nothing_on_a_grid_is_better_than_what_the_search_finds(gigabytes: float
                     assert found <= best.tokens_per_s * 1.01, candidate
 
 
+def test_embeddings_alone_make_room_where_that_is_enough() -> None:
+    best = tight(5.5, requests=6, generate="600").best(AUTO)
+    assert best is not None
+    assert best.candidate.elsewhere == Elsewhere(embedding=True)
+    plenty = tight(20.0, requests=6, generate="600").best(AUTO)
+    assert plenty is not None
+    assert plenty.candidate.elsewhere == Elsewhere()
+    without = tight(5.5, requests=6, generate="600", host_bytes=0).best(AUTO)
+    assert without is None
+
+
 @pytest.mark.parametrize(
     ("model", "gigabytes", "changes"),
     [
         ("llama", 4.5, {"requests": 1}),
         ("llama", 4.5, {"objective": "latency"}),
         ("llama", 3.4, {"requests": 12}),
-        ("llama", 5.5, {"requests": 6, "generate": "600"}),
+        ("llama", 4.4, {"requests": 6, "generate": "600"}),
         ("experts", 3.0, {"requests": 1}),
         ("experts", 3.0, {"requests": 16}),
         ("experts", 5.0, {"objective": "latency"}),
@@ -74,6 +85,7 @@ def test_nothing_on_a_grid_with_layers_on_the_cpu_is_better(
     apart += [each._replace(mlps=True) for each in apart if each.streamed > 2]
     apart += [Elsewhere(0, n, how) for how in ("cpu", "cpu-mlp") for n in range(1, 9)]
     apart += [Elsewhere(s, n, "cpu") for s in (2, 4, 6) for n in range(1, 9 - s)]
+    apart += [each._replace(embedding=True) for each in apart]
     tried = 0
     for elsewhere in apart:
         for hosted in (0, 1, 3, 8, 16):

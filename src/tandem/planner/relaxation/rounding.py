@@ -26,7 +26,10 @@ def roundings(
 
 
 def _near(question: Question, footprint: Footprint, bounded: Bounded) -> Iterator[Candidate]:
-    for elsewhere in dict.fromkeys(_elsewheres(bounded.shares.layers, question)):
+    every = dict.fromkeys(_elsewheres(bounded.shares.layers, question))
+    if footprint.embedding_bytes:  # they make room for layers first
+        every = dict.fromkeys(each._replace(embedding=True) for each in every) | every
+    for elsewhere in every:
         for through, cohort in (
             (bounded.rows.through.most, bounded.rows.cohort.most),
             (bounded.rows.through.least, bounded.rows.cohort.least),

@@ -145,6 +145,9 @@ class _Relaxation:
         on_device, on_host = (read, 0) if question.host_only else (0, read)
         row_bytes = float(prices.row_bytes * self._through)
         hosted: Form = [] if self._hosted is None else [(self._hosted, row_bytes)]
+        if footprint.embedding_bytes:
+            looked_up = self._p.column(upper=1.0)
+            hosted.append((looked_up, float(footprint.embedding_bytes)))
         self._p.at_most(
             [*self._layer_form(prices.layer.device_bytes), *((c, -f) for c, f in hosted)],
             question.device_bytes - fixed - on_device - row_bytes,

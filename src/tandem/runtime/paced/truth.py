@@ -26,6 +26,7 @@ from tandem.cost.stage import (
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
+from tandem.plan.weights import EmbeddingHome
 from tandem.runtime.paced.passing_truth import PASSING_COPIES, PassingTruth
 from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.spec.hardware import HardwareSpec
@@ -44,6 +45,7 @@ class PacedTruth:
         page: of the KV cache; its element type is that of the maths.
         experts: by layer, those on the accelerator where others are the CPU's.
         use: of experts; None: uniform.
+        embedding: where token embeddings lie.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class PacedTruth:
         perturbation: Perturbation | None = None,
         experts: Mapping[int, tuple[int, ...]] | None = None,
         use: ExpertUse | None = None,
+        embedding: EmbeddingHome = "resident",
     ) -> None:
         self._model, self._page, self._dtype = model, page, page.float_type
         self._change = perturbation or Perturbation()
@@ -66,6 +69,7 @@ class PacedTruth:
         self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
         self._mlp_bytes: int = mlp_matrix_bytes(model, precision, streamable)
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
+        self._looked_up_over = self._links[Queue.H2D] if embedding == "host" else None
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
         self._passing = PassingTruth(model, page, self._true, self._change)
@@ -136,7 +140,7 @@ class PacedTruth:
         model, dtype, rates = self._model, self._dtype, self._rates
         tokens = sum(lane.tokens for lane in lanes)
         if op.part is Part.EMBED:
-            return embedding_cost(model, tokens, dtype, rates)
+            return embedding_cost(model, tokens, dtype, rates, self._looked_up_over)
         if op.part is Part.HEAD:
             return head_cost(model, sum(lane.logits for lane in lanes), dtype, rates)
         if op.part is Part.RESIDUAL:
