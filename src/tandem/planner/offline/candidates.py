@@ -17,6 +17,7 @@ from tandem.planner.question import Question
 
 BATCHES = (1, 2, 4, 8, 16)
 _EVERY = 2  # of the grid's sizes: small moves follow
+_FEW_BLOCKS = 8  # numbers of blocks between which the time of a job changes by leaps: all are tried
 
 
 class BlockCandidates:
@@ -52,9 +53,11 @@ class BlockCandidates:
     def sizes(self) -> list[int]:
         """Sequences of a block, as even as a whole number of blocks makes them."""
         requests = self._q.lengths.requests
-        grid = row_grid(min(requests, self._footprint.max_rows * BATCHES[-1]))
-        even = {math.ceil(requests / math.ceil(requests / size)) for size in grid[::-_EVERY]}
-        return sorted(even)
+        most = min(requests, self._footprint.max_rows * BATCHES[-1])
+        even = {math.ceil(requests / blocks) for blocks in range(1, _FEW_BLOCKS + 1)}
+        grid = row_grid(most)[::-_EVERY]
+        even |= {math.ceil(requests / math.ceil(requests / size)) for size in grid}
+        return sorted(size for size in even if size <= most)
 
     def _starts(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """Blocks, bits, and numbers of layers that are streamed; all KV is."""
