@@ -109,6 +109,13 @@ def offline_plan(
     away = footprint.prompts_on_host(candidate)
     device = footprint.device(candidate, prompts_on_host=away)
     host = footprint.host(candidate, prompts_on_host=away)
+    more_there = footprint.spare_device_blocks(candidate, question.device_bytes - device.total)
+    more_here = footprint.spare_host_blocks(candidate, question.host_bytes - host.total)
+    device = device.with_kv(more_there * footprint.page.bytes_per_block, pinned=False)
+    host = host.with_kv(
+        more_here * footprint.host_page(candidate).bytes_per_block,
+        pinned=candidate.streamed_rows > 0,
+    )
     return OfflinePlan(
         weights=candidate.placement(question.model.num_layers),
         batches=candidate.batches,
@@ -118,8 +125,8 @@ def offline_plan(
         kv_dtype=str(footprint.page.dtype),
         host_kv_dtype=str(footprint.host_page(candidate).dtype),
         block_size=question.block_size,
-        device_blocks=footprint.device_blocks(candidate),
-        host_blocks=footprint.host_blocks(candidate),
+        device_blocks=footprint.device_blocks(candidate) + more_there,
+        host_blocks=footprint.host_blocks(candidate) + more_here,
         slot_blocks=footprint.slot_blocks(candidate),
         max_model_len=question.lengths.longest_tokens,
         prefill_tokens=question.max_num_batched_tokens,

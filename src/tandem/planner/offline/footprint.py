@@ -20,6 +20,9 @@ from tandem.spec.parameters import layer_matrix_bytes
 _TOKEN_BYTES = 24
 """Of a prompt's token on the accelerator between layers, beside its activations: id, place, row."""
 
+_SPARE = 8
+"""One block for so many that a plan counts on."""
+
 
 class TierSums(NamedTuple):
     """Bytes of one memory by what they are for, as in `TierBudget`."""
@@ -34,6 +37,10 @@ class TierSums(NamedTuple):
     def total(self) -> int:
         """All of it."""
         return self.weights + self.kv + self.slots + self.workspace
+
+    def with_kv(self, size: int, *, pinned: bool) -> "TierSums":
+        """So many bytes more for KV."""
+        return self._replace(kv=self.kv + size, pinned=self.pinned + (size if pinned else 0))
 
     def of(self, capacity_bytes: int) -> TierBudget:
         """Within a memory.
@@ -118,6 +125,15 @@ class BlockFootprint:
     def host_blocks(self, candidate: BlockCandidate) -> int:
         """Of all layers, on the host."""
         return self._crossing_blocks(candidate) + self._staying_blocks(candidate)
+
+    def spare_device_blocks(self, candidate: BlockCandidate, free_bytes: int) -> int:
+        """Of memory that nothing else takes, some blocks more, so that nobody waits for a few."""
+        return min(self.device_blocks(candidate) // _SPARE, free_bytes // self.page.bytes_per_block)
+
+    def spare_host_blocks(self, candidate: BlockCandidate, free_bytes: int) -> int:
+        """The same on the host."""
+        size = self.host_page(candidate).bytes_per_block
+        return min(self.host_blocks(candidate) // _SPARE, free_bytes // size)
 
     def slot_blocks(self, candidate: BlockCandidate) -> int:
         """Of one layer, in a slot that holds a batch's streamed KV or the prompts of a step."""

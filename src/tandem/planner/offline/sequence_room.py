@@ -9,12 +9,19 @@ from tandem.planner.question import Lengths
 _MARGIN = 2.0
 """Standard deviations: sequences that run together may be longer than those of the whole job."""
 
+_OUT_OF_STEP = 1.04
+"""Sequences that follow others are not in step with those that still run: so much is enough that
+none of them is left over, where 1 left some to a block of their own."""
+
 
 class _Need(NamedTuple):
-    """Blocks of a sequence, in the mean, when they are most; how much sequences differ then."""
+    """Blocks of a sequence, in the mean, when they are most; how much sequences differ then; and
+    what the largest comes to.
+    """
 
     mean: float
     deviation: float
+    largest: int
 
 
 class _Change(NamedTuple):
@@ -58,8 +65,9 @@ class SequenceRoom:
         need = self._needs[recomputed_tokens]
         others = max(0.0, 1 - sequences / self._requests)
         spread = need.deviation * math.sqrt(sequences * others)
-        wanted = math.ceil(sequences * need.mean + _MARGIN * spread - 1e-9)
-        return max(self.longest_blocks, min(wanted, sequences * self.longest_blocks))
+        mean = need.mean * (_OUT_OF_STEP if sequences < self._requests else 1.0)
+        wanted = math.ceil(sequences * mean + _MARGIN * spread - 1e-9)
+        return max(self.longest_blocks, min(wanted, sequences * need.largest))
 
     def _need(self, recomputed_tokens: int) -> _Need:
         """At the fullest pass of sequences that begin together, or of all ages."""
@@ -69,7 +77,7 @@ class SequenceRoom:
             before = changes.get(at, _Change(0, 0))
             changes[at] = _Change(before.blocks + blocks, before.squares + squares)
 
-        tokens = 0
+        tokens = largest = 0
         for (prompt, generated), count in self._shapes.items():
             tokens += count * generated
             made = min(recomputed_tokens, prompt) // self._size
@@ -79,11 +87,12 @@ class SequenceRoom:
                 change(at, count, count * (2 * held + 1))
                 held += 1
             change(generated, -count * held, -count * held**2)
-        return self._fullest(changes, tokens)
+            largest = max(largest, held)
+        return self._fullest(changes, tokens, largest)
 
-    def _fullest(self, changes: dict[int, _Change], tokens: int) -> _Need:
+    def _fullest(self, changes: dict[int, _Change], tokens: int, largest: int) -> _Need:
         number = self._shapes.total()
-        most = _Need(0.0, 0.0)
+        most = _Need(0.0, 0.0, largest)
         blocks = squares = last = area = 0
         for at in sorted(changes):
             area += blocks * (at - last)
@@ -92,6 +101,7 @@ class SequenceRoom:
             squares += changes[at].squares
             mean = blocks / number
             if mean > most.mean:
-                most = _Need(mean, math.sqrt(max(0.0, squares / number - mean**2)))
+                deviation = math.sqrt(max(0.0, squares / number - mean**2))
+                most = _Need(mean, deviation, largest)
         refilled = self._requests > 1 and area / tokens > most.mean
-        return _Need(area / tokens, most.deviation) if refilled else most
+        return most._replace(mean=area / tokens) if refilled else most

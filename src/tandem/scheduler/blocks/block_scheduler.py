@@ -126,19 +126,21 @@ class BlockScheduler:
         """Programs to submit now, in order; none while tokens are awaited."""
         if self.is_busy:
             return []
-        if self._is_worth_a_refill():
+        room = self._room()
+        if room and self._is_worth_a_refill():
             entered = self._fill_places()
             if entered:
                 parts = [
                     self._lanes.prompts(np.array(rows, dtype=np.int64), part)
                     for part, rows in enumerate(self._parts(entered))
                 ]
-                self._idle_tokens, self._after_prompts = 0, True
+                # where a program holds no more prompts, another one follows at once
+                self._idle_tokens = self._plan.block_rows if self._room() else 0
+                self._after_prompts = True
                 return self._awaiting([self._compiler.prompts(parts)])
         if not self._by_row:
             return []
-        first = next(iter(self.waiting), None)
-        self._idle_tokens += self.places.num_open(first) if first else 0
+        self._idle_tokens += room
         self.places.begin_pass()
         lanes = [self._lanes.tokens(batch) for batch in range(self._plan.batches)]
         programs = self._compiler.tokens(lanes, after_prompts=self._after_prompts)
@@ -154,9 +156,12 @@ class BlockScheduler:
         }
         return programs
 
+    def _room(self) -> int:
+        """About how many of those that wait could enter."""
+        smallest = min(self.waiting, key=lambda sequence: sequence.limit, default=None)
+        return 0 if smallest is None else self.places.num_open(smallest)
+
     def _is_worth_a_refill(self) -> bool:
-        if not self.waiting:
-            return False
         enough = not self._streams or self._idle_tokens >= self._plan.block_rows
         return enough or not self._by_row
 

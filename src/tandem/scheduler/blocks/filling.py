@@ -27,19 +27,17 @@ def fill_places(
     for _, group in groupby(sorted(waiting, key=_longest_first), key=_priority):
         left = deque(group)
         smallest = min(left, key=lambda sequence: sequence.limit)
-        more = places.num_open(smallest)
-        while left and places.num_free:
+        least = places.blocks_of(smallest)
+        while left and places.num_open(smallest):
             row = _enter(places, left[0])
-            after = places.num_open(smallest)
-            if row is not None and after >= min(more - 1, places.num_free, len(left) - 1):
+            fills = places.num_open(smallest) >= min(places.num_free, len(left) - 1)
+            if row is not None and (fills or places.blocks_of(left[0]) <= least):
                 chosen = left.popleft()
             else:
                 if row is not None:
                     places.leave(row)
                 chosen = left.pop()
                 row = _enter(places, chosen)
-                after = places.num_open(smallest)
-            more = after
             if row is None:
                 refused += 1
                 if refused > _MOST_REFUSED:

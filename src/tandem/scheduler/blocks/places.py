@@ -1,5 +1,6 @@
 """Which sequences are in a block, in which batch, and where their KV lies."""
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -116,13 +117,22 @@ class BlockPlaces:
         return None
 
     def num_open(self, sequence: Sequence) -> int:
-        """How many sequences like this one have place and room now."""
+        """About how many sequences like this one have place and room now; in an empty block at
+        least one.
+        """
         count = 0
         for tier, growth in self._growth.items():
-            free = sum(len(left) for (_, home), left in self._free.items() if _tier(home) is tier)
-            needs = self._growth_of(sequence, KVHome.CPU)
-            count += min(free, growth.times(needs)) if free else 0
+            free = Counter[KVHome]()
+            for (_, home), left in self._free.items():
+                free[home] += len(left) if _tier(home) is tier else 0
+            if free.total():
+                home = KVHome.STREAMED if free[KVHome.STREAMED] else KVHome.CPU
+                count += min(free.total(), growth.times(self._growth_of(sequence, home)))
         return count
+
+    def blocks_of(self, sequence: Sequence) -> int:
+        """That a sequence holds in the end, where nothing is recomputed."""
+        return int(self._growth_of(sequence, KVHome.CPU)[-1])
 
     def enter(self, sequence: Sequence, place: Place) -> int:
         """Give a sequence that place; returns its row."""
