@@ -31,14 +31,7 @@ class TransformersGenerator:
     """
 
     def __init__(self, directory: Path) -> None:
-        model = dummy_model(directory)
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
-        self._model: Any = AutoModelForCausalLM.from_config(
-            config, dtype=model.dtype, attn_implementation="sdpa"
-        )
-        tensors = checkpoint_tensors(model.weights, load_architecture(model.spec.architecture))
-        self._model.load_state_dict(tensors, strict=True, assign=True)
-        self._model.eval()
+        self._model: Any = with_dummy_weights(directory)
         # It warns once that greedy decoding ignores temperatures, and of a missing pad token.
         logging.getLogger("transformers").setLevel(logging.ERROR)
 
@@ -56,6 +49,18 @@ class TransformersGenerator:
                 stopping_criteria=StoppingCriteriaList([_StampEachStep(stamps, len(prompts))]),
             )
         return stamps.result(output[:, ids.shape[1] :].tolist())
+
+
+def with_dummy_weights(directory: Path) -> Any:
+    """A model of transformers' with the weights of `--load-format dummy`."""
+    model = dummy_model(directory)
+    config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    made: Any = AutoModelForCausalLM.from_config(
+        config, dtype=model.dtype, attn_implementation="sdpa"
+    )
+    tensors = checkpoint_tensors(model.weights, load_architecture(model.spec.architecture))
+    made.load_state_dict(tensors, strict=True, assign=True)
+    return made.eval()
 
 
 class _StampEachStep(StoppingCriteria):

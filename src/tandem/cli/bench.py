@@ -33,6 +33,7 @@ def bench_app() -> typer.Typer:
     app.command()(online)
     app.command()(overlap)
     app.command()(offline)
+    app.command()(batch)
     app.command()(placement)
     app.command()(disk)
     app.command()(papers)
@@ -270,6 +271,19 @@ def offline(
     _finish(SUITE, machine, rows, json_path)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))
+
+
+def batch(
+    json_path: JsonOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: smaller model, fewer requests.")
+    ] = False,
+) -> None:
+    """Whole batch jobs on the host alone, beside transformers."""
+    machine = _start(json_path)
+    from tandem.bench.batch.suite import FULL, QUICK, SUITE, run_batch
+
+    _finish(SUITE, machine, run_batch(QUICK if quick else FULL, _report), json_path)
 
 
 def placement(

@@ -1,0 +1,1 @@
+"""Whole batch jobs on the host alone, beside transformers' generate."""
