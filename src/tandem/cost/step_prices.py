@@ -58,6 +58,19 @@ class StepWork(NamedTuple):
     cohorts: tuple[CohortWork, ...] = ()
 
 
+class TermTimes(NamedTuple):
+    """Seconds of one step; 0: it has none of that, or nothing is known.
+
+    Attributes:
+        linear_s: the accelerator's stages. attention_s: its attention and appends. host_s: the
+            CPU's.
+    """
+
+    linear_s: float = 0.0
+    attention_s: float = 0.0
+    host_s: float = 0.0
+
+
 class StepForecast(NamedTuple):
     """A step as it is predicted.
 
@@ -156,7 +169,7 @@ class StepPrices:
         """Time and tokens of a step."""
         tokens = work.decodes + work.prompts
         riding_s = self.host.seconds(work.host)
-        cohorts_s = sum(each.visits * self._attention_s(each) for each in work.cohorts)
+        cohorts_s = sum(each.visits * self.cohort_attention_s(each) for each in work.cohorts)
         time_s = self.launch_s + self._main_s(work, riding_s)
         time_s += sum(self._stages_s(each, tokens) for each in work.cohorts)
         done = 1.0
@@ -172,6 +185,22 @@ class StepPrices:
         advanced = sum(each.rows * each.visits for each in work.cohorts) * done / self.num_layers
         attended_s = self.num_layers * riding_s + done * cohorts_s
         return StepForecast(time_s, work.decodes + advanced, work.prompts, attended_s)
+
+    def terms(self, work: StepWork) -> TermTimes:
+        """What the main lane's operations take by themselves, whatever hides what."""
+        tokens, layers = work.decodes + work.prompts, self.num_layers
+        linear_s = self.linear.at(tokens) + self.head.at(work.logits)
+        if work.host.queries:
+            linear_s += layers * self.merge.at(tokens)
+        return TermTimes(
+            linear_s,
+            layers * self.device.seconds(work.device),
+            layers * self.host.seconds(work.host),
+        )
+
+    def cohort_attention_s(self, cohort: CohortWork) -> float:
+        """The CPU's attention of a cohort in one layer."""
+        return self.host.seconds(TierWork(cohort.rows, cohort.keys, cohort.keys))
 
     def _main_s(self, work: StepWork, riding_s: float) -> float:
         tokens = work.decodes + work.prompts
@@ -191,6 +220,3 @@ class StepPrices:
         own, shared = cohort.passes, cohort.visits - cohort.passes
         head_s = cohort.visits / self.num_layers * self.head.at(cohort.rows)
         return own * (alone_s + merge_s) + shared * (shared_s + merge_s) + head_s
-
-    def _attention_s(self, cohort: CohortWork) -> float:
-        return self.host.seconds(TierWork(cohort.rows, cohort.keys, cohort.keys))

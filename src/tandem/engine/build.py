@@ -332,6 +332,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_join_wait_s=plan.max_join_wait_s,
         interposition_budget=plan.interposition_budget,
         tpot_bound_s=_seconds(config.tpot_bound),
+        calibrate=config.calibrate,
         layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=config.seed,
     )

@@ -24,6 +24,7 @@ class SchedulerConfig:
         tpot_bound_s: how long a step should take at most, where steps are chosen by predicted time;
             None: as long as it pays.
         split_share: most of the device pool that one split request may hold.
+        calibrate: correct what steps are said to take by what they are reported to take.
         host_prefix_share: most of the host's pool that copies of what the device's prefix cache
             would evict may take; 0: none are made, and prefixes stay in their tier.
     """
@@ -46,6 +47,7 @@ class SchedulerConfig:
     tpot_bound_s: float | None = None
     split_share: float = 0.5
     host_prefix_share: float = 0.0
+    calibrate: bool = False
     seed: int = 0
     layers: SweepChoice = field(default_factory=SweepChoice)
 

@@ -29,6 +29,7 @@ from tandem.spec.request import RequestOutput, TokenLogprobs
 
 if TYPE_CHECKING:
     from tandem.scheduler.prefix_tiers import PrefixTiers
+    from tandem.scheduler.step_timer import StepTimer
 
 
 class Observer:
@@ -43,6 +44,7 @@ class Observer:
         running: Running,
         cohorts: dict[int, Cohort],
         tiers: "PrefixTiers | None",
+        timer: "StepTimer | None",
     ) -> None:
         self._config = config
         self._rows = rows
@@ -50,7 +52,7 @@ class Observer:
         self._flight = flight
         self._running = running
         self._cohorts = cohorts
-        self._tiers = tiers
+        self._tiers, self._timer = tiers, timer
         self._finished_cohorts: list[int] = []
 
     def take_finished_cohorts(self) -> list[int]:
@@ -92,6 +94,8 @@ class Observer:
 
     def _retired(self, event: StepRetired) -> None:
         reached = self._flight.retire(event.step_id)
+        if self._timer is not None:
+            self._timer.retired(event.step_id, event.times)
         if reached is not None:
             self._kv.complete_step(reached)
 
@@ -134,6 +138,8 @@ class Observer:
         if event.joined:
             cohort.attended += 1
         if event.joined and not ends:
+            if self._timer is not None:
+                self._timer.joined(event.step_id, event.lane)
             cohort.cursor = stops[stops.index(cohort.cursor) + 1]
         elif event.lane in step.lanes and not ends:
             self._undo_last_join(event.step_id, event.lane)

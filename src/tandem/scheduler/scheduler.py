@@ -1,6 +1,7 @@
 """The scheduler: owner of all mutable scheduling state (contract 13)."""
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
     from tandem.scheduler.preemption import PreemptionRule
     from tandem.scheduler.prefix_tiers import PrefixTiers
+    from tandem.scheduler.step_timer import CountedStep, StepTimer
 
 _MAX_ROUNDS = 16
 
@@ -83,8 +85,16 @@ class Scheduler:
         )
         self._compiler = StepCompiler(config, self.rows, self.flight, self.running.sequence_of)
         self.tiers = self._two_tiers() if publish_moved else None
+        self.timer = self._step_timer()
         self._observer = Observer(
-            config, self.rows, self.kv, self.flight, self.running, self.cohorts, self.tiers
+            config,
+            self.rows,
+            self.kv,
+            self.flight,
+            self.running,
+            self.cohorts,
+            self.tiers,
+            self.timer,
         )
         self._arrivals = itertools.count()
         self.cached_prompt_tokens = 0
@@ -158,12 +168,18 @@ class Scheduler:
     def observe(self, events: list[Event]) -> StepOutputs:
         """Take in what the executor reports; returns news for the requests' owners."""
         outputs = self._observer.observe(events)
+        if self.timer is not None and self.timer.calibrator.prices is not self.prices:
+            self._reprice(self.timer.calibrator.prices)
         self.running.settle_drained()
         return outputs
 
     def finished_cohorts(self) -> list[int]:
         """Cohorts that have ended since the last call; their buffers can be freed."""
-        return self._observer.take_finished_cohorts()
+        finished = self._observer.take_finished_cohorts()
+        if self.timer is not None:
+            for cohort_id in finished:
+                self.timer.ended(cohort_id)
+        return finished
 
     def view(self) -> SchedulerView:
         """What strategies may look at, as of now."""
@@ -208,6 +224,7 @@ class Scheduler:
         if proposal.computes:
             self._last_way = proposal.way
             joins = [self.cohorts[i] for i in proposal.cohort_joins]
+            counted = None if self.timer is None else self._count(proposal)
             made, started = self._compiler.sweep(
                 proposal.decode,
                 chunks,
@@ -216,6 +233,8 @@ class Scheduler:
                 proposal.interposed_passes,
             )
             self.cohorts.update({cohort.cohort_id: cohort for cohort in started})
+            if counted is not None:
+                self._time(made[0].step_id, counted, started)
             programs += made
         return programs
 
@@ -261,6 +280,43 @@ class Scheduler:
             self.cached_prompt_tokens += sequence.cached_tokens
         self.rows.cached[row] = sequence.cached_tokens
         return row
+
+    # --- measured times ---------------------------------------------------------------------------
+
+    def _step_timer(self) -> "StepTimer | None":
+        if self.prices is None or not self.config.calibrate:
+            return None
+        from tandem.scheduler.step_timer import StepTimer
+
+        return StepTimer(self.prices, resident=self.config.layers.all_resident)
+
+    def _count(self, proposal: StepProposal) -> "CountedStep":
+        """What a sweep will consist of, before rows are brought up to it."""
+        from tandem.scheduler.step_timer import CountedStep
+        from tandem.scheduler.step_work import StepCounter
+
+        assert self.prices is not None
+        counter = StepCounter(self.view(), self.prices)
+        main = len(proposal.decode) or proposal.chunks or proposal.admissions
+        return CountedStep(
+            counter.work(proposal, ()) if main else None,
+            tuple(counter.cohort(rows, 0) for rows in proposal.cohort_starts),
+        )
+
+    def _time(self, step: int, counted: "CountedStep", started: list[Cohort]) -> None:
+        """A sweep has been compiled."""
+        assert self.timer is not None
+        record = self.flight.steps.get(step)
+        joins = {} if record is None else record.cohorts
+        self.timer.submitted(step, counted, [cohort.cohort_id for cohort in started], joins)
+
+    def _reprice(self, prices: "StepPrices") -> None:
+        """From now on, everything is weighed by these."""
+        self.prices = prices
+        if self.tiers is not None:
+            self.tiers.rule = replace(self.tiers.rule, prices=prices)
+        if self.running.rule is not None:
+            self.running.rule = replace(self.running.rule, prices=prices)
 
     # --- cached prefixes in two tiers -------------------------------------------------------------
 

@@ -54,6 +54,7 @@ _FORMS: dict[str, forms.Form] = {
     "enable_prefix_caching": forms.flag,
     "host_prefix_share": forms.optional(forms.number),
     "max_num_queued_reqs": forms.optional(forms.whole_number),
+    "calibrate": forms.flag,
     "overlap": forms.flag,
     "tensor_parallel_size": forms.whole_number,
     "trace": forms.optional(forms.path_text),
@@ -121,6 +122,8 @@ class EngineConfig:
             accelerator had to make room for, from which they are brought back. 0: none; None: a
             half where rates are known, else none.
         max_num_queued_reqs: most requests that wait; beyond it they are refused. None: no bound.
+        calibrate: where steps are chosen by predicted time, correct the predictions by what the
+            terms of a step are measured to take.
         overlap: False runs the plain loop, which waits for each step before the next.
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
         trace: file for what the engine's loop and queues do, as Perfetto reads it; None: nothing
@@ -162,6 +165,7 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     host_prefix_share: float | None = None
     max_num_queued_reqs: int | None = None
+    calibrate: bool = False
     overlap: bool = True
     tensor_parallel_size: int = 1
     trace: str | None = None

@@ -35,6 +35,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "preemption_mode",
     "enable_prefix_caching",
     "host_prefix_share",
+    "calibrate",
     "max_num_queued_reqs",
     "overlap",
     "tensor_parallel_size",

@@ -1,0 +1,91 @@
+"""Correct a price list by what its terms were measured to take.
+
+Three factors, each observed by itself: of the accelerator's linear stages, of its attention, and of
+the CPU's attention. Each follows what is observed, exponentially in its logarithm, within bounds.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from tandem.cost.staircase import Staircase
+from tandem.cost.step_prices import AttentionPrice, StepPrices, TermTimes
+
+_ACCELERATOR_RATE = 0.1  # nobody else uses it: after fifty observations, 99% of the way
+_HOST_RATE = 0.5  # others come and go, and rows on the host are seen to in some steps only
+_MOST = 8.0
+_MOST_AT_ONCE = 4.0
+_NOTICED = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class TermFactors:
+    """How many times as long as the price list says terms take."""
+
+    linear: float = 1.0
+    attention: float = 1.0
+    host: float = 1.0
+
+
+class Calibrator:
+    """A price list that follows what is observed; reads no clock.
+
+    Attributes:
+        prices: corrected; another object only when a factor has changed by 2% since the last one.
+        factors: as of the last observation.
+    """
+
+    def __init__(self, given: StepPrices) -> None:
+        self._given = self.prices = given
+        self.factors = self._used = TermFactors()
+
+    def observe(self, said: TermTimes, measured: TermTimes) -> None:
+        """A step, by the price list as it was given and as measured."""
+        self.factors = TermFactors(
+            _toward(self.factors.linear, said.linear_s, measured.linear_s, _ACCELERATOR_RATE),
+            _toward(
+                self.factors.attention, said.attention_s, measured.attention_s, _ACCELERATOR_RATE
+            ),
+            _toward(self.factors.host, said.host_s, measured.host_s, _HOST_RATE),
+        )
+        if _differ(self.factors, self._used):
+            self._used, self.prices = self.factors, scaled(self._given, self.factors)
+
+
+def scaled(prices: StepPrices, factors: TermFactors) -> StepPrices:
+    """A price list with its terms multiplied."""
+    return replace(
+        prices,
+        linear=_stairs(prices.linear, factors.linear),
+        layer=_stairs(prices.layer, factors.linear),
+        head=_stairs(prices.head, factors.linear),
+        merge=_stairs(prices.merge, factors.linear),
+        device=_attention(prices.device, factors.attention),
+        host=_attention(prices.host, factors.host),
+    )
+
+
+def _stairs(stairs: Staircase, factor: float) -> Staircase:
+    return Staircase(stairs.sizes, tuple(factor * seconds for seconds in stairs.seconds))
+
+
+def _attention(price: AttentionPrice, factor: float) -> AttentionPrice:
+    return AttentionPrice(
+        factor * price.start_s, factor * price.key_s, factor * price.pair_s, factor * price.query_s
+    )
+
+
+def _toward(factor: float, said_s: float, measured_s: float, rate: float) -> float:
+    """A part of the way to what was observed."""
+    if said_s <= 0 or measured_s <= 0:
+        return factor
+    ratio = min(max(measured_s / said_s / factor, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE)
+    return min(max(factor * ratio**rate, 1 / _MOST), _MOST)
+
+
+def _differ(one: TermFactors, other: TermFactors) -> bool:
+    pairs = (
+        (one.linear, other.linear),
+        (one.attention, other.attention),
+        (one.host, other.host),
+    )
+    return any(abs(math.log(new / old)) > _NOTICED for new, old in pairs)

@@ -1,0 +1,58 @@
+"""Factors that follow what is observed."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.step_prices import round_prices
+
+from tandem.cost.calibration import Calibrator, TermFactors, scaled
+from tandem.cost.step_prices import StepWork, TermTimes, TierWork
+
+PRICES = round_prices(4, layer_s=1.0, device_key_s=0.01, host_key_s=0.1)
+WORK = StepWork(8, 0, 8, TierWork(4, 100, 100), TierWork(4, 100, 100))
+RATIOS = st.floats(0.2, 5.0)
+
+
+@given(linear=RATIOS, attention=RATIOS, host=RATIOS)
+def test_the_list_comes_to_say_what_is_measured(
+    linear: float, attention: float, host: float
+) -> None:
+    calibrator, said = Calibrator(PRICES), PRICES.terms(WORK)
+    truth = TermTimes(linear * said.linear_s, attention * said.attention_s, host * said.host_s)
+    for _ in range(100):
+        calibrator.observe(said, truth)
+    found = calibrator.prices.terms(WORK)
+    for now_s, true_s in zip(found, truth, strict=True):
+        assert abs(now_s / true_s - 1) < 0.03
+
+
+@given(said=st.floats(0.0, 10.0), measured=st.floats(0.0, 1e9))
+def test_no_observation_moves_a_factor_far(said: float, measured: float) -> None:
+    calibrator = Calibrator(PRICES)
+    calibrator.observe(TermTimes(said, said, said), TermTimes(measured, measured, measured))
+    for factor in (calibrator.factors.linear, calibrator.factors.attention):
+        assert 0.8 < factor < 1.2
+    assert 0.49 < calibrator.factors.host < 2.01
+
+
+def test_factors_are_bounded_and_terms_that_are_not_there_say_nothing() -> None:
+    calibrator, said = Calibrator(PRICES), PRICES.terms(WORK)
+    for _ in range(200):
+        calibrator.observe(TermTimes(said.linear_s), TermTimes(1e9 * said.linear_s, 1.0, 1.0))
+    assert calibrator.factors == TermFactors(linear=8.0)
+
+
+def test_prices_stay_the_same_object_until_something_is_noticed() -> None:
+    calibrator, said = Calibrator(PRICES), PRICES.terms(WORK)
+    calibrator.observe(said, said._replace(host_s=1.01 * said.host_s))
+    assert calibrator.prices is PRICES
+    calibrator.observe(said, said._replace(host_s=1.2 * said.host_s))
+    assert calibrator.prices is not PRICES
+
+
+def test_terms_are_those_of_the_forecast() -> None:
+    """One of the accelerator's attention and the CPU's hides the other."""
+    terms = PRICES.terms(WORK)
+    longest_s = terms.linear_s + max(terms.attention_s, terms.host_s)
+    assert abs(PRICES.forecast(WORK).time_s - longest_s) < 1e-9
+    slower = scaled(PRICES, TermFactors(2.0, 3.0, 4.0)).terms(WORK)
+    assert slower == TermTimes(2 * terms.linear_s, 3 * terms.attention_s, 4 * terms.host_s)
