@@ -28,6 +28,7 @@ MODEL = replace(
 PROMPT, ROWS = 40, 4
 SLOW = 6.0
 APPEND_S = 1e-6
+AS_DESCRIBED = Perturbation()
 
 
 class Served:
@@ -36,7 +37,7 @@ class Served:
     """
 
     def __init__(
-        self, *, calibrate: bool, hosted: int = ROWS, truth: Perturbation | None = None
+        self, *, calibrate: bool, hosted: int = ROWS, truth: Perturbation = AS_DESCRIBED
     ) -> None:
         self.slowness = 1.0
         config = EngineConfig(

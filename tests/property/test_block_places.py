@@ -15,7 +15,8 @@ from tandem.spec.errors import ContextLengthError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
-HOMES: dict[bool, tuple[Home, ...]] = {True: ("streamed",) * 4, False: ("resident",) * 4}
+STREAMED: tuple[Home, ...] = ("streamed",) * 4
+RESIDENT: tuple[Home, ...] = ("resident",) * 4
 
 
 @settings(max_examples=40)
@@ -38,7 +39,7 @@ def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
     data: st.DataObject,
 ) -> None:
     plan = small_plan(
-        HOMES[streams],
+        STREAMED if streams else RESIDENT,
         batches=batches,
         resident_rows=rows[0],
         streamed_rows=rows[1],
