@@ -154,6 +154,9 @@ class Candidates:
         return rows <= self._q.max_rows and self._q.prompts_keep_up(rows, rows)
 
     def _has_room(self, elsewhere: Elsewhere) -> bool:
+        """For the weights; on the host alone, where KV lies nowhere else, for a row's, too."""
+        if self._q.host_only:
+            return self.most_on_device("gpu-only", elsewhere, 0, limit=1) > 0
         left = self._footprint.device_kv_bytes("gpu-only", elsewhere, 1)
         return left >= 0 and self._footprint.host_kv_bytes(elsewhere) >= 0
 

@@ -9,12 +9,15 @@ from tandem.cost.sweep_time import Way, layer_times, sweep_s
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import plan_memory
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.disk_slots import SLOTS
 from tandem.plan.plan_file import PlanFile
 from tandem.plan.program import LaneShape, OpKind, Part, Queue
 from tandem.plan.weights import Home, homes_by_layer
 from tandem.planner.answer import Answer, answer
 from tandem.planner.candidate import Candidate
+from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.footprint import Footprint
 from tandem.planner.plan_file import plan_file
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
@@ -169,3 +172,16 @@ def test_on_the_host_alone_layers_make_room_for_requests() -> None:
     assert best.candidate.on_disk
     assert best.candidate.rows > without.candidate.rows
     assert best.tokens_per_s > 1.05 * without.tokens_per_s
+
+
+def test_as_few_layers_are_on_disk_as_leave_room_for_a_request() -> None:
+    """Counts are tried in growing steps, but only beyond the first that a request fits beside."""
+    question = with_disk(alone(SMALL, host_bytes=1 << 40, requests=1, prompt="32000"), 2e9)
+    footprint = Footprint(question)
+    row = footprint.longest_blocks * footprint.block_bytes
+    for layers in range(SLOTS + 1, SMALL.num_layers + 1):
+        needed = footprint.resident_bytes(Elsewhere(on_disk=layers))
+        needed += footprint.workspace("gpu-only", 1) + row
+        tight = replace(question, device_bytes=needed)
+        found = Candidates(tight, Footprint(tight)).of(POLICIES["gpu-only"])
+        assert min(candidate.on_disk for candidate in found) == layers
