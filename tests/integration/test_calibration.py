@@ -16,6 +16,7 @@ from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -146,3 +147,12 @@ def test_an_accelerator_that_is_not_as_described_is_found_out(
     assert abs(linear * last.linear_s / measured.linear_s - 1) < 0.02
     assert abs(attention * last.attention_s / measured.attention_s - 1) < 0.02
     served.engine.core.close()
+
+
+def test_where_nothing_is_chosen_by_predicted_time_it_is_refused() -> None:
+    config = EngineConfig(
+        "m", dtype="float16", strategy="ride-along", gpu_memory="1GiB", cpu_memory="400MiB",
+        max_model_len=2048, enable_prefix_caching=False, calibrate=True,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="by which nothing is chosen here: use --strategy auto"):
+        build_paced_core(config, MODEL, load_hardware("small"), PacedOptions())

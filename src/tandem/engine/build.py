@@ -228,7 +228,8 @@ def core_of(
             parts.precision,
             memory.page,
             parts.target.hardware,
-            weighs=share > 0 or config.preemption_mode == "auto",
+            config,
+            share,
         ),
     )
     record_actual(memory.ledger, assembled.machine)
@@ -290,16 +291,27 @@ def prices_of(
     precision: Precision,
     page: KVPageSpec,
     hardware: HardwareSpec | None,
-    *,
-    weighs: bool,
+    config: EngineConfig,
+    share: float,
 ) -> "StepPrices | None":
-    """What the plan's steps take, if its strategy asks, or it `weighs` ways for KV to come back.
+    """What the plan's steps take, if its strategy asks, or ways for KV to come back are weighed.
+
+    Args:
+        share: of the host's blocks that may hold copies of cached ones.
 
     Raises:
-        ConfigError: it does, and nothing is known of the machine's rates.
+        ConfigError: the strategy asks, and nothing is known of the machine's rates; or nothing does
+            whose predictions could be calibrated.
     """
     priced = plan.strategy in PRICED_STRATEGIES
+    weighs = share > 0 or config.preemption_mode == "auto"
     if not priced and (hardware is None or not weighs):
+        if config.calibrate:
+            raise ConfigError(
+                "--calibrate corrects predicted times, by which nothing is chosen here: "
+                + _why_unpriced(hardware),
+                param="calibrate",
+            )
         return None
     if hardware is None:
         raise ConfigError(
@@ -311,6 +323,12 @@ def prices_of(
 
     device, host = (each.bytes_per_block_layer / each.block_size for each in map(page.on, TIERS))
     return step_prices(plan, spec, precision, hardware, device, host)
+
+
+def _why_unpriced(hardware: HardwareSpec | None) -> str:
+    if hardware is None:
+        return "that takes an accelerator, and rates of it (`tandem profile`); leave it out"
+    return "use --strategy auto with --max-host-seqs, or leave it out"
 
 
 def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) -> SchedulerConfig:

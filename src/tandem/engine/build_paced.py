@@ -108,7 +108,8 @@ def build_paced_core(
             Precision.uniform(dtype),
             memory.page,
             hardware,
-            weighs=share > 0 or config.preemption_mode == "auto",
+            config,
+            share,
         ),
     )
     clock = clock or RealClock()
