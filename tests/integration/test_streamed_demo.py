@@ -157,5 +157,5 @@ def test_without_an_accelerator_there_is_nothing_beside_which_to_compute(tmp_pat
     path = tmp_path / "placement.json"
     path.write_text(json.dumps({"layers": [{"first_layer": 0, "last_layer": 5, "home": "cpu"}]}))
     config = replace(CONFIG, accelerator="none", gpu_memory="auto", placement=str(path))
-    with pytest.raises(ConfigError, match="beside it, only"):
+    with pytest.raises(ConfigError, match=r"computed on the CPU beside it, .* only"):
         build_engine_core(config)

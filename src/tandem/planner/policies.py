@@ -79,8 +79,8 @@ class Policy:
 
 
 _BUILT = (
-    Policy("auto", "the best of all that can be executed", "Tandem", STRATEGIES,
-           homes=CPU_HOMES),
+    Policy("auto", "the best of all whose predictions hold", "Tandem",
+           ("gpu-only", "ride-along", "rendezvous"), homes=CPU_HOMES),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),
