@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tandem.cost.step_prices import StepPrices
-from tandem.engine.build import host_prefix_share, prices_of, scheduler_config
 from tandem.engine.core import EngineCore
 from tandem.engine.expert_hits_file import read_expert_use
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
@@ -21,6 +20,7 @@ from tandem.engine.paced_machine import (
 )
 from tandem.engine.plan_options import planned_file
 from tandem.engine.planned import plan_note, require_as_planned
+from tandem.engine.scheduler_options import host_prefix_share, prices_of, scheduler_config
 from tandem.engine.stats_collector import StatsCollector
 from tandem.engine.tracing import begin_to_count, traced
 from tandem.memory.pool import BlockPool

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.unit.planner.questions import alone, ask, with_dense
 
-from tandem.engine.build import scheduler_config
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import plan_memory
+from tandem.engine.scheduler_options import scheduler_config
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.plan_file import PlanFile
 from tandem.plan.weights import homes_by_layer
