@@ -8,7 +8,7 @@ from tandem.planner.elsewhere import CpuHome
 from tandem.planner.lending import Lending
 from tandem.planner.option import Option
 from tandem.planner.pile import Look, Pile
-from tandem.planner.policies import POLICIES, Policy
+from tandem.planner.policies import EVERYTHING, Policy
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.speedup import largest_speedup
@@ -117,7 +117,7 @@ class Kinds:
         """
         if not self._estimated:
             if not self._plain:
-                self._plain += self._candidates.of(POLICIES["auto"])
+                self._plain += self._candidates.of(EVERYTHING)
             for plain in self._plain:
                 if self._hopeless and self.of(plain) in self._hopeless:
                     continue
