@@ -74,11 +74,12 @@ def test_plans_respect_every_capacity_and_bound(question: Question) -> None:
 
 @settings(max_examples=12)
 @given(questions())
-def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
+def test_the_plan_is_at_least_as_good_as_every_policy_that_it_contains_searched_by_itself(
     question: Question,
 ) -> None:
     best = Search(question).best(AUTO)
-    for policy in POLICIES.values():
+    # the others ask for passes, whose predictions do not all hold, and which `auto` leaves out
+    for policy in filter(AUTO.contains, POLICIES.values()):
         option = Search(question).best(policy)  # knows nothing of the plan, nor the plan of it
         if option is not None:
             assert best is not None, policy.name

@@ -8,13 +8,16 @@ from tandem.planner.elsewhere import CpuHome
 from tandem.planner.lending import Lending
 from tandem.planner.option import Option
 from tandem.planner.pile import Look, Pile
-from tandem.planner.policies import EVERYTHING, Policy
+from tandem.planner.policies import POLICIES, Policy, strategy_alone
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.speedup import largest_speedup
 
 WORTH_MOVING = 1.0005
 _HOPELESS = 0.6
+# What all policies choose from, in parts that are enumerated when a policy asks for them: passes
+# are many candidates, and most policies have none.
+_PARTS = (POLICIES["auto"], strategy_alone("asymmetric"))
 
 Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool]
 
@@ -56,7 +59,7 @@ class Kinds:
         self._reached = reached
         self._hopeless = hopeless
         same_room = like is not None and question.holds_as_much_as(like._q)
-        self._plain: list[Candidate] = []
+        self._plain: dict[str, list[Candidate]] = {}
         self._like: Kinds | None = None
         self._speedup = 0.0
         if like is not None and same_room:
@@ -64,7 +67,7 @@ class Kinds:
             self._speedup = largest_speedup(question.hardware, like._q.hardware)
         # by plain candidate, tokens per second that neither it nor one that lends exceeds
         self._most: dict[Candidate, float] = {}
-        self._estimated: list[tuple[Candidate, float]] = []
+        self._estimated: dict[str, list[tuple[Candidate, float]]] = {}
         self._piles: dict[str, dict[Kind, KindPile]] = {}
 
     def of(self, candidate: Candidate) -> Kind:
@@ -88,12 +91,15 @@ class Kinds:
             piles: dict[Kind, KindPile] = {}
             layers = self._q.movable_layers
             looks = self._predictor.rough_bound, self._bound_of
-            for candidate, most_per_s in self._enumerated(least):
-                if policy.allows(candidate, layers):
-                    kind = self.of(candidate)
-                    if kind not in piles:
-                        piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
-                    piles[kind].add(candidate, most_per_s)
+            for part in _PARTS:
+                if set(part.strategies).isdisjoint(policy.strategies):
+                    continue
+                for candidate, most_per_s in self._enumerated(part, least):
+                    if policy.allows(candidate, layers):
+                        kind = self.of(candidate)
+                        if kind not in piles:
+                            piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
+                        piles[kind].add(candidate, most_per_s)
             self._piles[policy.name] = piles
         return self._piles[policy.name]
 
@@ -111,23 +117,25 @@ class Kinds:
     def _all_piles(self) -> list[tuple[Kind, KindPile]]:
         return [entry for piles in self._piles.values() for entry in piles.items()]
 
-    def _enumerated(self, least: float) -> list[tuple[Candidate, float]]:
-        """All candidates, every policy's among them, with tokens per second that they cannot
-        exceed, if that may be more than `least`.
+    def _enumerated(self, part: Policy, least: float) -> list[tuple[Candidate, float]]:
+        """All candidates of a part, with tokens per second that they cannot exceed, if that may be
+        more than `least`.
         """
-        if not self._estimated:
-            if not self._plain:
-                self._plain += self._candidates.of(EVERYTHING)
-            for plain in self._plain:
-                if self._hopeless and self.of(plain) in self._hopeless:
-                    continue
-                if self._falls_short(plain, least):
-                    continue
-                for candidate in (plain, *self._lending.of(plain)):
-                    most_per_s = self._predictor.decode_bound(candidate)
-                    self._estimated.append((candidate, most_per_s))
-                    self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
-        return self._estimated
+        if part.name in self._estimated:
+            return self._estimated[part.name]
+        if part.name not in self._plain:
+            self._plain[part.name] = list(self._candidates.of(part))
+        estimated = self._estimated[part.name] = []
+        for plain in self._plain[part.name]:
+            if self._hopeless and self.of(plain) in self._hopeless:
+                continue
+            if self._falls_short(plain, least):
+                continue
+            for candidate in (plain, *self._lending.of(plain)):
+                most_per_s = self._predictor.decode_bound(candidate)
+                estimated.append((candidate, most_per_s))
+                self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
+        return estimated
 
     def _falls_short(self, plain: Candidate, least: float) -> bool:
         """Whether, after what it promised on the machine like this one, it promises too little."""

@@ -105,8 +105,6 @@ _BUILT = (
            "llama.cpp's --n-cpu-moe", ("gpu-only", "ride-along"), homes=("cpu-mlp",),
            streams=False),
 )  # fmt: skip
-EVERYTHING = Policy("everything", "all that can be executed", "Tandem", STRATEGIES, homes=CPU_HOMES)
-"""No policy to choose by: what the others' candidates are enumerated from."""
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _BUILT}
 NOT_BUILT: Mapping[str, str] = {
     "symmetric": "two sub-batches in counter-phase that both have requests on the host",
