@@ -1,5 +1,6 @@
 """Engines for tests: a real model's or the toy's, on any executor, every event checked."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -181,6 +182,7 @@ def _engine(
     setup: Setup,
     layers: "LayerRunner | None" = None,
 ) -> Iterator[TestEngine]:
+    ticks = itertools.count()
     scheduler = Scheduler(
         setup.scheduler_config(num_layers),
         setup.make_strategy(),
@@ -193,6 +195,7 @@ def _engine(
         enable_prefix_caching=setup.prefix_caching,
         publish_moved=not page.converts,
         prices=setup.prices,
+        clock=lambda: float(next(ticks)),
     )
     executor = _executor(machine, setup, layers)
     collector = StatsCollector(

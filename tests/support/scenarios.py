@@ -130,6 +130,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         eos_ids=(EOS,),
         prices=draw(st.none() | any_prices(num_layers=2)),
         tpot_bound_s=draw(st.sampled_from((None, None, 1e-3, 1.0))),
+        ttft_bound_s=draw(st.sampled_from((None, None, 1e-3, 3.0, 30.0))),
     )
     return Scenario(setup, script, strategies, draw(st.integers(0, 2**16)))
 

@@ -45,6 +45,7 @@ class Setup:
         host_kv: what its part on the host holds; None for the same.
         overlap: submit steps ahead of their results.
         prices: what the scheduler is told of steps' times.
+        ttft_bound_s: by a clock that goes on by a second whenever it is asked.
     """
 
     strategy: str | Strategy = "gpu-only"
@@ -78,6 +79,7 @@ class Setup:
     eos_ids: tuple[int, ...] = ()
     prices: StepPrices | None = None
     tpot_bound_s: float | None = None
+    ttft_bound_s: float | None = None
 
     @property
     def layers(self) -> SweepChoice:
@@ -106,6 +108,7 @@ class Setup:
             max_cohort_rows=self.max_cohort_rows,
             interposition_budget=self.interposition_budget,
             tpot_bound_s=self.tpot_bound_s,
+            ttft_bound_s=self.ttft_bound_s,
             host_prefix_share=self.host_prefix_share,
             seed=self.seed,
             layers=self.layers,

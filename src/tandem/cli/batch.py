@@ -11,7 +11,7 @@ from tandem.cli.engine_flags import EngineOptions, fill_engine
 from tandem.cli.flags import env_twin, list_option
 from tandem.cli.job_progress import describe_counts, job_progress
 from tandem.cli.terminal import load_progress, tell, tell_load
-from tandem.spec.errors import EngineDeadError
+from tandem.spec.errors import ConfigError, EngineDeadError
 from tandem.spec.units import parse_size
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ def batch(
     whichever run, 2 if the job cannot run, 130 if it was interrupted.
     """
     config = engine(model)
+    if config.ttft_bound is not None:
+        raise ConfigError(
+            "--ttft-bound has no meaning for a file of requests, which nobody waits for one by "
+            "one; leave it out",
+            param="ttft_bound",
+        )
     from tandem.jobs.batch import Batch
     from tandem.jobs.settings import JobSettings
 

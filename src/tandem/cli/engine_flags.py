@@ -111,6 +111,12 @@ ENGINE_FLAGS = (
         "Under auto: how long steps may be for requests on the host, as 100ms.",
         "TIME",
     ),
+    _flag(
+        "ttft_bound",
+        str | None,
+        "From arrival to a first token, as 2s: prompts that can be in time are read first.",
+        "TIME",
+    ),
     _flag("preemption_mode", str, "What becomes of preempted KV: auto, recompute or swap.", "NAME"),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),
     _flag(

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tandem.spec.units import parse_duration_s
+
 ModelName = Annotated[
     str,
     typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
@@ -81,6 +83,12 @@ class ServedOptions:
         )
 
 
+TpotBound = Annotated[
+    str | None,
+    typer.Option(help="Most time per output token of any request, e.g. 100ms.", metavar="TIME"),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class GoalOptions:
     """What a plan is to be best at."""
@@ -88,10 +96,32 @@ class GoalOptions:
     objective: Annotated[str, typer.Option(help="throughput or latency (one request).")] = (
         "throughput"
     )
-    tpot_bound: Annotated[
+    tpot_bound: TpotBound = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOptions:
+    """What requests are to see."""
+
+    tpot_bound: TpotBound = None
+    ttft_bound: Annotated[
         str | None,
-        typer.Option(help="Most time per output token of any request, e.g. 100ms.", metavar="TIME"),
+        typer.Option(
+            help="From arrival to a first token: prompts that can be in time are read first.",
+            metavar="TIME",
+        ),
     ] = None
+
+    @property
+    def goal(self) -> GoalOptions:
+        """Of the plan."""
+        return GoalOptions(tpot_bound=self.tpot_bound)
+
+    @property
+    def ttft_bound_s(self) -> float | None:
+        """Seconds."""
+        bound = self.ttft_bound
+        return None if bound is None else parse_duration_s(bound, param="ttft_bound")
 
 
 @dataclass(frozen=True, slots=True)

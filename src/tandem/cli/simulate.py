@@ -11,6 +11,7 @@ from tandem.cli.option_groups import grouped
 from tandem.cli.planning import DRAWN, refuse_beside_trace, refuse_beside_workload
 from tandem.cli.planning_options import (
     AcceleratorName,
+    BoundOptions,
     HostName,
     MemoryOptions,
     ModelName,
@@ -37,6 +38,7 @@ def simulate(
     strategy: Annotated[
         str, typer.Option(help="auto (the planner's best), or a strategy's best.")
     ] = "auto",
+    bounds: BoundOptions,
     memory: MemoryOptions,
     steps: StepOptions,
     timeline: Annotated[
@@ -58,7 +60,7 @@ def simulate(
     sweep = read_sweep(served.rate, served.rates, served.generate, served.host_cores, served.trace)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")
-    runs = Runs(model, _described(accelerator, host), served, strategy, memory, steps)
+    runs = Runs(model, _described(accelerator, host), served, strategy, bounds, memory, steps)
     if sweep is not None:
         made = list(runs.each(sweep))
     elif timeline is None:

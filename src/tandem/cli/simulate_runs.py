@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tandem.cli.plan_hardware import PlanHardware
 from tandem.cli.planning import read_question, read_workload
-from tandem.cli.planning_options import GoalOptions, MemoryOptions, ServedOptions, StepOptions
+from tandem.cli.planning_options import BoundOptions, MemoryOptions, ServedOptions, StepOptions
 from tandem.cli.simulate_sweep import HOST_CORES, RATES, Sweep, hardware_with_cores
 from tandem.cli.simulate_text import Run
 from tandem.planner.fluid_queues import Span
@@ -22,6 +22,7 @@ class Runs:
     hardware: PlanHardware
     served: ServedOptions
     strategy: str
+    bounds: BoundOptions
     memory: MemoryOptions
     steps: StepOptions
 
@@ -50,7 +51,7 @@ class Runs:
 
     def _planned(self, hardware: PlanHardware, workload: Workload) -> Planned:
         question = read_question(
-            self.model, hardware, workload, self.memory, self.steps, GoalOptions()
+            self.model, hardware, workload, self.memory, self.steps, self.bounds.goal
         )
         return plan_for(question, self.strategy)
 
@@ -61,5 +62,7 @@ class Runs:
         workload: Workload,
         on_span: Callable[[Span], None] | None = None,
     ) -> Run:
-        outcome = simulate(planned, workload, self.served.seed, on_span=on_span)
+        bound_s = self.bounds.ttft_bound_s
+        seed = self.served.seed
+        outcome = simulate(planned, workload, seed, on_span=on_span, ttft_bound_s=bound_s)
         return Run(value, planned, workload, outcome)

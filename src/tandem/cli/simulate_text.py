@@ -96,6 +96,8 @@ def _one(outcome: Outcome, run: Run) -> Iterator[str]:
     if outcome.tpot is not None:
         yield _latency("time per output token", outcome.tpot)
     yield _latency("a whole request", outcome.latency)
+    if outcome.ttft_kept is not None:
+        yield f"{outcome.ttft_kept:.1%} of the first tokens came within the bound"
     yield ""
     yield (
         f"{outcome.output_tokens} tokens in {format_duration(outcome.duration_s)}: "
@@ -131,12 +133,14 @@ def _counted(count: int, what: str) -> str:
 
 
 def _table(heading: str, runs: Sequence[Run]) -> Iterator[str]:
+    bounded = any(run.outcome.ttft_kept is not None for run in runs)
     groups = ("time to first token", "time per output token", "a whole request")
     yield f"{'':>20}" + "".join(f"{group:^28}" for group in groups)
     yield (
         f"{heading:>10}{'tokens/s':>10}"
         + f"{'p50':>10}{'p90':>9}{'p99':>9}" * len(groups)
         + f"{'accel':>7}{'CPU':>6}{'link':>6}{'preempt':>9}"
+        + (f"{'in time':>9}" if bounded else "")
     )
     for run in runs:
         outcome = run.outcome
@@ -145,6 +149,7 @@ def _table(heading: str, runs: Sequence[Run]) -> Iterator[str]:
         yield (
             f"{run.value or 0:>10g}{outcome.tokens_per_s:>10.4g}{cells}{busy['accelerator']:>7.0%}"
             f"{busy['CPU']:>6.0%}{busy['link to the accelerator']:>6.0%}{outcome.preemptions:>9}"
+            + ("" if outcome.ttft_kept is None else f"{outcome.ttft_kept:>9.1%}")
         )
 
 

@@ -1,6 +1,7 @@
 """Build an engine core: resolve devices and sizes, load the model, put everything together."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -224,6 +225,7 @@ def core_of(
             config,
             share,
         ),
+        clock=time.perf_counter,
     )
     record_actual(memory.ledger, assembled.machine)
     hits = assembled.machine.runner.expert_hits

@@ -92,6 +92,7 @@ def build_paced_core(
         plan.embedding,
     )
     share = host_prefix_share(config, plan, hardware)
+    clock = clock or RealClock()
     scheduler = Scheduler(
         replace(scheduler_config(plan, config, spec), host_prefix_share=share),
         strategy or make_strategy(plan.strategy),
@@ -111,8 +112,8 @@ def build_paced_core(
             config,
             share,
         ),
+        clock=clock.now,
     )
-    clock = clock or RealClock()
     with traced(config, clock.now) as trace:
         meter = OverlapMeter()
         told = (meter.executed, *(() if trace is None else (trace.executed,)), *listeners)

@@ -233,7 +233,7 @@ def _filled(
     max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
     strategy = _strategy(config, pools, chooses=chooses)
     cohorts, cohort_rows = _cohorts(config, strategy)
-    if config.tpot_bound is not None and strategy != "auto":
+    if config.tpot_bound is not None and config.ttft_bound is None and strategy != "auto":
         notes += (
             f"--tpot-bound {config.tpot_bound} has no effect: no rates are known to choose by",
         )

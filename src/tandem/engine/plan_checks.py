@@ -22,9 +22,12 @@ def may_choose_steps(config: EngineConfig, capacities: Capacities) -> bool:
 
 
 def needs_prices(config: EngineConfig, capacities: Capacities) -> bool:
-    """Whether steps are chosen by predicted time, or may be, or ways for KV to come back."""
+    """Whether steps are chosen by predicted time, or may be, or ways for KV to come back, or the
+    order of prompts.
+    """
     named = config.strategy != "auto" and config.strategy in PRICED_STRATEGIES
     weighs = bool(config.host_prefix_share) or config.preemption_mode == "auto"
+    weighs = weighs or config.ttft_bound is not None
     return named or may_choose_steps(config, capacities) or weighs
 
 
@@ -69,11 +72,12 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             f"one of {', '.join(PASS_STRATEGIES)}, or leave it out",
             param="interposition_budget",
         )
-    if config.tpot_bound is not None and not may_choose_steps(config, capacities):
+    bounded = config.tpot_bound is not None and config.ttft_bound is None
+    if bounded and not may_choose_steps(config, capacities):
         raise ConfigError(
             f"--tpot-bound {config.tpot_bound} has no meaning where no steps are chosen for "
             "requests on the host; use --strategy auto with --max-host-seqs or --kv-placement "
-            "host, beside an accelerator",
+            "host, beside an accelerator, or --ttft-bound, too, which may have prompts cut for it",
             param="tpot_bound",
         )
     if config.strategy == "gpu-only" and config.kv_placement in ("host", "split"):

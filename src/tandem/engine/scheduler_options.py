@@ -41,17 +41,24 @@ def prices_of(
     config: EngineConfig,
     share: float,
 ) -> "StepPrices | None":
-    """What the plan's steps take, if its strategy asks, or ways for KV to come back are weighed.
+    """What the plan's steps take, if its strategy asks, or ways for KV to come back are weighed, or
+    prompts are ordered by it.
 
     Args:
         share: of the host's blocks that may hold copies of cached ones.
 
     Raises:
-        ConfigError: the strategy asks, and nothing is known of the machine's rates; or nothing does
-            whose predictions could be calibrated.
+        ConfigError: the strategy asks, or a bound on first tokens, and nothing is known of the
+            machine's rates; or nothing does whose predictions could be calibrated.
     """
+    if config.ttft_bound is not None and hardware is None:
+        raise ConfigError(
+            f"--ttft-bound {config.ttft_bound} orders prompts by predicted time: "
+            + _why_unpriced(hardware),
+            param="ttft_bound",
+        )
     priced = plan.strategy in PRICED_STRATEGIES
-    weighs = share > 0 or config.preemption_mode == "auto"
+    weighs = share > 0 or config.preemption_mode == "auto" or config.ttft_bound is not None
     if not priced and (hardware is None or not weighs):
         if config.calibrate:
             raise ConfigError(
@@ -97,6 +104,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_join_wait_s=plan.max_join_wait_s,
         interposition_budget=plan.interposition_budget,
         tpot_bound_s=_seconds(config.tpot_bound),
+        ttft_bound_s=_seconds(config.ttft_bound),
         calibrate=config.calibrate,
         layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=config.seed,

@@ -23,6 +23,8 @@ class SchedulerConfig:
             memory for. Their KV grows, and where too many began, it would go on on the host.
         tpot_bound_s: how long a step should take at most, where steps are chosen by predicted time;
             None: as long as it pays.
+        ttft_bound_s: within which a request's first token is wanted from its arrival: whose prompts
+            can be read by then come first; None: all in their rank.
         split_share: most of the device pool that one split request may hold.
         calibrate: correct what steps are said to take by what they are reported to take.
         host_prefix_share: most of the host's pool that copies of what the device's prefix cache
@@ -45,6 +47,7 @@ class SchedulerConfig:
     max_join_wait_s: float = 0.002
     interposition_budget: int = 0
     tpot_bound_s: float | None = None
+    ttft_bound_s: float | None = None
     split_share: float = 0.5
     host_prefix_share: float = 0.0
     calibrate: bool = False

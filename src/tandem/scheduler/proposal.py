@@ -7,7 +7,8 @@ import numpy as np
 from tandem.plan.binding import LongArray
 
 
-def _no_rows() -> LongArray:
+def no_rows() -> LongArray:
+    """None."""
     return np.zeros(0, dtype=np.int64)
 
 
@@ -48,7 +49,7 @@ class StepProposal:
         way: what a strategy that chooses among several calls this one.
     """
 
-    decode: LongArray = field(default_factory=_no_rows)
+    decode: LongArray = field(default_factory=no_rows)
     chunks: tuple[Chunk, ...] = ()
     admissions: tuple[Admission, ...] = ()
     fetches: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """The scheduler: owner of all mutable scheduling state (contract 13)."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
+    from tandem.scheduler.first_tokens import FirstTokenRule
     from tandem.scheduler.preemption import PreemptionRule
     from tandem.scheduler.prefix_tiers import PrefixTiers
     from tandem.scheduler.step_timer import CountedStep, StepTimer
@@ -49,6 +51,7 @@ class Scheduler:
         eos_ids: tokens that end a sequence unless it ignores them.
         publish_moved: see `KVManager`.
         prices: by which strategies may compare steps; None: nothing is known of their times.
+        clock: seconds; by which a bound on first tokens is kept, and for nothing else.
 
     Attributes:
         cached_prompt_tokens: prompt tokens taken from the prefix cache so far.
@@ -65,6 +68,7 @@ class Scheduler:
         enable_prefix_caching: bool = True,
         publish_moved: bool = True,
         prices: "StepPrices | None" = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.config = config
         self.strategy, self.prices = strategy, prices
@@ -86,6 +90,7 @@ class Scheduler:
         self._compiler = StepCompiler(config, self.rows, self.flight, self.running.sequence_of)
         self.tiers = self._two_tiers() if publish_moved else None
         self.timer = self._step_timer()
+        self._clock, self._first_tokens = clock, self._first_token_rule(clock)
         self._observer = Observer(
             config,
             self.rows,
@@ -119,6 +124,8 @@ class Scheduler:
         arrival = next(self._arrivals)
         sequence = make_sequence(request, arrival, self.config, self._eos_ids, self._vocab_size)
         check_fits(sequence, self.config, self.kv.total(), uses_host=self.strategy.uses_host)
+        if self._clock is not None:
+            sequence.arrived_s = self._clock()
         self.kv.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, np.int32))
         self.running.register(sequence)
         self.waiting.add(sequence)
@@ -183,7 +190,7 @@ class Scheduler:
 
     def view(self) -> SchedulerView:
         """What strategies may look at, as of now."""
-        return SchedulerView(
+        view = SchedulerView(
             self.config,
             self._facts,
             self.kv,
@@ -196,6 +203,9 @@ class Scheduler:
             0 if self.tiers is None else self.tiers.num_awaited,
             None if self.tiers is None else self.tiers.rule,
         )
+        if self._first_tokens is None or self.prices is None:
+            return view
+        return self._first_tokens.ordered(view, self.prices)
 
     def _start_moves(self) -> list[StepProgram]:
         moves = self.running.take_moves()
@@ -280,6 +290,21 @@ class Scheduler:
             self.cached_prompt_tokens += sequence.cached_tokens
         self.rows.cached[row] = sequence.cached_tokens
         return row
+
+    # --- first tokens -----------------------------------------------------------------------------
+
+    def _first_token_rule(self, clock: Callable[[], float] | None) -> "FirstTokenRule | None":
+        bound_s = self.config.ttft_bound_s
+        if bound_s is None or clock is None or self.prices is None:
+            return None
+        from tandem.scheduler.first_tokens import FirstTokenRule
+
+        return FirstTokenRule(bound_s, clock, self.running.sequence_of)
+
+    @property
+    def orders_prompts(self) -> bool:
+        """Whether who waits comes first by the clock, not by rank alone."""
+        return self._first_tokens is not None
 
     # --- measured times ---------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ class Sequence:
         row: place in the row table, None while waiting.
         preemptions: how often it lost its memory.
         cached_tokens: prompt tokens taken from the prefix cache at first admission.
+        arrived_s: when it was accepted, where the scheduler has a clock.
     """
 
     request: EngineRequest
@@ -32,6 +33,7 @@ class Sequence:
     row: int | None = None
     preemptions: int = 0
     cached_tokens: int = -1
+    arrived_s: float = 0.0
 
     @property
     def request_id(self) -> str:

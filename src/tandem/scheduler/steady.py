@@ -98,7 +98,7 @@ class SteadyDecode:
             return None
         if flight.late or flight.moves or s.cohorts or s.kv.prefix.enabled:
             return None
-        if len(s.waiting) and s.kv.returning() != BlockNeed():
+        if len(s.waiting) and (s.orders_prompts or s.kv.returning() != BlockNeed()):
             return None
         (step,) = flight.steps
         record = flight.steps[step]

@@ -1,7 +1,7 @@
 """What strategies may look at: facts, no way to change them (contract 13)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -11,7 +11,8 @@ from tandem.plan.binding import LongArray
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
-from tandem.scheduler.rows import RowState, RowTable, Runnable
+from tandem.scheduler.proposal import no_rows
+from tandem.scheduler.rows import UNLIMITED, RowState, RowTable, Runnable
 from tandem.scheduler.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -74,10 +75,13 @@ class SchedulerView:
 
     Attributes:
         rows: not writable.
-        waiting: accepted requests without a row, in order of rank.
+        waiting: accepted requests without a row, in the order in which they should get one.
         cohorts: by id.
         idle: nothing is in flight, so nothing will change without a new step.
         runnable: rows with a token to compute, outside cohorts.
+        behind: rows that read prompts, too, but after the first `num_before_them` of those who wait
+            have begun.
+        most_prompt_tokens: that a step should read.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal.
         demoting: blocks of the host that are being filled, and free then.
@@ -95,6 +99,9 @@ class SchedulerView:
     last_way: str = ""
     demoting: int = 0
     fetching: "FetchRule | None" = None
+    behind: LongArray = field(default_factory=no_rows)
+    num_before_them: int = 0
+    most_prompt_tokens: int = UNLIMITED
 
     @property
     def free(self) -> BlockNeed:

@@ -21,9 +21,13 @@ _TOKEN_LATENCIES_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 
 
 
 class ServerMetrics:
-    """What a server counts; one registry per server, so that several can live in a process."""
+    """What a server counts; one registry per server, so that several can live in a process.
 
-    def __init__(self) -> None:
+    Args:
+        ttft_bound_s: within which first tokens are wanted; None: nobody asks.
+    """
+
+    def __init__(self, ttft_bound_s: float | None = None) -> None:
         registry = self._registry = CollectorRegistry()
         self._running = Gauge(
             "tandem:num_requests_running", "Requests being computed.", registry=registry
@@ -44,6 +48,15 @@ class ServerMetrics:
             buckets=_LATENCIES_S,
             registry=registry,
         )
+        self._ttft_bound_s = ttft_bound_s
+        self._first_tokens = None
+        if ttft_bound_s is not None:
+            self._first_tokens = Counter(
+                "tandem:first_tokens",
+                "First tokens, by whether they came within --ttft-bound.",
+                ["in_time"],
+                registry=registry,
+            )
         self._inter_token_s = Histogram(
             "tandem:inter_token_latency_seconds",
             "Between two outputs of a sample.",
@@ -103,12 +116,18 @@ class ServerMetrics:
             if sample in last_at:
                 self._inter_token_s.observe(now - last_at[sample])
             else:
-                self._first_token_s.observe(now - arrived_at)
+                self._observe_first(now - arrived_at)
             last_at[sample] = now
             self._output_tokens.inc(len(delta.token_ids))
         if delta.finish_reason is not None:
             self._request_s.observe(now - arrived_at)
             self._success.labels(str(delta.finish_reason)).inc()
+
+    def _observe_first(self, latency_s: float) -> None:
+        self._first_token_s.observe(latency_s)
+        if self._first_tokens is not None and self._ttft_bound_s is not None:
+            in_time = "yes" if latency_s <= self._ttft_bound_s else "no"
+            self._first_tokens.labels(in_time).inc()
 
     def render(self, stats: dict[str, Any]) -> bytes:
         """All metrics as text; `stats` is what the engine tells about itself."""

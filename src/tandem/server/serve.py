@@ -16,6 +16,7 @@ from tandem.server.settings import ServerSettings
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.progress import Progress, no_progress
+from tandem.spec.units import parse_duration_s
 
 _BACKLOG = 2048
 # For the answers of aborted requests to reach their clients.
@@ -76,7 +77,9 @@ def serve_model(
         def stop() -> None:
             server.should_exit = True
 
-        context = ServerContext(service, settings, ServerMetrics())
+        bound = config.ttft_bound
+        metrics = ServerMetrics(None if bound is None else parse_duration_s(bound))
+        context = ServerContext(service, settings, metrics)
         server.config.app = create_app(context)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

@@ -56,7 +56,10 @@ class Machine:
 
 
 def build(
-    planned: Planned, seed: int = 0, on_span: Callable[[Span], None] | None = None
+    planned: Planned,
+    seed: int = 0,
+    on_span: Callable[[Span], None] | None = None,
+    ttft_bound_s: float | None = None,
 ) -> Machine:
     """An engine of the plan's sizes on the question's hardware.
 
@@ -78,6 +81,8 @@ def build(
         max_cohort_rows=plan.max_cohort_rows,
         max_join_wait_s=plan.max_join_wait_s,
         interposition_budget=plan.interposition_budget,
+        tpot_bound_s=question.tpot_bound_s,
+        ttft_bound_s=ttft_bound_s,
         layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=seed,
     )
@@ -91,7 +96,8 @@ def build(
         vocab_size=model.vocab_size,
         eos_ids=model.eos_token_ids,
         enable_prefix_caching=False,
-        prices=prices_of(planned),
+        prices=prices_of(planned, bounded=ttft_bound_s is not None),
+        clock=lambda: executor.now_s,
     )
     token = _ordinary_token(model)
     executor = SimulatedExecutor(
@@ -110,10 +116,10 @@ def build(
     return Machine(scheduler, executor, token)
 
 
-def prices_of(planned: Planned) -> StepPrices | None:
-    """What the plan's steps take, if its strategy asks."""
+def prices_of(planned: Planned, *, bounded: bool = False) -> StepPrices | None:
+    """What the plan's steps take, if its strategy asks, or a bound on first tokens."""
     question, plan = planned.question, planned.plan
-    if plan.strategy not in PRICED_STRATEGIES:
+    if plan.strategy not in PRICED_STRATEGIES and not bounded:
         return None
     page = Footprint(question).page
     size = page.bytes_per_block_layer / page.block_size

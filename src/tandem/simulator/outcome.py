@@ -32,6 +32,7 @@ class Outcome:
 
     Attributes:
         ttft: from a request's arrival to its first token, waiting included.
+        ttft_kept: share of the requests of which it was within the bound; None without one.
         tpot: between tokens after the first, a mean of each request; None if no request has two.
         latency: from a request's arrival to its last token.
         duration_s: to the last token of all.
@@ -47,6 +48,7 @@ class Outcome:
     requests: int
     output_tokens: int
     ttft: Percentiles
+    ttft_kept: float | None
     tpot: Percentiles | None
     latency: Percentiles
     duration_s: float
@@ -67,10 +69,13 @@ def outcome_of(
     preemptions: int,
     steps: int,
     skipped_steps: int,
+    ttft_bound_s: float | None = None,
 ) -> Outcome:
     """Sum up a run that has ended."""
     ids = [str(number) for number in range(len(record.requests))]
     arrived = {name: shape.arrival_s for name, shape in zip(ids, record.requests, strict=True)}
+    ttfts = [record.first_s[name] - arrived[name] for name in ids]
+    kept = None if ttft_bound_s is None else sum(each <= ttft_bound_s for each in ttfts) / len(ids)
     latencies = [record.finish_s[name] - arrived[name] for name in ids]
     duration_s = max(record.finish_s.values())
     tokens = sum(record.tokens.values())
@@ -85,7 +90,8 @@ def outcome_of(
     return Outcome(
         requests=len(ids),
         output_tokens=tokens,
-        ttft=Percentiles.of([record.first_s[name] - arrived[name] for name in ids]),
+        ttft=Percentiles.of(ttfts),
+        ttft_kept=kept,
         tpot=Percentiles.of(tpots) if tpots else None,
         latency=Percentiles.of(latencies),
         duration_s=duration_s,

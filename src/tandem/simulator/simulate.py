@@ -18,6 +18,7 @@ def simulate(
     *,
     skip: bool = True,
     on_span: Callable[[Span], None] | None = None,
+    ttft_bound_s: float | None = None,
 ) -> Outcome:
     """Serve the workload's requests in virtual time.
 
@@ -25,19 +26,25 @@ def simulate(
         skip: take runs of steps in which all rows only decode without the scheduler; what happens,
             and when, is the same.
         on_span: told when a group of operations ran.
+        ttft_bound_s: within which first tokens are wanted; prompts are read in an order by which
+            most are in time.
     """
-    machine = build(planned, seed, on_span)
+    machine = build(planned, seed, on_span, ttft_bound_s)
     record = Record(workload.requests)
     scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
     windows = planned.question.model.layer_windows
     skipper = Skipper(scheduler, executor, record, token, windows) if skip else None
     loop = Loop(scheduler, executor, record, token, skipper)
     loop.run()
-    return outcome_of_run(planned, machine, record, loop.skipped_steps)
+    return outcome_of_run(planned, machine, record, loop.skipped_steps, ttft_bound_s)
 
 
 def outcome_of_run(
-    planned: Planned, machine: Machine, record: Record, skipped_steps: int
+    planned: Planned,
+    machine: Machine,
+    record: Record,
+    skipped_steps: int,
+    ttft_bound_s: float | None = None,
 ) -> Outcome:
     """Sum up a run of the machine that has ended."""
     return outcome_of(
@@ -47,4 +54,5 @@ def outcome_of_run(
         machine.scheduler.running.num_preemptions,
         machine.executor.sweeps,
         skipped_steps,
+        ttft_bound_s,
     )

@@ -50,6 +50,7 @@ _FORMS: dict[str, forms.Form] = {
     "max_host_seqs": forms.whole_number,
     "interposition_budget": forms.optional(forms.whole_number),
     "tpot_bound": forms.optional(forms.text),
+    "ttft_bound": forms.optional(forms.text),
     "preemption_mode": forms.text,
     "enable_prefix_caching": forms.flag,
     "host_prefix_share": forms.optional(forms.number),
@@ -115,6 +116,8 @@ class EngineConfig:
             cohort has in a step. None: one beside every layer.
         tpot_bound: under strategy `auto`, how long a step should take at most for the sake of
             requests on the host (`100ms`). None: as long as it pays.
+        ttft_bound: within which a request's first token is wanted from its arrival (`2s`): prompts
+            that can be read by then come first. None: all in the order of priority and arrival.
         preemption_mode: what happens to the KV of a preempted request: `recompute`, `swap` to the
             host, or `auto`, whichever is predicted to be faster for it; where rates are not known,
             it is recomputed.
@@ -161,6 +164,7 @@ class EngineConfig:
     max_host_seqs: int = 0
     interposition_budget: int | None = None
     tpot_bound: str | None = None
+    ttft_bound: str | None = None
     preemption_mode: PreemptionMode = "recompute"
     enable_prefix_caching: bool = True
     host_prefix_share: float | None = None
@@ -183,8 +187,9 @@ class EngineConfig:
         _at_least(self.max_host_seqs, 0, "max_host_seqs")
         _check_share(self.host_prefix_share)
         _at_least(self.interposition_budget, 0, "interposition_budget")
-        if self.tpot_bound is not None:
-            parse_duration_s(self.tpot_bound, param="tpot_bound")
+        for param in ("tpot_bound", "ttft_bound"):
+            if (bound := getattr(self, param)) is not None:
+                parse_duration_s(bound, param=param)
         _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
         _one_of(self.disk_io, _DISK_IO, "disk_io")

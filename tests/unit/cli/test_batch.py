@@ -38,6 +38,14 @@ def results(folder: Path) -> dict[str, Any]:
     return {result["custom_id"]: result for result in read_results(folder / "out.jsonl")}
 
 
+def test_a_bound_on_first_tokens_is_refused(batch: Batch, tmp_path: Path) -> None:
+    write(tmp_path, request_line("a", body={"prompt": "Hi", "model": "demo"}))
+    ran = batch("--ttft-bound", "2s")
+    assert ran.status == 2
+    assert "--ttft-bound has no meaning for a file of requests" in ran.err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_both_kinds_of_request(batch: Batch, tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -55,6 +55,21 @@ def test_a_list_of_values_is_a_row_each_and_a_curve(
         assert (first["output_tokens"], second["output_tokens"]) == (120, 480)
 
 
+def test_bounds_are_told_of_and_kept_where_they_can_be(commands: Commands) -> None:
+    bounds = ("--ttft-bound", "10s", "--tpot-bound", "200ms")
+    ran = commands.run(*SIMULATE, *FEW, *bounds)
+    assert (ran.status, ran.err) == (0, "")
+    assert "100.0% of the first tokens came within the bound" in ran.out
+    swept = commands.run(*SIMULATE, *FEW, "--rates", "1,2", "--ttft-bound", "1ms")
+    assert swept.out.count("  in time") == 1
+    assert swept.out.count("  0.0%") == 2
+    (run,) = json.loads(commands.run(*SIMULATE, *FEW, *bounds, "--json").out)["runs"]
+    assert run["ttft_kept"] == 1.0
+    wrong = commands.run(*SIMULATE, *FEW, "--ttft-bound", "soon")
+    assert wrong.status == 2
+    assert "'soon' is not a duration" in wrong.err
+
+
 def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,20\n60,300,4\n", "utf-8")

@@ -9,6 +9,7 @@ from tests.unit.engine.small_model import FLOAT32, SPEC
 
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.scheduler_options import prices_of
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import disk_layers, layers_at, streamed_layers
 from tandem.spec.config import EngineConfig, HostLayers
@@ -358,3 +359,27 @@ def test_a_bound_on_steps_is_refused_where_none_are_chosen() -> None:
     assert error.value.param == "tpot_bound"
     with pytest.raises(ConfigError, match="'soon' is not a duration"):
         replace(CONFIG, tpot_bound="soon")
+
+
+def test_beside_a_bound_on_first_tokens_one_on_steps_has_a_meaning() -> None:
+    bounded = replace(CONFIG, tpot_bound="100ms", ttft_bound="2s")
+    assert not any("-bound" in note for note in plan(bounded).plan.notes)
+    with pytest.raises(ConfigError, match="'later' is not a duration") as error:
+        replace(CONFIG, ttft_bound="later")
+    assert error.value.param == "ttft_bound"
+
+
+@pytest.mark.parametrize("strategy", ["gpu-only", "ride-along"])
+def test_first_tokens_are_bounded_under_any_strategy_where_rates_are_known(strategy: str) -> None:
+    bounded = replace(CONFIG, strategy=strategy, ttft_bound="2s")
+    made, hardware = plan(bounded), load_hardware("small")
+
+    def priced(hardware: HardwareSpec | None, config: EngineConfig) -> bool:
+        found = prices_of(made.plan, SPEC, FLOAT32, made.page, hardware, config, 0.0)
+        return found is not None
+
+    assert priced(hardware, bounded)
+    assert not priced(hardware, replace(bounded, ttft_bound=None))
+    with pytest.raises(ConfigError, match="--ttft-bound 2s orders prompts") as error:
+        priced(None, bounded)
+    assert error.value.param == "ttft_bound"

@@ -25,6 +25,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "max_host_seqs",
     "interposition_budget",
     "tpot_bound",
+    "ttft_bound",
     "placement",
     "host_layers",
     "expert_hits",

@@ -69,7 +69,10 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
     closers: list[Callable[[], None]] = []
 
     def start_server(
-        core: FakeCore | None = None, max_queued: int | None = None, **changes: object
+        core: FakeCore | None = None,
+        max_queued: int | None = None,
+        ttft_bound_s: float | None = None,
+        **changes: object,
     ) -> RunningServer:
         said = saying(tokenizer.encode(SAID, add_special_tokens=False))
         core = core or FakeCore(MAX_MODEL_LEN, token_at=said, step_s=0.001)
@@ -83,7 +86,7 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
         settings = replace(settings, **changes)
         died = threading.Event()
         frontend.client.on_death(died.set)
-        context = ServerContext(service, settings, ServerMetrics())
+        context = ServerContext(service, settings, ServerMetrics(ttft_bound_s))
         listener = bind(settings)
         server = DrainingServer(settings, service)
         server.config.app = create_app(context)

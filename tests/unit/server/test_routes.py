@@ -65,6 +65,19 @@ def test_metrics(start: Start) -> None:
     assert samples["tandem:e2e_request_latency_seconds_count", None] == 1
 
 
+@pytest.mark.parametrize(("bound_s", "in_time"), [(1e-9, "no"), (60.0, "yes")])
+def test_first_tokens_are_counted_by_whether_they_kept_the_bound(
+    start: Start, bound_s: float, in_time: str
+) -> None:
+    server = start(ttft_bound_s=bound_s)
+    server.openai().completions.create(model="demo", prompt=[5, 6, 7], max_tokens=2)
+    with server.http() as http:
+        lines = http.get("/metrics").text.splitlines()
+    counted = [line for line in lines if line.startswith("tandem:first_tokens_total")]
+    assert counted == [f'tandem:first_tokens_total{{in_time="{in_time}"}} 1.0']
+    assert not [name for name, _ in metrics(start()) if name.startswith("tandem:first_tokens")]
+
+
 def test_preemptions_are_a_counter(start: Start) -> None:
     core = FakeCore(preemptions=2)
     server = start(core)

@@ -114,9 +114,10 @@ def serve(
     skip: bool = False,
     watch: Callable[[float, Scheduler], None] | None = None,
     on_span: Callable[[Span], None] | None = None,
+    ttft_bound_s: float | None = None,
 ) -> Served:
     """Run to the end; `watch` is called after every step of the loop."""
-    machine = build(plan, on_span=on_span)
+    machine = build(plan, on_span=on_span, ttft_bound_s=ttft_bound_s)
     scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
     record = Record(requests.requests)
     windows = plan.question.model.layer_windows
@@ -125,4 +126,5 @@ def serve(
     while loop.step():
         if watch is not None:
             watch(executor.now_s, scheduler)
-    return Served(machine, record, outcome_of_run(plan, machine, record, loop.skipped_steps))
+    outcome = outcome_of_run(plan, machine, record, loop.skipped_steps, ttft_bound_s)
+    return Served(machine, record, outcome)

@@ -5,7 +5,9 @@ behind it. The first in rank is therefore never held back by others for longer t
 in flight last, and every row becomes first in time (it fits alone, or it was refused on arrival).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -66,10 +68,16 @@ class StepFiller:
     def fill(self, rows: Runnable) -> StepProposal:
         """Propose a step over the given rows in the main lane."""
         self._decodes(rows.decodes)
+        self.budget = min(self.budget, self.view.most_prompt_tokens)
         stalled = self._prefills(rows.prefills)
+        before = self.view.num_before_them
         if not (stalled or self.preempt):
             self._return_swapped()
-            self._admit()
+            if before:
+                self._admit_before(self.view.behind, before)
+        stalled |= self._prefills(self.view.behind)
+        if not (stalled or self.preempt):
+            self._admit(islice(self.view.waiting, before, None))
         return StepProposal(
             decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int64),
             chunks=tuple(self.chunks),
@@ -214,12 +222,24 @@ class StepFiller:
         total = self.view.kv.total()
         return BlockNeed(min(running, total.device // _RESERVE_DIVISOR), 0)
 
-    def _admit(self) -> None:
-        rows_left = self.view.rows.num_free
+    def _admit_before(self, rows: LongArray, count: int) -> None:
+        """Admit the first `count` of those who wait, as far as `rows` keep room for all that they
+        have to read.
+        """
+        needs = BlockNeed()
+        lefts = self.view.rows.remaining(rows).tolist()
+        for row, left in zip(rows.tolist(), lefts, strict=True):
+            needs = needs.plus(self.view.growth(row, left))
+        self.free = self.free.minus(needs)
+        self._admit(islice(self.view.waiting, count))
+        self.free = self.free.plus(needs)
+
+    def _admit(self, waiting: Iterable[Sequence]) -> None:
+        rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
         swapped = self.view.in_state(RowState.SWAPPED)
         if len(swapped) > len(self.swap_in) + len(self.resume):
             return
-        for sequence in self.view.waiting:
+        for sequence in waiting:
             if rows_left == 0 or self.budget <= 0:
                 return
             limit = UNLIMITED
