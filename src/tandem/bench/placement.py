@@ -3,7 +3,7 @@
 Each way of placing what does not fit is decoded with; layers on the CPU are computed for real, the
 accelerator's and the link's times are emulated, so all variants carry the word `paced`. A step at
 batch 1 is a chain: its bound is every weight byte over the rate of what it comes through, one after
-the other (algorithms.md, section 6), the host's rate probed in turns with the steps.
+the other (`chain.py`), the host's rate probed in turns with the steps.
 """
 
 import statistics
@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tandem.bench.chain import ChainRates, chain_s
 from tandem.bench.limits import read_probe
 from tandem.bench.own_core import own_core
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.cost.rates import accelerator_rates
 from tandem.engine.build_paced import PacedEngine, build_paced_core
 from tandem.engine.paced_machine import PacedOptions
-from tandem.plan.sweep_layers import SweepChoice
 from tandem.probes.interleave import interleave
 from tandem.runtime.paced.report import PacedReport
 from tandem.spec.config import EngineConfig, HostLayers
@@ -25,7 +25,7 @@ from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.model import ModelSpec, RopeSpec
-from tandem.spec.parameters import layer_matrix_parameters, mlp_weights
+from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -182,19 +182,12 @@ class _Cell:
 
     def _chain_s(self, host_bytes_per_s: float) -> float:
         """A token's weights over the rates that they come at, one after the other."""
-        plan, spec = self._engine.memory.plan, self._model
-        layer = layer_matrix_parameters(spec) * _DTYPE.size_bytes
-        mlp = sum(weight.elements for weight in mlp_weights(spec)) * _DTYPE.size_bytes
-        sweep = SweepChoice.of_plan(plan.weights, plan.cpu_rules).of(1)
-        loads = sweep.loaded if len(sweep.loaded) > sweep.streamed.slots else ()
-        loaded = sum(mlp if each in sweep.streamed.mlps else layer for each in loads)
-        on_cpu = len(sweep.on_cpu) * layer + len(sweep.mlp_on_cpu) * mlp
-        there = spec.num_layers * layer - loaded - on_cpu + _head_bytes(spec)
-        return (
-            there / accelerator_rates(self._hardware, _DTYPE).bytes_per_s
-            + loaded / self._hardware.link.h2d_bytes_per_s
-            + on_cpu / host_bytes_per_s
+        rates = ChainRates(
+            accelerator_rates(self._hardware, _DTYPE).bytes_per_s,
+            self._hardware.link.h2d_bytes_per_s,
+            host_bytes_per_s,
         )
+        return chain_s(self._engine.memory.plan, self._model, _DTYPE, rates)
 
 
 def _weight_bytes(model: ModelSpec) -> int:

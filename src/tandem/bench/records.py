@@ -57,12 +57,14 @@ class BenchRecord:
     Attributes:
         command: as typed, so that the run can be repeated.
         machine: see `describe_machine`.
+        notes: what a reader must know beside the figures, such as what was left out.
     """
 
     suite: str
     command: str
     machine: dict[str, Any]
     rows: tuple[BenchRow, ...]
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The record as indented JSON.
@@ -76,6 +78,8 @@ class BenchRecord:
             "machine": self.machine,
             "rows": [row.as_json() for row in self.rows],
         }
+        if self.notes:
+            fields["notes"] = list(self.notes)
         return json.dumps(fields, indent=2, allow_nan=False)
 
     @staticmethod
@@ -83,7 +87,8 @@ class BenchRecord:
         """Inverse of `to_json`."""
         fields = json.loads(text)
         rows = tuple(BenchRow.from_json(row) for row in fields.pop("rows"))
-        return BenchRecord(**fields, rows=rows)
+        notes = tuple(fields.pop("notes", ()))
+        return BenchRecord(**fields, rows=rows, notes=notes)
 
 
 def row_of_samples(

@@ -1,22 +1,19 @@
 """This engine as a generator: the whole engine core on the host, without its text side."""
 
-import itertools
 from pathlib import Path
 
-from tandem.bench.generation import Generated, Prompts, Stamps
+from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_model import SEED
 from tandem.engine.build import build_parts, core_of
 from tandem.plan.weights import disk_layers
 from tandem.spec.config import EngineConfig
-from tandem.spec.request import EngineRequest
-from tandem.spec.sampling import SamplingParams
 
 _CPU_MEMORY = "4GiB"
 _MAX_MODEL_LEN = 1024
 _MAX_BATCHED_TOKENS = 2048
 
 
-class TandemGenerator:
+class TandemGenerator(CoreGenerator):
     """Runs requests through `EngineCore`, as `tandem generate --accelerator none` does.
 
     Args:
@@ -50,26 +47,4 @@ class TandemGenerator:
             )
         )
         self.on_disk: int = len(disk_layers(parts.memory.plan.weights))
-        self._core = core_of(parts)
-        self._numbers = itertools.count()
-
-    def generate(self, prompts: Prompts, new_tokens: int) -> Generated:
-        """See `Generator`."""
-        params = SamplingParams(max_tokens=new_tokens, temperature=0.0, ignore_eos=True)
-        stamps = Stamps()
-        found: dict[str, list[int]] = {f"bench-{next(self._numbers)}": [] for _ in prompts}
-        for name, prompt in zip(found, prompts, strict=True):
-            self._core.add_request(EngineRequest(name, tuple(prompt), params))
-        complete = 0
-        while self._core.has_work():
-            for output in self._core.step():
-                found[output.request_id] += output.token_ids
-            shortest = min(map(len, found.values()))
-            if shortest > complete:
-                complete = shortest
-                stamps.stamp()
-        return stamps.result(list(found.values()))
-
-    def close(self) -> None:
-        """Free the engine's memory."""
-        self._core.close()
+        super().__init__(core_of(parts))

@@ -46,7 +46,7 @@ class TransformersGenerator:
                 generation_config=GenerationConfig(
                     max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
                 ),
-                stopping_criteria=StoppingCriteriaList([_StampEachStep(stamps, len(prompts))]),
+                stopping_criteria=StoppingCriteriaList([StampEachStep(stamps, len(prompts))]),
             )
         return stamps.result(output[:, ids.shape[1] :].tolist())
 
@@ -63,14 +63,15 @@ def with_dummy_weights(directory: Path) -> Any:
     return made.eval()
 
 
-class _StampEachStep(StoppingCriteria):
+class StampEachStep(StoppingCriteria):
     """Called after every step with all tokens so far; never stops."""
 
     def __init__(self, stamps: Stamps, batch: int) -> None:
         self._stamps = stamps
-        self._never = torch.zeros(batch, dtype=torch.bool)
+        self._batch = batch
 
     def __call__(self, input_ids: torch.Tensor, scores: object, **options: object) -> torch.Tensor:
-        del input_ids, scores, options
+        """A token of every prompt has come."""
+        del scores, options
         self._stamps.stamp()
-        return self._never
+        return torch.zeros(self._batch, dtype=torch.bool, device=input_ids.device)

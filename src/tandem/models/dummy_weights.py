@@ -69,10 +69,13 @@ def _tile(name: str, seed: int, elements: int) -> Tensor:
 
 
 def _quantize_repeated(target: QuantizedWeight, tile: Tensor) -> None:
-    """Some rows at a time: a whole matrix in float32 would be several times what is kept of it."""
-    count = rows_at_once(target)
+    """Some rows at a time: a whole matrix in float32 would be several times what is kept of it.
+
+    They are rounded where they are kept: of a model of billions, on a GPU in seconds.
+    """
+    count, tile = rows_at_once(target), tile.to(target.q.device)
     for first in range(0, target.outputs, count):
-        rows = torch.empty(min(count, target.outputs - first), target.inputs)
+        rows = tile.new_empty(min(count, target.outputs - first), target.inputs)
         begin = first * target.inputs % tile.numel()
         _repeat_into(rows.view(-1), tile.roll(-begin))
         quantize_into(target.rows(first, len(rows)), rows)

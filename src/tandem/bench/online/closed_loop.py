@@ -2,10 +2,10 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tandem.engine.build_paced import PacedEngine
+from tandem.engine.core import EngineCore
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 from tandem.spec.workload import RequestShape, Workload
@@ -33,10 +33,19 @@ class ClosedLoop:
 
     Args:
         rows: that run at once, as the plan says.
+        fast_forward: an emulator's, so that time stands still while rows are filled; None: it does
+            not.
     """
 
-    def __init__(self, engine: PacedEngine, workload: Workload, rows: int) -> None:
-        self._engine, self._rows = engine, rows
+    def __init__(
+        self,
+        core: EngineCore,
+        workload: Workload,
+        rows: int,
+        fast_forward: Callable[[bool], None] | None = None,
+    ) -> None:
+        self._core, self._rows = core, rows
+        self._fast_forward = fast_forward or (lambda on: None)
         self._shapes: Iterator[RequestShape] = itertools.cycle(workload.requests)
         self._numbers = itertools.count()
         self._waiting: dict[str, int] = {}
@@ -44,17 +53,14 @@ class ClosedLoop:
         self._step = 0
 
     def fill(self) -> None:
-        """All rows run, at progress that is spread evenly over their requests' lengths.
-
-        Emulated time stands still meanwhile and the host computes nothing.
-        """
+        """All rows run, at progress that is spread evenly over their requests' lengths."""
         places = list(range(self._rows))
         random.Random(0).shuffle(places)
         first = {self._add((place + 0.5) / self._rows) for place in places}
-        self._engine.executor.fast_forward(True)
+        self._fast_forward(True)
         while not first.isdisjoint(self._waiting):
             self.step()
-        self._engine.executor.fast_forward(False)
+        self._fast_forward(False)
 
     def step(self) -> tuple[int, frozenset[str]]:
         """One iteration of the engine: tokens emitted, and by whom."""
@@ -63,7 +69,7 @@ class ClosedLoop:
             self._add(0.0)
         tokens, emitting = 0, set[str]()
         self._step += 1
-        for output in self._engine.core.step():
+        for output in self._core.step():
             count = len(output.token_ids)
             if count:
                 tokens += count
@@ -73,7 +79,7 @@ class ClosedLoop:
 
     def close(self) -> None:
         """Drop all requests and free everything."""
-        self._engine.core.close()
+        self._core.close()
 
     def _note(self, request_id: str, count: int) -> None:
         found = self.running.get(request_id)
@@ -95,6 +101,6 @@ class ClosedLoop:
         )
         left = shape.generated_tokens - done
         params = SamplingParams(max_tokens=left, temperature=0.0, ignore_eos=True)
-        self._engine.core.add_request(EngineRequest(str(number), prompt, params))
+        self._core.add_request(EngineRequest(str(number), prompt, params))
         self._waiting[str(number)] = left
         return str(number)

@@ -180,6 +180,8 @@ def start(
             clock=clock,
             pool=pool,
         )
-    loop = ClosedLoop(engine, cell.load.workload(), plan.max_num_seqs)
+    loop = ClosedLoop(
+        engine.core, cell.load.workload(), plan.max_num_seqs, engine.executor.fast_forward
+    )
     loop.fill()
     return PacedRun(engine, loop, window_s, time.perf_counter if clock is None else clock.now)

@@ -1,0 +1,229 @@
+"""Kernels of the accelerator beside its memory's rate and torch's best."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.jobs import ModelFolder
+from benchmarks.gpu.scale import KernelSizes, Scale
+from torch import Tensor
+
+from tandem.bench.records import BenchRow, row_of_samples
+from tandem.kernels.tier_kernels import TierKernels
+from tandem.kernels.triton_support import unit_of
+from tandem.memory.page import KVPageSpec
+from tandem.models.linear import linear
+from tandem.models.weight_layout import Affine
+from tandem.plan.binding import TierAttention
+from tandem.probes.interleave import PairedRatio, paired_ratio
+from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape, Workload, make_layers
+from tandem.probes.kernel_pages import code_pages, float_pages
+from tandem.probes.timing import timed
+from tandem.quant.quantize import quantize
+from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.runtime.choose_kernels import choose_kernels
+from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.model import ModelSpec
+from tandem.spec.tier import Tier
+from tandem.spec.weight_format import WeightFormat
+
+OURS, TORCH, COPY = "ours", "torch best", "copy"
+_FORMATS = WeightFormat(8, 64), WeightFormat(4, 128)
+_COPY_BYTES = 256 << 20
+_LEAST_S = 2e-3  # of a sample
+_MOST_CALLS = 256
+
+Call = Callable[[int], object]  # its number: which of several equal inputs to take
+
+
+def measure_kernels(scale: Scale, limit: Deadline, found: Findings) -> None:
+    """Attention, linear maps, and dequantization."""
+    del limit
+    with ModelFolder(scale.kernels.shape, scale.dtype) as model, torch.inference_mode():
+        _Kernels(scale, model.spec, found).measure()
+
+
+class _Kernels:
+    def __init__(self, scale: Scale, spec: ModelSpec, found: Findings) -> None:
+        self._sizes: KernelSizes = scale.kernels
+        self._scale, self._spec, self._found = scale, spec, found
+        self._probed = scale.probed()
+        self._device = self._probed.device
+        self._dtype: torch.dtype = getattr(torch, scale.dtype.value)
+        self._heads = HeadShape(spec.num_heads, spec.num_kv_heads, spec.head_dim)
+        size = min(_COPY_BYTES, self._probed.memory_bytes // 8)
+        self._source = torch.ones(size, dtype=torch.uint8, device=self._device)
+        self._target = torch.zeros_like(self._source)
+
+    def measure(self) -> None:
+        """Everything."""
+        kinds: tuple[KVType, ...] = (self._scale.dtype, CodeType.INT8, CodeType.INT4)
+        for rows, keys in self._sizes.decode:
+            for kv in kinds:
+                self._decode(rows, keys, kv)
+        for tokens in self._sizes.prompts:
+            self._prefill(tokens)
+        for outputs, inputs in self._sizes.matrices:
+            for format in _FORMATS:
+                self._linear(outputs, inputs, format)
+                self._dequantize(outputs, inputs, format)
+
+    # --- attention ------------------------------------------------------------------------------
+
+    def _kernels(self, kv: KVType) -> TierKernels:
+        page = KVPageSpec.of_model(self._spec, dtype=kv, block_size=BLOCK_SIZE)
+        return choose_kernels(self._spec, page, self._device, self._dtype)[Tier.DEVICE]
+
+    def _pages(self, count: int, kv: KVType) -> Tensor:
+        if isinstance(kv, CodeType):
+            return code_pages(self._heads, count, kv).to(self._device)
+        return float_pages(self._heads, count, self._dtype).to(self._device)
+
+    def _decode(self, rows: int, keys: int, kv: KVType) -> None:
+        kernels, load = self._kernels(kv), Workload("equal", (keys,) * rows)
+        pages = self._pages(load.num_blocks, kv)
+        (case,) = make_layers(self._heads, load, load.num_blocks, self._dtype)
+        plan, query = kernels.plan(case.attention), case.query.to(self._device)
+        variants: dict[str, Call] = {OURS: lambda _: kernels.attend(query, pages, plan)}
+        if not isinstance(kv, CodeType):
+            variants[TORCH] = self._torch_attention(rows, 1, keys, causal=False)
+        size = pages.nbytes * rows * keys / (load.num_blocks * BLOCK_SIZE)
+        name = f"decode, {rows} rows of {keys} keys, {self._heads}, KV {kv}"
+        self._read(name, variants, size)
+
+    def _prefill(self, tokens: int) -> None:
+        kernels, kv = self._kernels(self._scale.dtype), self._scale.dtype
+        blocks = -(-tokens // BLOCK_SIZE)
+        pages, order = self._pages(blocks, kv), np.random.default_rng(2).permutation(blocks)
+        attention = TierAttention(
+            token_index=None,
+            query_start=np.array([0, tokens], dtype=np.int32),
+            num_decode=0,
+            positions=np.arange(tokens, dtype=np.int32),
+            block_table=order.astype(np.int32)[None],
+            block_index=None,
+        )
+        plan = kernels.plan(attention)
+        query = torch.randn(tokens, self._heads.heads, self._heads.head_dim)
+        query = query.to(self._device, self._dtype)
+        variants: dict[str, Call] = {
+            OURS: lambda _: kernels.attend(query, pages, plan),
+            TORCH: self._torch_attention(1, tokens, tokens, causal=True),
+        }
+        samples = self._samples(variants)
+        flops = 2 * tokens * tokens * self._heads.heads * self._heads.head_dim
+        case = f"prefill, {tokens} tokens, {self._heads}, {kv}"
+        rates = [flops / seconds / 1e12 for seconds in samples[OURS]]
+        best = [flops / seconds / 1e12 for seconds in samples[TORCH]]
+        self._found.add(
+            row_of_samples(case, OURS, "rate", rates, "TFLOP/s"),
+            row_of_samples(case, TORCH, "rate", best, "TFLOP/s"),
+            *_over_torch(case, paired_ratio(samples[TORCH], samples[OURS])),
+        )
+
+    def _torch_attention(self, rows: int, queries: int, keys: int, *, causal: bool) -> Call:
+        """On contiguous keys and values of its own, which nobody has to page."""
+        heads = self._heads
+
+        def random(count: int, tokens: int) -> Tensor:
+            made = torch.randn(rows, count, tokens, heads.head_dim, device=self._device)
+            return made.to(self._dtype)
+
+        q = random(heads.heads, queries)
+        k, v = (random(heads.kv_heads, keys) for _ in range(2))
+        return lambda _: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+
+    # --- weights --------------------------------------------------------------------------------
+
+    def _linear(self, outputs: int, inputs: int, format: WeightFormat) -> None:
+        weights = [self._affine(outputs, inputs, format) for _ in range(self._sizes.copies)]
+        plain = [self._affine(outputs, inputs, None) for _ in range(self._sizes.copies)]
+        count = self._sizes.copies
+        held = weights[0].quantized
+        assert held is not None
+        for rows in self._sizes.rows:
+            x = torch.randn(rows, inputs).to(self._device, self._dtype)
+            variants: dict[str, Call] = {
+                OURS: lambda i, x=x: linear(weights[i % count], x),
+                TORCH: lambda i, x=x: F.linear(x, plain[i % count].weight),
+            }
+            name = f"linear {outputs} x {inputs}, weights {format}, {rows} rows"
+            self._read(name, variants, held.size_bytes)
+
+    def _dequantize(self, outputs: int, inputs: int, format: WeightFormat) -> None:
+        weights = [self._affine(outputs, inputs, format) for _ in range(self._sizes.copies)]
+        count, unit, dtype = self._sizes.copies, unit_of(self._device), self._dtype
+        held = weights[0].quantized
+        assert held is not None
+
+        def ours(index: int) -> Tensor:
+            weight = weights[index % count].quantized
+            assert weight is not None
+            if unit is None:
+                return weight.dequantize().to(dtype)
+            from tandem.kernels.triton_products import dequantize
+
+            return dequantize(weight, dtype)
+
+        moved = held.size_bytes + outputs * inputs * dtype.itemsize
+        self._read(f"dequantize {outputs} x {inputs}, {format}", {OURS: ours}, moved, target=0.8)
+
+    def _affine(self, outputs: int, inputs: int, format: WeightFormat | None) -> Affine:
+        weight = torch.randn(outputs, inputs, device=self._device) / inputs**0.5
+        if format is None:
+            return Affine(weight.to(self._dtype))
+        held: QuantizedWeight = quantize(weight, format)
+        return Affine(held.q, None, held)
+
+    # --- samples --------------------------------------------------------------------------------
+
+    def _read(
+        self, case: str, variants: Mapping[str, Call], size: float, target: float = 1.0
+    ) -> None:
+        """Rates of reading `size` bytes beside the memory's, which is copied in turns with them."""
+        copied = 2 * self._source.nbytes
+        samples = self._samples({**variants, COPY: lambda _: self._target.copy_(self._source)})
+        rates = {
+            name: [(copied if name == COPY else size) / s / 1e9 for s in times]
+            for name, times in samples.items()
+        }
+        bound = float(np.median(rates[COPY]))
+        rows = [row_of_samples(case, OURS, "bandwidth", rates[OURS], "GB/s", target * bound)]
+        if TORCH in samples:
+            rows += _over_torch(case, paired_ratio(samples[TORCH], samples[OURS]))
+        self._found.add(*rows)
+
+    def _samples(self, variants: Mapping[str, Call]) -> dict[str, Sequence[float]]:
+        """Seconds per call, in turns; each sample is as many calls as make it long enough."""
+        calls = {name: self._how_often(call) for name, call in variants.items()}
+        samples: dict[str, list[float]] = {name: [] for name in variants}
+        numbers = dict.fromkeys(variants, 0)
+        for _ in range(self._sizes.rounds):
+            for name, call in variants.items():
+                first = numbers[name]
+                numbers[name] += calls[name]
+                samples[name].append(self._seconds(call, range(first, numbers[name])))
+        return {name: tuple(times) for name, times in samples.items()}
+
+    def _how_often(self, call: Call) -> int:
+        self._seconds(call, range(1))  # compiles
+        once_s = self._seconds(call, range(1))
+        return max(1, min(_MOST_CALLS, round(_LEAST_S / once_s)))
+
+    def _seconds(self, call: Call, numbers: range) -> float:
+        def run() -> None:
+            for number in numbers:
+                call(number)
+            self._probed.synchronize()
+
+        self._probed.synchronize()
+        return timed(run) / len(numbers)
+
+
+def _over_torch(case: str, paired: PairedRatio) -> Iterator[BenchRow]:
+    yield BenchRow(
+        case, OURS, "speed over torch best, paired", paired.median, "", None, paired.spread
+    )

@@ -1,0 +1,142 @@
+"""The link, copies of KV blocks over it, round trips of signals, and what launching takes."""
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import torch
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.jobs import ModelFolder, built, config_for
+from benchmarks.gpu.round_trips import round_trips_s
+from benchmarks.gpu.scale import Scale
+
+from tandem.bench.core_generation import CoreGenerator
+from tandem.bench.host_case import HostCase
+from tandem.bench.records import BenchRow, row_of_samples
+from tandem.devices.cuda import pin
+from tandem.kernels.tier_kernels import ReferenceKernels
+from tandem.memory.page import KVPageSpec
+from tandem.probes.accelerator import measure_accelerator
+from tandem.probes.rounds import median_seconds
+from tandem.probes.timing import timed
+from tandem.probes.torch_accelerator import ProbeDevice, TorchAccelerator
+from tandem.runtime.choose_kernels import page_shape, reference_kernels
+from tandem.spec.tier import Tier
+
+_LAUNCH_TARGET_S = 0.05e-3  # per layer (NEO: 0.6 ms)
+_LINK_TARGET = 0.9  # of the link's probed rate
+_LAUNCH_TOKENS = 64
+
+
+def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
+    """Everything, one after the other."""
+    del limit
+    probed = scale.probed()
+    rates = _link(probed, scale, found)
+    _blocks(probed, scale, rates, found)
+    _signals(scale, found)
+    _launches(scale, found)
+
+
+def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float]:
+    """Both directions, each alone and both at once; bytes per second of each alone."""
+    card = measure_accelerator(TorchAccelerator(probed), scale.effort)
+    rates: dict[str, float] = {}
+    for name, way in (("to the device", card.h2d), ("from the device", card.d2h)):
+        size = way.pinned.sizes[-1]
+        rates[name] = size / way.pinned.seconds[-1]
+        found.add(
+            BenchRow("link", name, "pinned", rates[name] / 1e9, "GB/s"),
+            BenchRow(
+                "link", name, "pageable", size / way.pageable.seconds[-1] / 1e9, "GB/s",
+                rates[name] / 1e9,
+            ),
+            BenchRow(
+                "link", name, "pinned, while the other copies", way.both_bytes_per_s / 1e9, "GB/s",
+                rates[name] / 1e9,
+            ),
+            BenchRow("link", name, f"{way.pinned.sizes[0]:.0f} bytes",
+                     way.pinned.seconds[0] * 1e6, "us"),
+        )  # fmt: skip
+    found.add(
+        BenchRow("launch", card.name, "known to have ended", card.launch_s * 1e6, "us"),
+        BenchRow("launch", card.name, "one of many", card.kernel_s * 1e6, "us"),
+    )
+    return rates
+
+
+def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: Findings) -> None:
+    """Shuffled KV blocks of all layers between pools, as preemption moves them."""
+    with ModelFolder(scale.kernels.shape, scale.dtype) as model:
+        spec = model.spec
+    page = KVPageSpec.of_model(spec, dtype=scale.dtype, block_size=64)
+    count, shape = scale.kernels.blocks, page_shape(page)
+    kernels: ReferenceKernels = reference_kernels(spec, shape, torch.device("cpu"))
+    size = (spec.num_layers, count, 2, page.num_kv_heads, page.block_size, page.head_dim)
+    dtype: torch.dtype = getattr(torch, scale.dtype.value)
+    there = torch.zeros(size, dtype=dtype, device=probed.device)
+    here = torch.zeros(size, dtype=dtype)
+    unpin: Callable[[], None] | None = pin(here) if probed.device.type == "cuda" else None
+    half = max(1, count // 2)
+    order = torch.randperm(count)[:half]
+    ids = {tier: order.to(probed.device if tier is Tier.DEVICE else "cpu") for tier in Tier}
+    pools = {Tier.DEVICE: there, Tier.HOST: here}
+
+    def copy(source: Tier, target: Tier) -> float:
+        def run() -> None:
+            kernels.copy_blocks(pools[source], ids[source], pools[target], ids[target])
+            probed.synchronize()
+
+        return timed(run)
+
+    moved = half * page.bytes_per_block
+    ways = {
+        "to the device": (Tier.HOST, Tier.DEVICE),
+        "from the device": (Tier.DEVICE, Tier.HOST),
+    }
+    found_s = median_seconds(
+        {name: lambda _, way=way: copy(*way) for name, way in ways.items()}, scale.kernels.rounds
+    )
+    for name, seconds in found_s.items():
+        bound = _LINK_TARGET * rates[name] / 1e9
+        found.add(
+            BenchRow(
+                f"{half} shuffled KV blocks of {page.bytes_per_block} bytes", name, "copied",
+                moved / seconds / 1e9, "GB/s", bound,
+            )
+        )  # fmt: skip
+    if unpin is not None:
+        unpin()
+
+
+def _signals(scale: Scale, found: Findings) -> None:
+    """From a kernel's end to the CPU queue, and from its signal to the end of a copy that waits."""
+    samples = [seconds * 1e6 for seconds in round_trips_s(scale.device, scale.kernels.trips)]
+    found.add(
+        row_of_samples(
+            "signals", "kernel, CPU queue, copy to the device", "round trip", samples, "us"
+        )
+    )
+
+
+def _launches(scale: Scale, found: Findings) -> None:
+    """Decoding on the GPU alone with a model so narrow that launching is what takes the time."""
+    case = HostCase(1, 8, max(4, min(_LAUNCH_TOKENS, 16 * scale.new_tokens)))
+    with ModelFolder(scale.launch_shape, scale.dtype) as model:
+        options: dict[str, Any] = {"strategy": "gpu-only", "max_num_seqs": 1, "max_model_len": 128}
+        memory_bytes = scale.online[0].memory_bytes
+        core = built(config_for(scale, model.path, memory_bytes, options))
+        with closing(CoreGenerator(core)) as generator:
+            prompts = case.prompts(0, model.spec.vocab_size)
+            samples = [
+                1e3 / generator.generate(prompts, case.new_tokens).decode_tokens_per_s
+                for _ in range(scale.rounds + 1)
+            ]
+        layers = model.spec.num_layers
+    found.add(
+        row_of_samples(
+            f"decode of one row, {layers} layers so narrow that launching decides", "gpu-only",
+            "time per layer", [each / layers for each in samples[1:]], "ms", _LAUNCH_TARGET_S * 1e3,
+        )
+    )  # fmt: skip

@@ -1,0 +1,164 @@
+"""Jobs that a GPU's memory does not hold at once: each strategy beside the GPU alone, and beside
+transformers' continuous batching, in turns.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, built, config_for, drawn_job, run_job
+from benchmarks.gpu.peer import ContinuousBatching, PeerError
+from benchmarks.gpu.scale import OnlineCell, Scale
+
+from tandem.bench.records import BenchRow, row_of_samples
+from tandem.engine.core import EngineCore
+from tandem.engine.stats import EngineStats, TierStats
+from tandem.probes.interleave import paired_ratio
+from tandem.probes.rounds import median_seconds
+from tandem.probes.torch_accelerator import TorchAccelerator
+from tandem.spec.errors import TandemError
+from tandem.spec.model import ModelSpec
+from tandem.spec.parameters import lookup_parameters
+from tandem.spec.units import format_size
+
+ALONE, PEER = "gpu-only", "transformers, continuous batching"
+_NO_WORSE = 0.98  # than the GPU alone: the target of `auto`
+_OF_PEER = 0.95  # the target of the GPU alone
+_HYBRID_ROWS = 2  # times those of the GPU's: as many may keep their KV on the host
+_PROBE_BYTES = 256 << 20
+
+Run = Callable[[], JobRate]
+
+
+def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findings) -> None:
+    """One cell.
+
+    Raises:
+        TandemError: the GPU alone cannot run it.
+    """
+    with ModelFolder(cell.shape, scale.dtype) as model, ExitStack() as stack:
+        asked = drawn_job(scale, model.spec.vocab_size)
+        alone_core = stack.enter_context(closing(_engine(cell, scale, model, ALONE)))
+        stats = alone_core.stats()
+        pair = Pair(
+            case=_case(cell, scale),
+            alone=lambda: run_job(alone_core, asked, Deadline.after(scale.job_s)),
+            bound=_bound(scale, model.spec, stats, asked),
+            scale=scale,
+        )
+        for note in stats.notes:
+            found.note(f"{pair.case}: {ALONE}: {note}")
+        names = [PEER] * cell.peer + list(cell.policies)
+        for index, name in enumerate(names):
+            share = limit.share(len(names) - index)
+            try:
+                with _opened(name, cell, scale, model, stats, asked) as run:
+                    _compare(pair, name, run, share, found)
+            except (TandemError, PeerError) as error:
+                found.note(f"{pair.case}: {name} was not run: {error}")
+
+
+@contextmanager
+def _opened(
+    name: str,
+    cell: OnlineCell,
+    scale: Scale,
+    model: ModelFolder,
+    stats: EngineStats,
+    asked: Sequence[Asked],
+) -> Iterator[Run]:
+    """What runs the job once."""
+    if name != PEER:
+        with closing(_engine(cell, scale, model, name)) as core:
+            yield lambda: run_job(core, asked, Deadline.after(scale.job_s))
+        return
+    # with as much memory for KV as the engine has on the GPU
+    tier = _device_tier(stats)
+    kv_tokens = tier.total_blocks * tier.block_size
+    with ContinuousBatching(model.path, scale.device, scale.dtype, kv_tokens, asked) as peer:
+        yield lambda: peer.run(asked, Deadline.after(scale.job_s))
+
+
+def _engine(cell: OnlineCell, scale: Scale, model: ModelFolder, strategy: str) -> EngineCore:
+    options: dict[str, Any] = {"quantization": cell.quantization, "strategy": strategy}
+    if strategy != ALONE:
+        rows = scale.rows * _HYBRID_ROWS
+        options |= {"max_num_seqs": rows, "max_host_seqs": rows}
+    return built(config_for(scale, model.path, cell.memory_bytes, options))
+
+
+def _case(cell: OnlineCell, scale: Scale) -> str:
+    weights = str(scale.dtype) if cell.quantization == "none" else cell.quantization
+    return (
+        f"{cell.shape.name}, {weights}, {format_size(cell.memory_bytes)} of device memory; "
+        f"{scale.requests} requests, {scale.prompt_tokens} tokens in, {scale.new_tokens} out"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What everybody is compared with: the GPU alone.
+
+    Attributes:
+        bound: of its rate, in tokens/s.
+    """
+
+    case: str
+    alone: Run
+    bound: float
+    scale: Scale
+
+
+def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) -> None:
+    """Both in turns; the first round of each is thrown away."""
+    warm = pair.alone(), run()
+    ours: list[JobRate] = []
+    others: list[JobRate] = []
+    for _ in limit.rounds(pair.scale.rounds):
+        ours.append(pair.alone())
+        others.append(run())
+    if not all(rate.complete for rate in (*warm, *ours, *others)):
+        cut = f"jobs of {ALONE} or of {name} were cut short after {pair.scale.job_s:g} s"
+        found.note(f"{pair.case}: {cut}")
+    alone, its = [[rate.tokens_per_s for rate in rates] for rates in (ours, others)]
+    if name == PEER:
+        paired, what, target = paired_ratio(alone, its), f"{ALONE} over {name}", _OF_PEER
+    else:
+        paired, what, target = paired_ratio(its, alone), f"{name} over {ALONE}", _NO_WORSE
+    case = pair.case
+    found.add(
+        row_of_samples(
+            case, f"{ALONE}, beside {name}", "throughput", alone, "tokens/s", pair.bound
+        ),
+        row_of_samples(case, name, "throughput", its, "tokens/s"),
+        BenchRow(case, what, "throughput, paired", paired.median, "", target, paired.spread),
+        BenchRow(case, what, "throughput, paired, lower 95%", paired.lower_95, "", target),
+    )
+
+
+def _bound(scale: Scale, spec: ModelSpec, stats: EngineStats, asked: Sequence[Asked]) -> float:
+    """Tokens/s if decoding took nothing but reading: each step all weights, and the KV of as many
+    requests as the pool holds or may run. Prompts are taken to cost nothing.
+    """
+    probed = TorchAccelerator(scale.probed())
+    size = min(_PROBE_BYTES, probed.memory_bytes // 8)
+    rate = 2 * size / median_seconds({"copy": probed.copying(size)}, 3)["copy"]
+    tier = _device_tier(stats)
+    context = sum(len(each.prompt) + each.new_tokens / 2 for each in asked) / len(asked)
+    pool_tokens = tier.total_blocks * tier.block_size
+    rows = max(1.0, min(scale.rows, len(asked), pool_tokens / context))
+    weights = next(
+        row.predicted_bytes
+        for row in stats.memory
+        if row.label == "weights" and row.location == "device"
+    )
+    weights -= lookup_parameters(spec) * scale.dtype.size_bytes
+    kv_bytes = rows * context * tier.block_bytes / tier.block_size
+    return rate * rows / (weights + kv_bytes)
+
+
+def _device_tier(stats: EngineStats) -> TierStats:
+    return next(tier for tier in stats.tiers if tier.tier == "device")

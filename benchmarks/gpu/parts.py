@@ -1,0 +1,96 @@
+"""What is measured, in order: each part has a record of its own and may be repeated alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.scale import LargerCell, OnlineCell, PlannedCell, Scale
+
+_MODEL_LIMIT_S, _MODEL_LEAST_S = 260.0, 120.0
+
+Measure = Callable[[Scale, Deadline, Findings], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One record.
+
+    Attributes:
+        limit_s: after which it is ended. least_s: with less left of a call, it is not begun.
+        load: imports what measures it; parts need not import each other's libraries.
+    """
+
+    name: str
+    limit_s: float
+    least_s: float
+    load: Callable[[], Measure]
+
+
+def parts_of(scale: Scale) -> list[Part]:
+    """Of a scale; what only a GPU can do is left out without one."""
+    parts = [
+        Part("profile", 150, 60, _profile),
+        Part("links", 120, 40, _links),
+        Part("kernels", 200, 60, _kernels),
+    ]
+    if scale.accelerator == "cuda":
+        parts.insert(0, Part("check", 190, 90, _check))
+    parts += [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.online]
+    parts += [_model_part("larger", cell.name, partial(_larger, cell)) for cell in scale.larger]
+    parts += [_model_part("planned", cell.name, partial(_planned, cell)) for cell in scale.planned]
+    parts += [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
+    return parts
+
+
+def _model_part(kind: str, cell: str, load: Callable[[], Measure]) -> Part:
+    return Part(f"{kind}-{cell}", _MODEL_LIMIT_S, _MODEL_LEAST_S, load)
+
+
+def _check() -> Measure:
+    from benchmarks.gpu.check_part import measure_check
+
+    return measure_check
+
+
+def _profile() -> Measure:
+    from benchmarks.gpu.planned_part import measure_profile
+
+    return measure_profile
+
+
+def _links() -> Measure:
+    from benchmarks.gpu.links_part import measure_links
+
+    return measure_links
+
+
+def _kernels() -> Measure:
+    from benchmarks.gpu.kernels_part import measure_kernels
+
+    return measure_kernels
+
+
+def _online(cell: OnlineCell) -> Measure:
+    from benchmarks.gpu.online_part import measure_online
+
+    return partial(measure_online, cell)
+
+
+def _larger(cell: LargerCell) -> Measure:
+    from benchmarks.gpu.larger_part import measure_larger
+
+    return partial(measure_larger, cell)
+
+
+def _planned(cell: PlannedCell) -> Measure:
+    from benchmarks.gpu.planned_part import measure_planned
+
+    return partial(measure_planned, cell)
+
+
+def _offline(cell: PlannedCell) -> Measure:
+    from benchmarks.gpu.planned_part import measure_offline
+
+    return partial(measure_offline, cell)

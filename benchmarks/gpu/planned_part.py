@@ -1,0 +1,235 @@
+"""What the planner predicts from this machine's profile, and what its plans do when executed."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.jobs import ModelFolder, built
+from benchmarks.gpu.scale import PlannedCell, Scale
+
+from tandem.bench.offline.plans import plan_jobs
+from tandem.bench.online.cell import DTYPE, Load
+from tandem.bench.online.closed_loop import ClosedLoop
+from tandem.bench.online.plans import Planned, ask, plan_policies
+from tandem.bench.records import BenchRow, row_of_samples
+from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
+from tandem.engine.build_blocks import build_block_core
+from tandem.engine.plan_options import engine_config
+from tandem.kernels import native
+from tandem.plan.plan_file import PlanFile
+from tandem.planner.plan_file import offline_plan_file, plan_file
+from tandem.planner.question import Question
+from tandem.probes.torch_accelerator import TorchAccelerator
+from tandem.profiling.profile import Profile
+from tandem.profiling.profile_file import profile_path, read_profile, write_profile
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.errors import TandemError
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+from tandem.spec.units import format_size
+from tandem.spec.workload import Workload
+
+_EXACT = 1.0
+_BATCHED_TOKENS = 2048
+_SETTLING = 0.25  # of a window, before it
+_FIRST_TOKEN, _TOKENS = 3, 61
+
+
+def measure_profile(scale: Scale, limit: Deadline, found: Findings) -> None:
+    """As `tandem profile`, stored where engines look for it.
+
+    Raises:
+        ConfigError: there are no compiled kernels to measure.
+    """
+    del limit
+    native.choose_isa()
+    from tandem.probes.profiler import Subject, run_profile
+
+    machine, kernels = this_machine(os.environ), kernels_digest()
+    subject = Subject(machine, kernels, TorchAccelerator(scale.probed()), "")
+    profile = run_profile(subject, scale.effort, thorough=False)
+    write_profile(profile, profile_path(cache_folder(os.environ), machine))
+    card = profile.accelerator
+    assert card is not None
+    case = "profile"
+    size = card.h2d.pinned.sizes[-1]
+    ways = (("to the device", card.h2d), ("from the device", card.d2h))
+    found.add(
+        BenchRow(case, card.name, "copies within memory", card.copy_bytes_per_s / 1e9, "GB/s"),
+        BenchRow(case, card.name, "launch, known to have ended", card.launch_s * 1e6, "us"),
+        BenchRow(case, card.name, "kernel without work", card.kernel_s * 1e6, "us"),
+        *(
+            BenchRow(
+                case, card.name, f"{name}, pinned", size / way.pinned.seconds[-1] / 1e9, "GB/s"
+            )
+            for name, way in ways
+        ),
+        BenchRow(case, machine.cpu, "reading", profile.host.memory.read_bytes_per_s / 1e9, "GB/s"),
+    )
+
+
+def stored_profile() -> Profile:
+    """What `measure_profile` found on this machine.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    machine = this_machine(os.environ)
+    path = profile_path(cache_folder(os.environ), machine)
+    return read_profile(path, machine, kernels_digest())
+
+
+def measure_planned(cell: PlannedCell, scale: Scale, limit: Deadline, found: Findings) -> None:
+    """Plans of the policies for requests as they come, each executed in its steady state.
+
+    Raises:
+        ConfigError: there is no profile.
+    """
+    with ModelFolder(cell.shape, DTYPE) as model:
+        workload = Load(cell.prompt_tokens, cell.new_tokens).workload()
+        question = _question(cell, scale, model.spec, workload)
+        asked = plan_policies(question, cell.policies)
+        plans = [each for each in asked if each.plan is not None]
+        _note_refused(cell, [each.policy for each in asked if each.plan is None], found)
+        for index, planned in enumerate(plans):
+            share = limit.share(len(plans) - index)
+            try:
+                _execute(cell, scale, model, question, planned, workload, share, found)
+            except TandemError as error:
+                found.note(f"{_case(cell)}: {planned.policy} was not run: {error}")
+
+
+def _execute(
+    cell: PlannedCell,
+    scale: Scale,
+    model: ModelFolder,
+    question: Question,
+    planned: Planned,
+    workload: Workload,
+    limit: Deadline,
+    found: Findings,
+) -> None:
+    assert planned.plan is not None
+    assert planned.option is not None
+    file = plan_file(cell.shape.name, question, planned.plan)
+    with closing(built(_config(scale, model.path, file, question))) as core:
+        loop = ClosedLoop(core, workload, planned.plan.max_num_seqs)
+        loop.fill()
+        _emitted_per_s(loop, _SETTLING * scale.window_s)
+        rates = [_emitted_per_s(loop, scale.window_s) for _ in limit.rounds(scale.rounds)]
+    predicted = planned.option.prediction.rates.tokens_per_s
+    found.add(*_rows(_case(cell), planned.policy, predicted, rates))
+
+
+def measure_offline(cell: PlannedCell, scale: Scale, limit: Deadline, found: Findings) -> None:
+    """Batch jobs by the plan of each offline policy.
+
+    Raises:
+        ConfigError: there is no profile.
+    """
+    with ModelFolder(cell.shape, DTYPE) as model:
+        workload = Load(cell.prompt_tokens, cell.new_tokens).workload(cell.requests)
+        question = _question(cell, scale, model.spec, workload)
+        planned = plan_jobs(question, cell.policies)
+        jobs = [job for job in planned.jobs if job.plan is not None]
+        _note_refused(cell, [job.policy for job in planned.jobs if job.plan is None], found)
+        for job in jobs:
+            assert job.plan is not None
+            assert job.option is not None
+            if not limit.left_s:
+                found.note(f"{_case(cell)}: {job.policy} was left out for want of time")
+                continue
+            file = offline_plan_file(cell.shape.name, question, job.plan)
+            try:
+                rate = _run_blocks(_config(scale, model.path, file, question), file, workload)
+            except TandemError as error:
+                found.note(f"{_case(cell)}: {job.policy} was not run: {error}")
+                continue
+            predicted = job.option.prediction.rates.tokens_per_s
+            most = None if planned.ceiling is None else planned.ceiling.tokens_per_s
+            found.add(*_rows(_case(cell), job.policy, predicted, [rate], most))
+
+
+def _note_refused(cell: PlannedCell, policies: Sequence[str], found: Findings) -> None:
+    if policies:
+        found.note(f"{_case(cell)}: nothing fits by policy {', '.join(policies)}")
+
+
+def _run_blocks(config: EngineConfig, file: PlanFile, workload: Workload) -> float:
+    """Output tokens per second of the whole job."""
+    with closing(build_block_core(config, file)) as core:
+        for number, shape in enumerate(workload.requests):
+            prompt = [_FIRST_TOKEN + (number + i) % _TOKENS for i in range(shape.prompt_tokens)]
+            params = SamplingParams(
+                max_tokens=shape.generated_tokens, temperature=0.0, ignore_eos=True
+            )
+            core.add_request(EngineRequest(str(number), tuple(prompt), params))
+        begin, tokens = time.perf_counter(), 0
+        while core.has_work():
+            tokens += sum(len(output.token_ids) for output in core.step())
+        return tokens / (time.perf_counter() - begin)
+
+
+def _question(cell: PlannedCell, scale: Scale, model: ModelSpec, workload: Workload) -> Question:
+    tokens = min(_BATCHED_TOKENS, 2 * max(each.prompt_tokens for each in workload.requests[:100]))
+    question = ask(stored_profile(), model, workload, scale.host_bytes, tokens)
+    # where the host does the maths, activations are in float32 (ADR 0010)
+    activations = DTYPE if scale.accelerator == "cuda" else DType.FLOAT32
+    precision = Precision(weights=DTYPE, activations=activations, kv=DTYPE)
+    return replace(question, device_bytes=cell.memory_bytes, precision=precision)
+
+
+def _config(scale: Scale, model: Path, file: PlanFile, question: Question) -> EngineConfig:
+    path = model / f"{time.monotonic_ns()}.json"
+    path.write_text(file.to_json(), encoding="utf-8")
+    options: dict[str, Any] = {
+        "model": str(model),
+        "plan": str(path),
+        "accelerator": scale.accelerator,
+        "gpu_memory": str(question.device_bytes),
+        "cpu_memory": str(question.host_bytes),
+        "load_format": "dummy",
+        "enable_prefix_caching": False,
+    }
+    return engine_config(options)
+
+
+def _emitted_per_s(loop: ClosedLoop, window_s: float) -> float:
+    """From one step's tokens to another's, at least so long."""
+    begin = end = time.perf_counter()
+    tokens = 0
+    while end - begin < window_s or not tokens:
+        tokens += loop.step()[0]
+        end = time.perf_counter()
+    return tokens / (end - begin)
+
+
+def _rows(
+    case: str,
+    policy: str,
+    predicted: float,
+    executed: Sequence[float],
+    most: float | None = None,
+) -> Sequence[BenchRow]:
+    errors = [predicted / each for each in executed]
+    return (
+        row_of_samples(case, policy, "throughput", executed, "tokens/s", most),
+        row_of_samples(case, policy, "predicted over executed", errors, "ratio", _EXACT),
+    )
+
+
+def _case(cell: PlannedCell) -> str:
+    job = f"{cell.requests} requests, " if cell.requests else ""
+    return (
+        f"{cell.shape.name}, {DTYPE}, {format_size(cell.memory_bytes)} of device memory; {job}"
+        f"{cell.prompt_tokens} tokens in, {cell.new_tokens} out"
+    )

@@ -1,0 +1,145 @@
+"""`benchmarks/gpu/run_all.sh`: everything that is measured on a GPU.
+
+One call takes less than nine minutes: it measures the parts that have no record yet, one after the
+other, each in a process of its own, and leaves what does not fit in the time to the next call.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.findings import partial_path
+from benchmarks.gpu.parts import Part, parts_of
+from benchmarks.gpu.scale import full, tiny
+from benchmarks.gpu.summary import summary_lines
+
+from tandem.bench.machine import git_commit
+from tandem.bench.records import BenchRecord
+from tandem.devices.cuda import cuda_available
+from tandem.devices.host_facts import nvidia_gpus
+
+ROOT = Path(__file__).resolve().parents[2]
+_RESULTS = ROOT / "benchmarks" / "results"
+_CALL_S = 520.0
+_RESERVE_S = 10.0  # for the summary
+_GRACE = 1.1  # a part is told of less time than it is given
+_SUMMARY = "summary.md"
+
+Start = Callable[[Sequence[str], Mapping[str, str], float], int | None]
+
+
+def main() -> int:
+    """Measure what is missing, and say what there is."""
+    arguments = _parser().parse_args()
+    scale = tiny() if arguments.tiny else full()
+    if scale.accelerator == "cuda" and not cuda_available():
+        print("torch sees no CUDA device; --tiny runs without one, to see that all of it works")
+        return 1
+    folder = arguments.out or default_folder(tiny=arguments.tiny)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [part for part in parts_of(scale) if arguments.only in part.name]
+    failed = run_parts(parts, folder, Deadline.after(arguments.seconds), tiny=arguments.tiny)
+    text = "\n".join(summary_lines(parts, folder, shlex.join(["run_all.sh", *sys.argv[1:]])))
+    (folder / _SUMMARY).write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 1 if failed else 0
+
+
+def default_folder(*, tiny: bool) -> Path:
+    """Below the results, by the name of the device; figures of a stand-in are no results."""
+    if tiny:
+        return ROOT / "build" / "gpu-tiny"
+    # by the driver's word, not torch's: a context in this process would take the device's memory
+    (name, *_) = nvidia_gpus() or ("gpu",)
+    return _RESULTS / re.sub(r"[^a-z0-9]+", "-", name.partition(",")[0].lower()).strip("-")
+
+
+def run_parts(
+    parts: Sequence[Part],
+    folder: Path,
+    limit: Deadline,
+    *,
+    tiny: bool,
+    start: Start | None = None,
+) -> list[str]:
+    """Measure those without a record, as far as time goes; names of those that failed.
+
+    Args:
+        start: runs a command in an environment for so many seconds at most; its exit status, None
+            if it was ended.
+    """
+    start = start or run_for
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    failed: list[str] = []
+    for part in parts:
+        path = folder / f"{part.name}.json"
+        if path.exists():
+            _tell(_present(path))
+            continue
+        seconds = min(part.limit_s, limit.left_s - _RESERVE_S)
+        if seconds < part.least_s:
+            _tell(f"{part.name}: left to the next call")
+            continue
+        command = [
+            sys.executable, "-m", "benchmarks.gpu.part", part.name, "--json", str(path),
+            "--seconds", f"{seconds / _GRACE:.0f}", *(["--tiny"] if tiny else []),
+        ]  # fmt: skip
+        _tell(f"{part.name}: at most {seconds:.0f} s")
+        status = start(command, environment, seconds)
+        if status != 0:
+            why = "ended for want of time" if status is None else f"failed with status {status}"
+            kept = ", what it found is kept" if partial_path(path).exists() else ""
+            _tell(f"{part.name}: {why}{kept}")
+            failed.append(part.name)
+    return failed
+
+
+def run_for(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> int | None:
+    """Run it in a process group of its own, which is ended when time is out."""
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        return process.wait(timeout=seconds)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return None
+        raise
+
+
+def _present(path: Path) -> str:
+    measured = BenchRecord.from_json(path.read_text(encoding="utf-8")).machine.get("git_commit")
+    here = git_commit(ROOT)
+    other = f", of commit {measured}; remove it to measure again" if measured != here else ""
+    return f"{path.stem}: there already{other}"
+
+
+def _tell(text: str) -> None:
+    """Progress, on standard error, so that it mixes with no result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="run_all.sh", description=__doc__)
+    parser.add_argument("--only", default="", metavar="TEXT", help="parts whose names contain it")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="default: benchmarks/results/ and the GPU's name"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=_CALL_S, help=f"of this call; default: {_CALL_S:.0f}"
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="tiny models on the emulated accelerator, no figures"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

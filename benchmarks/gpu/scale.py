@@ -1,0 +1,284 @@
+"""How large everything is that is measured: on a GPU, or so small that a CPU runs all of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.gpu.host_device import HostDevice
+
+from tandem.devices.cuda import CudaProbe, open_cuda
+from tandem.models.catalogue import known_models
+from tandem.models.config import read_model_spec
+from tandem.probes.effort import Effort, coarse
+from tandem.probes.kernel_cases import HeadShape
+from tandem.probes.linear_cases import FLOAT16
+from tandem.probes.torch_accelerator import ProbeDevice
+from tandem.spec.dtype import DType
+from tandem.spec.model import ModelSpec
+
+_GIB, _MIB = 1 << 30, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model of the catalogue, all of its layers or cut down in every direction.
+
+    Attributes:
+        name: in the catalogue.
+        changes: of its `config.json`.
+    """
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def write(self, directory: Path, dtype: DType) -> ModelSpec:
+        """Write `config.json`, without an end of sequence, so that every run has its length."""
+        known = next(model for model in known_models() if model.name == self.name)
+        values = {key: value for key, value in known.config.values.items() if "eos" not in key}
+        values |= {**self.changes, "torch_dtype": dtype.value, "eos_token_id": None}
+        values["model_type"] = known.config.path.stem  # which transformers knows a family by
+        (directory / "config.json").write_text(json.dumps(values), encoding="utf-8")
+        return read_model_spec(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineCell:
+    """A model in some memory.
+
+    Attributes:
+        quantization: as the engine's flag. memory_bytes: of the accelerator, that may be used.
+        policies: strategies beside `gpu-only`. peer: whether transformers runs it too.
+    """
+
+    name: str
+    shape: Shape
+    quantization: str
+    memory_bytes: int
+    policies: tuple[str, ...]
+    peer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LargerCell:
+    """A model whose weights are larger than the memory that may be used.
+
+    Attributes:
+        peer: whether accelerate runs it too, with the rest in host memory.
+    """
+
+    name: str
+    shape: Shape
+    memory_bytes: int
+    batches: tuple[int, ...]
+    peer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCell:
+    """A model in some memory, whose plans are predicted and executed.
+
+    Attributes:
+        prompt_tokens, new_tokens: means of the workload. requests: of an offline job.
+    """
+
+    name: str
+    shape: Shape
+    memory_bytes: int
+    policies: tuple[str, ...]
+    prompt_tokens: int
+    new_tokens: int
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSizes:
+    """What kernels work on.
+
+    Attributes:
+        decode: (rows, keys of each). prompts: tokens of one. matrices: (outputs, inputs).
+        rows: of activations. copies: of a weight, more than the caches hold together.
+    """
+
+    shape: Shape
+    decode: tuple[tuple[int, int], ...]
+    prompts: tuple[int, ...]
+    matrices: tuple[tuple[int, int], ...]
+    rows: tuple[int, ...]
+    copies: int
+    blocks: int
+    trips: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """All sizes of a run.
+
+    Attributes:
+        accelerator: as the engine's flag. host_bytes: of its memory, for KV and weights.
+        requests, prompt_tokens, new_tokens: of a job. rows: that run at once.
+        job_s: after which a job is cut short; its rate counts up to there.
+        rounds: of variants in turns, at most.
+        launch_shape: so small that launching is all that its decoding takes.
+    """
+
+    accelerator: str
+    host_bytes: int
+    online: tuple[OnlineCell, ...]
+    larger: tuple[LargerCell, ...]
+    planned: tuple[PlannedCell, ...]
+    offline: tuple[PlannedCell, ...]
+    kernels: KernelSizes
+    effort: Effort
+    launch_shape: Shape
+    dtype: DType
+    requests: int
+    prompt_tokens: int
+    new_tokens: int
+    rows: int
+    job_s: float
+    rounds: int
+    larger_tokens: int
+    window_s: float
+
+    def probed(self) -> ProbeDevice:
+        """The device by itself."""
+        if self.accelerator == "cuda":
+            return CudaProbe(open_cuda(0))
+        return HostDevice()
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors lie."""
+        return torch.device("cuda", 0) if self.accelerator == "cuda" else torch.device("cpu")
+
+
+HYBRID = ("auto", "ride-along", "rendezvous", "neo", "apex")
+PLANNED = ("auto", "gpu-only", "ride-along", "rendezvous")
+OFFLINE = ("auto", "zero-inference", "flexgen", "kvpr")
+
+
+def full() -> Scale:
+    """The issue's cells. An H100 or H200 with its memory capped is no small card: it is a stress of
+    launches and signalling.
+    """
+    llama2, llama3, qwen3 = map(Shape, ("llama-2-7b", "llama-3.1-8b", "qwen3-14b"))
+    online = [
+        OnlineCell(f"{shape.name}-32gib", shape, "none", 32 * _GIB, ("auto",), peer=True)
+        for shape in (llama3, llama2)
+    ]
+    for shape in (llama3, llama2):
+        online += [
+            OnlineCell(f"{shape.name}-{gib}gib", shape, "none", gib * _GIB, HYBRID, peer=True)
+            for gib in (16, 24)
+        ]
+    online += [
+        OnlineCell("llama-3.1-8b-int4-16gib", llama3, "int4", 16 * _GIB, HYBRID, peer=False),
+        OnlineCell("qwen3-14b-int4-16gib", qwen3, "int4", 16 * _GIB, HYBRID, peer=False),
+        OnlineCell("qwen3-14b-int4-24gib", qwen3, "int4", 24 * _GIB, HYBRID, peer=False),
+        OnlineCell("qwen3-14b-32gib", qwen3, "none", 32 * _GIB, HYBRID, peer=False),
+    ]
+    narrow = {
+        "hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128,
+        "intermediate_size": 512, "vocab_size": 1024,
+    }  # fmt: skip
+    return Scale(
+        accelerator="cuda",
+        host_bytes=24 * _GIB,
+        online=tuple(online),
+        larger=(
+            LargerCell("llama-3.1-8b-8gib", llama3, 8 * _GIB, (1, 32), peer=True),
+            LargerCell("qwen3-14b-16gib", qwen3, 16 * _GIB, (1, 32), peer=False),
+        ),
+        planned=(
+            PlannedCell("llama-3.1-8b-16gib", llama3, 16 * _GIB, PLANNED, 512, 256),
+            PlannedCell("llama-2-7b-16gib", llama2, 16 * _GIB, PLANNED, 256, 256),
+        ),
+        offline=(
+            PlannedCell("llama-3.1-8b-8gib", llama3, 8 * _GIB, OFFLINE, 256, 32, requests=256),
+            PlannedCell("llama-2-7b-16gib", llama2, 16 * _GIB, OFFLINE, 512, 64, requests=256),
+        ),
+        kernels=KernelSizes(
+            shape=llama3,
+            decode=((1, 32_768), (16, 8192), (64, 2048)),
+            prompts=(512, 2048, 8192),
+            matrices=((14_336, 4096), (4096, 14_336), (6144, 4096)),
+            rows=(1, 4, 16, 32, 64, 128, 512),
+            copies=8,
+            blocks=512,
+            trips=1000,
+            rounds=7,
+        ),
+        effort=coarse(),
+        launch_shape=Shape("llama-3.1-8b", narrow),
+        dtype=DType.BFLOAT16,
+        requests=256,
+        prompt_tokens=256,
+        new_tokens=192,
+        rows=128,
+        job_s=12.0,
+        rounds=3,
+        larger_tokens=12,
+        window_s=6.0,
+    )
+
+
+def tiny() -> Scale:
+    """The same code in seconds on the emulated accelerator: to see that it runs, no figures."""
+    narrow: dict[str, Any] = {
+        "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+        "intermediate_size": 256, "num_hidden_layers": 4, "vocab_size": 256,
+    }  # fmt: skip
+    llama, qwen = Shape("llama-3.1-8b", narrow), Shape("qwen3-14b", narrow)
+    heads = HeadShape(4, 2, 32)
+    return Scale(
+        accelerator="emulated",
+        host_bytes=4 * _MIB,
+        online=(
+            OnlineCell("llama-3.1-8b", llama, "none", 2_200_000, HYBRID, peer=True),
+            OnlineCell("qwen3-14b-int4", qwen, "int4", 5 * _MIB, ("auto",), peer=False),
+        ),
+        larger=(LargerCell("llama-3.1-8b", llama, 1_600_000, (1,), peer=False),),
+        planned=(PlannedCell("llama-3.1-8b", llama, 68 * _MIB, ("auto", "gpu-only"), 24, 8),),
+        offline=(
+            PlannedCell("llama-3.1-8b", llama, 66 * _MIB, ("auto", "kvpr"), 24, 4, requests=4),
+        ),
+        kernels=KernelSizes(
+            shape=llama,
+            decode=((2, 100),),
+            prompts=(70,),
+            matrices=((128, 128),),
+            rows=(1, 20),
+            copies=2,
+            blocks=3,
+            trips=3,
+            rounds=1,
+        ),
+        effort=Effort(
+            rounds=1,
+            kinds=(FLOAT16,),
+            sides=(64, 128),
+            rows=(1, 8),
+            heads=heads,
+            kv=(DType.FLOAT16,),
+            batches=(1, 2),
+            contexts=(64, 128),
+            memory_bytes=_MIB,
+            link_bytes=(4096, _MIB),
+            disk_bytes=64 * _MIB,
+            trips=3,
+        ),
+        launch_shape=llama,
+        dtype=DType.BFLOAT16,
+        requests=4,
+        prompt_tokens=12,
+        new_tokens=4,
+        rows=4,
+        job_s=2.0,
+        rounds=1,
+        larger_tokens=3,
+        window_s=0.05,
+    )

@@ -1,0 +1,57 @@
+"""All parts' figures as one page: what was measured, what is partial, what is missing."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.findings import partial_path
+from benchmarks.gpu.parts import Part
+
+from tandem.bench.records import BenchRecord, BenchRow
+
+_VERSIONS = ("gpus", "cpu", "cores_usable", "python", "torch", "triton", "transformers",
+             "accelerate", "tandem", "git_commit")  # fmt: skip
+
+
+def summary_lines(parts: Sequence[Part], folder: Path, command: str) -> list[str]:
+    """Markdown.
+
+    Args:
+        command: by which all was measured.
+    """
+    lines = [f"`{command}`", ""]
+    told: Mapping[str, Any] | None = None
+    for part in parts:
+        record, state = _record(folder / f"{part.name}.json")
+        lines += [f"## {part.name}{state}", ""]
+        if record is None:
+            continue
+        versions = {name: record.machine.get(name) for name in _VERSIONS}
+        if versions != told:  # of every part, where parts were measured by different versions
+            lines += [", ".join(f"{name} {value}" for name, value in versions.items()), ""]
+            told = versions
+        lines += [*_table(record.rows), "", *(f"- {note}" for note in record.notes)]
+        lines += [""] if record.notes else []
+    return lines
+
+
+def _record(path: Path) -> tuple[BenchRecord | None, str]:
+    """What there is of a part, and a word on how much."""
+    for each, state in ((path, ""), (partial_path(path), " (cut off)")):
+        if each.exists():
+            return BenchRecord.from_json(each.read_text(encoding="utf-8")), state
+    return None, ": not measured"
+
+
+def _table(rows: Sequence[BenchRow]) -> Iterator[str]:
+    yield "| case | metric | who | value | spread | bound | of it |"
+    yield "|---|---|---|---:|---:|---:|---:|"
+    for row in rows:
+        low, high = row.spread or (row.value, row.value)
+        spread = "" if low == high else f"{low:.4g} to {high:.4g}"
+        bound = "" if row.bound is None else f"{row.bound:.4g}"
+        share = "" if row.fraction is None else f"{row.fraction:.2f}"
+        yield (
+            f"| {row.case} | {row.metric} | {row.variant} | {row.value:.4g} {row.unit} | {spread} "
+            f"| {bound} | {share} |"
+        )

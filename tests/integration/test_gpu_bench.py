@@ -1,0 +1,46 @@
+"""What `run_all.sh` measures on a GPU, at tiny sizes on the emulated accelerator."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from benchmarks.gpu import part
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.online_part import PEER
+from benchmarks.gpu.parts import parts_of
+from benchmarks.gpu.run import run_parts
+from benchmarks.gpu.scale import HYBRID, tiny
+
+from tandem.bench.records import BenchRecord
+from tandem.kernels import native
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not native.available(), reason="a profile needs the compiled kernels")
+def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(
+        command: Sequence[str], environment: Mapping[str, str], seconds: float
+    ) -> int:  # in this process: importing torch for each part would take most of the time
+        del seconds
+        monkeypatch.setenv("XDG_CACHE_HOME", environment["XDG_CACHE_HOME"])
+        assert list(command[1:3]) == ["-m", "benchmarks.gpu.part"]
+        return part.main(command[3:])
+
+    parts = parts_of(tiny())
+    assert run_parts(parts, tmp_path, Deadline.after(500.0), tiny=True, start=here) == []
+    records = {
+        each.name: BenchRecord.from_json((tmp_path / f"{each.name}.json").read_text())
+        for each in parts
+    }
+    notes = [note for record in records.values() for note in record.notes]
+    assert not [note for note in notes if "was not run" in note or "nothing fits" in note]
+    variants = {name: {row.variant for row in record.rows} for name, record in records.items()}
+    assert {*HYBRID, PEER, f"gpu-only over {PEER}"} <= variants["online-llama-3.1-8b"]
+    assert variants["online-qwen3-14b-int4"] >= {"auto", "auto over gpu-only"}
+    assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto"}
+    assert variants["planned-llama-3.1-8b"] == {"auto", "gpu-only"}
+    assert variants["offline-llama-3.1-8b"] == {"auto", "kvpr"}
+    cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
+    assert cases == {"decode", "prefill", "linear", "dequantize"}
+    assert {"link", "launch", "signals"} <= {row.case for row in records["links"].rows}
+    assert all(row.value > 0 for record in records.values() for row in record.rows)

@@ -1,0 +1,135 @@
+"""The calls of `run_all.sh`: resumed, ended in time, and told of."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.findings import Findings, partial_path
+from benchmarks.gpu.parts import Part, parts_of
+from benchmarks.gpu.run import run_for, run_parts
+from benchmarks.gpu.scale import full, tiny
+from benchmarks.gpu.summary import summary_lines
+
+from tandem.bench.records import BenchRecord, BenchRow
+
+
+class Clock:
+    """Time that passes when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Runs:
+    """Takes a part's command, lets time pass, and writes what a part would."""
+
+    def __init__(self, clock: Clock, takes_s: Mapping[str, float]) -> None:
+        self._clock, self._takes_s = clock, takes_s
+        self.begun: list[str] = []
+
+    def __call__(
+        self, command: Sequence[str], environment: Mapping[str, str], seconds: float
+    ) -> int | None:
+        name, path = command[3], Path(command[5])
+        assert Path(environment["XDG_CACHE_HOME"]).parent == path.parent
+        self.begun.append(name)
+        taken_s = min(seconds, self._takes_s[name])
+        self._clock.now_s += taken_s
+        found = Findings(f"gpu {name}", "a command", {"git_commit": "0"}, path)
+        found.add(BenchRow("case", "ours", "rate", 2.0, "GB/s", 4.0))
+        if taken_s < self._takes_s[name]:
+            return None
+        found.finish()
+        return 0
+
+
+def part(name: str, limit_s: float = 200.0, least_s: float = 20.0) -> Part:
+    def never(*arguments: object) -> None:
+        raise AssertionError(arguments)
+
+    return Part(name, limit_s, least_s, lambda: never)
+
+
+PARTS = [part("a"), part("b"), part("c")]
+
+
+def test_a_call_ends_in_time_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    clock = Clock()
+    runs = Runs(clock, {"a": 100.0, "b": 150.0, "c": 30.0})
+    assert run_parts(PARTS, tmp_path, Deadline(260.0, clock), tiny=False, start=runs) == []
+    assert runs.begun == ["a", "b"]
+    assert clock.now_s <= 260.0
+    assert run_parts(PARTS, tmp_path, Deadline(600.0, clock), tiny=False, start=runs) == []
+    assert runs.begun == ["a", "b", "c"]
+
+
+def test_a_part_that_was_ended_keeps_what_it_found_and_is_measured_again(tmp_path: Path) -> None:
+    clock = Clock()
+    slow = Runs(clock, {"a": 1000.0, "b": 10.0, "c": 10.0})
+    assert run_parts(PARTS, tmp_path, Deadline(400.0, clock), tiny=False, start=slow) == ["a"]
+    kept = BenchRecord.from_json(partial_path(tmp_path / "a.json").read_text())
+    assert [row.value for row in kept.rows] == [2.0]
+    lines = summary_lines(PARTS, tmp_path, "run_all.sh")
+    assert "## a (cut off)" in lines
+    assert "## b" in lines
+    quick = Runs(clock, {"a": 50.0})
+    assert run_parts(PARTS, tmp_path, Deadline(2000.0, clock), tiny=False, start=quick) == []
+    assert quick.begun == ["a"]
+    assert not partial_path(tmp_path / "a.json").exists()
+    assert "## a" in summary_lines(PARTS, tmp_path, "run_all.sh")
+
+
+def test_the_summary_names_versions_figures_and_what_is_missing(tmp_path: Path) -> None:
+    found = Findings("gpu a", "a command", {"torch": "2.11"}, tmp_path / "a.json")
+    found.add(BenchRow("decode", "ours", "bandwidth", 3.0, "TB/s", 4.0, (2.5, 3.5)))
+    found.note("b was left out")
+    found.finish()
+    text = "\n".join(summary_lines(PARTS, tmp_path, "run_all.sh"))
+    assert "torch 2.11" in text
+    assert "| decode | bandwidth | ours | 3 TB/s | 2.5 to 3.5 | 4 | 0.75 |" in text
+    assert "- b was left out" in text
+    assert "## c: not measured" in text
+
+
+def test_a_process_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
+    told = tmp_path / "child"
+    child = f"import time,pathlib; time.sleep(30); pathlib.Path({str(told)!r}).write_text('x')"
+    parent = f"import subprocess,sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    begin = time.monotonic()
+    assert run_for([sys.executable, "-c", parent], {}, 0.5) is None
+    assert time.monotonic() - begin < 20
+    assert run_for([sys.executable, "-c", "raise SystemExit(3)"], {}, 20.0) == 3
+    assert not told.exists()
+
+
+def test_rounds_stop_when_another_would_not_end_in_time() -> None:
+    clock = Clock()
+    rounds = 0
+    for _ in Deadline(10.0, clock).rounds(7):
+        clock.now_s += 4.0
+        rounds += 1
+    assert rounds == 2
+    assert list(Deadline(clock.now_s, clock).rounds(3)) == [0]
+
+
+def test_every_part_fits_a_call_and_has_a_name_of_its_own() -> None:
+    parts = parts_of(full())
+    assert len({each.name for each in parts}) == len(parts)
+    assert all(each.least_s < each.limit_s < 500 for each in parts)
+    kinds = {each.name.partition("-")[0] for each in parts}
+    assert kinds == {
+        "check", "profile", "links", "kernels", "online", "larger", "planned", "offline",
+    }  # fmt: skip
+    assert {each.name.partition("-")[0] for each in parts_of(tiny())} == kinds - {"check"}
+
+
+def test_records_with_notes_read_back(tmp_path: Path) -> None:
+    record = BenchRecord("gpu a", "c", {}, (BenchRow("x", "y", "z", 1.0, "s"),), ("one", "two"))
+    assert BenchRecord.from_json(record.to_json()).notes == ("one", "two")
+    assert "notes" not in json.loads(BenchRecord("gpu a", "c", {}, ()).to_json())
