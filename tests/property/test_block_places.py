@@ -8,15 +8,31 @@ from hypothesis import strategies as st
 from tests.support.blocks import small_plan
 
 from tandem.plan.events import TokensSampled
+from tandem.plan.prefill_template import PROMPTS
+from tandem.plan.program import OpKind, Part, Queue, StepProgram
 from tandem.plan.weights import Home
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.errors import ContextLengthError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
+from tandem.spec.tier import Tier
 
 STREAMED: tuple[Home, ...] = ("streamed",) * 4
 RESIDENT: tuple[Home, ...] = ("resident",) * 4
+
+
+def has_home_of_all(program: StepProgram) -> bool:
+    """Whether a pass has operations for whatever becomes of its sequences' KV."""
+    kinds = {(op.kind, op.queue, op.part) for op in program.template.ops}
+    attends = (OpKind.ATTEND, Queue.CPU, Part.NONE) in kinds
+    brings = (OpKind.COPY, Queue.H2D, Part.CACHE) in kinds
+    prompts = program.template.name == PROMPTS
+    return all(
+        (attends or Tier.HOST not in slot.binding.attention)
+        and (brings or prompts or slot.passing is None)
+        for slot in program.lanes
+    )
 
 
 @settings(max_examples=40)
@@ -59,10 +75,15 @@ def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
     ended = 0
     early = data.draw(st.integers(0, 10))  # so many tokens of 50 are an end
     draw = np.random.default_rng(early)
+    shared = data.draw(st.booleans()) and plan.host_rows > 0 and not plan.recomputed_tokens
     for _ in range(5000):
         if not scheduler.has_work:
             break
+        if shared and draw.random() < 0.3:
+            scheduler.share(int(draw.integers(0, plan.host_rows + 1)))
+            scheduler.check()
         program = scheduler.schedule()[-1]
+        assert has_home_of_all(program)
         for lane, slot in enumerate(program.lanes):
             count = len(slot.binding.rows)
             if count:

@@ -1,5 +1,6 @@
 """Random offline plans and requests that come, end and are aborted: tokens stay exact."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from tests.parity.block_models import BLOCK_MODELS
 from tests.parity.checkpoints import Checkpoints
 from tests.parity.greedy import TieCount, assert_greedy_parity
 from tests.parity.tiny_models import VOCAB_SIZE, Case
-from tests.support.blocks import ExecutorKind, block_engine, small_plan
+from tests.support.blocks import ExecutorKind, block_engine_with_scheduler, small_plan
 
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
@@ -92,7 +93,11 @@ def test_tokens_are_those_of_transformers_whatever_the_plan(
     plan = data.draw(plans(case.config().num_hidden_layers))
     asked = data.draw(st.lists(ASKED, min_size=1, max_size=9))
     kind, seed = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 9))
-    check(checkpoints, case, plan, asked, kind, seed)
+    shares = dict[int, int]()
+    if plan.host_rows and not plan.recomputed_tokens:
+        rows = st.integers(0, plan.host_rows)
+        shares = data.draw(st.dictionaries(st.integers(1, 20), rows, max_size=6))
+    check(checkpoints, case, plan, asked, kind, seed, shares)
 
 
 def check(
@@ -102,7 +107,9 @@ def check(
     asked: list[Asked],
     kind: ExecutorKind,
     seed: int,
+    shares: Mapping[int, int],
 ) -> None:
+    """Before some steps, other numbers of a batch's sequences are streamed."""
     directory, reference = checkpoints.get(case)
     model = load_model(directory, pool=open_pool(), layers=SweepChoice.of_plan(plan.weights))
     stops = [
@@ -112,7 +119,7 @@ def check(
     made: dict[str, list[int]] = {}
     reasons: dict[str, FinishReason | None] = {}
     aborted: set[str] = set()
-    with block_engine(model, plan, kind, seed) as core:
+    with block_engine_with_scheduler(model, plan, kind, seed) as (core, scheduler):
         step = 0
         while core.has_work() or step <= 6:
             for i, each in enumerate(asked):
@@ -121,6 +128,8 @@ def check(
                 if each.abort is not None and each.arrival + each.abort == step:
                     core.abort(str(i))
                     aborted.add(str(i))
+            if step in shares:
+                scheduler.share(shares[step])
             for output in core.step():
                 made[output.request_id] += output.token_ids
                 reasons[output.request_id] = output.finish_reason

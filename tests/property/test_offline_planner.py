@@ -71,7 +71,8 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
     dram = question.hardware.host.pool_bytes_per_s
     for candidate in data.draw(st.lists(st.sampled_from(found), min_size=1, max_size=3)):
         assert policy.allows(candidate, question.model.num_layers)
-        plan = offline_plan(search, candidate)  # refuses what does not fit or add up
+        adapts = data.draw(st.booleans())
+        plan = offline_plan(search, candidate, adapts=adapts)  # refuses what does not fit or add up
         assert plan.batch_rows == candidate.rows
         assert plan.accelerator.free_bytes >= 0
         assert plan.host.free_bytes >= 0

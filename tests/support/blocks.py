@@ -66,6 +66,15 @@ def block_engine(
     model: Model, plan: OfflinePlan, kind: ExecutorKind = "inline", seed: int = 0
 ) -> Iterator[BlockCore]:
     """An engine over a real model's maths; closed at the end."""
+    with block_engine_with_scheduler(model, plan, kind, seed) as (core, _):
+        yield core
+
+
+@contextmanager
+def block_engine_with_scheduler(
+    model: Model, plan: OfflinePlan, kind: ExecutorKind, seed: int
+) -> Iterator[tuple[BlockCore, BlockScheduler]]:
+    """The same, and its scheduler."""
     spec = model.spec
     config = SchedulerConfig(spec.num_layers, plan.max_model_len, plan.block_size)
     scheduler = BlockScheduler(plan, config, vocab_size=spec.vocab_size, eos_ids=spec.eos_token_ids)
@@ -79,7 +88,7 @@ def block_engine(
     )
     core = BlockCore(scheduler, _executor(machine, kind, seed), stats, check=True)
     try:
-        yield core
+        yield core, scheduler
     finally:
         core.close()
 

@@ -10,7 +10,7 @@ from tandem.cli.arguments import ModelArgument
 from tandem.cli.engine_flags import EngineOptions, fill_engine
 from tandem.cli.flags import env_twin, list_option
 from tandem.cli.job_progress import describe_counts, job_progress
-from tandem.cli.terminal import load_progress, tell, tell_load
+from tandem.cli.terminal import load_progress, tell, tell_load, tell_notes
 from tandem.spec.errors import ConfigError, EngineDeadError
 from tandem.spec.units import parse_size
 
@@ -116,17 +116,20 @@ def _run(job: "Batch") -> "End":
         tell_load(service.description)
         with job_progress() as report:
             end = job.run(service, report)
-        _tell_overlap(service)
+        _tell_end(service)
         return end
     finally:
         service.close()
 
 
-def _tell_overlap(service: "Service") -> None:
-    from tandem.engine.describe import describe_overlap
+def _tell_end(service: "Service") -> None:
+    """What the engine decided while it ran, and how its parts worked beside each other."""
+    from tandem.engine.describe import describe_overlap, later_notes
 
     with contextlib.suppress(EngineDeadError):  # what it had to answer is answered
-        overlap = describe_overlap(service.frontend.client.stats())
+        stats = service.frontend.client.stats()
+        tell_notes(later_notes(service.description, stats))
+        overlap = describe_overlap(stats)
         if overlap is not None:
             tell(overlap)
 

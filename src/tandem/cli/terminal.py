@@ -45,7 +45,9 @@ def tell_load(description: Sequence[str]) -> None:
 
 
 def tell_notes(notes: Sequence[str]) -> None:
-    """Say on standard error what was asked for and will not happen, also if nobody watches."""
+    """Say on standard error what was decided, or was asked for and will not happen, also if nobody
+    watches.
+    """
     for line in notes:
         tell(f"note: {line}")
 

@@ -1,5 +1,6 @@
 """The engine loop of an offline plan: programs over blocks, one after the other."""
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from tandem.spec.request import EngineRequest, RequestOutput
 
 if TYPE_CHECKING:
     from tandem.engine.engine_trace import EngineTrace
+
+_LOG = logging.getLogger(__name__)
 
 
 class BlockCore:
@@ -66,7 +69,10 @@ class BlockCore:
         trace = self._trace
         if trace is not None:
             trace.begin()
+        said = len(self._scheduler.replans)
         programs = self._scheduler.schedule()
+        for line in self._scheduler.replans[said:]:
+            _LOG.warning(line)
         if trace is not None:
             trace.scheduled(programs, "")
         for program in programs:

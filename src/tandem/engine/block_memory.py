@@ -57,6 +57,8 @@ def plan_block_memory(
         "kv slots": slots + CACHE_SLOTS * prefix_tokens * hidden_bytes,
         "slot table": plan.block_rows * _SLOT_BYTES,
     }
+    # any sequence with its KV on the host, where they are shared out anew
+    cpu_rows = plan.cpu_rows if plan.terms is None else plan.host_rows
     workspace = block_step_bytes(
         memory,
         BlockStep(
@@ -64,7 +66,7 @@ def plan_block_memory(
             rows=plan.batch_rows,
             block_rows=plan.block_rows,
             made_tokens=min(prefix_tokens, MADE_AT_ONCE),
-            attends_on_cpu=plan.cpu_rows > 0,
+            attends_on_cpu=cpu_rows > 0,
             prompts_on_host=plan.prompts_on_host,
             real=capacities.real,
         ),
@@ -73,9 +75,7 @@ def plan_block_memory(
         "weights": sizes.host_bytes(plan.weights),
         "kv pool": room.host_blocks * page.bytes_per_block,
         "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
-        "staging": plan.cpu_rows
-        * plan.batches
-        * (memory.qkv_token_bytes + memory.partial_token_bytes),
+        "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
     }
     prompts = part_tokens * _prompt_bytes(plan, hidden_bytes)
     if plan.prompts_on_host:

@@ -109,7 +109,7 @@ class BlockStats:
             peak_device_bytes=self._measures.peak_bytes(),
             peak_host_bytes=read_host_memory().peak_rss_bytes,
             expert_hits=self._expert_hits(),
-            notes=self._notes,
+            notes=(*self._notes, *scheduler.replans),
         )
 
     def _tier(self, tier: Tier) -> TierStats:

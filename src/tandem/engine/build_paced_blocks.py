@@ -24,6 +24,7 @@ from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.pool import HostPool
+from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.spec.config import EngineConfig
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
@@ -32,9 +33,10 @@ from tandem.spec.precision import Precision
 
 @dataclass(frozen=True, slots=True)
 class PacedBlocks:
-    """An engine of an offline plan on the paced emulator, and the emulator itself."""
+    """An engine of an offline plan on the paced emulator, and what it consists of."""
 
     core: BlockCore
+    scheduler: BlockScheduler
     executor: PacedExecutor
     memory: BlockMemory
 
@@ -89,4 +91,4 @@ def build_paced_blocks(
             (note, *length_notes, PACED_NOTE, *plan.notes),
         )
         core = BlockCore(scheduler, executor, stats, check=check, trace=trace)
-        return PacedBlocks(core, executor, memory)
+        return PacedBlocks(core, scheduler, executor, memory)

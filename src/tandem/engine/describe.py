@@ -1,8 +1,12 @@
 """What an engine decided when it loaded, in a few lines for a person."""
 
+from collections.abc import Sequence
+
 from tandem.engine.client import Stats
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.units import format_size
+
+_NOTE = "note: "
 
 
 def describe_load(model_name: str, stats: Stats) -> list[str]:
@@ -18,7 +22,12 @@ def describe_load(model_name: str, stats: Stats) -> list[str]:
         f"KV cache: {' + '.join(_tier(tier, len(tiers)) for tier in tiers)}; "
         f"strategy {stats['strategy']}",
     ]
-    return lines + [f"note: {note}" for note in stats["notes"]]
+    return lines + [f"{_NOTE}{note}" for note in stats["notes"]]
+
+
+def later_notes(description: Sequence[str], stats: Stats) -> list[str]:
+    """Notes that an engine has made since `describe_load` described it."""
+    return [note for note in stats["notes"] if f"{_NOTE}{note}" not in description]
 
 
 def describe_overlap(stats: Stats) -> str | None:

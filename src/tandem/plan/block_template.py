@@ -34,15 +34,15 @@ _Ahead = Mapping[tuple[int, Part], SignalRef]
 
 
 def first_block_template(shape: BlockShape) -> ProgramTemplate:
-    """The pass after prompts and the fill, which it waits for."""
-    return _PassBuilder(shape, {}).build()
+    """The pass after a fill, which it waits for, and prompts or a pass of another shape before."""
+    return _PassBuilder(shape, {}, follows=False).build()
 
 
 def block_template(shape: BlockShape) -> ProgramTemplate:
     """The pass of a block of that shape that follows another one."""
-    first = _PassBuilder(shape, {})
+    first = _PassBuilder(shape, {}, follows=False)
     first.build()
-    return _PassBuilder(shape, first.ahead()).build()
+    return _PassBuilder(shape, first.ahead(), follows=True).build()
 
 
 class _PassBuilder:
@@ -50,10 +50,11 @@ class _PassBuilder:
 
     Args:
         ahead: of the first batches, when their loads by the pass before have ended.
+        follows: another pass of the same shape.
     """
 
-    def __init__(self, shape: BlockShape, ahead: _Ahead) -> None:
-        self._shape = shape
+    def __init__(self, shape: BlockShape, ahead: _Ahead, *, follows: bool) -> None:
+        self._shape, self._follows = shape, follows
         self._b = TemplateBuilder()
         self._came: dict[tuple[int, Part], SignalRef] = dict(ahead)
         self._coming: dict[tuple[int, Part], SignalRef] = {}
@@ -106,9 +107,11 @@ class _PassBuilder:
 
     def _qkv_free(self, layer: int, batch: int) -> tuple[SignalRef, ...]:
         """The layer before has let go of queries, keys and values."""
-        if not self._shape.streamed:
-            return ()  # the CPU's have been merged since
-        return (self._stored[batch] if layer else SignalRef(Queue.D2H, 0),)
+        if self._shape.streamed and layer:
+            return (self._stored[batch],)
+        if self._shape.streamed or (not layer and not self._follows):
+            return (SignalRef(Queue.D2H, 0),)
+        return ()  # the CPU's have been merged since
 
     def _attend_on_cpu(self, layer: int, batch: int, ready: SignalRef) -> None:
         lanes, there = (batch,), BufferRef(HOST_QKV, batch)

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.plan_object import fields_of, parse_plan
 from tandem.plan.weights import WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tandem.plan.share_terms import ShareTerms
 
 FORMAT = 1
 QuantizedLayers = Literal["none", "streamed", "all"]
@@ -91,6 +94,8 @@ class OfflinePlan:
         max_model_len: of the longest sequence.
         prefill_tokens: most prompt tokens that are computed at once.
         prompts_on_host: between layers, activations of prompts lie on the host.
+        terms: of its passes, by which streamed sequences and those that the CPU attends to are
+            shared out anew as it runs, for both of which there is room; None: shares are fixed.
         notes: what was decided for the user and why, one line each.
 
     Raises:
@@ -117,6 +122,7 @@ class OfflinePlan:
     quantized_layers: QuantizedLayers = "none"
     quantization: str = "none"
     prompts_on_host: bool = False
+    terms: "ShareTerms | None" = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -140,6 +146,10 @@ class OfflinePlan:
             raise ConfigError(f"recomputed_tokens {self.recomputed_tokens} exceed a sequence")
         if self.recomputed_tokens and not self.streamed_rows:
             raise ConfigError("KV is recomputed, but none is streamed")
+        if self.terms is not None and (self.recomputed_tokens or not self.host_rows):
+            raise ConfigError(
+                "shares are solved anew only of sequences with all their KV on the host"
+            )
         if self.host_rows and not self.host.kv_bytes:
             raise ConfigError("sequences have their KV on the host, which has no room for it")
         if self.resident_rows and not self.accelerator.kv_bytes:
@@ -229,8 +239,8 @@ class OfflinePlan:
         try:
             weights = tuple(_placement_of(entry) for entry in values.pop("weights"))
             tiers = {name: TierBudget(**values.pop(name)) for name in ("accelerator", "host")}
-            notes = tuple(values.pop("notes", ()))
-            return OfflinePlan(weights=weights, notes=notes, **tiers, **values)
+            notes, terms = tuple(values.pop("notes", ())), _terms_of(values.pop("terms", None))
+            return OfflinePlan(weights=weights, notes=notes, terms=terms, **tiers, **values)
         except (KeyError, TypeError, AttributeError, ConfigError) as error:
             raise ConfigError(f"not a valid plan ({error})") from None
 
@@ -238,6 +248,14 @@ class OfflinePlan:
 def _placement_of(entry: Mapping[str, Any]) -> WeightPlacement:
     values = {**entry}
     return WeightPlacement(experts=tuple(values.pop("experts", ())), **values)
+
+
+def _terms_of(given: Any) -> "ShareTerms | None":
+    if given is None:
+        return None
+    from tandem.plan.share_terms import ShareTerms  # at no start but that of a plan with some
+
+    return ShareTerms.from_object(given)
 
 
 def _check_layers(weights: tuple[WeightPlacement, ...]) -> None:

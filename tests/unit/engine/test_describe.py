@@ -5,7 +5,7 @@ from dataclasses import asdict
 from tests.support.engines import toy_engine
 from tests.support.setups import Setup
 
-from tandem.engine.describe import describe_load, describe_overlap
+from tandem.engine.describe import describe_load, describe_overlap, later_notes
 from tandem.runtime.measures import OverlapTotals
 
 
@@ -18,6 +18,15 @@ def test_it_names_the_model_each_tier_that_has_blocks_and_every_note() -> None:
     assert "on the device + 5 blocks of 16 tokens" in second
     assert second.endswith("on the host; strategy ride-along")
     assert notes == ["note: context limited", "note: another"]
+
+
+def test_notes_of_later_are_told_apart_from_those_of_the_start() -> None:
+    with toy_engine(Setup(device_blocks=3)) as engine:
+        stats = asdict(engine.stats) | {"notes": ("context limited",)}
+    description = describe_load("m", stats)
+    assert later_notes(description, stats) == []
+    later = stats | {"notes": ("context limited", "planned anew")}
+    assert later_notes(description, later) == ["planned anew"]
 
 
 def test_a_single_tier_is_not_named() -> None:

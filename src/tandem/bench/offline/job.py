@@ -32,6 +32,8 @@ class Executed:
             included.
         refills, passes: how many of each.
         rows: sequences in a pass, in the mean.
+        share_changes: how often sequences were shared out anew between link and CPU. replans: what
+            was said where passes took another time than predicted.
     """
 
     tokens: int
@@ -41,6 +43,8 @@ class Executed:
     refills: int
     passes: int
     rows: float
+    share_changes: int
+    replans: tuple[str, ...]
     report: PacedReport
 
     @property
@@ -116,5 +120,7 @@ def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock) -> Execut
         counts[False],
         counts[True],
         rows / max(1, counts[True]),
+        engine.scheduler.share_changes,
+        tuple(engine.scheduler.replans),
         engine.executor.report(),
     )

@@ -71,7 +71,9 @@ def plan_jobs(question: Question, policies: Sequence[str]) -> Planned:
     search = OfflineSearch(question)
     jobs: list[PlannedJob] = []
     for name in policies:
-        option = search.best(find_offline_policy(name))
-        plan = None if option is None else offline_plan(search, option.candidate)
+        policy = find_offline_policy(name)
+        option, plan = search.best(policy), None
+        if option is not None:
+            plan = offline_plan(search, option.candidate, adapts=policy.adapts)
         jobs.append(PlannedJob(name, option, plan))
     return Planned(question, tuple(jobs), BlockCeilings(question, search.times).ceiling())

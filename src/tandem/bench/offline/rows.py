@@ -78,5 +78,7 @@ def _lines(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[str]:
     )
     yield (
         f"    link {link_share(outcome, executed):.0%} busy, accelerator {report.accel_busy:.0%}, "
-        f"host attention {report.cpu_busy:.0%}"
+        f"host attention {report.cpu_busy:.0%}; shares changed {executed.share_changes} times"
     )
+    for line in executed.replans:
+        yield f"    {line}"

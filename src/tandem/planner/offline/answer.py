@@ -12,6 +12,7 @@ from tandem.planner.offline.policies import (
 )
 from tandem.planner.offline.search import BlockOption, OfflineSearch
 from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivities
+from tandem.planner.offline.share_terms import share_terms
 from tandem.planner.question import Question
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
@@ -68,7 +69,7 @@ def offline_answer(
         question=question,
         policy=policy,
         chosen=chosen,
-        plan=offline_plan(search, chosen.candidate, (reason,)),
+        plan=offline_plan(search, chosen.candidate, (reason,), adapts=policy.adapts),
         recomputation=reason,
         alternatives=tuple(islice(search.alternatives(policy, chosen), _NUM_ALTERNATIVES)),
         sensitivities=tuple(block_sensitivities(search, policy, chosen)),
@@ -102,13 +103,22 @@ def recomputation(search: OfflineSearch, candidate: BlockCandidate) -> str:
 
 
 def offline_plan(
-    search: OfflineSearch, candidate: BlockCandidate, notes: tuple[str, ...] = ()
+    search: OfflineSearch,
+    candidate: BlockCandidate,
+    notes: tuple[str, ...] = (),
+    *,
+    adapts: bool = False,
 ) -> OfflinePlan:
-    """What an engine is to execute."""
+    """What an engine is to execute.
+
+    Args:
+        adapts: the engine may solve shares anew, where both ways have room.
+    """
     question, footprint = search.question, search.footprint
     away = footprint.prompts_on_host(candidate)
-    device = footprint.device(candidate, prompts_on_host=away)
-    host = footprint.host(candidate, prompts_on_host=away)
+    adapts = adapts and _has_room_for_both(search, candidate, away)
+    device = footprint.device(candidate, prompts_on_host=away, adapts=adapts)
+    host = footprint.host(candidate, prompts_on_host=away, adapts=adapts)
     more_there = footprint.spare_device_blocks(candidate, question.device_bytes - device.total)
     more_here = footprint.spare_host_blocks(candidate, question.host_bytes - host.total)
     device = device.with_kv(more_there * footprint.page.bytes_per_block, pinned=False)
@@ -136,8 +146,19 @@ def offline_plan(
         quantized_layers=candidate.quantized,
         quantization=_quantization(question, candidate.quantized),
         prompts_on_host=away,
+        terms=share_terms(search.times, candidate) if adapts else None,
         notes=notes,
     )
+
+
+def _has_room_for_both(search: OfflineSearch, candidate: BlockCandidate, away: bool) -> bool:
+    """Whether each sequence with its KV on the host could be streamed, or attended on the CPU."""
+    if candidate.recomputed_tokens or not candidate.host_rows:
+        return False
+    question, footprint = search.question, search.footprint
+    device = footprint.device(candidate, prompts_on_host=away, adapts=True).total
+    host = footprint.host(candidate, prompts_on_host=away, adapts=True).total
+    return device <= question.device_bytes and host <= question.host_bytes
 
 
 def _quantization(question: Question, layers: QuantizedLayers) -> str:

@@ -106,17 +106,23 @@ class BlockFootprint:
         host = self.host(candidate, prompts_on_host=away).total
         return device <= self._q.device_bytes and host <= self._q.host_bytes
 
-    def device(self, candidate: BlockCandidate, *, prompts_on_host: bool) -> TierSums:
-        """Of the accelerator's memory."""
+    def device(
+        self, candidate: BlockCandidate, *, prompts_on_host: bool, adapts: bool = False
+    ) -> TierSums:
+        """Of the accelerator's memory.
+
+        Args:
+            adapts: the CPU may come to attend to any sequence with its KV on the host.
+        """
         streamed, quantized = candidate.streamed, candidate.quantized
         resident = self._q.model.num_layers - streamed
         weights = self._base.outside_bytes + resident * self._layer_bytes[quantized, False]
         if streamed:
             weights += stream_slots(streamed) * self._layer_bytes[quantized, True]
         kv = self.device_blocks(candidate) * self.page.bytes_per_block
-        return TierSums(
-            weights, kv, self._slots(candidate), self._workspace(candidate, prompts_on_host)
-        )
+        attends = candidate.cpu_rows > 0 or adapts
+        workspace = self._workspace(candidate, prompts_on_host, attends)
+        return TierSums(weights, kv, self._slots(candidate), workspace)
 
     def device_blocks(self, candidate: BlockCandidate) -> int:
         """Of all layers, on the accelerator."""
@@ -140,6 +146,11 @@ class BlockFootprint:
         if not candidate.host_rows:
             return 0
         return max(self._step_blocks, self._streamed_blocks(candidate))
+
+    def most_streamed(self, candidate: BlockCandidate) -> int:
+        """Of a batch's sequences with KV on the host, how many a slot has room for."""
+        room, blocks = candidate.host_rows, self.slot_blocks(candidate)
+        return max(n for n in range(room + 1) if self.room.blocks(n) <= blocks)
 
     def _streamed_blocks(self, candidate: BlockCandidate) -> int:
         rows = candidate.streamed_rows
@@ -168,14 +179,14 @@ class BlockFootprint:
         size += CACHE_SLOTS * rows * prefix * self.activation_bytes
         return size + rows * made * away
 
-    def _workspace(self, candidate: BlockCandidate, prompts_on_host: bool) -> int:
+    def _workspace(self, candidate: BlockCandidate, prompts_on_host: bool, attends: bool) -> int:
         """Of a step, and what all batches keep between layers."""
         step = BlockStep(
             tokens=self._part_tokens,
             rows=candidate.rows,
             block_rows=candidate.block_rows,
             made_tokens=min(MADE_AT_ONCE, candidate.streamed_rows * candidate.recomputed_tokens),
-            attends_on_cpu=candidate.cpu_rows > 0,
+            attends_on_cpu=attends,
             prompts_on_host=prompts_on_host,
             real=True,
         )
@@ -183,8 +194,14 @@ class BlockFootprint:
         kept = 0 if prompts_on_host else prompts * (self.activation_bytes + _TOKEN_BYTES)
         return block_step_bytes(self._step, step) + kept
 
-    def host(self, candidate: BlockCandidate, *, prompts_on_host: bool) -> TierSums:
-        """Of the host's memory; what the CPU attends to needs not be pinned."""
+    def host(
+        self, candidate: BlockCandidate, *, prompts_on_host: bool, adapts: bool = False
+    ) -> TierSums:
+        """Of the host's memory; what the CPU attends to needs not be pinned.
+
+        Args:
+            adapts: any sequence with its KV there may come to be streamed, or attended there.
+        """
         weights = candidate.streamed * self._layer_bytes[candidate.quantized, True]
         block_bytes, batches = self.host_page(candidate).bytes_per_block, candidate.batches
         streamed = candidate.streamed_rows * batches
@@ -193,11 +210,11 @@ class BlockFootprint:
         crossing += streamed * prefix
         stays = self._staying_blocks(candidate) * block_bytes
         staged = self._step.qkv_token_bytes + self._step.partial_token_bytes
-        workspace = candidate.cpu_rows * batches * staged
+        workspace = (candidate.host_rows if adapts else candidate.cpu_rows) * batches * staged
         if prompts_on_host:
             prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
             workspace += prompts * self.activation_bytes
-        pinned = weights + crossing + workspace
+        pinned = weights + crossing + workspace + (stays if adapts else 0)
         return TierSums(weights, crossing + stays, 0, workspace, pinned)
 
     def most_resident(self, candidate: BlockCandidate) -> int:

@@ -38,6 +38,11 @@ class OfflinePolicy:
     layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
     host_kv: bool = True
 
+    @property
+    def adapts(self) -> bool:
+        """Whether any sequence with its KV on the host may be streamed or attended there."""
+        return self.streams and self.attends and self.mixes
+
     def allows(self, candidate: BlockCandidate, num_layers: int) -> bool:
         """Whether a candidate keeps to the policy."""
         return (

@@ -39,7 +39,7 @@ class BlockTimes:
     """
 
     def __init__(self, question: Question, like: "BlockTimes | None" = None) -> None:
-        self._q = question
+        self.question = question
         precisions = Precisions.of(question.precision)
         self.precisions = precisions
         room = None if like is None else like.footprint.room
@@ -50,6 +50,16 @@ class BlockTimes:
         made = {} if like is None else like._schedules
         self._schedules: dict[tuple[_Build, BlockShape], Schedule] = made
         self._times: dict[BlockCandidate, BlockTime] = {}
+        self._prices_at: dict[float, BlockPrices] = {}
+
+    def prices_at(self, context_tokens: float) -> BlockPrices:
+        """Prices if sequences were that long in the mean."""
+        if context_tokens not in self._prices_at:
+            lengths = replace(self.question.lengths, context_tokens=context_tokens)
+            question = replace(self.question, lengths=lengths)
+            made = BlockPrices(question, self.precisions, self.footprint)
+            self._prices_at[context_tokens] = made
+        return self._prices_at[context_tokens]
 
     def time(self, candidate: BlockCandidate) -> BlockTime:
         """In virtual time, with everything shared."""
@@ -67,12 +77,12 @@ class BlockTimes:
     def prefill_pass(self, candidate: BlockCandidate) -> PricedSweep:
         """The program over all prompts, and its prices."""
         away = self.footprint.prompts_on_host(candidate)
-        shape = candidate.shape(self._q.model.num_layers, prompts_on_host=away)
+        shape = candidate.shape(self.question.model.num_layers, prompts_on_host=away)
         return _priced(self._schedule(prefill_template, shape), self.prices.prefill(candidate))
 
     def decode_pass(self, candidate: BlockCandidate) -> PricedSweep:
         """The program that gives every sequence a token, and its prices."""
-        shape = candidate.shape(self._q.model.num_layers)
+        shape = candidate.shape(self.question.model.num_layers)
         return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
 
     def _steady(self, passed: PricedSweep) -> SweepTime:

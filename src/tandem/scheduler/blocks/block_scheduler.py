@@ -2,15 +2,18 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from tandem.cost.block_pass import PassWork
 from tandem.plan.block_room import BlockRoom
-from tandem.plan.events import Event, Failed, TokensSampled
+from tandem.plan.events import Event, Failed, StepRetired, TokensSampled
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.program import LaneSlot, StepProgram
 from tandem.plan.weights import streamed_layers
 from tandem.scheduler.admission import make_sequence
+from tandem.scheduler.blocks.adapting import BlockAdaptation
 from tandem.scheduler.blocks.compiler import BlockCompiler
 from tandem.scheduler.blocks.filling import fill_places
 from tandem.scheduler.blocks.lanes import BlockLanes
@@ -31,10 +34,16 @@ class BlockScheduler:
     at once if no weights are streamed, else when they have been empty for as many tokens as a pass
     has sequences, since another program over prompts takes at least the time of a pass.
 
+    Streamed sequences and those that the CPU attends to are shared out anew as a plan's terms say.
+
     Args:
         eos_ids: tokens that end a sequence unless it ignores them.
         prompt_tokens: most tokens of one program over prompts, but for a single longer prompt;
             None: no bound.
+
+    Attributes:
+        share_changes: how often sequences were shared out anew. replans: what was said of those
+            that a wrong prediction brought about, a line each.
     """
 
     def __init__(
@@ -60,7 +69,12 @@ class BlockScheduler:
         self._arrivals = itertools.count()
         self._streams = bool(streamed_layers(plan.weights).layers)
         self._idle_tokens = 0
-        self._after_prompts = True
+        self._slots_void = True
+        self._adaptation: BlockAdaptation | None = None
+        if plan.terms is not None:
+            self._adaptation = BlockAdaptation(plan.terms, plan.host_rows, plan.streamed_rows)
+        self.share_changes = 0
+        self.replans: list[str] = []
         self._awaited: dict[tuple[int, int], LaneSlot] = {}
 
     # --- requests ---------------------------------------------------------------------------------
@@ -136,16 +150,55 @@ class BlockScheduler:
                 ]
                 # where a program holds no more prompts, another one follows at once
                 self._idle_tokens = self._plan.block_rows if self._room() else 0
-                self._after_prompts = True
+                self._slots_void = True
                 return self._awaiting([self._compiler.prompts(parts)])
         if not self._by_row:
+            if self._adaptation is not None:
+                self._adaptation.paused()
             return []
         self._idle_tokens += room
+        self._adapt()
         self.places.begin_pass()
         lanes = [self._lanes.tokens(batch) for batch in range(self._plan.batches)]
-        programs = self._compiler.tokens(lanes, after_prompts=self._after_prompts)
-        self._after_prompts = False
+        fills, self._slots_void = self._slots_void, False
+        programs = self._compiler.tokens(lanes, fills=fills)
+        if self._adaptation is not None and not fills:
+            self._adaptation.submitted(programs[-1].step_id, self._work())
         return self._awaiting(programs)
+
+    def _adapt(self) -> None:
+        """Share sequences with KV on the host out anew, if that is due and worth it."""
+        if self._adaptation is None or not self._adaptation.is_due:
+            return
+        change = self._adaptation.review(self._work())
+        if change is None:
+            return
+        if change.said is not None:
+            self.replans.append(change.said)
+        self.share(change.streamed_rows)
+
+    def share(self, streamed_rows: int) -> None:
+        """Between two passes: of each batch's places with KV on the host, so many are for streamed
+        sequences, the others for those that the CPU attends to.
+        """
+        moved = self.places.share(streamed_rows)
+        homes = self.places.homes()
+        streamed, cpu = KVHome.STREAMED in homes, KVHome.CPU in homes
+        shape = replace(self._plan.shape, streamed=streamed, cpu=cpu)
+        if moved or shape != self._compiler.shape:
+            self._compiler.change(shape)
+            self._slots_void = True
+            self.share_changes += 1
+
+    def _work(self) -> PassWork:
+        """Of a pass over the sequences that there are."""
+        rows = self.places.rows.owned()
+        known, home = self.places.rows.known[rows], self.places.home[rows]
+        counted: list[int] = []
+        for each in (KVHome.RESIDENT, KVHome.STREAMED, KVHome.CPU):
+            chosen = home == int(each)
+            counted += [int(chosen.sum()), int(known[chosen].sum())]
+        return PassWork(self._plan.batches, *counted)
 
     def _awaiting(self, programs: list[StepProgram]) -> list[StepProgram]:
         last = programs[-1]
@@ -206,6 +259,8 @@ class BlockScheduler:
                 raise EngineDeadError(f"step {event.step_id} failed: {event.message}")
             if isinstance(event, TokensSampled):
                 outputs += self._tokens(event)
+            elif isinstance(event, StepRetired) and self._adaptation is not None:
+                self._adaptation.retired(event.step_id, event.times)
         self._vacate()
         return outputs
 

@@ -33,6 +33,13 @@ def cached_passes(shape: BlockShape) -> tuple[ProgramTemplate, ProgramTemplate, 
     return fill, first, further
 
 
+@lru_cache(maxsize=8)
+def validate_change(before: BlockShape, after: BlockShape) -> None:
+    """Passes of one shape, and then of another, whose slots are filled first."""
+    fill, first, further = cached_passes(after)
+    _validated(cached_passes(before)[2], fill, first, further)
+
+
 def _validated(*templates: ProgramTemplate) -> ProgramTemplate:
     validate_sequence([Placed(each, tuple(range(len(each.lanes)))) for each in templates])
     return templates[0]
@@ -43,6 +50,9 @@ class BlockCompiler:
 
     Args:
         sequence_of: the sequence in a row.
+
+    Attributes:
+        shape: of passes.
     """
 
     def __init__(
@@ -51,22 +61,28 @@ class BlockCompiler:
         rows: RowTable,
         sequence_of: Callable[[int], RequestSequence],
     ) -> None:
-        self._shape = shape
+        self.shape = shape
         self._rows = rows
         self._sampling = SamplingBuilder(rows, sequence_of)
         self._steps = 0
 
     def prompts(self, lanes: Sequence[LaneSlot]) -> StepProgram:
         """Over prompts in parts, each a lane of its own."""
-        return self._program(cached_prompts(replace(self._shape, batches=len(lanes))), lanes)
+        return self._program(cached_prompts(replace(self.shape, batches=len(lanes))), lanes)
 
-    def tokens(self, lanes: Sequence[LaneSlot], *, after_prompts: bool) -> list[StepProgram]:
-        """A token of each sequence, a lane for each batch; after prompts, the fill before it."""
-        fill, first, further = cached_passes(self._shape)
-        if not after_prompts:
+    def change(self, shape: BlockShape) -> None:
+        """Passes are of that shape from now on; what the last one brought for the next is void."""
+        if shape != self.shape:
+            validate_change(self.shape, shape)
+            self.shape = shape
+
+    def tokens(self, lanes: Sequence[LaneSlot], *, fills: bool) -> list[StepProgram]:
+        """A token of each sequence, a lane for each batch; the fill before it if slots are void."""
+        fill, first, further = cached_passes(self.shape)
+        if not fills:
             return [self._program(further, lanes)]
         programs: list[StepProgram] = []
-        if self._shape.streamed:
+        if self.shape.streamed:
             self._steps += 1
             programs.append(StepProgram(self._steps, fill, tuple(lanes)))
         return [*programs, self._program(first, lanes)]

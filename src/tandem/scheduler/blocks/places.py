@@ -116,6 +116,36 @@ class BlockPlaces:
                 return Place(batch, home, places[-1])
         return None
 
+    def share(self, streamed_rows: int) -> bool:
+        """Give that many of each batch's places with KV on the host to streamed sequences, the
+        others to those that the CPU attends to; of sequences that are there, as large a share as
+        slots have room for. Not where prefixes are recomputed. Between two passes only.
+
+        Returns: whether any sequence is attended otherwise from now on.
+        """
+        hosted = self._plan.host_rows
+        self._counts[KVHome.STREAMED] = streamed_rows
+        self._counts[KVHome.CPU] = hosted - streamed_rows
+        changed = False
+        for batch in range(self._plan.batches):
+            rows = self.members(batch)
+            streamed = rows[self.home[rows] == int(KVHome.STREAMED)].tolist()
+            attended = rows[self.home[rows] == int(KVHome.CPU)].tolist()
+            wanted = round(streamed_rows * (len(streamed) + len(attended)) / hosted)
+            for row in streamed[wanted:]:
+                self._stop_streaming(row)
+            entering = attended[: max(0, wanted - len(streamed))]
+            begun = sum(self._start_streaming(row) for row in entering)
+            changed |= begun > 0 or len(streamed) > wanted
+            taken = min(len(streamed), wanted) + begun
+            self._share_free(batch, max(0, streamed_rows - taken))
+        return changed
+
+    def homes(self) -> frozenset[KVHome]:
+        """Those that sequences have, or may enter with."""
+        held = {KVHome(home) for home in self.home[self.rows.owned()].tolist()}
+        return frozenset(held | {home for home, count in self._counts.items() if count})
+
     def num_open(self, sequence: Sequence) -> int:
         """About how many sequences like this one have place and room now; in an empty block at
         least one.
@@ -208,6 +238,33 @@ class BlockPlaces:
             first = end - int(self.made[row])
             slot = self._slots[int(self.batch[row])]
             self.slot_blocks[row, first : first + blocks] = slot.allocate(blocks)
+
+    def _stop_streaming(self, row: int) -> None:
+        """Its pages stay where they are, and its blocks of the slot are free."""
+        batch, end = int(self.batch[row]), int(self.rows.num_blocks[row])
+        stay = self._stays[row]
+        self._slot_growth[batch].remove(stay.growth[self._passes - stay.since :])
+        self._slots[batch].release(self.slot_blocks[row, :end], None)
+        self.home[row] = int(KVHome.CPU)
+
+    def _start_streaming(self, row: int) -> bool:
+        """Whether its batch's slot has room for it, in every pass to come."""
+        batch, end = int(self.batch[row]), int(self.rows.num_blocks[row])
+        stay = self._stays[row]
+        rest = stay.growth[self._passes - stay.since :]
+        if not self._slot_growth[batch].fits(rest):
+            return False
+        self._slot_growth[batch].add(rest)
+        self.slot_blocks[row, :end] = self._slots[batch].allocate(end)
+        self.home[row] = int(KVHome.STREAMED)
+        return True
+
+    def _share_free(self, batch: int, streamed: int) -> None:
+        """So many of a batch's free places on the host are for streamed sequences."""
+        homes = KVHome.STREAMED, KVHome.CPU
+        free = [index for home in homes for index in self._free[batch, home]]
+        self._free[batch, KVHome.STREAMED] = free[:streamed]
+        self._free[batch, KVHome.CPU] = free[streamed:]
 
     def _growths(self, home: KVHome, batch: int) -> list[Growth]:
         """Of all that a sequence with that home takes blocks of."""

@@ -1,0 +1,98 @@
+"""How long a pass of a block takes by its terms, and which shares make it shortest.
+
+The closed form of `planner/offline/bound.py` as a function of the sequences that there are: a pass
+takes as long as its busiest resource, or, where the CPU attends, as the way of a batch through all
+layers with all attention on the CPU between; times the slack that virtual time, or measuring, has
+found.
+"""
+
+from typing import NamedTuple
+
+from tandem.plan.share_terms import ShareTerms
+
+
+class PassWork(NamedTuple):
+    """Sequences of a pass by what becomes of their KV, and tokens that they have together."""
+
+    batches: int
+    resident_rows: float = 0
+    resident_tokens: float = 0
+    streamed_rows: float = 0
+    streamed_tokens: float = 0
+    cpu_rows: float = 0
+    cpu_tokens: float = 0
+
+    @property
+    def host_rows(self) -> float:
+        """With KV on the host."""
+        return self.streamed_rows + self.cpu_rows
+
+    def shared(self, share: float) -> "PassWork":
+        """That share of those with KV on the host is streamed, the rest attended on the CPU."""
+        rows, tokens = self.host_rows, self.streamed_tokens + self.cpu_tokens
+        return self._replace(
+            streamed_rows=share * rows,
+            streamed_tokens=share * tokens,
+            cpu_rows=(1 - share) * rows,
+            cpu_tokens=(1 - share) * tokens,
+        )
+
+
+class PassTerms(NamedTuple):
+    """What a pass asks of each resource, in seconds.
+
+    Attributes:
+        copies_s: to the accelerator, but for weights.
+    """
+
+    stages_s: float = 0.0
+    attention_s: float = 0.0
+    copies_s: float = 0.0
+    weights_s: float = 0.0
+    host_s: float = 0.0
+
+
+def pass_terms(terms: ShareTerms, work: PassWork) -> PassTerms:
+    """Of that work."""
+    there = work.resident_rows + work.streamed_rows
+    cache_s = terms.cache.seconds(work.streamed_rows, work.streamed_tokens)
+    return PassTerms(
+        terms.stages_s,
+        terms.attention.seconds(there, work.resident_tokens + work.streamed_tokens),
+        cache_s + terms.results.seconds(work.cpu_rows, work.cpu_tokens),
+        terms.weights_s,
+        terms.host.seconds(work.cpu_rows, work.cpu_tokens),
+    )
+
+
+def pass_s(terms: ShareTerms, work: PassWork) -> float:
+    """Of a pass with that work."""
+    return terms.slack * longest_s(terms, work)
+
+
+def longest_s(terms: ShareTerms, work: PassWork) -> float:
+    """What no pass with that work can be shorter than, by these terms."""
+    each = pass_terms(terms, work)
+    chain_s = 0.0
+    if work.cpu_rows:
+        given = work.cpu_rows, work.cpu_tokens
+        once_s = (terms.queries.seconds(*given) + terms.results.seconds(*given)) / work.batches
+        chain_s = terms.way_s + once_s + each.host_s
+    tokens = work.streamed_tokens + work.cpu_tokens
+    return max(
+        each.stages_s + each.attention_s,
+        each.copies_s + each.weights_s,
+        each.host_s,
+        chain_s,
+        terms.memory.seconds(work.host_rows, tokens),
+    )
+
+
+def best_streamed(terms: ShareTerms, work: PassWork, host_rows: int) -> tuple[int, float]:
+    """Of a batch's `host_rows` places, how many are best for streamed sequences, and how long a
+    pass with the sequences that there are then takes.
+    """
+    most = min(terms.most_streamed_rows, host_rows)
+    found = [(pass_s(terms, work.shared(n / host_rows)), n) for n in range(most + 1)]
+    best_s, streamed = min(found)
+    return streamed, best_s

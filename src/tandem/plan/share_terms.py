@@ -1,0 +1,103 @@
+"""What a pass of a block takes, term by term: by this an engine solves shares anew as it runs.
+
+Of a plan's sequences with KV on the host, any number may be streamed and the others attended on the
+CPU: their pages lie in the same memory, so that no byte moves when one becomes the other.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tandem.spec import forms
+from tandem.spec.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class TermLine:
+    """Seconds of one kind of work in a pass: a part that any work brings, of each sequence, and of
+    each token of theirs.
+    """
+
+    start_s: float = 0.0
+    row_s: float = 0.0
+    token_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_seconds(self, ("start_s", "row_s", "token_s"))
+
+    def seconds(self, rows: float, tokens: float) -> float:
+        """Of so many sequences with so many tokens together."""
+        return self.start_s + self.row_s * rows + self.token_s * tokens if rows else 0.0
+
+    def times(self, factor: float) -> "TermLine":
+        """All of it longer."""
+        return TermLine(factor * self.start_s, factor * self.row_s, factor * self.token_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTerms:
+    """Of a pass over all batches, each term as if alone on the machine.
+
+    Attributes:
+        most_streamed_rows: of a batch, those for whose KV the slots have room.
+        stages_s: of the accelerator, without attention. weights_s: layers that come over the link.
+        way_s: of a batch through all layers on the accelerator, before and after attention.
+        slack: a pass over the longest of its terms.
+        attention: on the accelerator. cache: streamed keys and values over the link.
+        queries, results: to the CPU and back. host: its attention.
+        memory: what the host's memory is read for, by whichever way; the weights are its start.
+
+    Raises:
+        ConfigError: a value of another type or out of range.
+    """
+
+    most_streamed_rows: int
+    stages_s: float
+    weights_s: float
+    way_s: float
+    slack: float
+    attention: TermLine
+    cache: TermLine
+    queries: TermLine
+    results: TermLine
+    host: TermLine
+    memory: TermLine
+
+    def __post_init__(self) -> None:
+        most = forms.in_form(
+            self.most_streamed_rows, forms.whole_number, "most_streamed_rows", ConfigError
+        )
+        if most < 0:
+            raise ConfigError(f"most_streamed_rows must be at least 0, not {most}")
+        _require_seconds(self, ("stages_s", "weights_s", "way_s", "slack"))
+        if not self.slack:
+            raise ConfigError("slack must be above 0")
+
+    @staticmethod
+    def from_object(given: Any) -> "ShareTerms":
+        """What `dataclasses.asdict` made of it.
+
+        Raises:
+            TypeError, ConfigError: it is none.
+        """
+        values: dict[str, Any] = {**_mapping(given)}
+        for name in _LINES:
+            values[name] = TermLine(**_mapping(values.get(name)))
+        return ShareTerms(**values)
+
+
+_LINES = ("attention", "cache", "queries", "results", "host", "memory")
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"terms must be objects, not {forms.shown(given)}")
+    return cast("Mapping[str, Any]", given)
+
+
+def _require_seconds(owner: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        value = forms.in_form(getattr(owner, name), forms.number, name, ConfigError)
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{name} must be at least 0 and finite, not {value}")

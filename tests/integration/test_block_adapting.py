@@ -1,0 +1,72 @@
+"""Whole jobs on another machine than was planned for: shares are solved anew, and that gains."""
+
+from dataclasses import replace
+
+import pytest
+
+from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
+from tandem.bench.offline.job import Executed, execute
+from tandem.bench.offline.plans import ask, plan_jobs
+from tandem.bench.online.cell import Load
+from tandem.plan.offline import OfflinePlan
+from tandem.planner.plan_file import offline_plan_file
+from tandem.planner.question import Question
+from tandem.runtime.paced.perturbed_rates import Perturbation
+
+NAMED = CellName("t4", "g4dn.4xlarge", "opt-6.7b", Load(256, 40), 96)
+
+
+@pytest.fixture(scope="module")
+def cell() -> OfflineCell:
+    return make_cell(NAMED, 4, Perturbation())
+
+
+@pytest.fixture(scope="module")
+def asked(cell: OfflineCell) -> Question:
+    return ask(cell)
+
+
+def mistold(question: Question) -> Question:
+    """The planner is told of a link four times as fast, and of cores that read 0.4 as fast."""
+    hardware = question.hardware
+    link, host = hardware.link, hardware.host
+    told_host = replace(
+        host,
+        memory_bandwidth_bytes_per_s=0.4 * host.memory_bandwidth_bytes_per_s,
+        shared_memory_bandwidth_bytes_per_s=2 * host.pool_bytes_per_s,
+    )
+    told_link = replace(link, h2d_bytes_per_s=4 * link.h2d_bytes_per_s)
+    return replace(question, hardware=replace(hardware, link=told_link, host=told_host))
+
+
+def run(cell: OfflineCell, question: Question, plan: OfflinePlan) -> Executed:
+    return execute(cell, offline_plan_file(cell.model_name, question, plan))
+
+
+def planned(question: Question) -> OfflinePlan:
+    plan = plan_jobs(question, ["auto"]).jobs[0].plan
+    assert plan is not None
+    assert plan.terms is not None
+    return plan
+
+
+def test_a_machine_that_is_not_as_told_is_planned_for_anew_once(
+    cell: OfflineCell, asked: Question
+) -> None:
+    question = mistold(asked)
+    plan = planned(question)
+    assert plan.streamed_rows > plan.cpu_rows
+    adapting, fixed = run(cell, question, plan), run(cell, question, replace(plan, terms=None))
+    assert len(adapting.replans) == 1
+    assert "link" in adapting.replans[0]
+    assert adapting.share_changes >= 1
+    assert (fixed.share_changes, fixed.replans) == (0, ())
+    assert adapting.tokens == fixed.tokens
+    assert adapting.tokens_per_s > 1.4 * fixed.tokens_per_s
+
+
+def test_nothing_is_planned_anew_while_the_truth_holds(cell: OfflineCell, asked: Question) -> None:
+    plan = planned(asked)
+    adapting, fixed = run(cell, asked, plan), run(cell, asked, replace(plan, terms=None))
+    assert adapting.replans == ()
+    assert adapting.tokens_per_s >= 0.99 * fixed.tokens_per_s

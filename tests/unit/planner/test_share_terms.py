@@ -1,0 +1,88 @@
+"""Terms of a plan's passes: the planner's own prices, for any share and any length."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import ask, short
+
+from tandem.cost.block_pass import longest_s, pass_s
+from tandem.models.catalogue import plannable_spec
+from tandem.plan.offline import OfflinePlan
+from tandem.planner.offline.answer import offline_answer, offline_plan
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.policies import OFFLINE_POLICIES
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.offline.share_terms import mean_work, share_terms
+from tandem.planner.question import Question
+
+OPT = short(plannable_spec("opt-6.7b"), 6)
+LLAMA = short(plannable_spec("llama-3.1-8b"), 6)
+PLANNED = BlockCandidate(4, 3, 4, 7, 5)
+
+
+def question_of(context: str = "500-700", generate: str = "100-200") -> Question:
+    return ask(OPT, "t4", "g4dn.4xlarge", prompt=context, generate=generate, requests=64)
+
+
+@pytest.mark.parametrize("model", [OPT, LLAMA])
+@pytest.mark.parametrize("shares", [(12, 0), (0, 12), (6, 6), (11, 1)])
+def test_other_shares_are_priced_as_if_planned_for(model: object, shares: tuple[int, int]) -> None:
+    question = replace(question_of(), model=model)
+    times = OfflineSearch(question).times
+    terms = share_terms(times, PLANNED)
+    other = replace(PLANNED, streamed_rows=shares[0], cpu_rows=shares[1])
+    expected = times.bound.decode_s(other)
+    assert longest_s(terms, mean_work(question, other)) == pytest.approx(expected, rel=0.03)
+
+
+def test_other_lengths_are_priced_as_if_planned_for() -> None:
+    terms = share_terms(OfflineSearch(question_of()).times, PLANNED)
+    longer = question_of("1500")
+    expected = OfflineSearch(longer).times.bound.decode_s(PLANNED)
+    assert longest_s(terms, mean_work(longer, PLANNED)) == pytest.approx(expected, rel=0.03)
+
+
+def test_the_plan_s_own_pass_takes_as_long_as_in_virtual_time() -> None:
+    question = question_of()
+    times = OfflineSearch(question).times
+    terms = share_terms(times, PLANNED)
+    assert terms.slack >= 1
+    period_s = times.time(PLANNED).decode.period_s
+    assert pass_s(terms, mean_work(question, PLANNED)) == pytest.approx(period_s)
+
+
+def test_no_more_is_streamed_than_slots_hold() -> None:
+    search = OfflineSearch(question_of("30", "30"))  # a slot of 2048 tokens of prompts is wider
+    terms = share_terms(search.times, PLANNED)
+    blocks = search.footprint.slot_blocks(PLANNED)
+    assert terms.most_streamed_rows == PLANNED.host_rows
+    assert search.footprint.room.blocks(PLANNED.host_rows) <= blocks
+    long = OfflineSearch(question_of("1000"))
+    assert share_terms(long.times, PLANNED).most_streamed_rows < PLANNED.host_rows
+
+
+def test_shares_are_solved_anew_where_all_means_are_allowed() -> None:
+    search = OfflineSearch(question_of())
+    assert offline_plan(search, PLANNED).terms is None
+    plan = offline_plan(search, PLANNED, adapts=True)
+    assert plan.terms == share_terms(search.times, PLANNED)
+    assert OfflinePlan.from_json(plan.to_json()) == plan
+    assert {name for name, each in OFFLINE_POLICIES.items() if each.adapts} == {"auto"}
+    remade = replace(PLANNED, recomputed_tokens=64)
+    assert offline_plan(search, remade, adapts=True).terms is None
+    answer = offline_answer(question_of())
+    fixed = answer.chosen.candidate.recomputed_tokens or not answer.chosen.candidate.host_rows
+    assert (answer.plan.terms is None) == bool(fixed)
+
+
+def test_both_ways_have_room_or_shares_stay() -> None:
+    question = question_of()
+    search, few = OfflineSearch(question), replace(PLANNED, cpu_rows=0, streamed_rows=12)
+    away = search.footprint.prompts_on_host(few)
+    needs = search.footprint.device(few, prompts_on_host=away).total
+    both = search.footprint.device(few, prompts_on_host=away, adapts=True).total
+    assert needs < both
+    tight = OfflineSearch(replace(question, device_bytes=both - 1))
+    assert tight.footprint.fits(few)
+    assert offline_plan(tight, few, adapts=True).terms is None
+    assert offline_plan(OfflineSearch(replace(question, device_bytes=both)), few, adapts=True).terms

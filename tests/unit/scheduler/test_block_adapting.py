@@ -1,0 +1,107 @@
+"""When shares are solved anew: as predicted times fail, as KV grows, and not otherwise."""
+
+from dataclasses import replace
+
+from tests.unit.cost.test_block_pass import ROWS, TERMS
+
+from tandem.cost.block_calibration import BlockFactors, corrected
+from tandem.cost.block_pass import PassTerms, PassWork, best_streamed, pass_s, pass_terms
+from tandem.plan.events import StepTimes
+from tandem.plan.program import OpKind, Queue
+from tandem.plan.share_terms import ShareTerms
+from tandem.scheduler.blocks.adapting import REVIEWED_EVERY, BlockAdaptation, ShareChange
+
+_QUEUES = (
+    (Queue.ACCEL, OpKind.STAGE),
+    (Queue.ACCEL, OpKind.ATTEND),
+    (Queue.H2D, OpKind.COPY),
+    (Queue.WEIGHTS, OpKind.LOAD),
+    (Queue.CPU, OpKind.ATTEND),
+)
+LENGTH = 600
+
+
+def work_of(streamed: int, length: int = LENGTH) -> PassWork:
+    rows = 2 * ROWS
+    return PassWork(2, cpu_rows=rows, cpu_tokens=rows * length).shared(streamed / ROWS)
+
+
+def times_of(busy: PassTerms, submitted_s: float) -> StepTimes:
+    each = dict(zip(_QUEUES, busy, strict=True))
+    return StepTimes(submitted_s, submitted_s, submitted_s + 1.0, each)
+
+
+class Machine:
+    """Passes that take what a truth says."""
+
+    def __init__(self, truth: ShareTerms, streamed: int) -> None:
+        self.truth, self.streamed = truth, streamed
+        self.adaptation = BlockAdaptation(TERMS, ROWS, streamed)
+        self._step, self._now_s = 0, 0.0
+
+    def review(self, length: int = LENGTH) -> ShareChange | None:
+        """Passes until the next one."""
+        while not self.adaptation.is_due:
+            work = work_of(self.streamed, length)
+            self.adaptation.submitted(self._step, work)
+            self.adaptation.retired(self._step, times_of(pass_terms(self.truth, work), self._now_s))
+            self._step += 1
+            self._now_s += pass_s(self.truth, work)
+        change = self.adaptation.review(work_of(self.streamed, length))
+        if change is not None:
+            self.streamed = change.streamed_rows
+        return change
+
+
+def planned(length: int = LENGTH) -> int:
+    return best_streamed(TERMS, work_of(0, length), ROWS)[0]
+
+
+def test_nothing_changes_while_the_truth_holds() -> None:
+    machine = Machine(TERMS, planned())
+    assert [machine.review() for _ in range(5)] == [None] * 5
+
+
+def test_a_link_of_a_third_is_planned_for_once() -> None:
+    truth = corrected(TERMS, BlockFactors(link=3.0), [])
+    machine = Machine(truth, planned())
+    before_s = pass_s(truth, work_of(machine.streamed))
+    change = machine.review()
+    assert change is not None
+    assert change.said is not None
+    assert "link 3.00" in change.said
+    assert f"took {before_s:.3g}" in change.said
+    assert machine.streamed == best_streamed(truth, work_of(0), ROWS)[0] < planned()
+    assert pass_s(truth, work_of(machine.streamed)) < before_s
+    assert [machine.review() for _ in range(5)] == [None] * 5
+
+
+def test_a_little_is_no_reason_to_plan_anew() -> None:
+    machine = Machine(replace(TERMS, slack=1.15 * TERMS.slack), planned())
+    assert machine.review() is None
+    said = Machine(replace(TERMS, slack=1.25 * TERMS.slack), planned()).review()
+    assert said is not None
+    assert said.said is not None
+    assert "as before" in said.said
+
+
+def test_shares_follow_growing_kv_without_a_word() -> None:
+    machine = Machine(TERMS, planned(60))
+    assert machine.review(60) is None
+    change = machine.review(3000)
+    assert change == ShareChange(planned(3000))
+    assert planned(3000) > planned(60)
+
+
+def test_a_pause_is_not_a_long_pass() -> None:
+    adaptation = BlockAdaptation(TERMS, ROWS, 5)
+    work = work_of(5)
+    for step in range(3 * REVIEWED_EVERY):
+        adaptation.submitted(step, work)
+        adaptation.paused()
+        adaptation.retired(step, times_of(pass_terms(TERMS, work), 100.0 * step))
+    assert not adaptation.is_due
+    for step in range(100, 102 + REVIEWED_EVERY):  # without times nothing is learnt
+        adaptation.submitted(step, work)
+        adaptation.retired(step, None)
+    assert not adaptation.is_due
