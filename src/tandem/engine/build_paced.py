@@ -91,29 +91,8 @@ def build_paced_core(
         SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         plan.embedding,
     )
-    share = host_prefix_share(config, plan, hardware)
     clock = clock or RealClock()
-    scheduler = Scheduler(
-        replace(scheduler_config(plan, config, spec), host_prefix_share=share),
-        strategy or make_strategy(plan.strategy),
-        {
-            Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
-            Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
-        },
-        vocab_size=spec.vocab_size,
-        enable_prefix_caching=config.enable_prefix_caching,
-        prices=prices
-        or prices_of(
-            plan,
-            spec,
-            Precision.uniform(dtype),
-            memory.page,
-            hardware,
-            config,
-            share,
-        ),
-        clock=clock.now,
-    )
+    scheduler = _scheduler(config, spec, dtype, hardware, memory, strategy, prices, clock)
     with traced(config, clock.now) as trace:
         meter = OverlapMeter()
         told = (meter.executed, *(() if trace is None else (trace.executed,)), *listeners)
@@ -125,6 +104,35 @@ def build_paced_core(
         )
         core = EngineCore(scheduler, executor, collector, overlap=config.overlap, trace=trace)
         return PacedEngine(core, executor, memory)
+
+
+def _scheduler(
+    config: EngineConfig,
+    spec: ModelSpec,
+    dtype: DType,
+    hardware: HardwareSpec,
+    memory: MemoryPlan,
+    strategy: Strategy | None,
+    prices: StepPrices | None,
+    clock: PacedClock,
+) -> Scheduler:
+    plan, page = memory.plan, memory.page
+    share = host_prefix_share(config, plan, hardware)
+    if prices is None:
+        precision = Precision.uniform(dtype)
+        prices = prices_of(plan, spec, precision, page, hardware, config, share)
+    return Scheduler(
+        replace(scheduler_config(plan, config, spec), host_prefix_share=share),
+        strategy or make_strategy(plan.strategy),
+        {
+            Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
+            Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
+        },
+        vocab_size=spec.vocab_size,
+        enable_prefix_caching=config.enable_prefix_caching,
+        prices=prices,
+        clock=clock.now,
+    )
 
 
 def _plan(
