@@ -10,7 +10,7 @@ from tests.support.paced_cells import VirtualCell, virtual_cell
 from tandem.bench.online.cell import Load, make_cell
 from tandem.runtime.paced.perturbed_rates import Perturbation
 
-POLICIES = ("auto", "gpu-only", "simple", "ride-along", "rendezvous")
+POLICIES = ("auto", "gpu-only", "simple", "ride-along", "rendezvous", "asymmetric", "neo")
 CASES = [
     ("small", "llama-3.1-8b", Load(1, 900), 1),
     ("rtx4090-scaled", "llama-2-7b", Load(1, 600), 2),

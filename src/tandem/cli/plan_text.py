@@ -240,9 +240,9 @@ def _policies(answer: Answer) -> Iterator[str]:
 def _command(
     model: str, answer: Answer, flags: Sequence[str], output: Path | None
 ) -> Iterator[str]:
-    """Flags where they say it all; homes of layers need the plan's file."""
-    elsewhere = answer.chosen.candidate.elsewhere
-    if output is None and elsewhere.not_resident:
+    """Flags where they say it all; homes of layers, and waits for cohorts, need the plan's file."""
+    chosen = answer.chosen.candidate
+    if output is None and (chosen.elsewhere.not_resident or chosen.has_cohorts):
         yield (
             "Run it on that machine: add --output FILE here, and then "
             f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"
@@ -265,8 +265,6 @@ def _plan_flags(answer: Answer) -> Iterator[str]:
     yield from ("--strategy", plan.strategy)
     if plan.kv_placement != "auto":
         yield from ("--kv-placement", plan.kv_placement)
-    if plan.interposition_budget:
-        yield from ("--interposition-budget", str(plan.interposition_budget))
     if plan.max_host_seqs:
         yield from ("--max-host-seqs", str(plan.max_host_seqs))
     yield from ("--max-num-seqs", str(plan.max_num_seqs))

@@ -36,6 +36,8 @@ _FORMS: dict[str, forms.Form] = {
 }
 _HOMES = (*HOMES, "disk_streamed")
 _MAX_LAYERS = 10_000
+USUAL_JOIN_WAIT_S = 0.002
+"""Where nothing is known of a sweep's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class OnlinePlan:
     launch_ahead_steps: int = 2
     max_cohorts: int = 1
     max_cohort_rows: int = 256
-    max_join_wait_s: float = 0.002
+    max_join_wait_s: float = USUAL_JOIN_WAIT_S
     cpu_rules: tuple[CpuRule, ...] = ()
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0

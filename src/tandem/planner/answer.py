@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from tandem.memory.host_default import default_host_blocks
-from tandem.plan.online import OnlinePlan
+from tandem.plan.interposition import token_sweeps
+from tandem.plan.online import USUAL_JOIN_WAIT_S, OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import TierUse
@@ -185,11 +186,25 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         max_num_batched_tokens=question.max_num_batched_tokens,
         max_cohorts=candidate.num_cohorts,
         max_cohort_rows=candidate.cohort_rows,
+        max_join_wait_s=_join_wait_s(option, question.model.num_layers),
         interposition_budget=candidate.passes,
         kv_placement=candidate.kv_placement,
         max_host_seqs=candidate.max_host_seqs,
         max_device_seqs=candidate.max_device_seqs,
     )
+
+
+def _join_wait_s(option: Option, num_layers: int) -> float:
+    """As long as a sweep takes, for each layer that a cohort leaves behind in one: sweeps were
+    timed with all their joins, and a cohort that is refused waits for the sweep after the next.
+    """
+    candidate = option.candidate
+    if not candidate.has_cohorts:
+        return USUAL_JOIN_WAIT_S
+    visits = 1
+    if candidate.passes:
+        visits = max(map(len, token_sweeps(num_layers, candidate.passes)))
+    return max(USUAL_JOIN_WAIT_S, visits * option.prediction.rates.tpot_s)
 
 
 def _cpu_memory_bytes(search: Search, plan: OnlinePlan, use: TierUse) -> int | None:

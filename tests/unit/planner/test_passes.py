@@ -86,6 +86,21 @@ def test_an_engine_is_told_the_strategy_and_its_passes() -> None:
     assert OnlinePlan.from_json(plan.to_json()) == plan
 
 
+def test_an_engine_waits_for_a_cohort_as_long_as_was_predicted_with() -> None:
+    search = Search(QUESTION)
+    waits: list[float] = []
+    for passes in (0, LAYERS):
+        candidate = with_passes(passes)
+        option = Option(candidate, search.predictor.predict(candidate))
+        waits.append(online_plan(search, option).max_join_wait_s)
+        most = max(map(len, token_sweeps(LAYERS, passes)))
+        # divided among the visits, each may last a sweep
+        assert waits[-1] / most == pytest.approx(option.prediction.rates.tpot_s)
+    alone = candidate_of("gpu-only", Elsewhere(), 20, 0)
+    option = Option(alone, search.predictor.predict(alone))
+    assert online_plan(search, option).max_join_wait_s == 0.002 < min(waits)
+
+
 def test_the_papers_policies_keep_to_what_the_papers_have() -> None:
     """Where memory is short and the host is fast, so that they use it."""
     question = ask("llama-3.1-8b", "t4", "server-genoa", prompt="1000", generate="300")
