@@ -36,7 +36,7 @@ def drop_waits(select: Selector, on: Queue | None = None) -> Mutation:
     def edit(op: ProgramOp) -> ProgramOp:
         if not select(op):
             return op
-        return replace(op, waits=tuple(w for w in op.waits if on is not None and w.queue is not on))
+        return op._replace(waits=tuple(w for w in op.waits if on is not None and w.queue is not on))
 
     return lambda template: _edit(template, edit)
 
@@ -44,7 +44,7 @@ def drop_waits(select: Selector, on: Queue | None = None) -> Mutation:
 def drop_joins(select: Selector) -> Mutation:
     """The selected operations do not wait for the cohort that they join."""
     return lambda template: _edit(
-        template, lambda op: replace(op, joins=None) if select(op) else op
+        template, lambda op: op._replace(joins=None) if select(op) else op
     )
 
 
@@ -56,7 +56,7 @@ def drop(select: Selector) -> Mutation:
 def move(select: Selector, queue: Queue) -> Mutation:
     """The selected operations run on another queue."""
     return lambda template: _edit(
-        template, lambda op: replace(op, queue=queue) if select(op) else op
+        template, lambda op: op._replace(queue=queue) if select(op) else op
     )
 
 
@@ -71,8 +71,8 @@ def swap_queues(first: Selector, second: Selector) -> Mutation:
 
         def edit(op: ProgramOp) -> ProgramOp:
             if first(op):
-                return replace(op, queue=other)
-            return replace(op, queue=one) if second(op) else op
+                return op._replace(queue=other)
+            return op._replace(queue=one) if second(op) else op
 
         return _edit(template, edit)
 
@@ -104,5 +104,5 @@ def _renumber(template: ProgramTemplate, kept: Sequence[_Labelled]) -> ProgramTe
             for wait in entry.op.waits
             if wait.ordinal <= 0 or wait in places
         )
-        ops.append(replace(entry.op, ordinal=place.ordinal, waits=waits))
+        ops.append(entry.op._replace(ordinal=place.ordinal, waits=waits))
     return replace(template, ops=tuple(ops), counts=tuple(counts.items()))

@@ -109,7 +109,7 @@ def _tier(use: TierUse) -> dict[str, int]:
 def _option(answer: Answer, option: Option) -> dict[str, Any]:
     rates = option.prediction.rates
     return {
-        "candidate": asdict(option.candidate),
+        "candidate": option.candidate._asdict(),
         "description": option.candidate.describe(answer.question.model.num_layers),
         **asdict(rates),
         "bound_tokens_per_s": option.prediction.bound_tokens_per_s,

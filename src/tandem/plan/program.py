@@ -98,9 +98,8 @@ class SignalRef(NamedTuple):
     ordinal: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramOp:
-    """One operation of a template.
+class ProgramOp(NamedTuple):
+    """One operation of a template; a tuple, since planning makes hundreds of thousands.
 
     Attributes:
         lanes: lanes it works on, in order; a lane whose guard failed is left out at run time, and

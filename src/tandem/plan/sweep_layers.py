@@ -69,6 +69,12 @@ class SweepLayers:
         return tuple(layer for layer in self.streamed.layers if layer not in on_cpu)
 
     @property
+    def successors(self) -> dict[int, int]:
+        """Of each of those, the layer that takes its slot; of the next sweep after the last."""
+        loaded, slots = self.loaded, self.streamed.slots
+        return {layer: loaded[(i + slots) % len(loaded)] for i, layer in enumerate(loaded)}
+
+    @property
     def on_disk(self) -> tuple[int, ...]:
         """Layers that are read from files in a sweep, ascending, whatever becomes of them."""
         return self.streamed.on_disk or self.read_on_cpu
@@ -77,11 +83,6 @@ class SweepLayers:
     def all_resident(self) -> bool:
         """Whether the accelerator has all layers at any moment."""
         return not (self.streamed.layers or self.on_cpu or self.mlp_on_cpu)
-
-    def successor(self, layer: int) -> int:
-        """The layer that takes the slot of `layer`; of the next sweep after the last ones."""
-        loaded = self.loaded
-        return loaded[(loaded.index(layer) + self.streamed.slots) % len(loaded)]
 
 
 def spread_among(layers: Sequence[int], count: int) -> tuple[int, ...]:

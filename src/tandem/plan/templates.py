@@ -54,8 +54,8 @@ class _SweepBuilder:
     def __init__(self, num_layers: int, lanes: tuple[LaneShape, ...], sweep: SweepLayers) -> None:
         self._layers = num_layers
         self._lanes = lanes
-        self._sweep = sweep
-        self._loads = sweep.loaded
+        self._successors = sweep.successors
+        self._mlps = frozenset(sweep.streamed.mlps)
         self._on_cpu = frozenset(sweep.on_cpu)
         self._split = frozenset(sweep.split_mlps)
         self._mlp_on_cpu = frozenset(sweep.mlp_on_cpu) - self._split
@@ -65,10 +65,14 @@ class _SweepBuilder:
         # of the first layers, the sweep before brings the weights
         self._loaded = {
             layer: SignalRef(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
-            for i, layer in enumerate(self._loads[: sweep.streamed.slots])
+            for i, layer in enumerate(sweep.loaded[: sweep.streamed.slots])
         }
         self._merged: dict[int, SignalRef] = {}
-        if any(lane.beside is not None for lane in lanes) and not sweep.all_resident:
+        # most sweeps' lanes all run through, and need not be looked at in every layer
+        runs_through = all(lane.cursor is None and not lane.suspends for lane in lanes)
+        self._in_every_layer = tuple(range(len(lanes))) if runs_through else None
+        self._passes = any(lane.beside is not None for lane in lanes)
+        if self._passes and not sweep.all_resident:
             raise ValueError("passes of a cohort's own need all layers on the accelerator")
 
     def build(self) -> ProgramTemplate:
@@ -88,7 +92,8 @@ class _SweepBuilder:
                 continue
             if reached:
                 self._pre(layer, reached)
-            self._interpose(layer)
+            if self._passes:
+                self._interpose(layer)
             lanes = self._in_post(layer)
             if lanes:
                 self._post(layer, lanes)
@@ -97,7 +102,7 @@ class _SweepBuilder:
                 self._leave_cpu(layer, lanes)
             elif layer in self._split:
                 self._cpu.experts(layer, lanes, last=last)
-            if layer in self._loads:
+            if layer in self._successors:
                 self._refill(layer)
             cursor = layer
         self._heads(lanes)
@@ -124,6 +129,8 @@ class _SweepBuilder:
 
     def _reached(self, layer: int, cursor: int | None) -> tuple[int, ...]:
         """Lanes that begin `layer`: those running through, those that just joined at `cursor`."""
+        if self._in_every_layer is not None:
+            return self._in_every_layer
         return self._select(
             lambda lane: (
                 lane.cursor == cursor and lane.beside is None
@@ -133,6 +140,8 @@ class _SweepBuilder:
         )
 
     def _in_post(self, layer: int) -> tuple[int, ...]:
+        if self._in_every_layer is not None:
+            return self._in_every_layer
         return self._select(
             lambda lane: (
                 lane.cursor == layer and lane.beside is None
@@ -149,17 +158,17 @@ class _SweepBuilder:
         Args:
             mlp: whether they are the MLP's, among others.
         """
-        if layer not in self._loads or not (mlp or layer not in self._sweep.streamed.mlps):
+        if layer not in self._successors or not (mlp or layer not in self._mlps):
             return (), ()
         return (self._loaded[layer],), (streamed_weights(layer),)
 
     def _refill(self, layer: int) -> None:
         """Bring the next layer into the slot of `layer`, which has been used."""
-        following = self._sweep.successor(layer)
+        following = self._successors[layer]
         if following == layer:  # no other goes through this slot: it stays
             return
         read, source = self._disk.source(following)
-        part = Part.MLP if following in self._sweep.streamed.mlps else Part.NONE
+        part = Part.MLP if following in self._mlps else Part.NONE
         self._loaded[following] = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, part, layer=following,
             waits=(self._b.reached(Queue.ACCEL), *read),

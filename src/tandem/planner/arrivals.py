@@ -1,6 +1,6 @@
 """What requests see that come over time, when not all rows of a plan are in use."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tandem.planner.candidate import Candidate
 from tandem.planner.prediction import Predictor
@@ -53,4 +53,4 @@ def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals
 def _with_rows(plan: Candidate, rows: int) -> Candidate:
     """Fewer rows of a plan, on the accelerator first."""
     device = min(plan.device_rows, rows)
-    return replace(plan, device_rows=device, host_rows=rows - device)
+    return plan._replace(device_rows=device, host_rows=rows - device)

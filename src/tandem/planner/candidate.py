@@ -1,7 +1,6 @@
 """One thing that the engine could do: a placement, a strategy, and how many rows lie where."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tandem.plan.interposition import token_sweeps
 from tandem.plan.sweep_layers import CpuRule
@@ -23,9 +22,8 @@ one is submitted already: it joins every other one, and two take turns.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A point of the search.
+class Candidate(NamedTuple):
+    """A point of the search; a tuple, since it is the key to all that is known of thousands.
 
     Attributes:
         streamed: layers that come to the accelerator in every sweep, or in those with prompts.
@@ -93,11 +91,11 @@ class Candidate:
         and takes as long for a layer in sweeps of its own.
         """
         strategy = "rendezvous" if self.has_cohorts else self.strategy
-        return replace(self, strategy=strategy, device_rows=0, passes=0)
+        return self._replace(strategy=strategy, device_rows=0, passes=0)
 
     def idle(self) -> "Candidate":
         """The same without requests."""
-        return replace(self, device_rows=0, host_rows=0, device_share=0.0)
+        return self._replace(device_rows=0, host_rows=0, device_share=0.0)
 
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""

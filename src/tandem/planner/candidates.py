@@ -5,7 +5,6 @@ and more; what just fits is added to it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
@@ -207,7 +206,7 @@ class Candidates:
         whole = candidate_of("ride-along", elsewhere, 0, rows)
         each = self._footprint.device_blocks(whole) // rows
         share = min(1.0, each / self._footprint.blocks_per_row)
-        return replace(whole, device_share=share)
+        return whole._replace(device_share=share)
 
     def _most_hosted(self, elsewhere: Elsewhere) -> int:
         """Rows that the host's memory holds, with what the accelerator's may add to it."""

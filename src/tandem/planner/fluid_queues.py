@@ -131,8 +131,10 @@ class FluidQueues:
         self._submitted, self._done = [0] * count, [0] * count
         self._waiting: list[deque[_Line]] = [deque() for _ in QUEUES]
         self._place = [0] * count  # of the next group in the first line
-        # what the next group is known to wait for: a queue, and how far that must come
-        self._blocked_on, self._blocked_until = [0] * count, [0] * count
+        # queues whose next group may be able to start, or waits for time alone
+        self._look: list[int] = []
+        # by queue, who waits for it: how far it must come, and whose next group that is
+        self._watching: list[list[tuple[int, int]]] = [[] for _ in QUEUES]
         self._running: list[tuple[Submission, int] | None] = [None] * count
         # of the group under way: seconds left alone, bytes per second, share of the link
         self._left, self._rate, self._share = [0.0] * count, [0.0] * count, [0.0] * count
@@ -159,6 +161,8 @@ class FluidQueues:
             self._done[queue] += done
             self._submitted[queue] += len(groups)
             if len(groups) > done:
+                if not self._waiting[queue] and self._running[queue] is None:
+                    self._look.append(queue)
                 self._waiting[queue].append((submission, groups[done:]))
 
     def advance(self, until_s: float = NEVER) -> list[Ended]:
@@ -168,10 +172,11 @@ class FluidQueues:
         """
         ended: list[Ended] = []
         running, left, rate = self._running, self._left, self._rate
+        active = self._active
         while not ended:
-            wake_s = self._start()
+            wake_s = self._start() if self._look else NEVER
             drawn, step_s, speeds = 0.0, NEVER, None
-            for q in self._active:
+            for q in active:
                 drawn += rate[q]
                 if left[q] < step_s:
                     step_s = left[q]
@@ -194,26 +199,25 @@ class FluidQueues:
 
     def _start(self) -> float:
         """Start what can start; returns when a group that waits only for time will be able to."""
-        wake_s, running, done = NEVER, self._running, self._done
-        blocked_on, blocked_until = self._blocked_on, self._blocked_until
-        for q, waiting in enumerate(self._waiting):
-            if running[q] is not None or not waiting or done[blocked_on[q]] < blocked_until[q]:
-                continue
-            submission, groups = waiting[0]
+        wake_s, done, now_s = NEVER, self._done, self.now_s
+        looked, self._look = self._look, []
+        for q in sorted(looked) if len(looked) > 1 else looked:
+            submission, groups = self._waiting[q][0]
             index = groups[self._place[q]]
             base, schedule = submission.base, submission.schedule
             for queue, value in schedule.waits[index]:
                 if done[queue] < base[queue] + value:
-                    blocked_on[q], blocked_until[q] = queue, base[queue] + value
+                    self._watching[queue].append((base[queue] + value, q))
                     break
             else:
                 ready_s = submission.not_before_s
-                if index in schedule.joining and ready_s <= self.now_s:
+                if index in schedule.joining and ready_s <= now_s:
                     ready_s = self._joined_s(q, submission, index)
-                if ready_s <= self.now_s:
+                if ready_s <= now_s:
                     self._begin(q, submission, index)
-                elif ready_s < wake_s:
-                    wake_s = ready_s
+                elif ready_s < NEVER:  # else it waits for others
+                    self._look.append(q)
+                    wake_s = min(wake_s, ready_s)
         return wake_s
 
     def _begin(self, q: int, submission: Submission, index: int) -> None:
@@ -228,16 +232,18 @@ class FluidQueues:
         self._active.append(q)
 
     def _joined_s(self, q: int, submission: Submission, index: int) -> float:
-        """When the wait for a cohort is over, as far as only time decides it."""
+        """When the wait for a cohort is over, as far as only time decides it; NEVER: the queue is
+        looked at again when the CPU has come so far.
+        """
         join = submission.joins.get(index)
         if join is None:  # all that the CPU was given before
-            self._blocked_on[q], self._blocked_until[q] = CPU, submission.base[CPU]
-            return self.now_s if self._done[CPU] >= submission.base[CPU] else NEVER
+            join = Join(-1, submission.base[CPU], None)
         if join.after in submission.left_out:
             return self._refuse(submission, join)
         if self._done[CPU] >= join.count:
             return self.now_s
         if join.max_wait_s is None:
+            self._watching[CPU].append((join.count, q))
             return NEVER
         if join.deadline_s is None:
             join.deadline_s = self.now_s + join.max_wait_s
@@ -303,7 +309,16 @@ class FluidQueues:
         submission, index = running
         self._active.remove(q)
         self._running[q] = None
-        self._done[q] += 1
+        done = self._done[q] = self._done[q] + 1
+        if self._waiting[q]:
+            self._look.append(q)
+        if self._watching[q]:
+            watching, self._watching[q] = self._watching[q], []
+            for until, waiting in watching:
+                if done >= until:
+                    self._look.append(waiting)
+                else:
+                    self._watching[q].append((until, waiting))
         submission.groups_left -= 1
         complete = submission.groups_left == 0
         if complete or index in submission.reported:

@@ -6,7 +6,6 @@ gives its slot to the circle's next one.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tandem.plan.disk_slots import slots_in_use
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue, SignalRef
@@ -21,7 +20,7 @@ def with_reads_in_place(ops: Sequence[ProgramOp], layers: Sequence[int]) -> list
         elif op.part is Part.PRE:
             # of the first layers, the sweep before reads the weights
             read = SignalRef(Queue.DISK, layers.index(op.layer) + 1 - ahead)
-            found.append(replace(op, waits=(*op.waits, read)))
+            found.append(op._replace(waits=(*op.waits, read)))
         elif op.part is Part.POST:
             following = layers[(done + ahead) % len(layers)]
             done += 1

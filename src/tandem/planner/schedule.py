@@ -1,8 +1,8 @@
 """Programs prepared for virtual time: operations that run back to back become one group."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.plan.program import EventKind, LaneShape, OpKind, Part, ProgramOp, Queue, SignalRef
@@ -19,8 +19,7 @@ _GROUPED = (Queue.ACCEL, Queue.CPU)
 """Queues whose operations wait for others seldom; elsewhere each is a group of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Operations of one queue that nothing else can come between or wait inside.
 
     Attributes:
@@ -164,7 +163,7 @@ def schedule_each(num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLa
             _QUEUE_INDEX[op.queue],
             op.ordinal,
             ((index, 1),),
-            tuple(_waits(op.queue, [op], places)),
+            tuple(_waits(op, places)),
             op.joins,
             op.raises,
         )
@@ -199,7 +198,7 @@ def _alike(ops: list[ProgramOp], lanes: tuple[LaneShape, ...]) -> list[ProgramOp
     """With all lanes of a cohort taken for one, the second: they are the same rows."""
     if not any(lane.after is not None for lane in lanes):
         return ops
-    return [replace(op, lanes=tuple(min(lane, 1) for lane in op.lanes)) for op in ops]
+    return [op._replace(lanes=tuple(min(lane, 1) for lane in op.lanes)) for op in ops]
 
 
 def _moved(
@@ -235,61 +234,59 @@ def grouped_by(ops: Sequence[ProgramOp], kind_of: Callable[[ProgramOp], object])
     Args:
         kind_of: of an operation's layer, what its price depends on.
     """
-    awaited = {(wait.queue, wait.ordinal) for op in ops for wait in op.waits}
-    last = {op.queue: op.ordinal for op in ops}
-    group_of: dict[tuple[Queue, int], int] = {}
-    lists: list[tuple[Queue, list[ProgramOp]]] = []
+    awaited: set[tuple[Queue, int]] = {wait for op in ops for wait in op.waits}
+    awaited |= {(op.queue, op.ordinal) for op in {op.queue: op for op in ops}.values()}
+    place_of: dict[tuple[Queue, int], int] = {}
+    counts = dict.fromkeys(Queue, 0)
+    lists: list[tuple[int, list[ProgramOp]]] = []
     open_groups: dict[Queue, list[ProgramOp]] = {}
     for op in ops:
-        group = open_groups.get(op.queue)
-        if group is None or any(wait.queue is not op.queue for wait in op.waits):
+        queue = op.queue
+        group = open_groups.get(queue)
+        if group is None or (op.waits and any(wait.queue is not queue for wait in op.waits)):
+            counts[queue] += 1
             group = list[ProgramOp]()
-            lists.append((op.queue, group))
-            if op.queue in _GROUPED:
-                open_groups[op.queue] = group
+            lists.append((counts[queue], group))
+            if queue in _GROUPED:
+                open_groups[queue] = group
         group.append(op)
-        ends = op.event is not None or op.ordinal == last[op.queue]
-        if ends or (op.queue, op.ordinal) in awaited:
-            open_groups.pop(op.queue, None)
-    counts = dict.fromkeys(Queue, 0)
-    places: list[int] = []
-    for queue, members in lists:
-        counts[queue] += 1
-        places.append(counts[queue])
-        for op in members:
-            group_of[(queue, op.ordinal)] = counts[queue]
+        at = queue, op.ordinal
+        place_of[at] = counts[queue]
+        if op.event is not None or at in awaited:
+            open_groups.pop(queue, None)
     unique = _Unique(kind_of)
-    groups = [
-        _group(members, place, unique, tuple(_waits(queue, members, group_of)))
-        for (queue, members), place in zip(lists, places, strict=True)
-    ]
+    groups = [_group(members, place, unique, place_of) for place, members in lists]
     return Schedule(tuple(unique.ops), tuple(groups))
 
 
 def _group(
-    members: Sequence[ProgramOp], place: int, unique: "_Unique", waits: tuple[tuple[int, int], ...]
+    members: Sequence[ProgramOp],
+    place: int,
+    unique: "_Unique",
+    place_of: Mapping[tuple[Queue, int], int],
 ) -> Group:
     last = members[-1]
-    return Group(
-        _QUEUE_INDEX[last.queue],
-        place,
-        tuple(Counter(map(unique.index, members)).items()),
-        waits,
-        next((op.joins for op in members if op.joins is not None), None),
-        next((op.raises for op in members if op.raises is not None), None),
-        None if last.event is None else (last.event, last.lanes),
-    )
-
-
-def _waits(
-    queue: Queue, members: Sequence[ProgramOp], group_of: dict[tuple[Queue, int], int]
-) -> Iterator[tuple[int, int]]:
+    ops: dict[int, int] = {}
+    waits: list[tuple[int, int]] = []
+    joins = raises = None
     for op in members:
-        for wait in op.waits:
-            if wait.ordinal <= 0:
-                yield _QUEUE_INDEX[wait.queue], wait.ordinal
-            elif wait.queue is not queue:
-                yield _QUEUE_INDEX[wait.queue], group_of[(wait.queue, wait.ordinal)]
+        index = unique.index(op)
+        ops[index] = ops.get(index, 0) + 1
+        if op.waits:
+            waits += _waits(op, place_of)
+        joins = op.joins if joins is None else joins
+        raises = op.raises if raises is None else raises
+    event = None if last.event is None else (last.event, last.lanes)
+    index = _QUEUE_INDEX[last.queue]
+    return Group(index, place, tuple(ops.items()), tuple(waits), joins, raises, event)
+
+
+def _waits(op: ProgramOp, place_of: Mapping[tuple[Queue, int], int]) -> Iterator[tuple[int, int]]:
+    for wait in op.waits:
+        if wait.ordinal <= 0:
+            yield _QUEUE_INDEX[wait.queue], wait.ordinal
+        elif wait.queue is not op.queue:
+            yield _QUEUE_INDEX[wait.queue], place_of[wait]
 
 
 class _Unique:
@@ -304,7 +301,8 @@ class _Unique:
         """Of `op` among the different ones."""
         pages = op.ordinal if op.part is Part.PAGES else 0
         key = (op.kind, op.queue, op.part, op.lanes, op.tier, self._kind_of(op), pages)
-        if key not in self._index:
-            self._index[key] = len(self.ops)
+        index = self._index.get(key)
+        if index is None:
+            index = self._index[key] = len(self.ops)
             self.ops.append(op)
-        return self._index[key]
+        return index

@@ -213,9 +213,9 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_slots_are_taken_in_turn() -> None:
     sweep = SweepLayers(StreamedLayers((1, 4, 5, 7)))
-    assert [sweep.successor(layer) for layer in sweep.loaded] == [5, 7, 1, 4]
+    assert list(sweep.successors.values()) == [5, 7, 1, 4]
     odd = SweepLayers(StreamedLayers((1, 4, 5)))
-    assert [odd.successor(layer) for layer in odd.loaded] == [5, 1, 4]
+    assert list(odd.successors.values()) == [5, 1, 4]
 
 
 def test_a_sweep_streams_what_it_begins_with_or_nothing() -> None:

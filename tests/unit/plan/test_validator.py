@@ -1,7 +1,6 @@
 """What the validator accepts, and what it says of everything else."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from tests.support.mutations import Mutation, drop, drop_joins, drop_waits, is_op, move
@@ -225,7 +224,7 @@ def test_reads_are_ordered_after_writes() -> None:
     write, read = op(Queue.ACCEL, 1, writes=(STATE,)), op(Queue.D2H, 1, reads=(STATE,))
     with pytest.raises(ProgramError, match=r"may read .* before"):
         validate(template(write, read))
-    validate(template(write, replace(read, waits=(SignalRef(Queue.ACCEL, 1),))))
+    validate(template(write, read._replace(waits=(SignalRef(Queue.ACCEL, 1),))))
 
 
 def test_overwriting_is_ordered_after_reads() -> None:
@@ -233,7 +232,7 @@ def test_overwriting_is_ordered_after_reads() -> None:
     read = op(Queue.D2H, 1, reads=(STATE,), waits=(SignalRef(Queue.ACCEL, 1),))
     with pytest.raises(ProgramError, match=r"may overwrite .* while"):
         validate(template(write, read, again))
-    validate(template(write, read, replace(again, waits=(SignalRef(Queue.D2H, 1),))))
+    validate(template(write, read, again._replace(waits=(SignalRef(Queue.D2H, 1),))))
 
 
 def test_order_is_transitive_over_queues() -> None:

@@ -114,5 +114,5 @@ def test_what_was_rejected_is_no_twin_of_anything_else(question: Question) -> No
     shown = [found.chosen, *found.alternatives]
     for index, option in enumerate(shown):
         for other in shown[:index]:
-            same = replace(option.candidate, streamed=0) == replace(other.candidate, streamed=0)
+            same = option.candidate._replace(streamed=0) == other.candidate._replace(streamed=0)
             assert not same or abs(option.tokens_per_s / other.tokens_per_s - 1) >= 0.01
