@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.planner.questions import ask, short, with_dense
 
 from tandem.models.catalogue import plannable_spec
+from tandem.planner.candidates import Candidates
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search import Search
@@ -73,6 +74,27 @@ def test_plans_respect_every_capacity_and_bound(question: Question) -> None:
 
 
 @settings(max_examples=12)
+@given(questions(), st.data())
+def test_no_look_at_a_candidate_is_below_its_bound_nor_that_below_its_prediction(
+    question: Question, data: st.DataObject
+) -> None:
+    search = Search(question)
+    fitting, predictor = list(Candidates(question, search.footprint).of(AUTO)), search.predictor
+    if not fitting:
+        return
+    for _ in range(5):
+        plain = data.draw(st.sampled_from(fitting))
+        for candidate in {plain, plain.with_elsewhere(plain.elsewhere.lending(3))}:
+            bound = predictor.bound(candidate).job_tokens_per_s
+            assert predictor.first_bound(candidate) >= bound * (1 - 1e-9), candidate
+            # numbers of tokens are rounded in between
+            assert predictor.rough_bound(candidate) >= bound * (1 - 0.01), candidate
+            if not candidate.elsewhere.lent:
+                assert predictor.decode_bound(candidate) >= bound * (1 - 1e-9), candidate
+            assert predictor.rates(candidate).job_tokens_per_s <= bound * (1 + 1e-9), candidate
+
+
+@settings(max_examples=12)
 @given(questions())
 def test_the_plan_is_at_least_as_good_as_every_policy_that_it_contains_searched_by_itself(
     question: Question,
@@ -97,8 +119,8 @@ def test_no_candidate_gains_more_than_the_rate_that_grew_most(question: Question
         faster = largest_speedup(larger.hardware, question.hardware)
         predictor = Search(larger).predictor
         for option in (best, *small.alternatives(AUTO, best)):
-            most = small.predictor.decode_bound(option.candidate)
-            bound = predictor.decode_bound(option.candidate)
+            most = small.predictor.first_bound(option.candidate)
+            bound = predictor.first_bound(option.candidate)
             assert bound <= most * faster * (1 + 1e-9), change
 
 

@@ -114,6 +114,18 @@ class Demands:
             return self._on_host_alone(op, lanes, cost)
         return self.copy(op.queue, self._copied_bytes(op, lanes))
 
+    def token_s(self, parts: Sequence[Part], *, dense: bool = False, on_cpu: bool = False) -> float:
+        """Arithmetic of one token in some stages of a layer: each takes no less. 0 where times are
+        measured.
+
+        Args:
+            dense: of a model with experts, in a layer without.
+        """
+        if self.measured is not None and (on_cpu or self._host_only):
+            return 0.0
+        rates = self._host if on_cpu else self._device
+        return sum(self._summed[part, dense].cost(1, rates).compute_s for part in parts)
+
     def of_blocks(self, queue: Queue, blocks: int) -> Demand:
         """A copy of whole KV blocks, of all layers."""
         return self.copy(queue, blocks * self._block_bytes)

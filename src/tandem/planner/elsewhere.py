@@ -122,14 +122,16 @@ class Elsewhere(NamedTuple):
         chosen = iter(_evenly(apart, num_layers - len(fixed)))
         computed = iter(_evenly(self.whole_on_cpu + self.mlps_on_cpu, apart))
 
-        def home(layer: int) -> Home:
+        in_place, how = self.read_in_place, self.how
+        homes: dict[int, Home] = {}
+        for layer in range(num_layers):
             if layer in fixed or not next(chosen):
-                return "resident"
-            if self.read_in_place:
-                return "disk"
-            return self.how if next(computed) else next(comes)
-
-        return {layer: home(layer) for layer in range(num_layers)}
+                homes[layer] = "resident"
+            elif in_place:
+                homes[layer] = "disk"
+            else:
+                homes[layer] = how if next(computed) else next(comes)
+        return homes
 
     def _homes_on_the_way(self) -> Iterator[Home]:
         """Of the streamed layers in turn. Of those on disk, the first ones are what sweeps begin

@@ -132,7 +132,7 @@ class Kinds:
             if self._falls_short(plain, least):
                 continue
             for candidate in (plain, *self._lending.of(plain)):
-                most_per_s = self._predictor.decode_bound(candidate)
+                most_per_s = self._predictor.first_bound(candidate)
                 estimated.append((candidate, most_per_s))
                 self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
         return estimated

@@ -38,19 +38,16 @@ class Lending:
             return
         if self._predictor.decode_share(candidate) < _LEAST_SHARE:
             return
-        unread = here._replace(on_disk=0)
-        all_streamed_s = self._decode_s(candidate, unread)
-        chain_s = self._decode_s(candidate, Elsewhere())
-        longest_s = self._decode_s(candidate, unread.lending(most))
+        unread, load = here._replace(on_disk=0), self._predictor.loads.of(candidate)
+        all_streamed_s = self._sweeps.bound_s(unread, load)
+        chain_s = self._sweeps.bound_s(Elsewhere(), load)
         if all_streamed_s <= chain_s:
             return
+        longest_s = self._sweeps.bound_s(unread.lending(most), load)
         link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
         balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
         below = max(1, int(balanced))
         around = [here.lending(count) for count in (below, below + 1)]
-        moved = min(around, key=lambda elsewhere: self._decode_s(candidate, elsewhere))
-        if self._decode_s(candidate, moved) < self._decode_s(candidate, here):
+        moved = min(around, key=lambda elsewhere: self._sweeps.bound_s(elsewhere, load))
+        if self._sweeps.bound_s(moved, load) < self._sweeps.bound_s(here, load):
             yield candidate.with_elsewhere(moved)
-
-    def _decode_s(self, candidate: Candidate, elsewhere: Elsewhere) -> float:
-        return self._sweeps.bound_s(elsewhere, self._predictor.loads.of(candidate))

@@ -33,6 +33,7 @@ class Predictor:
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
         self._decode_bounds: dict[Candidate, float] = {}
+        self._first_bounds: dict[Candidate, float] = {}
         self._rough_bounds: dict[Candidate, float] = {}
 
     @property
@@ -49,14 +50,47 @@ class Predictor:
         return self._decode_bounds[candidate]
 
     def _decode_bound(self, candidate: Candidate) -> float:
-        lengths, served = self._q.lengths, candidate.served(self._q.model.num_layers)
+        lengths, served = self._q.lengths, self._pace.of(candidate).served
         decode_s = self._decode_s(candidate, self._sweeps.bound_s)
         return served / lengths.decode_sweeps * lengths.generated_tokens / decode_s
+
+    def first_bound(self, candidate: Candidate) -> float:
+        """Tokens per second over the job if of prompts' sweeps only arithmetic outside attention
+        took time, or as much as of others: as soon found as `decode_bound`, and mostly closer.
+        """
+        if candidate not in self._first_bounds:
+            self._first_bounds[candidate] = self._first_bound(candidate)
+        return self._first_bounds[candidate]
+
+    def _first_bound(self, candidate: Candidate) -> float:
+        lengths, here = self._q.lengths, candidate.elsewhere
+        token_s, decode_s = self._sweeps.token_s(here), self._least_decode_s(candidate)
+        if self._q.objective == "latency":
+            ttft_s = lengths.prompt_tokens * token_s
+            return lengths.generated_tokens / (ttft_s + lengths.decode_sweeps * decode_s)
+        beside, least_s = candidate.in_every_sweep(), decode_s
+        if here.lent:  # in sweeps with prompts nothing is
+            least_s = self._least_decode_s(candidate.with_elsewhere(here.lending(0)))
+
+        def mixed_s(tokens: int) -> float:
+            return max(least_s, (tokens + beside) * token_s)
+
+        pace = self._pace.of(candidate)
+        steady_s = sum(weight * mixed_s(tokens) for weight, tokens in pace.chunks.weighted)
+        sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
+        mixed = mixed_s(pace.chunk)
+        return self._job_bound(candidate, sweep_s, mixed, lengths.decode_sweeps * decode_s)
+
+    def _least_decode_s(self, candidate: Candidate) -> float:
+        """Of a sweep without prompts, by the bound."""
+        lengths = self._q.lengths
+        per_s = lengths.decode_sweeps * self.decode_bound(candidate)
+        return self._pace.of(candidate).served * lengths.generated_tokens / per_s
 
     def rough_bound(self, candidate: Candidate) -> float:
         """With as many prompts in each sweep as in the mean of those that read any, which takes no
         longer than the mean of theirs, time being convex in tokens; with experts, of which few
-        tokens need few, one prompt. Between the two others in value and in effort.
+        tokens need few, one prompt. Closer than the first, and dearer.
         """
         if self._q.objective == "latency":
             return self.bound(candidate).tokens_per_s
@@ -65,13 +99,25 @@ class Predictor:
         return self._rough_bounds[candidate]
 
     def _rough_bound(self, candidate: Candidate) -> float:
-        chunks = self._pace.chunks(candidate)
+        pace = self._pace.of(candidate)
+        chunks, chunk, hosted = pace.chunks, pace.chunk, pace.on_host
         few = chunks.weighted[0][1] if self._q.model.experts else chunks.mean
-        hosted = self._pace.on_host(candidate)
-        mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
+        steady_s = mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
+        if chunk != few:
+            mixed_s = self._mixed_s(candidate, chunk, hosted, self._sweeps.bound_s)
         decode_s = self._decode_s(candidate, self._sweeps.bound_s)
-        sweep_s = chunks.share * mixed_s + (1 - chunks.share) * decode_s
-        return self._pace.finished(candidate) * self._q.lengths.generated_tokens / sweep_s
+        sweep_s = chunks.share * steady_s + (1 - chunks.share) * decode_s
+        drain_s = self._drain_s(candidate, decode_s, self._sweeps.bound_s)
+        return self._job_bound(candidate, sweep_s, mixed_s, drain_s)
+
+    def _job_bound(
+        self, candidate: Candidate, sweep_s: float, mixed_s: float, drain_s: float
+    ) -> float:
+        """Tokens per second over the job; longer times never make more of them."""
+        finished = self._pace.of(candidate).finished
+        steady = finished * self._q.lengths.generated_tokens / sweep_s
+        edges_s = self._edges_s(candidate, sweep_s, mixed_s, drain_s)
+        return self._over_the_job(steady, edges_s)
 
     def bound(self, candidate: Candidate) -> Rates:
         """Rates if every sweep took its least possible time."""
@@ -114,14 +160,14 @@ class Predictor:
         """Of the sweeps, those that read no prompt."""
         if self._q.objective == "latency":
             return 1.0
-        return 1.0 - self._pace.chunks(candidate).share
+        return 1.0 - self._pace.of(candidate).chunks.share
 
     def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
         """What of it lies outside the measurements, one line each."""
         measured = self._sweeps.measured
         if measured is None:
             return ()
-        return tuple(extrapolations(self._q, candidate, self._pace.chunk(candidate), measured))
+        return tuple(extrapolations(self._q, candidate, self._pace.of(candidate).chunk, measured))
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request."""
@@ -148,21 +194,15 @@ class Predictor:
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.has_cohorts
         sweeps = candidate.sweeps_per_hosted_token(layers)
-        chunk, chunks = self._pace.chunk(candidate), self._pace.chunks(candidate)
+        pace = self._pace.of(candidate)
+        chunk, chunks = pace.chunk, pace.chunks
         decode_s = self._decode_s(candidate, time_of)
         mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
         share = chunks.share
         sweep_s = share * steady_s + (1 - share) * decode_s
-        finished = self._pace.finished(candidate)
-        fill_s = candidate.rows * lengths.prompt_tokens / chunk * mixed_s
-        drain_s = lengths.decode_sweeps * decode_s
-        if cohort:  # in sweeps of its own, if the others have ended before
-            hosted = candidate.hosted()
-            hosted_s = hosted.sweeps_per_hosted_token(layers) * self._decode_s(hosted, time_of)
-            drain_s = max(drain_s, lengths.decode_sweeps * hosted_s)
-        steady = finished * lengths.generated_tokens / sweep_s
-        # a few rows that end faster alone than beside others gain nothing by it here
-        edges_s = max(0.0, fill_s + drain_s - candidate.rows * sweep_s / finished)
+        steady = pace.finished * lengths.generated_tokens / sweep_s
+        drain_s = self._drain_s(candidate, decode_s, time_of)
+        edges_s = self._edges_s(candidate, sweep_s, mixed_s, drain_s)
         return Rates(
             tokens_per_s=steady,
             tpot_s=sweep_s,
@@ -172,6 +212,29 @@ class Predictor:
             edges_s=edges_s,
             job_tokens_per_s=self._over_the_job(steady, edges_s),
         )
+
+    def _drain_s(self, candidate: Candidate, decode_s: float, time_of: TimeOf) -> float:
+        """The last rows' decoding; of cohorts in sweeps of their own, if the others have ended."""
+        sweeps = self._q.lengths.decode_sweeps
+        if not candidate.has_cohorts:
+            return sweeps * decode_s
+        hosted = candidate.hosted()
+        hosted_s = self._decode_s(hosted, time_of)
+        hosted_s *= hosted.sweeps_per_hosted_token(self._q.model.num_layers)
+        return max(sweeps * decode_s, sweeps * hosted_s)
+
+    def _edges_s(
+        self, candidate: Candidate, sweep_s: float, mixed_s: float, drain_s: float
+    ) -> float:
+        """Beyond the steady state, to fill all rows with prompts and to decode the last ones.
+
+        Args:
+            mixed_s: of a sweep with as much of prompts as the rows' pace asks for.
+        """
+        rows, pace = candidate.rows, self._pace.of(candidate)
+        fill_s = rows * self._q.lengths.prompt_tokens / pace.chunk * mixed_s
+        # a few rows that end faster alone than beside others gain nothing by it here
+        return max(0.0, fill_s + drain_s - rows * sweep_s / pace.finished)
 
     def _over_the_job(self, tokens_per_s: float, edges_s: float) -> float:
         """Requests that come over time fill and empty no rows at once."""
@@ -200,7 +263,7 @@ class Predictor:
 
         One of them is timed; the others differ from it as their bounds do.
         """
-        hosted = self._pace.on_host(candidate)
+        hosted = self._pace.of(candidate).on_host
 
         def bound_s(tokens: int) -> float:
             return self._mixed_s(candidate, tokens, hosted, self._sweeps.bound_s)
@@ -224,7 +287,8 @@ class Predictor:
         """The mean of the sweeps that decode only and of those that read prompts as well."""
         if self._q.objective == "latency":
             return decode
-        chunk, hosted = self._pace.chunks(candidate).mean, self._pace.on_host(candidate)
+        pace = self._pace.of(candidate)
+        chunk, hosted = pace.chunks.mean, pace.on_host
         parts = [(1 - prefill_share, decode)]
         for weight, load in self._pace.loads(candidate, chunk, hosted):
             parts.append((prefill_share * weight, self._sweeps.time(candidate.elsewhere, load)))

@@ -2,7 +2,9 @@
 end in it.
 """
 
-from tandem.planner.candidate import Candidate
+from typing import NamedTuple
+
+from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.chunks import Chunks, chunk_tokens, chunks_per_sweep
 from tandem.planner.question import Question
 from tandem.planner.sweep_load import Loads, SweepLoad
@@ -13,36 +15,59 @@ slower.
 """
 
 
+class Pace(NamedTuple):
+    """Of prompts beside some rows in a steady state, wherever layers are.
+
+    Attributes:
+        served: tokens that a sweep decodes.
+        chunk: prompt tokens of a sweep that reads any. chunks: how many prompts begin in a sweep.
+        finished: requests per sweep that end: fewer than rows would allow where prompts cannot keep
+            up.
+        on_host: share of the prompts whose KV goes to the host.
+    """
+
+    served: float
+    chunk: int
+    chunks: Chunks
+    finished: float
+    on_host: float
+
+
 class PromptPace:
-    """Of candidates of one question, in a steady state."""
+    """Of candidates of one question; those with the same requests in the same places share one."""
 
     def __init__(self, question: Question, loads: Loads) -> None:
         self._loads = loads
         self._lengths = question.lengths
         self._layers = question.model.num_layers
         self._most_tokens = question.max_num_batched_tokens
+        self._paces: dict[tuple[Strategy, int, int, int], Pace] = {}
 
-    def chunk(self, candidate: Candidate) -> int:
-        """Prompt tokens of a sweep that reads any."""
-        return self._chunk(candidate.in_every_sweep(), self._needed(candidate))
+    def of(self, candidate: Candidate) -> Pace:
+        """Beside a candidate's rows."""
+        key = (candidate.strategy, candidate.device_rows, candidate.host_rows, candidate.passes)
+        pace = self._paces.get(key)
+        if pace is None:
+            pace = self._paces[key] = self._pace(candidate)
+        return pace
+
+    def _pace(self, candidate: Candidate) -> Pace:
+        lengths, served = self._lengths, candidate.served(self._layers)
+        ended = served / lengths.decode_sweeps
+        # tokens of prompts that must be read per sweep while the rows decode
+        needed, room = ended * lengths.prompt_tokens, self._room(candidate.in_every_sweep())
+        chunk = chunk_tokens(needed, lengths.prompt_tokens, room)
+        return Pace(
+            served=served,
+            chunk=chunk,
+            chunks=chunks_per_sweep(needed, lengths.prompt_tokens, room),
+            finished=ended / max(1.0, needed / chunk),
+            on_host=1 - candidate.device_rows / served,
+        )
 
     def chunk_alone(self) -> int:
-        """Likewise, where nothing else runs."""
-        return self._chunk(0, 0.0)
-
-    def chunks(self, candidate: Candidate) -> Chunks:
-        """How many prompts begin in a sweep."""
-        room = self._room(candidate.in_every_sweep())
-        return chunks_per_sweep(self._needed(candidate), self._lengths.prompt_tokens, room)
-
-    def finished(self, candidate: Candidate) -> float:
-        """Requests per sweep that end: fewer than rows would allow where prompts cannot keep up."""
-        behind = self._needed(candidate) / self.chunk(candidate)
-        return candidate.served(self._layers) / self._lengths.decode_sweeps / max(1.0, behind)
-
-    def on_host(self, candidate: Candidate) -> float:
-        """Share of the prompts whose KV goes to the host."""
-        return 1 - candidate.device_rows / candidate.served(self._layers)
+        """Prompt tokens of a sweep that reads any, where nothing else runs."""
+        return chunk_tokens(0.0, self._lengths.prompt_tokens, self._room(0))
 
     def loads(
         self, candidate: Candidate, chunk: int, hosted: float
@@ -57,14 +82,6 @@ class PromptPace:
             for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
             if weight
         ]
-
-    def _needed(self, candidate: Candidate) -> float:
-        """Prompt tokens that must be read per sweep while the rows decode."""
-        ended = candidate.served(self._layers) / self._lengths.decode_sweeps
-        return ended * self._lengths.prompt_tokens
-
-    def _chunk(self, decoding: int, needed: float) -> int:
-        return chunk_tokens(needed, self._lengths.prompt_tokens, self._room(decoding))
 
     def _room(self, decoding: int) -> int:
         return max(1, self._most_tokens - decoding)

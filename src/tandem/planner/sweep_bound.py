@@ -45,6 +45,30 @@ class Least(NamedTuple):
         return Least(chain_s, self.dram_bytes + other.dram_bytes, self.cpu_s + other.cpu_s)
 
 
+class _TokenTimes(NamedTuple):
+    """Seconds of one token's arithmetic outside attention.
+
+    Attributes:
+        here: in a layer on the accelerator. on_cpu: on the CPU. apart: with the MLP there.
+        dense: in all layers without experts of a model with some.
+    """
+
+    here: float
+    on_cpu: float
+    apart: float
+    dense: float
+
+
+def _token_times(demands: Demands, num_dense: int) -> _TokenTimes:
+    whole, before_mlp = (Part.PRE, Part.POST), (Part.PRE, Part.OUTPUT)
+    return _TokenTimes(
+        demands.token_s(whole),
+        demands.token_s(whole, on_cpu=True),
+        demands.token_s(before_mlp) + demands.token_s([Part.MLP], on_cpu=True),
+        num_dense * demands.token_s(whole, dense=True) if num_dense else 0.0,
+    )
+
+
 class SweepBound:
     """Bounds for one question; equal parts of them are computed once.
 
@@ -68,6 +92,7 @@ class SweepBound:
         self._ops: dict[tuple[OpKind, Part, int, Queue], ProgramOp] = {}
         self._load = self._one(OpKind.LOAD, Part.NONE, (), queue=Queue.WEIGHTS)
         self._mlp_load = self._one(OpKind.LOAD, Part.MLP, (), queue=Queue.WEIGHTS)
+        self._token_s = _token_times(demands, len(self._dense))
         self._read = Least()
         if question.hardware.host.disk_bytes_per_s is not None:
             self._read = self._one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
@@ -95,6 +120,21 @@ class SweepBound:
         dram = work.dram_bytes + counts.reads * self._read.dram_bytes
         dram += whole * self._load.dram_bytes + mlps * self._mlp_load.dram_bytes
         return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
+
+    def token_s(self, whole_on_cpu: int, mlps_on_cpu: int) -> float:
+        """Less than which no token takes, in arithmetic alone: one layer waits for the other.
+
+        Args:
+            whole_on_cpu: layers that the CPU computes. mlps_on_cpu: likewise MLPs of others.
+        """
+        times = self._token_s
+        here = self._num_movable - whole_on_cpu - mlps_on_cpu
+        return (
+            times.dense
+            + here * times.here
+            + whole_on_cpu * times.on_cpu
+            + mlps_on_cpu * times.apart
+        )
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""

@@ -81,6 +81,10 @@ class Sweeps:
         """Less than which no such sweep can take."""
         return self._bound.seconds(self._layers_of(elsewhere, load)[1], load)
 
+    def token_s(self, elsewhere: Elsewhere) -> float:
+        """Less than which no token of a prompt takes, in any such sweep."""
+        return self._bound.token_s(elsewhere.whole_on_cpu, elsewhere.mlps_on_cpu)
+
     def each_operation(self, elsewhere: Elsewhere, load: SweepLoad) -> list[PricedSweep]:
         """The sweeps of `time` and one more that follows, each operation by itself."""
         (layers, _), loads = self._layers_of(elsewhere, load), load.lanes
