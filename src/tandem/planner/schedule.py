@@ -67,21 +67,21 @@ class Schedule:
     def __post_init__(self) -> None:
         by_queue: list[list[int]] = [[] for _ in QUEUES]
         numbers: dict[OpCounts, int] = {}
+        cost_of: list[int] = []
+        events, joining, cohorts = list[int](), list[int](), list[int]()
         for place, group in enumerate(self.groups):
             by_queue[group.queue].append(place)
-            numbers.setdefault(group.ops, len(numbers))
-        places = enumerate(self.groups)
-        events = [place for place, group in places if group.event is not None]
-        joining = [place for place, group in enumerate(self.groups) if group.joins is not None]
-        cohorts = [
-            place
-            for place, group in enumerate(self.groups)
-            if group.joins is not None or group.raises is not None
-        ]
+            cost_of.append(numbers.setdefault(group.ops, len(numbers)))
+            if group.event is not None:
+                events.append(place)
+            if group.joins is not None:
+                joining.append(place)
+            if group.joins is not None or group.raises is not None:
+                cohorts.append(place)
         put = object.__setattr__  # the dataclass is frozen
         put(self, "by_queue", tuple(map(tuple, by_queue)))
         put(self, "costs", tuple(numbers))
-        put(self, "cost_of", tuple(numbers[group.ops] for group in self.groups))
+        put(self, "cost_of", tuple(cost_of))
         put(self, "waits", tuple(group.waits for group in self.groups))
         put(self, "joining", frozenset(joining))
         put(self, "events", frozenset(events))

@@ -43,7 +43,8 @@ class _Effort:
     Attributes:
         tries: from the piles. moves: from each start. moved_kinds: starts beside the best, and
             beside the best of what was known and of what was tried; 0: none but the best.
-        policies: whether others that allow less are searched as if alone. rounds: whether what is
+        policies: whether others that allow less are searched as if alone, and whether what is tried
+            and not as good is known in full all the same, as alternatives are. rounds: whether what is
             near the linear programme's optimum is tried.
     """
 
@@ -173,11 +174,14 @@ class Search:
             pile = most_promising(piles, least)
             if pile is None:
                 break
-            best = self._better(best, self._try(pile))
+            beaten = None if self._effort.policies else best or known
+            best = self._better(best, self._try(pile, beaten))
             least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
         starts = [option for option in (known, best) if option and self._effort.moved_kinds]
         for candidate in self._rounded(policy):
             if self.predictor.bound(candidate).job_tokens_per_s > least:
+                if best is not None and self._is_hopeless(candidate, best):
+                    continue
                 best = self._better(best, self._option(candidate))
                 least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
         best = self._better(best, known)
@@ -241,14 +245,19 @@ class Search:
         allowed = policy.allows(candidate, self.question.movable_layers)
         return allowed and self.footprint.fits(candidate)
 
-    def _try(self, pile: KindPile) -> Option | None:
+    def _try(self, pile: KindPile, beaten: Option | None = None) -> Option | None:
         """Predict the next of a pile; None if there is none, or it breaks the bound on time per
         token.
+
+        Args:
+            beaten: None as well if it is hopeless beside this one.
         """
         taken = pile.take()
         if taken is None:
             return None
         candidate, bound = taken
+        if beaten is not None and self._is_hopeless(candidate, beaten):
+            return None
         option = self._option(candidate)
         pile.reached = max(pile.reached, option.tokens_per_s / bound)
         if not self._in_time(option):

@@ -52,13 +52,14 @@ class Programme:
         self._row(entries, value, is_equality=True)
 
     def _row(self, entries: Entries, limit: float, *, is_equality: bool) -> None:
-        scale = max((abs(factor) for _, factor in entries), default=0.0) or 1.0
-        merged: dict[int, float] = {}
+        scale, merged = 0.0, dict[int, float]()
         for column, factor in entries:
             if factor:
-                merged[column] = merged.get(column, 0.0) + factor / scale
+                scale = max(scale, abs(factor))
+                merged[column] = merged.get(column, 0.0) + factor
+        scale = scale or 1.0
         self._columns.extend(merged)
-        self._factors.extend(merged.values())
+        self._factors.extend([factor / scale for factor in merged.values()])
         self._starts.append(len(self._columns))
         self._limits.append(limit / scale)
         self._is_equality.append(is_equality)
