@@ -30,7 +30,8 @@ class Lending:
         """So many layers that link and CPU take equally long, if both are then faster.
 
         Loads take time in proportion to the layers that are left, and the chain of a sweep grows
-        with each layer on the CPU.
+        with each layer on the CPU. Or all that may be lent: what is left then stays in its slots,
+        and nothing is loaded.
         """
         here, streamed = candidate.elsewhere, candidate.streamed
         most = here.may_be_lent
@@ -47,7 +48,7 @@ class Lending:
         link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
         balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
         below = max(1, int(balanced))
-        around = [here.lending(count) for count in (below, below + 1)]
+        around = [here.lending(count) for count in (below, below + 1, most)]
         moved = min(around, key=lambda elsewhere: self._sweeps.bound_s(elsewhere, load))
         if self._sweeps.bound_s(moved, load) < self._sweeps.bound_s(here, load):
             yield candidate.with_elsewhere(moved)

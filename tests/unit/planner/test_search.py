@@ -191,7 +191,7 @@ def test_a_request_that_outgrows_the_accelerator_is_split_over_both_tiers() -> N
     rest_s = 0.55 * search.question.lengths.context_tokens * 131072 / 35e9
     tpot_s = search.predictor.predict(half).rates.tpot_s
     assert tpot_s == pytest.approx(0.0305 + rest_s, rel=0.1)
-    whole = search.predictor.predict(replace(half, device_share=0.0))
+    whole = search.predictor.predict(half._replace(device_share=0.0))
     assert best.prediction.rates.tpot_s <= tpot_s < 0.7 * whole.rates.tpot_s
 
 
