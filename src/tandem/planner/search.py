@@ -43,9 +43,9 @@ class _Effort:
     Attributes:
         tries: from the piles. moves: from each start. moved_kinds: starts beside the best, and
             beside the best of what was known and of what was tried; 0: none but the best.
-        policies: whether others that allow less are searched as if alone, and whether what is tried
-            and not as good is known in full all the same, as alternatives are. rounds: whether what is
-            near the linear programme's optimum is tried.
+        policies: whether others that allow less are searched as if alone, and what is tried and is
+            not as good is known in full all the same, as alternatives are.
+        rounds: whether what is near the linear programme's optimum is tried.
     """
 
     tries: int
