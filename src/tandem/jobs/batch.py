@@ -16,12 +16,12 @@ from tandem.compose import Service, open_in_child, open_in_process, open_service
 from tandem.jobs.answerer import FrontendAnswerer
 from tandem.jobs.counts import Counts
 from tandem.jobs.input_file import InputFacts, InputFile
-from tandem.jobs.model_fingerprint import fingerprint_model
 from tandem.jobs.pace import Pace, Status
 from tandem.jobs.record import journal_path, open_record
 from tandem.jobs.runner import JobRunner
 from tandem.jobs.settings import JobSettings, answer_options
 from tandem.jobs.window import Window
+from tandem.models.model_fingerprint import fingerprint_model
 from tandem.models.resolve import resolve_model
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.jobs.model_fingerprint import fingerprint_model
 from tandem.jobs.settings import ANSWER_OPTIONS
+from tandem.models.model_fingerprint import fingerprint_model
 from tandem.spec.config import EngineConfig
 from tandem.spec.units import MIB
 
