@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tandem.memory.prefix_cache import PrefixStats
+from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ContextLengthError, ModelError, OverloadError, RequestError
@@ -46,6 +46,7 @@ class FakeStats:
     preemptions: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
     prefix: PrefixStats = field(default_factory=PrefixStats)
+    disk: DiskStats | None = None
     max_model_len: int = 512
     dtype: str = "float32"
     accelerator: str = "nothing"
@@ -93,6 +94,7 @@ class FakeCore:
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
     prefix: PrefixStats = field(default_factory=PrefixStats)
+    disk: DiskStats | None = None
     closed: bool = False
     aborted: list[str] = field(default_factory=list)
     requests: list[EngineRequest] = field(default_factory=list)
@@ -127,6 +129,15 @@ class FakeCore:
 
     def has_work(self) -> bool:
         return bool(self._running)
+
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        pass
+
+    def is_parked(self) -> bool:
+        return False
+
+    def tend(self) -> None:
+        pass
 
     def step(self) -> list[RequestOutput]:
         self.step_threads.add(threading.get_ident())
@@ -176,6 +187,7 @@ class FakeCore:
             os.getpid(),
             preemptions=self.preemptions,
             prefix=self.prefix,
+            disk=self.disk,
             tiers=self.tiers,
             max_model_len=self.max_model_len,
             overlap=self.overlap,

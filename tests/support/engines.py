@@ -16,6 +16,7 @@ from tests.support.setups import Setup
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
 from tandem.engine.stats_collector import StatsCollector
+from tandem.memory.disk_index import DiskIndex
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
@@ -38,6 +39,8 @@ from tandem.runtime.inline import InlineExecutor
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.machine import Machine
 from tandem.runtime.op_runner import OpRunner
+from tandem.runtime.page_file import PageFile
+from tandem.runtime.page_worker import PageWorker
 from tandem.runtime.program_context import ContextCache
 from tandem.runtime.staging import StagingShape
 from tandem.runtime.threaded import HostDriver, ThreadedExecutor
@@ -86,11 +89,22 @@ class TestEngine:
     scheduler: Scheduler
     executor: Executor
     machine: Machine
+    disk: PageWorker | None = None
 
     @property
     def stats(self) -> EngineStats:
         """The engine's own count."""
         return self.core.stats()
+
+    def settle_disk(self) -> None:
+        """Until all that can be written is."""
+        disk = self.scheduler.disk
+        assert disk is not None
+        assert self.disk is not None
+        self.core.tend()
+        while disk.num_writing:
+            self.disk.wait()
+            self.core.tend()
 
     def check_idle(self) -> None:
         """Nothing is held, leased, in transfer or in flight, and no row has an owner."""
@@ -183,6 +197,7 @@ def _engine(
     layers: "LayerRunner | None" = None,
 ) -> Iterator[TestEngine]:
     ticks = itertools.count()
+    file = None if setup.disk is None else _page_file(page, setup.disk, setup.disk_bytes)
     scheduler = Scheduler(
         setup.scheduler_config(num_layers),
         setup.make_strategy(),
@@ -196,16 +211,26 @@ def _engine(
         publish_moved=not page.converts,
         prices=setup.prices,
         clock=lambda: float(next(ticks)),
+        stored=None if file is None else DiskIndex(file.num_slots, file.stored()),
     )
     executor = _executor(machine, setup, layers)
     collector = StatsCollector(
         scheduler, _plan(num_layers, setup), page, MemoryLedger({}), NoMeasures(), "float32"
     )
-    core = EngineCore(scheduler, executor, collector, overlap=setup.overlap, check=True)
+    disk = None
+    if file is not None:
+        assert scheduler.disk is not None
+        disk = PageWorker(file, machine.kv.bytes_in_host_memory(scheduler.disk.tier))
+    core = EngineCore(scheduler, executor, collector, overlap=setup.overlap, check=True, disk=disk)
     try:
-        yield TestEngine(core, scheduler, executor, machine)
+        yield TestEngine(core, scheduler, executor, machine, disk)
     finally:
         core.close()
+
+
+def _page_file(page: KVPageSpec, folder: Path, size_bytes: int) -> PageFile:
+    layout = {"model": "under test", "block size": page.block_size}
+    return PageFile(folder, layout, page.bytes_per_block, size_bytes)
 
 
 def _executor(machine: Machine, setup: Setup, layers: "LayerRunner | None") -> Executor:

@@ -1,6 +1,7 @@
 """How a test wants its engine: sizes, strategy, executor and loop."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from tandem.cost.step_prices import StepPrices
@@ -46,6 +47,7 @@ class Setup:
         overlap: submit steps ahead of their results.
         prices: what the scheduler is told of steps' times.
         ttft_bound_s: by a clock that goes on by a second whenever it is asked.
+        disk: folder for cached prefixes. disk_bytes: that they may take there.
     """
 
     strategy: str | Strategy = "gpu-only"
@@ -78,6 +80,8 @@ class Setup:
     seed: int = 0
     eos_ids: tuple[int, ...] = ()
     prices: StepPrices | None = None
+    disk: Path | None = None
+    disk_bytes: int = 1 << 24
     tpot_bound_s: float | None = None
     ttft_bound_s: float | None = None
 

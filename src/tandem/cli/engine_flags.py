@@ -125,6 +125,13 @@ ENGINE_FLAGS = (
         "Most of the host's KV memory for such KV that the GPU had to make room for; 0: none.",
         "SHARE",
     ),
+    _flag(
+        "kv_disk",
+        str | None,
+        "Folder for such KV that memory has no room for; kept when the engine ends.",
+        "DIR",
+    ),
+    _flag("kv_disk_size", str | None, "Most that it takes there; 16GiB if not given.", "SIZE"),
     _flag("max_num_queued_reqs", int | None, "Most requests that wait; others are refused."),
     _flag("calibrate", bool, "Correct predicted times of steps by measured ones."),
     _flag("overlap", bool, "Prepare steps while others run; without, one after the other."),

@@ -60,6 +60,16 @@ class BlockCore:
         """True while any request is unfinished or tokens are awaited."""
         return self._scheduler.has_work
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Nothing happens beside the steps."""
+
+    def is_parked(self) -> bool:
+        """False: a step always has something to do."""
+        return False
+
+    def tend(self) -> None:
+        """Nothing to do."""
+
     def step(self) -> list[RequestOutput]:
         """One program over prompts, or a token of every sequence of the block.
 

@@ -97,6 +97,7 @@ class BlockStats:
             cohort_joins=0,
             cohort_waits=0,
             prefix=PrefixStats(),
+            disk=None,
             scheduler_time_s=0.0,
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),

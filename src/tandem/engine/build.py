@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +54,10 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.engine.engine_trace import EngineTrace
+    from tandem.memory.disk_index import DiskIndex
     from tandem.plan.executed_op import OpListener
+    from tandem.runtime.page_file import PageFile
+    from tandem.runtime.page_worker import PageWorker
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class EngineParts:
 
     Attributes:
         precision: of weights, activations and KV.
+        disk: for cached prefixes; whoever does not make a core of the parts closes it.
     """
 
     config: EngineConfig
@@ -72,6 +77,7 @@ class EngineParts:
     precision: Precision
     memory: MemoryPlan
     assembled: Assembled
+    disk: "PageFile | None" = None
 
     def run_largest_steps(self) -> None:
         """Reach the largest shapes that a step may have; nothing else may be in flight."""
@@ -97,9 +103,10 @@ def build_engine_core(
         parts = build_parts(config, progress, () if trace is None else (trace.executed,))
         kind = parts.target.choice.kind
         warm = kind == "cuda" or (check and kind == "emulated")
-        if warm:
-            parts.run_largest_steps()
-        return core_of(parts, check=check, warm=warm, trace=trace)
+        with closed_unless_done(parts.disk):
+            if warm:
+                parts.run_largest_steps()
+            return core_of(parts, check=check, warm=warm, trace=trace)
 
 
 def build_parts(
@@ -145,26 +152,57 @@ def build_parts(
     if rates_notes:
         target, notes = rated, notes + rates_notes
         memory = sized(target, notes)
-    placement = memory.plan.weights
-    layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
-    if pool is None and layers.uses_cpu:
-        pool = open_pool()
-    on_disk = disk_layers(placement)
-    if on_disk:
-        require_compiled(spec, computes=not layers.usual.streamed.on_disk)
-    model = load_reported(
-        directory, config, precision, target.device, pool, layers, on_disk,
-        memory.plan.embedding, progress,
-    )  # fmt: skip
-    if target.choice.kind == "cuda":
-        limits = scheduler_config(memory.plan, config, spec)
-        measured = measure_workspace(model, limits, memory)
-        memory = plan_memory(
-            config, spec, precision, capacities, notes, measured,
-            PlacedWeights(placement, memory.plan.embedding), target.hardware, decided,
+    disk = _kv_disk(config, spec, precision, memory, target, directory)
+    with closed_unless_done(disk):
+        placement = memory.plan.weights
+        layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
+        if pool is None and layers.uses_cpu:
+            pool = open_pool()
+        on_disk = disk_layers(placement)
+        if on_disk:
+            require_compiled(spec, computes=not layers.usual.streamed.on_disk)
+        model = load_reported(
+            directory, config, precision, target.device, pool, layers, on_disk,
+            memory.plan.embedding, progress,
         )  # fmt: skip
-    assembled = assemble(config, model, memory, target.choice, listeners)
-    return EngineParts(config, spec, target, precision, memory, assembled)
+        if target.choice.kind == "cuda":
+            limits = scheduler_config(memory.plan, config, spec)
+            measured = measure_workspace(model, limits, memory)
+            memory = plan_memory(
+                config, spec, precision, capacities, notes, measured,
+                PlacedWeights(placement, memory.plan.embedding), target.hardware, decided,
+            )  # fmt: skip
+        assembled = assemble(config, model, memory, target.choice, listeners)
+        return EngineParts(config, spec, target, precision, memory, assembled, disk)
+
+
+def _kv_disk(
+    config: EngineConfig,
+    spec: ModelSpec,
+    precision: Precision,
+    memory: MemoryPlan,
+    target: Target,
+    directory: Path,
+) -> "PageFile | None":
+    """Before gigabytes are loaded for an engine that could not have it."""
+    if config.kv_disk is None:
+        return None
+    from tandem.engine.kv_disk import open_kv_disk, require_host_prefixes
+
+    if target.choice.kind != "none":
+        require_host_prefixes(config, memory.plan, target.hardware)
+    return open_kv_disk(config, spec, precision, memory.page, directory)
+
+
+@contextmanager
+def closed_unless_done(disk: "PageFile | None") -> Iterator[None]:
+    """Let others use the disk if the engine does not come to be."""
+    try:
+        yield
+    except BaseException:
+        if disk is not None:
+            disk.close()
+        raise
 
 
 def assemble(
@@ -226,6 +264,7 @@ def core_of(
             share,
         ),
         clock=time.perf_counter,
+        stored=None if parts.disk is None else _stored(parts.disk),
     )
     record_actual(memory.ledger, assembled.machine)
     hits = assembled.machine.runner.expert_hits
@@ -251,7 +290,22 @@ def core_of(
         check=check,
         release=_at_end(config, hits, assembled.machine.free),
         trace=trace,
+        disk=None if parts.disk is None else _disk_worker(parts.disk, scheduler, parts),
     )
+
+
+def _stored(disk: "PageFile") -> "DiskIndex":
+    from tandem.memory.disk_index import DiskIndex
+
+    return DiskIndex(disk.num_slots, disk.stored())
+
+
+def _disk_worker(disk: "PageFile", scheduler: Scheduler, parts: EngineParts) -> "PageWorker":
+    from tandem.runtime.page_worker import PageWorker
+
+    assert scheduler.disk is not None
+    pages = parts.assembled.machine.kv.bytes_in_host_memory(scheduler.disk.tier)
+    return PageWorker(disk, pages)
 
 
 def _at_end(config: EngineConfig, hits: ExpertHits, free: Callable[[], None]) -> Callable[[], None]:

@@ -38,6 +38,7 @@ from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.progress import Progress, no_progress
 
@@ -75,6 +76,12 @@ def _build(
     check: bool,
 ) -> BlockCore:
     plan = executable_blocks(planned)
+    if config.kv_disk is not None:
+        raise ConfigError(
+            f"--kv-disk {config.kv_disk} has no meaning with --plan {config.plan}, whose blocks of "
+            "batches use no prefix again; leave it out",
+            param="kv_disk",
+        )
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))

@@ -142,6 +142,12 @@ def _plan(
     hardware: HardwareSpec,
     options: PacedOptions,
 ) -> MemoryPlan:
+    if config.kv_disk is not None:
+        raise ConfigError(
+            "--kv-disk cannot be paced, because what the paced emulator's host memory holds is "
+            "nobody's KV; leave it out",
+            param="kv_disk",
+        )
     precision = Precision.uniform(dtype)
     planned, notes = planned_file(config, spec), (PACED_NOTE,)
     if planned is not None:

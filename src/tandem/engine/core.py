@@ -16,6 +16,7 @@ from tandem.spec.request import EngineRequest, RequestOutput
 
 if TYPE_CHECKING:
     from tandem.engine.engine_trace import EngineTrace
+    from tandem.runtime.page_worker import PageWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class EngineCore:
         check: verify conservation after every event (tests).
         release: frees memory that operations in flight may use; called after the executor stopped.
         trace: is told what the loop does, and closed with the engine.
+        disk: does the scheduler's jobs for the disk; owned, and closed with the engine.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class EngineCore:
         check: bool = False,
         release: Callable[[], None] | None = None,
         trace: "EngineTrace | None" = None,
+        disk: "PageWorker | None" = None,
     ) -> None:
-        self._trace = trace
+        self._trace, self._disk = trace, disk
+        self._woken = self._parked = False
         self._scheduler = scheduler
         self._executor = executor
         self._collector = collector
@@ -80,16 +84,40 @@ class EngineCore:
             RequestError: it can never be served here; nothing is kept of it.
             OverloadError: the queue is full.
         """
+        self._parked = False
         self._scheduler.add(request)
         self._collector.prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:
         """Forget a request; unknown ids are ignored. Its memory is free once nothing names it."""
+        self._parked = False
         self._scheduler.abort(request_id)
 
     def has_work(self) -> bool:
         """True while any request is unfinished or anything is in flight."""
         return self._scheduler.has_work
+
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, on any thread, when `tend` is wanted; `step` then waits for nothing
+        that wakes.
+        """
+        if self._disk is not None:
+            self._woken = True
+            self._disk.wake_by(wake)
+
+    def is_parked(self) -> bool:
+        """True if a step could do nothing before `wake` is called, or a request comes or goes."""
+        return self._parked
+
+    def tend(self) -> None:
+        """Take in what the disk has done, and give it more to do."""
+        if self._disk is None:
+            return
+        ends = self._disk.poll()
+        if ends:
+            self._parked = False
+            self._scheduler.disk_done(ends)
+        self._disk.submit(self._scheduler.disk_jobs())
 
     def step(self) -> Sequence[RequestOutput]:
         """One iteration: at most one sweep is submitted, and what has happened is taken in.
@@ -100,13 +128,14 @@ class EngineCore:
         if self._trace is not None:
             self._trace.begin()
         begin = self._clock()
+        self.tend()
         programs = self._scheduler.schedule()
         self._collector.scheduler_time_s += self._clock() - begin
         if self._trace is not None:
             self._trace.scheduled(programs, self._scheduler.last_way)
         self._submit(programs)
         if not (programs or self._scheduler.flight.busy) and self._scheduler.has_work:
-            raise EngineDeadError("nothing can run although requests wait: a scheduling fault")
+            self._wait_for_disk()
         if self._overlap:
             outputs = self._observe(wait=not programs and self._scheduler.flight.busy)
         else:
@@ -116,6 +145,14 @@ class EngineCore:
         if self._trace is not None:
             self._trace.end()
         return outputs
+
+    def _wait_for_disk(self) -> None:
+        """Nothing can run: all wait for what the disk reads."""
+        if self._disk is None or not self._scheduler.is_reading:
+            raise EngineDeadError("nothing can run although requests wait: a scheduling fault")
+        self._parked = self._woken
+        if not self._woken:
+            self._disk.wait()
 
     def _drain(self) -> list[RequestOutput]:
         outputs: list[RequestOutput] = []
@@ -172,6 +209,9 @@ class EngineCore:
         """Drop all requests, let operations in flight end, free everything."""
         for request_id in self._scheduler.running.ids():
             self._scheduler.abort(request_id)
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
         self._executor.close()
         if self._release is not None:
             self._release()

@@ -33,6 +33,18 @@ class Core(Protocol):
         """One iteration; raises only if the engine cannot go on."""
         ...
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, on any thread, when `tend` is wanted."""
+        ...
+
+    def is_parked(self) -> bool:
+        """True if `step` could do nothing before `wake` is called, or a request comes or goes."""
+        ...
+
+    def tend(self) -> None:
+        """Take in what happened beside the steps."""
+        ...
+
     def stats(self) -> Any:
         """A dataclass of plain values."""
         ...
@@ -64,11 +76,16 @@ class ReadStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Wake:
+    """See to what has happened beside the steps."""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Leave the loop."""
 
 
-Command = Submit | Abort | ReadStats | Close
+Command = Submit | Abort | ReadStats | Wake | Close
 
 
 class EngineDriver:
@@ -83,6 +100,7 @@ class EngineDriver:
         self._core = core
         self._deliver = deliver
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        core.wake_by(lambda: self._commands.put(Wake()))
 
     def post(self, command: Command) -> None:
         """Hand over a command, from any thread; it is carried out before the next step."""
@@ -110,17 +128,18 @@ class EngineDriver:
             self._core.close()
 
     def _obey_commands(self) -> bool:
-        """Carry out what is queued, waiting while the core is idle; False after `Close`."""
+        """Carry out what is queued, waiting while nothing can run; False after `Close`."""
         while True:
+            waits = self._core.is_parked() or not self._core.has_work()
             try:
-                command = self._commands.get(block=not self._core.has_work())
+                command = self._commands.get(block=waits)
             except queue.Empty:
                 return True
             if isinstance(command, Close):
                 return False
             self._obey(command)
 
-    def _obey(self, command: Submit | Abort | ReadStats) -> None:
+    def _obey(self, command: Submit | Abort | ReadStats | Wake) -> None:
         match command:
             case Submit(request):
                 self._deliver(self._submit(request))
@@ -128,6 +147,8 @@ class EngineDriver:
                 self._core.abort(request_id)
             case ReadStats(reply):
                 reply(asdict(self._core.stats()))
+            case Wake():
+                self._core.tend()
 
     def _submit(self, request: EngineRequest) -> Event:
         try:

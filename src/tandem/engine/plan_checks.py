@@ -27,7 +27,7 @@ def needs_prices(config: EngineConfig, capacities: Capacities) -> bool:
     """
     named = config.strategy != "auto" and config.strategy in PRICED_STRATEGIES
     weighs = bool(config.host_prefix_share) or config.preemption_mode == "auto"
-    weighs = weighs or config.ttft_bound is not None
+    weighs = weighs or config.ttft_bound is not None or config.kv_disk is not None
     return named or may_choose_steps(config, capacities) or weighs
 
 
@@ -51,7 +51,7 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
         )
     _check_expert_hits(config, capacities)
     _check_host_kv_type(config)
-    asked = list(_wants_of_host_kv(config))
+    asked = list(_wants_of_host_kv(config, capacities))
     if asked and capacities.host_bytes == 0:
         raise ConfigError(
             f"{' and '.join(asked)} needs a host KV tier beside an accelerator; use --accelerator "
@@ -66,6 +66,7 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             param="max_host_seqs",
         )
     _check_host_prefixes(config)
+    _check_kv_disk(config, capacities)
     if config.interposition_budget is not None and config.strategy not in PASS_STRATEGIES:
         raise ConfigError(
             f"--interposition-budget has no meaning with --strategy {config.strategy}; use "
@@ -127,6 +128,31 @@ def _check_host_prefixes(config: EngineConfig) -> None:
         )
 
 
+def _check_kv_disk(config: EngineConfig, capacities: Capacities) -> None:
+    """Of a disk for prefixes that could get none."""
+    if config.kv_disk is None:
+        if config.kv_disk_size is not None:
+            raise ConfigError(
+                f"--kv-disk-size {config.kv_disk_size} has no meaning without --kv-disk; name a "
+                "folder by it",
+                param="kv_disk_size",
+            )
+        return
+    beside = capacities.device_location != "host"
+    reasons = {
+        "--no-enable-prefix-caching": not config.enable_prefix_caching,
+        f"--cpu-kv-dtype {config.cpu_kv_dtype}": config.cpu_kv_dtype != "auto",
+        "--host-prefix-share 0": beside and config.host_prefix_share == 0,
+    }
+    contradicts = " ".join(flag for flag, is_set in reasons.items() if is_set)
+    if contradicts:
+        raise ConfigError(
+            f"--kv-disk {config.kv_disk} has no meaning with {contradicts}: the disk keeps what "
+            "the prefix cache has in host memory; leave one out",
+            param="kv_disk",
+        )
+
+
 def _check_host_kv_type(config: EngineConfig) -> None:
     """Of KV on the host, where none can lie: swapped KV does."""
     for_device = [
@@ -145,13 +171,15 @@ def _check_host_kv_type(config: EngineConfig) -> None:
         )
 
 
-def _wants_of_host_kv(config: EngineConfig) -> Iterator[str]:
+def _wants_of_host_kv(config: EngineConfig, capacities: Capacities) -> Iterator[str]:
     if config.kv_placement in ("host", "split"):
         yield f"--kv-placement {config.kv_placement}"
     if config.strategy in COHORT_STRATEGIES:
         yield f"--strategy {config.strategy}"
     if config.host_prefix_share:
         yield f"--host-prefix-share {config.host_prefix_share:g}"
+    if config.kv_disk is not None and capacities.device_location != "host":
+        yield f"--kv-disk {config.kv_disk}"
     if config.max_host_seqs:
         yield f"--max-host-seqs {config.max_host_seqs}"
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.memory.ledger import LocationTotals
-from tandem.memory.prefix_cache import PrefixStats
+from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
 
 
@@ -47,6 +47,7 @@ class EngineStats:
         host_attention_tokens: query tokens whose attention ran (in part) on the host.
         cohort_joins, cohort_waits: joins that happened, and that found the cohort not ready.
         prefix: what the prefix cache was asked for, found and did.
+        disk: what it did with the disk; None without one.
         scheduler_time_s: time spent choosing and compiling steps, and taking in their events.
         overlap: how accelerator and CPU worked beside each other since start, and recent_overlap
             in the latest steps; None without an accelerator, or where times mean nothing.
@@ -75,6 +76,7 @@ class EngineStats:
     cohort_joins: int
     cohort_waits: int
     prefix: PrefixStats
+    disk: DiskStats | None
     scheduler_time_s: float
     overlap: OverlapTotals | None
     recent_overlap: OverlapTotals | None

@@ -105,6 +105,7 @@ class StatsCollector:
             cohort_joins=self._joins,
             cohort_waits=self._waits,
             prefix=scheduler.kv.prefix.stats,
+            disk=None if scheduler.disk is None else scheduler.disk.stats,
             scheduler_time_s=self.scheduler_time_s,
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),

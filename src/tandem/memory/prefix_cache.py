@@ -45,6 +45,25 @@ class PrefixStats:
         return self.device_hit_tokens + self.host_hit_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class DiskStats:
+    """Blocks since the start, but for `stored_blocks` and `room_blocks`, which are now.
+
+    Attributes:
+        damaged_blocks: read, but not as they were written; their tokens were computed again.
+        evicted_blocks: that gave way to others on the disk.
+        writing: False once the disk took no more.
+    """
+
+    stored_blocks: int
+    room_blocks: int
+    written_blocks: int = 0
+    read_blocks: int = 0
+    damaged_blocks: int = 0
+    evicted_blocks: int = 0
+    writing: bool = True
+
+
 class PrefixCache:
     """Digests of full, computed blocks of both tiers.
 
@@ -76,7 +95,8 @@ class PrefixCache:
         self._queries = self._query_tokens = self._fetched_tokens = self._demoted = 0
         self._hit_tokens: dict[Tier, int] = dict.fromkeys(TIERS, 0)
         self._evicted: dict[Tier, int] = dict.fromkeys(TIERS, 0)
-        self._on_evict: Callable[[Tier, int], None] | None = None
+        self._on_evict: list[Callable[[Tier, int], None]] = []
+        self._on_publish: list[Callable[[Tier, int, bytes], None]] = []
         for tier, pool in pools.items():
             pool.subscribe_evictions(partial(self._evict, tier))
 
@@ -106,7 +126,11 @@ class PrefixCache:
 
     def subscribe_evictions(self, on_evict: Callable[[Tier, int], None]) -> None:
         """Have `on_evict(tier, block)` called when a block's content can be found no longer."""
-        self._on_evict = on_evict
+        self._on_evict.append(on_evict)
+
+    def subscribe_publications(self, on_publish: Callable[[Tier, int, bytes], None]) -> None:
+        """Have `on_publish(tier, block, digest)` called when a block's content can be found."""
+        self._on_publish.append(on_publish)
 
     def __len__(self) -> int:
         return sum(len(blocks) for blocks in self._blocks.values())
@@ -137,6 +161,8 @@ class PrefixCache:
         self._pools[tier].mark_cached(block)
         self._blocks[tier][digest] = block
         self._digests[tier][block] = digest
+        for on_publish in self._on_publish:
+            on_publish(tier, block, digest)
         return True
 
     def find(self, digest: bytes) -> CachedBlock | None:
@@ -207,8 +233,8 @@ class PrefixCache:
         for tier, digests in self._digests.items():
             for block in digests:
                 self._pools[tier].unmark_cached(block)
-                if self._on_evict is not None:
-                    self._on_evict(tier, block)
+                for on_evict in self._on_evict:
+                    on_evict(tier, block)
             digests.clear()
             self._blocks[tier].clear()
 
@@ -233,5 +259,5 @@ class PrefixCache:
     def _evict(self, tier: Tier, block: int) -> None:
         del self._blocks[tier][self._digests[tier].pop(block)]
         self._evicted[tier] += 1
-        if self._on_evict is not None:
-            self._on_evict(tier, block)
+        for on_evict in self._on_evict:
+            on_evict(tier, block)

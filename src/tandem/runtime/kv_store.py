@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tandem.devices.host_memory import bulk_zeros
 from tandem.memory.page import KVPageSpec
@@ -76,6 +78,17 @@ class KVStore:
         """
         _check_reach(tier, queue)
         return self._pages[tier]
+
+    def bytes_in_host_memory(self, tier: Tier) -> NDArray[np.uint8]:
+        """Pages of a tier as threads beside the queues reach them: uint8 [layers, blocks, bytes].
+
+        Raises:
+            DeviceAccessError: they are not in host memory.
+        """
+        pages = self._pages[tier]
+        if pages.device.type != "cpu":
+            raise DeviceAccessError(f"the {tier.label} tier's pages are not in host memory")
+        return pages.flatten(2).view(torch.uint8).numpy()
 
 
 def _held_type(page: KVPageSpec) -> torch.dtype:

@@ -38,8 +38,13 @@ class FetchRule:
         """
         if self.prices is None:
             return True
-        spared_s = self._prefill_s(ready, total, decodes) - self._prefill_s(fetched, total, decodes)
-        return self.prices.pages.in_s(queued) < spared_s
+        return self.prices.pages.in_s(queued) < self.spared_s(ready, fetched, total, decodes)
+
+    def spared_s(self, ready: int, found: int, total: int, decodes: int) -> float:
+        """What computing takes less if the first `found` tokens are there instead of `ready`; there
+        must be prices.
+        """
+        return self._prefill_s(ready, total, decodes) - self._prefill_s(found, total, decodes)
 
     def worth_keeping(self) -> bool:
         """Whether a block may ever be fetched: whether it takes less than its share of a step that

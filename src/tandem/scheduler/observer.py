@@ -29,6 +29,7 @@ from tandem.spec.request import RequestOutput, TokenLogprobs
 
 if TYPE_CHECKING:
     from tandem.scheduler.prefix_tiers import PrefixTiers
+    from tandem.scheduler.reading import ReadRule
     from tandem.scheduler.step_timer import StepTimer
 
 
@@ -45,6 +46,7 @@ class Observer:
         cohorts: dict[int, Cohort],
         tiers: "PrefixTiers | None",
         timer: "StepTimer | None",
+        reading: "ReadRule | None" = None,
     ) -> None:
         self._config = config
         self._rows = rows
@@ -52,7 +54,7 @@ class Observer:
         self._flight = flight
         self._running = running
         self._cohorts = cohorts
-        self._tiers, self._timer = tiers, timer
+        self._tiers, self._timer, self._reading = tiers, timer, reading
         self._finished_cohorts: list[int] = []
 
     def take_finished_cohorts(self) -> list[int]:
@@ -96,6 +98,8 @@ class Observer:
         reached = self._flight.retire(event.step_id)
         if self._timer is not None:
             self._timer.retired(event.step_id, event.times)
+        if self._reading is not None:
+            self._reading.retired(event.step_id, event.times)
         if reached is not None:
             self._kv.complete_step(reached)
 

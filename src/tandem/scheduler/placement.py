@@ -5,6 +5,8 @@ from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.sequence import Sequence
 
+_RESERVE_DIVISOR = 16
+
 
 def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) -> int:
     """Leading blocks of a request to keep on the device; the others go to the host.
@@ -26,3 +28,8 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
         return UNLIMITED
     share = int(total.device * config.split_share)
     return max(share, longest - total.host)
+
+
+def growth_reserve(running: int, total: BlockNeed) -> BlockNeed:
+    """Room for rows that run already to grow a little before the next one comes."""
+    return BlockNeed(min(running, total.device // _RESERVE_DIVISOR), 0)

@@ -52,6 +52,7 @@ class PrefixTiers:
         self._safe_at = (-1, -1)
         self._copies: OrderedDict[int, None] = OrderedDict()
         self._under_way: Demotion | None = None
+        self._taken = 0
         self.rule = rule
         prefix.subscribe_evictions(self._forget)
 
@@ -62,8 +63,8 @@ class PrefixTiers:
 
     @property
     def num_awaited(self) -> int:
-        """Blocks of the host that a copy under way will fill."""
-        return 0 if self._under_way is None else len(self._under_way.target)
+        """Blocks of the host that a copy under way will fill, or what comes from elsewhere."""
+        return self._taken + (0 if self._under_way is None else len(self._under_way.target))
 
     def begin(self, *, hosted: bool) -> Demotion | None:
         """Reserve blocks on the host for what the device would evict next; None if there is nothing
@@ -104,6 +105,32 @@ class PrefixTiers:
         self._host.release(copy.target, None)
         self._prefix.record_demoted(len(copy.target))
 
+    @property
+    def tier(self) -> Tier:
+        """Where the copies lie."""
+        return Tier.HOST
+
+    def take(self, wanted: int) -> list[int]:
+        """Blocks of the host, to be filled with what was cached before: as many as there is room
+        for. Each is to be passed to `keep` or `give_back`.
+        """
+        blocks = self._host.begin_transfer(self._make_room(wanted)).tolist()
+        self._taken += len(blocks)
+        return blocks
+
+    def keep(self, block: int, digest: bytes) -> None:
+        """A block that was taken holds the content of `digest` now."""
+        self._taken -= 1
+        self._host.complete_transfer([block])
+        if self._prefix.publish(Tier.HOST, block, digest):
+            self._copies[block] = None
+        self._host.release([block], None)
+
+    def give_back(self, block: int) -> None:
+        """A block that was taken holds nothing of use."""
+        self._taken -= 1
+        self._host.cancel_transfer([block], None)
+
     def used(self, entries: list[CachedBlock]) -> None:
         """A sequence begins with these: their copies are the last to go."""
         for entry in entries:
@@ -136,11 +163,12 @@ class PrefixTiers:
 
     def _make_room(self, wanted: int) -> int:
         """Forget the oldest copies beyond the bound; returns how many blocks may be taken."""
-        over = self.num_copies + wanted - self._most
+        over = self.num_copies + self.num_awaited + wanted - self._most
         idle = (b for b in self._copies if self._host.state(b) is BlockState.FREE)
         for block in [block for _, block in zip(range(over), idle, strict=False)]:
             self._prefix.drop(Tier.HOST, block)
-        room = min(wanted, self._most - self.num_copies, self._host.available)
+        left = self._most - self.num_copies - self.num_awaited
+        room = min(wanted, left, self._host.available)
         return max(0, room)
 
     def _forget(self, tier: Tier, block: int) -> None:

@@ -15,7 +15,7 @@ from tandem.scheduler.admission import check_fits, make_sequence
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
-from tandem.scheduler.kv_manager import KVManager
+from tandem.scheduler.kv_manager import BlockNeed, KVManager
 from tandem.scheduler.observer import Observer
 from tandem.scheduler.outputs import StepOutputs
 from tandem.scheduler.proposal import Admission, StepProposal
@@ -33,8 +33,11 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
+    from tandem.memory.disk_index import DiskIndex
+    from tandem.plan.page_jobs import PageJob, PageJobDone
     from tandem.scheduler.first_tokens import FirstTokenRule
     from tandem.scheduler.preemption import PreemptionRule
+    from tandem.scheduler.prefix_disk import PrefixDisk
     from tandem.scheduler.prefix_tiers import PrefixTiers
     from tandem.scheduler.step_timer import CountedStep, StepTimer
 
@@ -52,6 +55,7 @@ class Scheduler:
         publish_moved: see `KVManager`.
         prices: by which strategies may compare steps; None: nothing is known of their times.
         clock: seconds; by which a bound on first tokens is kept, and for nothing else.
+        stored: what is on the disk below the lowest tier that caches prefixes; None: there is none.
 
     Attributes:
         cached_prompt_tokens: prompt tokens taken from the prefix cache so far.
@@ -69,6 +73,7 @@ class Scheduler:
         publish_moved: bool = True,
         prices: "StepPrices | None" = None,
         clock: Callable[[], float] | None = None,
+        stored: "DiskIndex | None" = None,
     ) -> None:
         self.config = config
         self.strategy, self.prices = strategy, prices
@@ -89,6 +94,7 @@ class Scheduler:
         )
         self._compiler = StepCompiler(config, self.rows, self.flight, self.running.sequence_of)
         self.tiers = self._two_tiers() if publish_moved else None
+        self.disk = None if stored is None else self._third_tier(stored)
         self.timer = self._step_timer()
         self._clock, self._first_tokens = clock, self._first_token_rule(clock)
         self._observer = Observer(
@@ -100,6 +106,7 @@ class Scheduler:
             self.cohorts,
             self.tiers,
             self.timer,
+            None if self.disk is None else self.disk.rule,
         )
         self._arrivals = itertools.count()
         self.cached_prompt_tokens = 0
@@ -141,7 +148,13 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """True if any request is unfinished or anything is in flight."""
-        return self.running.count > 0 or self.flight.busy or bool(self.cohorts)
+        in_flight = self.flight.busy or bool(self.cohorts) or self.is_reading
+        return self.running.count > 0 or in_flight
+
+    @property
+    def is_reading(self) -> bool:
+        """True if blocks are being filled from the disk."""
+        return self.disk is not None and self.disk.num_reading > 0
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -167,6 +180,26 @@ class Scheduler:
             self.running.settle_drained()
             programs += self._start_moves()
         return programs
+
+    def disk_jobs(self) -> "list[PageJob]":
+        """What the disk is to do now, beside the programs of `schedule`."""
+        if self.disk is None:
+            return []
+        if not len(self.waiting):
+            return self.disk.begin((), rows_free=0, running=0, decodes=0)
+        view = self.view()
+        running = int((self.rows.state == int(RowState.RUNNING)).sum())
+        return self.disk.begin(
+            view.waiting,
+            rows_free=self.rows.num_free,
+            running=running,
+            decodes=len(view.runnable.decodes),
+        )
+
+    def disk_done(self, ends: "list[PageJobDone]") -> None:
+        """Take in what the disk has done."""
+        assert self.disk is not None
+        self.disk.done(ends)
 
     def late_sampling(self) -> list[StepProgram]:
         """Sampling programs for rows whose history has arrived since."""
@@ -194,18 +227,24 @@ class Scheduler:
             self.config,
             self._facts,
             self.kv,
-            self.waiting,
+            self.waiting if self.disk is None else self.disk.ready(self.waiting),
             self.cohorts,
             not self.flight.busy,
             self.rows.runnable(),
             self.flight.next_step,
             self._last_way,
-            0 if self.tiers is None else self.tiers.num_awaited,
+            self._filling(),
             None if self.tiers is None else self.tiers.rule,
         )
         if self._first_tokens is None or self.prices is None:
             return view
         return self._first_tokens.ordered(view, self.prices)
+
+    def _filling(self) -> BlockNeed:
+        """Blocks that are being filled for the prefix cache."""
+        on_host = 0 if self.tiers is None else self.tiers.num_awaited
+        reads = self.disk is not None and self.disk.tier is Tier.DEVICE
+        return BlockNeed(self.disk.num_reading if self.disk is not None and reads else 0, on_host)
 
     def _start_moves(self) -> list[StepProgram]:
         moves = self.running.take_moves()
@@ -245,6 +284,9 @@ class Scheduler:
             self.cohorts.update({cohort.cohort_id: cohort for cohort in started})
             if counted is not None:
                 self._time(made[0].step_id, counted, started)
+            if self.disk is not None:
+                prompts = sum(tokens for _, tokens in chunks)
+                self.disk.rule.submitted(made[0].step_id, prompts, len(proposal.decode))
             programs += made
         return programs
 
@@ -285,6 +327,8 @@ class Scheduler:
         self.kv.prefix.record(len(sequence.tokens), matched, fetched)
         if self.tiers is not None:
             self.tiers.used(matched)
+        if self.disk is not None:
+            self.disk.used(sequence, len(matched))
         if sequence.cached_tokens < 0:
             sequence.cached_tokens = min(cached, sequence.num_prompt)
             self.cached_prompt_tokens += sequence.cached_tokens
@@ -342,8 +386,10 @@ class Scheduler:
             self.tiers.rule = replace(self.tiers.rule, prices=prices)
         if self.running.rule is not None:
             self.running.rule = replace(self.running.rule, prices=prices)
+        if self.disk is not None:
+            self.disk.rule.reprice(prices)
 
-    # --- cached prefixes in two tiers -------------------------------------------------------------
+    # --- cached prefixes in other tiers -----------------------------------------------------------
 
     def _preemption_rule(self) -> "PreemptionRule | None":
         if self.prices is None or self.config.preemption_mode != "auto":
@@ -362,6 +408,17 @@ class Scheduler:
 
         rule = FetchRule(self.prices, config.block_size, config.max_num_batched_tokens)
         return PrefixTiers(pools, self.kv.prefix, most, rule)
+
+    def _third_tier(self, stored: "DiskIndex") -> "PrefixDisk":
+        from tandem.scheduler.fetching import FetchRule
+        from tandem.scheduler.prefix_disk import PrefixDisk
+        from tandem.scheduler.prefix_room import WholePool
+        from tandem.scheduler.reading import ReadRule
+
+        config, kv = self.config, self.kv
+        room = self.tiers or WholePool(kv.pools[Tier.DEVICE], kv.prefix)
+        rule = FetchRule(self.prices, config.block_size, config.max_num_batched_tokens)
+        return PrefixDisk(stored, room, kv, ReadRule(rule))
 
     def _demote(self, tiers: "PrefixTiers") -> list[StepProgram]:
         """Copy what the device would evict next, beside the step that comes after it."""
@@ -387,15 +444,17 @@ class Scheduler:
         """
         for pool in self.kv.pools.values():
             pool.check()
+            filling = self._filling()
             awaited = self.running.num_awaited(pool.tier)
-            if self.tiers is not None and pool.tier is Tier.HOST:
-                awaited += self.tiers.num_awaited
+            awaited += filling.host if pool.tier is Tier.HOST else filling.device
             arriving = pool.counts().in_transfer
             assert arriving == awaited, f"{pool.tier.label}: {arriving} in transfer, not {awaited}"
         self.kv.prefix.check()
         self.running.check()
         if self.tiers is not None:
             self.tiers.check()
+        if self.disk is not None:
+            self.disk.check()
         if not self.has_work:
             for pool in self.kv.pools.values():
                 counts = pool.counts()

@@ -21,6 +21,7 @@ class Sequence:
         preemptions: how often it lost its memory.
         cached_tokens: prompt tokens taken from the prefix cache at first admission.
         arrived_s: when it was accepted, where the scheduler has a clock.
+        looked_up: the disk was asked for its beginning since it waits.
     """
 
     request: EngineRequest
@@ -34,6 +35,7 @@ class Sequence:
     preemptions: int = 0
     cached_tokens: int = -1
     arrived_s: float = 0.0
+    looked_up: bool = False
 
     @property
     def request_id(self) -> str:

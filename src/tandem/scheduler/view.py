@@ -75,7 +75,8 @@ class SchedulerView:
 
     Attributes:
         rows: not writable.
-        waiting: accepted requests without a row, in the order in which they should get one.
+        waiting: accepted requests without a row that wait for nothing but one, in the order in
+            which they should get one.
         cohorts: by id.
         idle: nothing is in flight, so nothing will change without a new step.
         runnable: rows with a token to compute, outside cohorts.
@@ -84,7 +85,7 @@ class SchedulerView:
         most_prompt_tokens: that a step should read.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal.
-        demoting: blocks of the host that are being filled, and free then.
+        filling: blocks that are being filled for the prefix cache, and free then.
         fetching: when a prefix that the host has cached is brought to the device; None: never.
     """
 
@@ -97,7 +98,7 @@ class SchedulerView:
     runnable: Runnable
     next_step: int = 0
     last_way: str = ""
-    demoting: int = 0
+    filling: BlockNeed = field(default_factory=BlockNeed)
     fetching: "FetchRule | None" = None
     behind: LongArray = field(default_factory=no_rows)
     num_before_them: int = 0
@@ -135,7 +136,7 @@ class SchedulerView:
 
     def returning(self) -> BlockNeed:
         """Blocks that come free when operations or drains under way end."""
-        need = self.kv.returning().plus(BlockNeed(0, self.demoting))
+        need = self.kv.returning().plus(self.filling)
         for state in (RowState.DRAINING, RowState.SWAPPING_OUT):
             for row in np.flatnonzero(self.rows.state == int(state)):
                 host = int(self.rows.num_host_blocks[row])

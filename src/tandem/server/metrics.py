@@ -12,7 +12,7 @@ from tandem.engine.frontend.frontend import Job
 from tandem.engine.frontend.generation import Generation
 from tandem.engine.frontend.results import Delta
 from tandem.server.overlap_metrics import OverlapMetrics
-from tandem.server.prefix_metrics import PrefixMetrics
+from tandem.server.prefix_metrics import PrefixDiskMetrics, PrefixMetrics
 from tandem.spec.errors import TandemError
 from tandem.spec.request import FinishReason
 
@@ -42,6 +42,7 @@ class ServerMetrics:
         self._preemptions_seen = 0
         self._overlap: OverlapMetrics | None = None  # once an engine tells of it
         self._prefix = PrefixMetrics(registry)
+        self._disk: PrefixDiskMetrics | None = None  # likewise
         self._first_token_s = Histogram(
             "tandem:time_to_first_token_seconds",
             "From arrival to the first token.",
@@ -139,6 +140,9 @@ class ServerMetrics:
             self._overlap = self._overlap or OverlapMetrics(self._registry)
             self._overlap.update(overlap, stats["recent_overlap"])
         self._prefix.update(stats["prefix"])
+        if (disk := stats["disk"]) is not None:
+            self._disk = self._disk or PrefixDiskMetrics(self._registry)
+            self._disk.update(disk)
         for tier in stats["tiers"]:
             if total := tier["total_blocks"]:
                 self._kv_usage.labels(tier["location"]).set(1 - tier["free_blocks"] / total)

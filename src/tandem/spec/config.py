@@ -54,6 +54,8 @@ _FORMS: dict[str, forms.Form] = {
     "preemption_mode": forms.text,
     "enable_prefix_caching": forms.flag,
     "host_prefix_share": forms.optional(forms.number),
+    "kv_disk": forms.optional(forms.path_text),
+    "kv_disk_size": forms.optional(forms.size_text),
     "max_num_queued_reqs": forms.optional(forms.whole_number),
     "calibrate": forms.flag,
     "overlap": forms.flag,
@@ -124,6 +126,9 @@ class EngineConfig:
         host_prefix_share: most of the host's KV memory that holds beginnings of prompts which the
             accelerator had to make room for, from which they are brought back. 0: none; None: a
             half where rates are known, else none.
+        kv_disk: folder in which beginnings of prompts are kept that memory has no room for, beyond
+            the engine's end too; None: nowhere.
+        kv_disk_size: most that they take there; None: 16 GiB.
         max_num_queued_reqs: most requests that wait; beyond it they are refused. None: no bound.
         calibrate: where steps are chosen by predicted time, correct the predictions by what the
             terms of a step are measured to take.
@@ -168,6 +173,8 @@ class EngineConfig:
     preemption_mode: PreemptionMode = "recompute"
     enable_prefix_caching: bool = True
     host_prefix_share: float | None = None
+    kv_disk: str | None = None
+    kv_disk_size: str | None = None
     max_num_queued_reqs: int | None = None
     calibrate: bool = False
     overlap: bool = True
@@ -186,6 +193,8 @@ class EngineConfig:
         _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
         _at_least(self.max_host_seqs, 0, "max_host_seqs")
         _check_share(self.host_prefix_share)
+        if self.kv_disk_size is not None:
+            parse_size(self.kv_disk_size, param="kv_disk_size")
         _at_least(self.interposition_budget, 0, "interposition_budget")
         for param in ("tpot_bound", "ttft_bound"):
             if (bound := getattr(self, param)) is not None:

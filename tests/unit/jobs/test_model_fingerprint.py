@@ -36,6 +36,8 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "preemption_mode",
     "enable_prefix_caching",
     "host_prefix_share",
+    "kv_disk",
+    "kv_disk_size",
     "calibrate",
     "max_num_queued_reqs",
     "overlap",

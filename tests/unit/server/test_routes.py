@@ -10,7 +10,7 @@ from tests.fakes.core import FOREVER_TOKEN, FakeCore, FakeTierStats
 from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
 from tandem.engine.frontend.tokenizer import Tokenizer
-from tandem.memory.prefix_cache import PrefixStats
+from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
 
 
@@ -125,6 +125,25 @@ def test_what_the_prefix_cache_does_is_counted_by_tier(start: Start) -> None:
         ("tandem:prefix_cache_demoted_blocks_total", None): 5,
         ("tandem:prefix_cache_evicted_blocks_total", "device"): 7,
         ("tandem:prefix_cache_evicted_blocks_total", "host"): 1,
+    }
+
+
+def test_what_the_disk_does_is_counted_where_there_is_one(start: Start) -> None:
+    core = FakeCore()
+    server = start(core)
+    assert not any("prefix_disk" in name for name, _ in metrics(server))
+    core.disk = DiskStats(stored_blocks=5, room_blocks=8, written_blocks=9)
+    metrics(server)
+    core.disk = replace(core.disk, read_blocks=3, damaged_blocks=1, evicted_blocks=4, writing=False)
+    found = {name: value for (name, _), value in metrics(server).items() if "prefix_disk" in name}
+    assert {name: value for name, value in found.items() if not name.endswith("_created")} == {
+        "tandem:prefix_disk_stored_blocks": 5,
+        "tandem:prefix_disk_room_blocks": 8,
+        "tandem:prefix_disk_writing": 0,
+        "tandem:prefix_disk_written_blocks_total": 9,
+        "tandem:prefix_disk_read_blocks_total": 3,
+        "tandem:prefix_disk_damaged_blocks_total": 1,
+        "tandem:prefix_disk_evicted_blocks_total": 4,
     }
 
 

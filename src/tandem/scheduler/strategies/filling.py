@@ -14,14 +14,13 @@ import numpy as np
 from tandem.memory.prefix_cache import CachedBlock
 from tandem.plan.binding import LongArray
 from tandem.scheduler.kv_manager import BlockNeed
-from tandem.scheduler.placement import device_limit
+from tandem.scheduler.placement import device_limit, growth_reserve
 from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.view import SchedulerView
 from tandem.spec.tier import Tier
 
-_RESERVE_DIVISOR = 16
 _ON_HOST = 0  # leading blocks on the device of a request that lies on the host
 
 
@@ -219,8 +218,7 @@ class StepFiller:
         """Room for rows that run already to grow a little before the next one comes."""
         coming = len(self.admissions) + len(self.fetches)
         running = len(self.view.in_state(RowState.RUNNING)) + coming
-        total = self.view.kv.total()
-        return BlockNeed(min(running, total.device // _RESERVE_DIVISOR), 0)
+        return growth_reserve(running, self.view.kv.total())
 
     def _admit_before(self, rows: LongArray, count: int) -> None:
         """Admit the first `count` of those who wait, as far as `rows` keep room for all that they
