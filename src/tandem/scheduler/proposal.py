@@ -46,7 +46,8 @@ class StepProposal:
         swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
         cohort_starts: rows of each new cohort; `cohort_joins` the cohorts that join this sweep.
         interposed_passes: most passes of its own that each of them may have in this sweep.
-        way: what a strategy that chooses among several calls this one.
+        way: what a strategy that chooses among several calls this one. sweeps: after this one, for
+            which it may keep to it without weighing.
     """
 
     decode: LongArray = field(default_factory=no_rows)
@@ -61,12 +62,20 @@ class StepProposal:
     cohort_joins: tuple[int, ...] = ()
     interposed_passes: int = 0
     way: str = ""
+    sweeps: int = 0
 
     @property
     def computes(self) -> bool:
         """True if a sweep is to run."""
         work = len(self.decode) or self.chunks or self.admissions
         return bool(work or self.cohort_starts or self.cohort_joins)
+
+    @property
+    def only_goes_on(self) -> bool:
+        """True if rows only decode, in the main lane or in cohorts that are under way."""
+        changes = self.spill or self.preempt or self.swap_in or self.resume or self.fetches
+        comes = self.chunks or self.admissions or self.cohort_starts
+        return not (changes or comes)
 
     @property
     def empty(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tandem.memory.pool import BlockPool
 from tandem.memory.prefix_cache import CachedBlock, PrefixCache
+from tandem.plan.binding import LongArray
 from tandem.plan.events import Event
 from tandem.plan.program import StepProgram
 from tandem.scheduler.admission import check_fits, make_sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tandem.scheduler.prefix_disk import PrefixDisk
     from tandem.scheduler.prefix_tiers import PrefixTiers
     from tandem.scheduler.step_timer import CountedStep, StepTimer
+    from tandem.scheduler.turn import Turn
 
 _MAX_ROUNDS = 16
 
@@ -111,6 +113,7 @@ class Scheduler:
         self._arrivals = itertools.count()
         self.cached_prompt_tokens = 0
         self._last_way = ""
+        self._turn: Turn | None = None
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -170,10 +173,11 @@ class Scheduler:
         if self.tiers is not None:
             programs += self._demote(self.tiers)
         for _ in range(_MAX_ROUNDS):
-            proposal = self.strategy.propose(self.view(), self.prices)
+            view = self.view()
+            proposal = self.strategy.propose(view, self.prices)
             if proposal.empty:
                 break
-            programs += self._commit(proposal)
+            programs += self._commit(proposal, view.runnable.decodes)
             if proposal.computes:
                 break
             # a preempted row of which nothing is in flight gives its memory to this very step
@@ -223,6 +227,9 @@ class Scheduler:
 
     def view(self) -> SchedulerView:
         """What strategies may look at, as of now."""
+        turn = self._turn
+        if turn is not None and turn.version != self.rows.version:
+            turn = None
         view = SchedulerView(
             self.config,
             self._facts,
@@ -235,6 +242,7 @@ class Scheduler:
             self._last_way,
             self._filling(),
             None if self.tiers is None else self.tiers.rule,
+            turn=turn,
         )
         if self._first_tokens is None or self.prices is None:
             return view
@@ -250,7 +258,7 @@ class Scheduler:
         moves = self.running.take_moves()
         return [self._compiler.transfer(moves)] if moves else []
 
-    def _commit(self, proposal: StepProposal) -> list[StepProgram]:
+    def _commit(self, proposal: StepProposal, able: LongArray) -> list[StepProgram]:
         for row in proposal.preempt:
             self.running.preempt(row)
         for row in proposal.spill:
@@ -271,7 +279,7 @@ class Scheduler:
             self.kv.grow_by_one_block(self.kv.needs_block(members))
         programs = self._start_moves()
         if proposal.computes:
-            self._last_way = proposal.way
+            self._last_way, self._turn = proposal.way, self._turn_of(proposal, able)
             joins = [self.cohorts[i] for i in proposal.cohort_joins]
             counted = None if self.timer is None else self._count(proposal)
             made, started = self._compiler.sweep(
@@ -289,6 +297,23 @@ class Scheduler:
                 self.disk.rule.submitted(made[0].step_id, prompts, len(proposal.decode))
             programs += made
         return programs
+
+    def _turn_of(self, proposal: StepProposal, able: LongArray) -> "Turn | None":
+        """What may be kept to, once the proposal's blocks are allocated."""
+        if not (proposal.sweeps and proposal.only_goes_on):
+            return None
+        from tandem.scheduler.turn import Turn
+
+        return Turn(
+            proposal.way,
+            proposal.sweeps,
+            proposal.decode,
+            able,
+            proposal.interposed_passes,
+            tuple(self.cohorts),
+            self.rows.version,
+            self.prices,
+        )
 
     def _spill(self, row: int) -> None:
         """Put a row's further blocks into the other tier than planned."""

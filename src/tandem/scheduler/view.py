@@ -17,6 +17,7 @@ from tandem.scheduler.sequence import Sequence
 
 if TYPE_CHECKING:
     from tandem.scheduler.fetching import FetchRule
+    from tandem.scheduler.turn import Turn
 
 
 class KVFacts(Protocol):
@@ -84,7 +85,7 @@ class SchedulerView:
             have begun.
         most_prompt_tokens: that a step should read.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
-        last_way: of the last step's proposal.
+        last_way: of the last step's proposal. turn: how it was chosen, if that may be kept to.
         filling: blocks that are being filled for the prefix cache, and free then.
         fetching: when a prefix that the host has cached is brought to the device; None: never.
     """
@@ -103,6 +104,7 @@ class SchedulerView:
     behind: LongArray = field(default_factory=no_rows)
     num_before_them: int = 0
     most_prompt_tokens: int = UNLIMITED
+    turn: "Turn | None" = None
 
     @property
     def free(self) -> BlockNeed:

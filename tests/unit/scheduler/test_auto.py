@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 from tests.support.engines import TestEngine, toy_engine
@@ -9,8 +10,18 @@ from tests.support.step_prices import round_prices
 from tests.unit.scheduler.priced_view import LAYERS, PROMPT, SETUP, all_decode, half_on_host
 
 from tandem.cost.step_prices import StepPrices
+from tandem.plan.binding import LongArray
+from tandem.plan.program import StepProgram
+from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.strategies.auto import Auto
-from tandem.scheduler.strategies.step_options import ALONE, MEET, PASS, RIDE, RIDE_SOME
+from tandem.scheduler.strategies.step_options import (
+    ALONE,
+    MEET,
+    PASS,
+    RIDE,
+    RIDE_SOME,
+    StepOptions,
+)
 from tandem.scheduler.view import SchedulerView
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -153,3 +164,80 @@ def test_a_request_starts_on_the_host_if_its_tokens_repay_its_prompt_there() -> 
 def test_no_request_starts_where_every_token_would_cost() -> None:
     prices = round_prices(LAYERS, layer_s=0.01, host_key_s=10.0, wait_s=10.0)
     assert admitted(prices, max_tokens=200) == []
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def in_turns(engine: TestEngine, prices: StepPrices) -> list[tuple[int, ...]]:
+    """Rows that decode in each of some sweeps, no cohorts allowed."""
+    scheduler = engine.scheduler
+    scheduler.strategy, scheduler.prices = Auto(), prices
+    scheduler.config = replace(scheduler.config, max_cohorts=0)
+    chosen: list[tuple[int, ...]] = []
+    commit = scheduler._commit
+
+    def seen(proposal: StepProposal, able: LongArray) -> list[StepProgram]:
+        chosen.append(tuple(proposal.decode.tolist()))
+        return commit(proposal, able)
+
+    scheduler._commit = seen
+    while len(chosen) < 24:
+        engine.core.step()
+    return chosen
+
+
+ONE_AT_A_TIME = round_prices(LAYERS, layer_s=0.1, device_key_s=0.01, host_key_s=0.0195)
+
+
+def test_who_rides_in_turns_rides_for_some_sweeps_and_all_have_theirs(engine: TestEngine) -> None:
+    chosen = in_turns(engine, ONE_AT_A_TIME)
+    runs = [len(list(group)) for _, group in groupby(chosen)]
+    # half of the four sweeps per layer that a row may wait, shared by two
+    assert runs[:-1] == [LAYERS] * (len(runs) - 1)
+    hosted = {row for rows in chosen for row in rows}
+    assert len(hosted) == 4
+    assert engine.scheduler.last_way == RIDE_SOME
+
+
+def test_within_a_turn_nothing_is_weighed(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weighed = 0
+    make = StepOptions.__post_init__
+
+    def count(options: StepOptions) -> None:
+        nonlocal weighed
+        weighed += 1
+        make(options)
+
+    monkeypatch.setattr(StepOptions, "__post_init__", count)
+    chosen = in_turns(engine, ONE_AT_A_TIME)
+    assert weighed == len(chosen) // LAYERS
+
+
+def test_a_turn_is_over_once_somebody_comes_or_ends_or_prices_change(engine: TestEngine) -> None:
+    scheduler = engine.scheduler
+    in_turns(engine, ONE_AT_A_TIME)
+    view = view_in_turn(engine)
+    assert view.turn is not None
+    assert view.turn.holds(view, ONE_AT_A_TIME)
+    assert not view.turn.holds(view, replace(ONE_AT_A_TIME, launch_s=1.0))
+    params = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
+    engine.core.add_request(EngineRequest("new", (1, 2, 3), params))
+    new = scheduler.running.find("new")
+    assert new is not None
+    while new.row is None:
+        engine.core.step()
+    assert scheduler.view().turn is None  # a row has another owner
+    view_in_turn(engine)
+    owned = scheduler.rows.owned()
+    engine.core.abort(str(scheduler.rows.request_ids[owned[-1]]))
+    assert scheduler.view().turn is None
+
+
+def view_in_turn(engine: TestEngine) -> SchedulerView:
+    """As soon as a choice may be kept to."""
+    while engine.scheduler.view().turn is None:
+        engine.core.step()
+    return engine.scheduler.view()

@@ -1,7 +1,15 @@
 """Every step the one of which the most useful tokens per second are predicted."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.rows import Runnable
+from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.strategies.patience import hosted_overdue
+from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.scheduler.strategies.step_options import StepOption, StepOptions
 from tandem.scheduler.view import SchedulerView
@@ -16,7 +24,8 @@ class Auto:
 
     A prompt's token counts as much less than a generated one as the accelerator alone would take
     less for it. A request that the accelerator has no room for starts on the host if its tokens
-    repay its prompt there. Under a bound on the time per token, a step that keeps it comes before
+    repay its prompt there. A choice is kept to for some sweeps, as long as nobody comes, ends or
+    lacks memory. Under a bound on the time per token, a step that keeps it comes before
     others. Where nothing is known of the machine's times, rows on the host ride along.
     """
 
@@ -27,13 +36,35 @@ class Auto:
         """The best of the options; the last way unless another is better by some percent."""
         if prices is None:
             return RideAlong().propose(view, prices)
+        kept = self._kept(view, prices)
+        if kept is not None:
+            return kept
         options = StepOptions(view, prices)
         if options.only_one:
             return options.admitting(RideAlong().propose(view, prices))
         found = list(options.all())
         working = [option for option in found if option.proposal.computes]
         working = working or [each for each in found if not each.proposal.empty] or found
-        return max(working, key=lambda option: _value(option, options)).proposal
+        best = max(working, key=lambda option: _value(option, options)).proposal
+        return replace(best, sweeps=options.sweeps(best))
+
+    @staticmethod
+    def _kept(view: SchedulerView, prices: StepPrices) -> StepProposal | None:
+        """The last sweep's choice again, if nothing has changed since it was weighed."""
+        turn = view.turn
+        if turn is None or not turn.holds(view, prices):
+            return None
+        if hosted_overdue(view, turn.resting):
+            return None
+        if view.cohorts:
+            again = Rendezvous().propose(view, prices)
+        else:
+            rows = Runnable(turn.decode, view.runnable.prefills)
+            again = StepFiller(view, uses_host=True).fill(rows)
+        same = np.array_equal(again.decode, turn.decode)
+        if not (same and again.only_goes_on and again.computes):
+            return None
+        return replace(again, way=turn.way, sweeps=turn.sweeps - 1, interposed_passes=turn.passes)
 
 
 def _value(option: StepOption, options: StepOptions) -> tuple[float, float]:

@@ -12,7 +12,12 @@ def hosted_overdue(view: SchedulerView, hosted: LongArray) -> bool:
     """Whether one of these rows, in no cohort, has waited for longer than two cohorts that take
     turns need for a token each.
     """
-    return _idle_sweeps(view, hosted) > _WAITING_SWEEPS_PER_LAYER * view.config.num_layers
+    return _idle_sweeps(view, hosted) > waiting_sweeps(view)
+
+
+def waiting_sweeps(view: SchedulerView) -> int:
+    """Most that a row on the host should wait for."""
+    return _WAITING_SWEEPS_PER_LAYER * view.config.num_layers
 
 
 def cohort_overdue(view: SchedulerView) -> bool:

@@ -12,7 +12,11 @@ from tandem.scheduler.rows import Runnable
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.strategies.host_admission import HostAdmission
-from tandem.scheduler.strategies.patience import cohort_overdue, hosted_overdue
+from tandem.scheduler.strategies.patience import (
+    cohort_overdue,
+    hosted_overdue,
+    waiting_sweeps,
+)
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.scheduler.view import SchedulerView
@@ -20,6 +24,7 @@ from tandem.scheduler.view import SchedulerView
 ALONE, RIDE, RIDE_SOME, MEET, PASS = (
     "accelerator alone", "ride-along", "ride-along, in turns", "rendezvous", "asymmetric",
 )  # fmt: skip
+_TURN_SWEEPS = 8
 _PASSES_TRIED = 3  # the whole budget, and halves of it
 
 
@@ -67,6 +72,19 @@ class StepOptions:
         hosted = np.concatenate([self.hosted, *crossing])
         weighed = HostAdmission(self.view, self.prices, self._counter, self.mine, hosted)
         return weighed.kept(proposal)
+
+    def sweeps(self, proposal: StepProposal) -> int:
+        """For how many more a proposal may be kept to: for rows that ride in turns, so that all
+        have had theirs in half of the time after which one would have waited for long.
+        """
+        cohorts = self.view.cohorts
+        if proposal.way == RIDE_SOME and not cohorts:
+            riding = max(1, len(proposal.decode) - len(self.mine))
+            each = waiting_sweeps(self.view) * riding // len(self.hosted) // 2
+            return max(1, min(_TURN_SWEEPS, each)) - 1
+        going = proposal.cohort_joins if cohorts else proposal.way in (ALONE, RIDE)
+        stays = not cohorts or proposal.way == MEET or proposal.way.startswith(PASS)
+        return _TURN_SWEEPS - 1 if going and stays else 0
 
     def prompt_weight(self, prompts: int) -> float:
         """What a token of a prompt is worth, where a generated one is worth 1: as much less as the
