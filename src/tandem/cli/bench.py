@@ -31,6 +31,7 @@ def bench_app() -> typer.Typer:
     app.command()(perplexity)
     app.command()(memory)
     app.command()(online)
+    app.command()(calibration)
     app.command()(overlap)
     app.command()(offline)
     app.command()(batch)
@@ -208,6 +209,21 @@ def online(
     _finish(SUITE, machine, rows, json_path)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))
+
+
+def calibration(
+    json_path: JsonOption = None,
+    layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
+    truths: Annotated[int, typer.Option(help="For each cell.", min=1)] = 6,
+) -> None:
+    """Steps chosen by wrong times, with --calibrate, beside right ones; in virtual time."""
+    machine = _start(json_path)
+    from tandem.bench.online import calibrated as suite
+
+    bench = replace(suite.CalibrationBench(), layers=layers, truths=truths)
+    outcomes = suite.run_calibration(bench, _report)
+    _finish(suite.SUITE, machine, suite.rows_of(bench, outcomes), json_path)
+    print("\n".join(suite.describe(outcomes)))
 
 
 def overlap(

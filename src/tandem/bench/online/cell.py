@@ -91,12 +91,17 @@ def make_cell(
         raise ConfigError(
             f"{model_name} has {whole.num_layers} layers; lower --layers", param="layers"
         )
+    tokens = int(_BATCHED_TOKENS * (layers / whole.num_layers))
+    model = cut_model(whole, layers)
+    return OnlineCell(model_name, whole, model, load, load_hardware(hardware), truth, tokens)
+
+
+def cut_model(whole: ModelSpec, layers: int) -> ModelSpec:
+    """So many of a model's layers, its vocabulary alike."""
     share = layers / whole.num_layers
-    model = replace(
+    return replace(
         whole, num_layers=layers, vocab_size=int(whole.vocab_size * share), eos_token_ids=()
     )
-    tokens = int(_BATCHED_TOKENS * share)
-    return OnlineCell(model_name, whole, model, load, load_hardware(hardware), truth, tokens)
 
 
 def _around(mean: int) -> LengthDistribution:

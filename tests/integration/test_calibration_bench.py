@@ -1,0 +1,26 @@
+"""`tandem bench calibration` on one cell: wrong prices cost something, and are made up for."""
+
+from tandem.bench.online.calibrated import (
+    LEAST_SHARE,
+    CalibrationBench,
+    CalibrationCell,
+    describe,
+    rows_of,
+    run_calibration,
+)
+
+CELL = CalibrationCell("rtx4090-scaled", "llama-2-7b", 512, 16, 32)
+BENCH = CalibrationBench((CELL,), truths=1)
+
+
+def test_calibration_reaches_what_an_informed_engine_makes() -> None:
+    told: list[str] = []
+    outcomes = run_calibration(BENCH, told.append)
+    assert told == [str(CELL)]
+    (found,) = outcomes[CELL]
+    assert found.share >= LEAST_SHARE
+    rows = {(row.variant, row.metric): row for row in rows_of(BENCH, outcomes)}
+    share = rows["virtual calibrated", "share of the informed rate"]
+    assert (share.value, share.bound) == (found.calibrated / found.informed, LEAST_SHARE)
+    assert rows["virtual as described", "throughput"].value == found.as_described
+    assert f"{found.share:.3f} calibrated" in "\n".join(describe(outcomes))
