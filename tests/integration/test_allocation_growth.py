@@ -1,4 +1,6 @@
-"""A scheduler that runs on and on keeps no more memory (`tandem bench engine` runs it longer)."""
+"""A scheduler that runs on and on keeps no more memory; `tandem bench engine --part growth` runs
+it longer.
+"""
 
 import pytest
 

@@ -49,6 +49,12 @@ def bench(context: typer.Context) -> None:
 
 def engine(
     json_path: JsonOption = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="scheduler, growth or host; may be repeated. All but growth, if none is named."
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Under a minute: smaller model, fewer repeats.")
     ] = False,
@@ -57,7 +63,8 @@ def engine(
     machine = _start(json_path)
     from tandem.bench.engine import FULL, QUICK, SUITE, run_engine
 
-    _finish(SUITE, machine, run_engine(QUICK if quick else FULL, _report), json_path)
+    bench = (QUICK if quick else FULL).with_parts(part or ())
+    _finish(SUITE, machine, run_engine(bench, _report), json_path)
 
 
 def kernels(

@@ -50,6 +50,7 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["nothing"], "No such command 'nothing'"),
         (["engine", "--json", "no/such/folder/r.json"], "cannot write no/such/folder/r.json"),
         (["engine", "--json"], "'--json' requires an argument"),
+        (["engine", "--part", "wheels"], "no part 'wheels'; use one of: scheduler, growth, host"),
         (["online", "--load", "512"], "--load '512' is no load"),
         (["online", "--layers", "99"], "has 32 layers; lower --layers"),
         (["online", "--policy", "fastdecode"], "policy 'fastdecode' cannot be planned"),
@@ -67,6 +68,36 @@ def test_bad_arguments_are_one_line(
     assert failed.err.splitlines()[-1].startswith("tandem: error: ")
     assert message in failed.err
     assert ran == []
+
+
+def test_parts_of_the_engine_suite_are_chosen(
+    commands: Commands, ran: list[engine.EngineBench]
+) -> None:
+    assert commands.run("bench", "engine").status == 0
+    assert commands.run("bench", "engine", "--part", "growth").status == 0
+    assert commands.run("bench", "engine", "--part", "host", "--part", "scheduler").status == 0
+    assert [bench.parts for bench in ran] == [
+        ("scheduler", "host"),
+        ("growth",),
+        ("scheduler", "host"),
+    ]
+
+
+def test_only_the_chosen_parts_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def measuring(name: str):
+        def measure(*_: object) -> tuple[BenchRow, ...]:
+            measured.append(name)
+            return (ROW,)
+
+        return measure
+
+    for name in ("scheduler", "growth", "host"):
+        monkeypatch.setattr(engine, f"measure_{name}", measuring(name))
+    rows = engine.run_engine(engine.QUICK.with_parts(["growth", "host"]), measured.append)
+    assert measured == ["growth", *["host"] * len(engine.QUICK.hosts)]
+    assert all(row.case.startswith(engine.QUICK_MARK) for row in rows)
 
 
 def test_the_record_is_written_and_shown(
