@@ -8,7 +8,7 @@ import torch
 
 from tandem.devices.heap import give_back_freed
 from tandem.models.architecture import load_architecture
-from tandem.models.checkpoint import read_checkpoint
+from tandem.models.checkpoint import Checkpoint, read_checkpoint
 from tandem.models.checkpoint_loader import Progress, load_checkpoint
 from tandem.models.config import read_model_spec
 from tandem.models.disk_weights import DiskPlacement, Pin
@@ -20,6 +20,7 @@ from tandem.models.quantized_checkpoint import read_stored_quantization, stored_
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import EmbeddingHome
+from tandem.quant.formats.stored_weight import StoredQuantization
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -68,17 +69,16 @@ def load_model(
     """
     spec = read_model_spec(directory).for_length(max_model_len)
     # The files are looked at before any large allocation, so that mistakes show at once.
-    checkpoint = read_checkpoint(directory) if load_format == "auto" else None
-    quantization = None if checkpoint is None else read_stored_quantization(directory)
+    stored = read_checkpoint(directory) if load_format == "auto" else None
+    quantization = None if stored is None else read_stored_quantization(directory)
     if not isinstance(precision, Precision):
-        quantized = {} if checkpoint is None else stored_formats(directory, spec)
+        quantized = {} if stored is None else stored_formats(directory, spec)
         precision = replace(Precision.uniform(precision or spec.dtype), quantized=quantized)
     layers = layers or SweepChoice()
-    place = torch.device(device)
     weights = allocate_weights(
         spec,
         torch_dtype(precision.weights),
-        place,
+        torch.device(device),
         layers.usual,
         pin,
         disk,
@@ -86,20 +86,46 @@ def load_model(
         layers.experts,
         embedding,
     )
-    if checkpoint is None:
-        fill_dummy_weights(weights, spec, seed, progress)
-        if weights.disk is not None:
-            open_dummy(weights.disk, spec, seed)
+    if stored is None:
+        _make_up(weights, spec, seed, progress)
     else:
-        architecture = load_architecture(spec.architecture)
-        load_checkpoint(weights, architecture, checkpoint, progress, quantization)
-        if weights.disk is not None:
-            open_stored(weights.disk, architecture, checkpoint, quantization)
+        _read(weights, spec, stored, quantization, progress)
     give_back_freed()  # of conversions
     weights.prepare()
+    return _with_stages(spec, weights, precision, torch.device(device), pool, layers)
+
+
+def _make_up(weights: Weights, spec: ModelSpec, seed: int, progress: Progress | None) -> None:
+    fill_dummy_weights(weights, spec, seed, progress)
+    if weights.disk is not None:
+        open_dummy(weights.disk, spec, seed)
+
+
+def _read(
+    weights: Weights,
+    spec: ModelSpec,
+    stored: Checkpoint,
+    quantization: StoredQuantization | None,
+    progress: Progress | None,
+) -> None:
+    architecture = load_architecture(spec.architecture)
+    load_checkpoint(weights, architecture, stored, progress, quantization)
+    if weights.disk is not None:
+        open_stored(weights.disk, architecture, stored, quantization)
+
+
+def _with_stages(
+    spec: ModelSpec,
+    weights: Weights,
+    precision: Precision,
+    device: torch.device,
+    pool: "NativePool | None",
+    layers: SweepChoice,
+) -> Model:
+    """The model over filled weights, with what computes it on the CPU."""
     dtype, int8 = torch_dtype(precision.activations), precision.int8_activations
     native = None
-    if place.type == "cpu":
+    if device.type == "cpu":
         native = native_stages(spec, weights, pool, int8_activations=int8)
     host = host_layers(
         spec,

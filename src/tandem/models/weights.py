@@ -21,7 +21,6 @@ from tandem.plan.weights import EmbeddingHome
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
 from tandem.spec.model import ExpertSpec, ModelSpec
-from tandem.spec.operations import WeightShape
 from tandem.spec.parameters import (
     FUSED_MODULES,
     embedding_weights,
@@ -221,23 +220,12 @@ def allocate_weights(
             router.
         embedding: where token embeddings lie; those that are the head as well, on the device.
     """
-    around = embedding_weights(spec) + head_weights(spec)
-    looked_up = _embedding_in_host(around[0], dtype, device, pin) if embedding == "host" else None
-    here = around if looked_up is None else around[1:]
-    outer = allocate_modules(LayerShapes(here, dtype, {}), device)
-    if looked_up is not None:
-        outer = {"embedding": Affine(looked_up.seen)} | outer
-    if spec.tie_embeddings:
-        outer["head"] = outer["embedding"]
+    outer, looked_up = _around_layers(spec, dtype, device, embedding, pin)
     shapes = {
         spec.routed_experts(i): LayerShapes(layer_weights(spec, i), dtype, quantized or {})
         for i in spec.distinct_layers
     }
-    on_disk = None
-    if disk is not None and disk.layers:
-        layout = LayerLayout(shapes[_kind_of(spec, disk.layers)])
-        copied = hosted is not None and bool(hosted.streamed.on_disk)
-        on_disk = DiskWeights(disk, layout, device, pin if copied else None)
+    on_disk = _in_files(spec, shapes, disk, hosted, device, pin)
     hosted = hosted or SweepLayers()
     cut = {
         layer: _cut(spec, layer, shapes, (experts or {}).get(layer, ()))
@@ -263,23 +251,44 @@ def allocate_weights(
         else allocate_modules(shapes[spec.routed_experts(layer)], device)
         for layer in range(spec.num_layers)
     )
-    return Weights(
-        outer=outer,
-        layers=layers,
-        tied=spec.tie_embeddings,
-        stream=stream,
-        disk=on_disk,
-        mlps=mlps,
-        embedding=looked_up,
-    )
+    return Weights(outer, layers, spec.tie_embeddings, stream, on_disk, mlps, looked_up)
 
 
-def _embedding_in_host(
-    weight: WeightShape, dtype: torch.dtype, device: torch.device, pin: Pin | None
-) -> "HostEmbedding":
-    from tandem.models.host_embedding import HostEmbedding  # most models need none
+def _around_layers(
+    spec: ModelSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    embedding: EmbeddingHome,
+    pin: Pin | None,
+) -> "tuple[Modules, HostEmbedding | None]":
+    """Embeddings, last norm and head; and the token embeddings, if they are in host memory."""
+    around, looked_up = embedding_weights(spec) + head_weights(spec), None
+    if embedding == "host":
+        from tandem.models.host_embedding import HostEmbedding  # most models need none
 
-    return HostEmbedding(weight.shape, dtype, device, pin)
+        looked_up, around = HostEmbedding(around[0].shape, dtype, device, pin), around[1:]
+    outer = allocate_modules(LayerShapes(around, dtype, {}), device)
+    if looked_up is not None:
+        outer = {"embedding": Affine(looked_up.seen)} | outer
+    if spec.tie_embeddings:
+        outer["head"] = outer["embedding"]
+    return outer, looked_up
+
+
+def _in_files(
+    spec: ModelSpec,
+    shapes: Mapping[ExpertSpec | None, LayerShapes],
+    disk: DiskPlacement | None,
+    hosted: SweepLayers | None,
+    device: torch.device,
+    pin: Pin | None,
+) -> DiskWeights | None:
+    """Layers that stay in files, whose slots are pinned if the device copies from them."""
+    if disk is None or not disk.layers:
+        return None
+    layout = LayerLayout(shapes[_kind_of(spec, disk.layers)])
+    copied = hosted is not None and bool(hosted.streamed.on_disk)
+    return DiskWeights(disk, layout, device, pin if copied else None)
 
 
 def _stream_layouts(
