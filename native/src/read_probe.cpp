@@ -5,7 +5,9 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kStep = 128;  // words
+constexpr std::size_t kLineWords = 8;
+// Read at once: a core has more of memory under way than it asks for ahead of a single strip.
+constexpr std::size_t kStrips = 4;
 
 }  // namespace
 
@@ -15,24 +17,28 @@ ReadProbe::ReadProbe(const std::uint64_t* data, std::size_t words, int num_parts
 }
 
 void ReadProbe::run_part(int part) {
-    const std::size_t steps = words_ / kStep;
-    const std::size_t first = steps * static_cast<std::size_t>(part) / parts_;
-    const std::size_t last = steps * (static_cast<std::size_t>(part) + 1) / parts_;
+    const std::size_t lines = words_ / kLineWords / kStrips * kStrips;
+    const auto begin_of = [&](int at) {
+        return lines * static_cast<std::size_t>(at) / parts_ / kStrips * kStrips;
+    };
+    const std::size_t first = begin_of(part), apart = (begin_of(part + 1) - first) / kStrips;
     // Nothing is asked for ahead: the processor itself does it better.
-    typedef std::uint64_t Words __attribute__((vector_size(64)));
-    Words sums[4] = {};
-    for (std::size_t step = first; step < last; ++step) {
-        const std::uint64_t* at = data_ + step * kStep;
-        for (std::size_t i = 0; i < kStep; i += 8) {
-            Words words;
-            __builtin_memcpy(&words, at + i, sizeof words);
-            sums[i / 8 % 4] += words;
+    typedef std::uint64_t Words __attribute__((vector_size(16)));
+    Words sums[kStrips][2] = {};
+    for (std::size_t line = first; line < first + apart; ++line)
+#pragma GCC unroll 4
+        for (std::size_t strip = 0; strip < kStrips; ++strip) {
+            const std::uint64_t* at = data_ + (line + strip * apart) * kLineWords;
+#pragma GCC unroll 4
+            for (std::size_t i = 0; i < kLineWords; i += 2) {
+                Words words;
+                __builtin_memcpy(&words, at + i, sizeof words);
+                sums[strip][i / 2 % 2] += words;
+            }
         }
-    }
-    const Words total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    std::uint64_t sum = 0;
-    for (int i = 0; i < 8; ++i) sum += total[i];
-    sum_.fetch_add(sum);
+    Words total = {};
+    for (const auto& strip : sums) total += strip[0] + strip[1];
+    sum_.fetch_add(total[0] + total[1]);
 }
 
 }  // namespace tandem

@@ -11,7 +11,7 @@ namespace tandem {
 
 class ReadProbe final : public Job {
   public:
-    // Reads `words` 64-bit words, in `num_parts` runs of whole kilobytes.
+    // Reads `words` 64-bit words, but for a few at the end, in `num_parts` runs of four strips.
     ReadProbe(const std::uint64_t* data, std::size_t words, int num_parts);
 
     // Of all words read; there so that reading cannot be left out.
