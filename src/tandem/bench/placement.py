@@ -105,13 +105,14 @@ class _Cell:
     ) -> None:
         self._bench, self._hardware, self._model = bench, hardware, model
         self._way: HostLayers = way
+        self._cores = cores
         self._case = (
             f"{hardware.name}, {model.num_layers} layers of Llama-3.1-8B's shape, {_DTYPE.value}, "
             f"batch 1, room for {share:.0%} of the weights"
         )
-        self._engine = self._build(int(share * _weight_bytes(model)), cores)
+        self._engine = self._build(int(share * _weight_bytes(model)))
 
-    def _build(self, room_bytes: int, cores: tuple[int, ...]) -> PacedEngine:
+    def _build(self, room_bytes: int) -> PacedEngine:
         config = EngineConfig(
             model=self._hardware.name,
             dtype=_DTYPE.value,
@@ -123,7 +124,7 @@ class _Cell:
             max_model_len=_MAX_MODEL_LEN,
             enable_prefix_caching=False,
         )
-        options = PacedOptions(cores=cores)
+        options = PacedOptions(cores=self._cores)
         return build_paced_core(config, self._model, self._hardware, options)
 
     def rows(self) -> list[BenchRow]:
@@ -131,7 +132,8 @@ class _Cell:
         core = self._engine.core
         try:
             self._admit()
-            samples = interleave({self._way: self._step_s, _READ: read_probe()}, self._bench.rounds)
+            probe = read_probe(self._cores)
+            samples = interleave({self._way: self._step_s, _READ: probe}, self._bench.rounds)
             late_s = self._window().lateness_p95_s
         finally:
             core.close()
