@@ -24,18 +24,20 @@ def expected(config: EngineConfig) -> dict[str, list[int]]:
     return tokens
 
 
+@pytest.mark.parametrize("home", ["cpu-mlp", "host-mlp"])
 @pytest.mark.parametrize("quantization", ["auto", "int8"])
 @pytest.mark.parametrize("experts", [[0], [1, 2, 7, 15], list(range(15))], ids=len)
 def test_a_file_places_single_experts(
     experts: list[int],
     quantization: str,
+    home: str,
     config: EngineConfig,
     expected: dict[str, list[int]],
     tmp_path: Path,
 ) -> None:
     runs = [
-        {"first_layer": 1, "last_layer": 2, "home": "cpu-mlp", "experts": experts},
-        {"first_layer": 4, "last_layer": 4, "home": "cpu-mlp"},
+        {"first_layer": 1, "last_layer": 2, "home": home, "experts": experts},
+        {"first_layer": 4, "last_layer": 4, "home": home},
     ]
     placement = tmp_path / "placement.json"
     placement.write_text(json.dumps({"layers": runs}))

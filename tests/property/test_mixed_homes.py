@@ -20,7 +20,14 @@ from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import EMBEDDING_HOMES, LENT, SLOTTED, EmbeddingHome, Home
+from tandem.plan.weights import (
+    EMBEDDING_HOMES,
+    LENT,
+    MLPS_APART,
+    SLOTTED,
+    EmbeddingHome,
+    Home,
+)
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.precision import Precision
@@ -91,7 +98,7 @@ def placements(draw: st.DrawFn, kind: Kind) -> Homes:
     lent = tuple(layer for layer in circle[2:] if homes[layer] in LENT)
     rules = (CpuRule(4, lent),) if lent else ()
     some = st.sets(st.integers(0, EXPERTS - 1), max_size=EXPERTS - 1).map(sorted).map(tuple)
-    apart = [layer for layer, home in enumerate(homes) if home == "cpu-mlp" and kind == "moe"]
+    apart = [layer for layer, home in enumerate(homes) if home in MLPS_APART and kind == "moe"]
     experts = tuple((layer, ids) for layer in apart if (ids := draw(some)))
     return Homes(tuple(enumerate(homes)), rules, experts, draw(st.sampled_from(EMBEDDING_HOMES)))
 

@@ -41,7 +41,7 @@ class Setup:
         executor: `host` is the inline one as `--accelerator none` has it, with compiled kernels in
             both tiers where there are any; `exact` draws its order from `executor_seed`.
         homes: of layers, by number; others are resident. cpu_rules: as in the plan.
-        experts: by layer of home `cpu-mlp`, those that are resident all the same.
+        experts: by layer of home `cpu-mlp` or `host-mlp`, those that are resident all the same.
         kv: what the KV cache holds; None for the model's element type.
         host_kv: what its part on the host holds; None for the same.
         overlap: submit steps ahead of their results.

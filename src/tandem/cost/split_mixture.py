@@ -11,8 +11,38 @@ from tandem.spec.dtype import DType
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, split_experts, split_post
+from tandem.spec.parameters import expert_matrix_bytes, mlp_matrix_bytes, movable_layer
+from tandem.spec.precision import Precision
 
 _CHOICE_BYTES = 12  # of a token and one of its experts: which, and its weight
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureBytes:
+    """Of the matrices of a layer's mixture.
+
+    Attributes:
+        expert: of each expert.
+    """
+
+    router: int
+    expert: int
+    count: int
+
+    @staticmethod
+    def of(spec: ModelSpec, precision: Precision) -> "MixtureBytes":
+        """Alike in all layers that have experts."""
+        assert spec.experts is not None
+        layer, count = movable_layer(spec), spec.experts.count
+        expert = expert_matrix_bytes(spec, precision, layer)
+        return MixtureBytes(
+            mlp_matrix_bytes(spec, precision, layer) - count * expert, expert, count
+        )
+
+    def left(self, resident: int) -> int:
+        """Without so many experts, and without the router, which goes with the first of them."""
+        router = 0 if resident else self.router
+        return router + (self.count - resident) * self.expert
 
 
 @dataclass(frozen=True, slots=True)

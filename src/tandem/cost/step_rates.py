@@ -2,9 +2,11 @@
 
 from collections import Counter
 
-from tandem.cost.placed_sweep import predicted_sweep_s
+from tandem.cost.expert_use import ExpertUse
+from tandem.cost.placed_sweep import mixture_times, predicted_sweep_s
 from tandem.cost.quantized import PreciseStage
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.split_mixture import MixtureBytes
 from tandem.cost.stage import (
     copy_cost,
     embedding_cost,
@@ -18,7 +20,7 @@ from tandem.cost.staircase import Staircase
 from tandem.cost.step_prices import AttentionPrice, PagePrice, StepPrices
 from tandem.cost.sweep_time import HOST_OPERATION_S, layer_times
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import homes_by_layer
+from tandem.plan.weights import homes_by_layer, resident_experts
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
@@ -94,6 +96,8 @@ def _linear(
     stage = PreciseStage([op for op in every if not op.is_attention], precision, fused=False)
     resident = set(homes_by_layer(plan.weights).values()) == {"resident"}
     link = h2d_rates(hardware) if plan.embedding == "host" else None
+    use = ExpertUse.uniform(spec)
+    mixtures = MixtureBytes.of(spec, precision) if resident_experts(plan.weights) else None
 
     def layer_s(tokens: int) -> float:
         return stage.cost(tokens, rates).total_s
@@ -103,7 +107,8 @@ def _linear(
         if resident:
             return embedding_s + spec.num_layers * layer_s(tokens)
         times = layer_times(spec, precision, tokens, hardware)
-        return embedding_s + predicted_sweep_s(plan.weights, plan.cpu_rules, tokens, times)
+        split = mixture_times(plan.weights, spec, precision, tokens, hardware, use, mixtures)
+        return embedding_s + predicted_sweep_s(plan.weights, plan.cpu_rules, tokens, times, split)
 
     most = plan.max_num_batched_tokens
     return Staircase.of(all_s, most), Staircase.of(layer_s, most)

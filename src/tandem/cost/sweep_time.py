@@ -7,13 +7,13 @@ left out: it is done where the KV lies, whoever computes the layer.
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
-from tandem.cost.split_mixture import MixturePart, choice_bytes, route_cost
+from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes, route_cost
 from tandem.cost.stage import copy_cost, partial_bytes, stage_cost, staged_qkv_bytes
 from tandem.plan.disk_slots import slots_in_use
 from tandem.spec.dtype import DType
@@ -105,14 +105,16 @@ def layer_times(
 
 @dataclass(frozen=True, slots=True)
 class SplitTimes:
-    """The end of a layer with experts, of which the CPU has all, or the accelerator some.
+    """The end of a layer with experts, all of them in host memory, or some on the accelerator.
 
     Attributes:
         shared: the accelerator has some, and routes.
         route_s: there, before the experts. accelerator_s: of its experts.
-        cpu_s: of the CPU's experts; if it has all, from the norm before the router on.
+        cpu_s: of the others on the CPU; if those are all, from the norm before the router on.
         choice_s: where tokens go, to the CPU, beside the residual.
         cpu_read_s: the CPU's experts out of the host's memory at full rate; the expected number.
+        load_s: of the others over the link, whichever tokens go to. host_read_s: those out of the
+            host's memory at full rate.
     """
 
     shared: bool
@@ -121,6 +123,8 @@ class SplitTimes:
     cpu_s: float
     choice_s: float
     cpu_read_s: float
+    load_s: float = 0.0
+    host_read_s: float = 0.0
 
 
 def split_times(
@@ -131,6 +135,7 @@ def split_times(
     layer: int,
     resident: Collection[int],
     use: ExpertUse,
+    sizes: MixtureBytes,
 ) -> SplitTimes:
     """Of `tokens` tokens in a layer with these `resident` experts, if any, as `layer_times`."""
     dtype, every = precision.weights, range(len(use.shares[layer]))
@@ -139,6 +144,7 @@ def split_times(
     here = MixturePart(spec, layer, [i for i in every if i in resident], use, tokens)
     others = MixturePart(spec, layer, [i for i in every if i not in resident], use, tokens)
     shared, cpu_s = bool(resident), others.cost(dtype, host).total_s
+    left = sizes.left(len(here.experts))
     return SplitTimes(
         shared=shared,
         route_s=route_cost(spec, tokens, dtype, accelerator).total_s if shared else 0.0,
@@ -146,6 +152,8 @@ def split_times(
         cpu_s=cpu_s if shared else cpu_s + route_cost(spec, tokens, dtype, host).total_s,
         choice_s=choice_bytes(spec, tokens) / down.bytes_per_s if shared else 0.0,
         cpu_read_s=others.read_elements * dtype.size_bytes / host.bytes_per_s,
+        load_s=copy_cost(left, h2d_rates(hardware)).total_s,
+        host_read_s=left / host.bytes_per_s,
     )
 
 
@@ -170,14 +178,14 @@ def sweep_s(
     Args:
         ways: of each layer. slots: that loaded layers go through in turn; they stay there if they
             are no more.
-        split: of layers with experts, by number; for those with way `cpu-mlp`.
+        split: of layers with experts, by number; for those with way `cpu-mlp` or `loaded-mlp`.
     """
     split = split or {}
-    loads: list[Way] = [way for way in ways if way in LOADED]
+    loads = list(_loads(ways, times, split))
     reloads = len(loads) > slots
-    on_disk = loads.count("read") + ways.count("read-cpu")
+    on_disk = ways.count("read") + ways.count("read-cpu")
     reader = _Reader(slots_in_use(on_disk), times.read_s)
-    loader = _Loader(slots, reader, times)
+    loader = _Loader(slots, reader)
     chain_s = before_s = 0.0
     for _ in range(_SWEEPS):
         before_s, at, last = chain_s, 0, "resident"
@@ -206,7 +214,7 @@ def sweep_s(
                 at += 1
             last = "resident" if layer in split and split[layer].shared else way
     # link, disk and cores share the host's memory
-    moved_s = _moved_s(loads, times) if reloads else 0.0
+    moved_s = sum(load.moved_s for load in loads) if reloads else 0.0
     moved_s += ways.count("read-cpu") * times.host_read_s
     read_s = sum(ways.count(way) for way in _ON_CPU) * times.cpu_read_s
     for layer, way in enumerate(ways):
@@ -215,11 +223,32 @@ def sweep_s(
     return max(chain_s - before_s, read_s + moved_s)
 
 
-def _moved_s(loads: Sequence[Way], times: LayerTimes) -> float:
-    """What loads, and reads into host memory before, take of that memory's time."""
-    mlps = loads.count("loaded-mlp")
-    whole = len(loads) - mlps + loads.count("read")
-    return whole * times.host_read_s + mlps * times.mlp_host_read_s
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What comes to the accelerator.
+
+    Attributes:
+        read: from disk before. link_s: on the link.
+        moved_s: of the host's memory, also for a read into it before.
+    """
+
+    read: bool
+    link_s: float
+    moved_s: float
+
+
+def _loads(
+    ways: Sequence[Way], times: LayerTimes, split: Mapping[int, SplitTimes]
+) -> Iterator[_Load]:
+    """In turn."""
+    for layer, way in enumerate(ways):
+        if way == "loaded-mlp" and layer in split:
+            yield _Load(False, split[layer].load_s, split[layer].host_read_s)
+        elif way == "loaded-mlp":
+            yield _Load(False, times.mlp_load_s, times.mlp_host_read_s)
+        elif way in LOADED:
+            read = way == "read"
+            yield _Load(read, times.load_s, (2 if read else 1) * times.host_read_s)
 
 
 def _split_s(split: SplitTimes, times: LayerTimes) -> float:
@@ -253,20 +282,18 @@ class _Loader:
         ready: when the layers in the accelerator's slots are there, in turn.
     """
 
-    def __init__(self, slots: int, reader: _Reader, times: LayerTimes) -> None:
+    def __init__(self, slots: int, reader: _Reader) -> None:
         self.ready = deque([0.0] * slots)
         self._reader = reader
         self._link_s = 0.0
-        self._times = times
 
-    def load(self, free_s: float, way: Way) -> None:
+    def load(self, free_s: float, load: _Load) -> None:
         """Into the first slot, which is free at `free_s`."""
         self.ready.popleft()
         start_s = max(self._link_s, free_s)
-        if way == "read":
+        if load.read:
             start_s = max(start_s, self._reader.take_s())
-        mlp = way == "loaded-mlp"
-        self._link_s = start_s + (self._times.mlp_load_s if mlp else self._times.load_s)
-        if way == "read":
+        self._link_s = start_s + load.link_s
+        if load.read:
             self._reader.give_back(self._link_s)
         self.ready.append(self._link_s)

@@ -4,12 +4,20 @@ A large step streams: the link's time is the same for any number of tokens. A sm
 layers where they lie if the host's memory is faster than the link, or both share the work.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from tandem.cost.placed_sweep import ways_of
-from tandem.cost.sweep_time import LayerTimes, layer_times, sweep_s
+from tandem.cost.expert_use import ExpertUse
+from tandem.cost.placed_sweep import mixture_times, ways_of
+from tandem.cost.split_mixture import MixtureBytes
+from tandem.cost.sweep_time import LayerTimes, SplitTimes, layer_times, sweep_s
 from tandem.plan.sweep_layers import CpuRule, spread_among
-from tandem.plan.weights import LENT, WeightPlacement, homes_by_layer, streamed_layers
+from tandem.plan.weights import (
+    LENT,
+    WeightPlacement,
+    homes_by_layer,
+    resident_experts,
+    streamed_layers,
+)
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -26,14 +34,23 @@ def choose_cpu_rules(
     precision: Precision,
     max_tokens: int,
     hardware: HardwareSpec,
+    use: ExpertUse | None = None,
 ) -> tuple[CpuRule, ...]:
-    """Rules for steps of up to 1, 2, 4, ... `max_tokens` tokens; none where streaming is best."""
+    """Rules for steps of up to 1, 2, 4, ... `max_tokens` tokens; none where streaming is best.
+
+    Args:
+        use: of experts, where some stay on the accelerator; None: uniform.
+    """
     homes = homes_by_layer(placements)
     if not any(home in LENT for home in homes.values()):
         return ()
+    use = use or ExpertUse.uniform(spec)
+    sizes = MixtureBytes.of(spec, precision) if resident_experts(placements) else None
     rules: list[CpuRule] = []
     for tokens in _sizes(max_tokens):
-        layers = _fastest(placements, layer_times(spec, precision, tokens, hardware))
+        split = mixture_times(placements, spec, precision, tokens, hardware, use, sizes)
+        times = layer_times(spec, precision, tokens, hardware)
+        layers = _fastest(placements, times, split)
         if rules and rules[-1].layers == layers:
             rules.pop()
         rules.append(CpuRule(tokens, layers))
@@ -50,13 +67,15 @@ def _sizes(max_tokens: int) -> Iterator[int]:
     yield max_tokens
 
 
-def _fastest(placements: Sequence[WeightPlacement], times: LayerTimes) -> tuple[int, ...]:
+def _fastest(
+    placements: Sequence[WeightPlacement], times: LayerTimes, split: Mapping[int, SplitTimes]
+) -> tuple[int, ...]:
     """Layers for the CPU: as few as possible of those that are predicted about as fast."""
     slots = streamed_layers(placements).slots
     best: tuple[int, ...] = ()
     best_s = float("inf")
     for layers in _candidates(placements):
-        predicted_s = sweep_s(ways_of(placements, layers), slots, times)
+        predicted_s = sweep_s(ways_of(placements, layers), slots, times, split)
         if predicted_s < best_s * (1 - _MIN_GAIN):
             best, best_s = layers, predicted_s
     return best

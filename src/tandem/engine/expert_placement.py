@@ -1,6 +1,6 @@
-"""Which single experts are resident on the accelerator, where others are the CPU's. Pure."""
+"""Which single experts are resident on the accelerator, where others are in host memory. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.engine.kv_reserve import HostKV
@@ -12,7 +12,6 @@ from tandem.plan.weights import (
     WeightPlacement,
     as_runs,
     homes_by_layer,
-    layers_at,
     resident_experts,
 )
 from tandem.spec.errors import ConfigError
@@ -65,36 +64,50 @@ def split_placements(
     host: MemoryBudget,
     kv_bytes: int,
     kv: HostKV,
-    mlps: Placement,
+    bases: Iterable[Placement],
     use: ExpertUse,
 ) -> Iterator[Placement]:
-    """Placements with single experts on the accelerator, the most used ones first.
-
-    First `mlps` with what it leaves of the accelerator's memory filled; then all mixtures apart
-    from the rest of their layers, and filled from all of them. Those that do not fit are left out.
+    """Placements with single experts on the accelerator, the most used ones first: each of `bases`
+    with what it leaves of the accelerator's memory filled. Those that do not fit are left out.
 
     Args:
         device, host: capacity, and what others than weights and the KV cache take of it.
         kv_bytes: of the accelerator's memory, to be left to the KV cache.
         kv: to be left of host memory.
-        mlps: the fewest whole mixtures that are the CPU's.
+        bases: whole mixtures of them are in host memory.
         use: of experts, by which they are chosen; of equal ones, as many in each layer.
     """
     if not sizes.experts:
         return
-    for base in (mlps, sizes.spread(sizes.movable, "cpu-mlp")):
-        room = device.left_bytes - kv_bytes - sizes.device_bytes(base)
-        filled = _filled(sizes, base, room, use)
+    for base in bases:
+        filled = _filled(sizes, base, device.left_bytes - kv_bytes, use)
         kv_left = device.left_bytes - sizes.device_bytes(filled)
         fits = sizes.host_bytes(filled) + kv.least_bytes(kv_left) <= host.left_bytes
         if filled != base and fits:
             yield filled
 
 
-def _filled(sizes: WeightSizes, base: Placement, room: int, use: ExpertUse) -> Placement:
-    """With as many experts of layers with home `cpu-mlp` as go into `room` bytes."""
+def _filled(sizes: WeightSizes, base: Placement, most_bytes: int, use: ExpertUse) -> Placement:
+    """With as many experts of mixtures apart as go into `most_bytes` beside all else that weights
+    take. The fewer experts are left in a layer, the smaller are the slots that they come through,
+    and the more experts may stay.
+    """
+    found, room = base, most_bytes - sizes.device_bytes(base)
+    ranked = _hottest([n for n, home in homes_by_layer(base).items() if home in MLPS_APART], use)
+    while True:
+        filled = _with_experts(sizes, base, room, ranked)
+        left = most_bytes - sizes.device_bytes(filled)
+        if left < 0 or sizes.mlps_bytes(filled) >= sizes.mlps_bytes(found):
+            return found
+        found, room = filled, room + left
+
+
+def _with_experts(
+    sizes: WeightSizes, base: Placement, room: int, ranked: list[tuple[int, int]]
+) -> Placement:
+    """With the first of `ranked` layers and their experts that go into `room` bytes."""
     chosen: dict[int, set[int]] = {}
-    for layer, expert in _hottest(layers_at(base, "cpu-mlp"), use):
+    for layer, expert in ranked:
         size = sizes.expert + (0 if layer in chosen else sizes.router)
         if size > room:
             if layer in chosen:
@@ -111,7 +124,7 @@ def _filled(sizes: WeightSizes, base: Placement, room: int, use: ExpertUse) -> P
     return as_runs(by_layer, experts)
 
 
-def _hottest(layers: tuple[int, ...], use: ExpertUse) -> list[tuple[int, int]]:
+def _hottest(layers: Iterable[int], use: ExpertUse) -> list[tuple[int, int]]:
     """Layers and their experts, the most used first."""
     ranked = [
         (-share, rank, layer, expert)

@@ -136,12 +136,14 @@ def _plan(
         refuse_tied(sizes, planned.embedding)
         check_experts(sizes, planned.weights)
         placed = PlacedWeights(planned.weights, planned.embedding)
+    use = None
+    if config.expert_hits is not None and planned is None:
+        use = read_expert_use(Path(config.expert_hits), spec)
     if placed is None:
         room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
-        times, use = None, None
-        if config.expert_hits is not None:
-            use = read_expert_use(Path(config.expert_hits), spec)
-        if config.host_layers == "auto" and hardware is not None:
+        times = None
+        weighs = config.host_layers == "auto" or (config.host_layers == "mlp" and use is not None)
+        if weighs and hardware is not None:
             times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens, use)
         placed = place_weights(
             config,
@@ -160,7 +162,7 @@ def _plan(
     if planned is None:
         rules = ()
         if hardware is not None:
-            rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware)
+            rules = choose_cpu_rules(placement, spec, precision, largest.tokens, hardware, use)
         notes += weight_notes(sizes, placement, rules)
         if config.expert_hits is not None:
             notes += void_hits(placement)

@@ -3,11 +3,12 @@
 from math import prod
 
 from tandem.cost.expert_use import ExpertUse
-from tandem.cost.placed_sweep import predicted_sweep_s
-from tandem.cost.sweep_time import LayerTimes, SplitTimes, layer_times, split_times
+from tandem.cost.placed_sweep import mixture_times, predicted_sweep_s
+from tandem.cost.split_mixture import MixtureBytes
+from tandem.cost.sweep_time import layer_times
 from tandem.engine.cpu_rules import choose_cpu_rules
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import MLPS_APART, WeightPlacement, homes_by_layer, resident_experts
+from tandem.plan.weights import WeightPlacement
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -39,6 +40,7 @@ class PlacementTimes:
         self._spec, self._precision, self._hardware = spec, precision, hardware
         self._rows, self._max_tokens = rows, max_tokens
         self.use = use or ExpertUse.uniform(spec)
+        self._mixtures = None if spec.experts is None else MixtureBytes.of(spec, precision)
         self._rules: dict[Placement, tuple[CpuRule, ...]] = {}
 
     @property
@@ -46,16 +48,21 @@ class PlacementTimes:
         """Whether reads from disk are among what is predicted."""
         return self._hardware.host.disk_bytes_per_s is not None
 
-    def choose(self, first: Placement, *others: Placement) -> Placement:
+    def choose(
+        self, first: Placement, *others: Placement, least_gain: float = _MIN_GAIN
+    ) -> Placement:
         """The best one for a request alone and for as many as may run at once.
 
         Both count alike: where one placement is better for the one and the other for the other,
         that with the larger ratio of times is chosen; the earlier if there is none to speak of.
+
+        Args:
+            least_gain: share of the time that is worth another placement.
         """
         best, best_s2 = first, self.weighed_s2(first)
         for other in others:
             product_s2 = self.weighed_s2(other)
-            if product_s2 < best_s2 * (1 - _MIN_GAIN):
+            if product_s2 < best_s2 * (1 - least_gain):
                 best, best_s2 = other, product_s2
         return best
 
@@ -76,30 +83,16 @@ class PlacementTimes:
         """Of a step of `tokens` tokens."""
         if placement not in self._rules:
             self._rules[placement] = choose_cpu_rules(
-                placement, self._spec, self._precision, self._max_tokens, self._hardware
-            )
-        rules, split = self._rules[placement], self._split_times(placement, tokens)
-        return predicted_sweep_s(placement, rules, tokens, self._times(tokens), split)
-
-    def _split_times(self, placement: Placement, tokens: int) -> dict[int, SplitTimes]:
-        resident, homes = resident_experts(placement), homes_by_layer(placement)
-        mixtures = [
-            layer
-            for layer, home in homes.items()
-            if home in MLPS_APART and self._spec.routed_experts(layer) is not None
-        ]
-        return {
-            layer: split_times(
+                placement,
                 self._spec,
                 self._precision,
-                tokens,
+                self._max_tokens,
                 self._hardware,
-                layer,
-                resident.get(layer, ()),
                 self.use,
             )
-            for layer in mixtures
-        }
-
-    def _times(self, tokens: int) -> LayerTimes:
-        return layer_times(self._spec, self._precision, tokens, self._hardware)
+        spec, precision, hardware = self._spec, self._precision, self._hardware
+        split = mixture_times(
+            placement, spec, precision, tokens, hardware, self.use, self._mixtures
+        )
+        times = layer_times(spec, precision, tokens, hardware)
+        return predicted_sweep_s(placement, self._rules[placement], tokens, times, split)

@@ -54,15 +54,17 @@ def place_weights(
     Args:
         room: where the maths is done, with what others than weights and pages take of it.
         wanted: tokens of the longest request.
-        times: by which whole layers outside the accelerator are weighed against their MLPs alone;
-            None: rates are not known, or it is unwanted, and whole layers are then streamed, but
-            of mixtures the CPU computes the experts.
+        times: by which placements are weighed against each other; None: rates are not known, or
+            layers and MLPs are not to be weighed, and layers are then streamed, but of mixtures
+            the CPU computes the experts.
         use: of experts, as measured; None: not known.
         rates_known: steps can choose whether what lies in host memory is streamed.
 
     Raises:
         ConfigError: they do not fit, or the file does not.
     """
+    # who asks for MLPs apart has nothing else weighed against them
+    weighed = times if config.host_layers == "auto" else None
     if config.placement is not None:
         return _placement_of_file(Path(config.placement), sizes, capacities)
     on_device = config.strategy == "gpu-only" or config.kv_placement == "device"
@@ -75,7 +77,7 @@ def place_weights(
         return PlacedWeights(all_resident(sizes.layers))
 
     def place(sizes: WeightSizes) -> Placement:
-        home = _home_elsewhere(config, times, sizes, rates_known=rates_known)
+        home = _home_elsewhere(config, weighed, sizes, rates_known=rates_known)
         is_free = config.host_layers == "auto"
         left = room.left_bytes - sizes.least_device_bytes(home)
         without_slots: dict[Home, Home] = {"host": "cpu", "host-mlp": "cpu-mlp"}
@@ -89,10 +91,10 @@ def place_weights(
         host.require()
         beside = _Beside(sizes, room, host, reserve.of(left), kv, rates_known=rates_known)
         if home in MLPS_APART:
-            return beside.mlps_apart(use, is_free=is_free)
-        return beside.whole_layers(home, times, is_free=is_free)
+            return beside.mlps_apart(use, times, is_free=is_free)
+        return beside.whole_layers(home, weighed, is_free=is_free)
 
-    return _with_embedding(sizes, place, times)
+    return _with_embedding(sizes, place, weighed)
 
 
 def _with_embedding(
@@ -154,8 +156,15 @@ class _Beside:
     kv: HostKV
     rates_known: bool
 
-    def mlps_apart(self, use: ExpertUse | None, *, is_free: bool) -> Placement:
-        """MLPs on the CPU or streamed; whole layers, if that is free and only they fit."""
+    def mlps_apart(
+        self, use: ExpertUse | None, times: PlacementTimes | None, *, is_free: bool
+    ) -> Placement:
+        """MLPs on the CPU or streamed; whole layers, if that is free and only they fit. Of
+        mixtures, the experts that were counted most stay.
+
+        Args:
+            times: by which it is decided what becomes of the other experts.
+        """
         mlps = self._mlps()
         if is_free and not mlps and (whole := self._fitting(_WHOLE)):
             return whole[0]
@@ -163,7 +172,10 @@ class _Beside:
         chosen = min(mlps, key=_read_layers)
         if chosen == all_resident(self.sizes.layers):
             return chosen
-        return [chosen, *self._split(mlps[-1], use)][-1]  # the experts that were counted most stay
+        split = self._split(use)
+        if split and times is not None:
+            return times.choose(*split)
+        return [chosen, *split][-1]
 
     def whole_layers(self, home: Home, times: PlacementTimes | None, *, is_free: bool) -> Placement:
         """Layers at `home`, weighed against MLPs alone where there are times."""
@@ -175,7 +187,7 @@ class _Beside:
                 raise
             if times is None:
                 return found[0]
-            return times.choose(*found, *self._split(found[-1], times.use))
+            return self._or_split(found, times)
         if times is None or found == [all_resident(self.sizes.layers)]:
             return found[0]
         if home != "cpu" and times.disk_known and disk_layers(found[0]):
@@ -183,10 +195,20 @@ class _Beside:
             found += self._fitting(("cpu",))
         # without any if there is no room for the rest of every layer, or for MLPs in host memory
         mlps = self._mlps()
-        return times.choose(*found, *mlps, *(self._split(mlps[-1], times.use) if mlps else ()))
+        return self._or_split([*found, *mlps], times) if mlps else times.choose(*found)
+
+    def _or_split(self, found: list[Placement], times: PlacementTimes) -> Placement:
+        """The best of those found, or with single experts on the accelerator, however little that
+        gains: it gains little everywhere, and more where embeddings have left.
+        """
+        return times.choose(times.choose(*found), *self._split(times.use), least_gain=0.0)
 
     def _mlps(self) -> list[Placement]:
-        return self._fitting(("host-mlp", _ON_CPU) if self.rates_known else (_ON_CPU,))
+        return self._fitting(self._apart)
+
+    @property
+    def _apart(self) -> tuple[Home, ...]:
+        return ("host-mlp", _ON_CPU) if self.rates_known else (_ON_CPU,)
 
     def _fitting(self, homes: tuple[Home, ...]) -> list[Placement]:
         found: list[Placement] = []
@@ -200,12 +222,17 @@ class _Beside:
             self.sizes, self.room, self.host, self.kv_bytes, self.kv, home
         )
 
-    def _split(self, mlps: Placement, known: ExpertUse | None) -> list[Placement]:
-        """Single experts on the accelerator; the others stay on the CPU."""
+    def _split(self, known: ExpertUse | None) -> list[Placement]:
+        """Single experts of all mixtures on the accelerator, or of the fewest that are in host
+        memory. The others are the CPU's, or, at last, come in large steps: so does less of each of
+        all mixtures through smaller slots than of a few.
+        """
         if known is None:
             return []
+        every = [self.sizes.spread(self.sizes.movable, home) for home in reversed(self._apart)]
+        bases = [*self._fitting((_ON_CPU,)), *every]
         found = split_placements(
-            self.sizes, self.room, self.host, self.kv_bytes, self.kv, mlps, known
+            self.sizes, self.room, self.host, self.kv_bytes, self.kv, bases, known
         )
         return list(found)
 

@@ -28,7 +28,7 @@ _ALONE: dict[Home, Home] = {"disk-cpu": "disk"}
 def read_placement(path: Path, num_layers: int, *, host_only: bool = False) -> PlacedWeights:
     """The placement in a file: `{"layers": [{"first_layer": 0, "last_layer": 3, "home":
     "streamed"}, ...], "embedding": "host"}`, where what is not named is resident. With home
-    `cpu-mlp`, `"experts": [3, 7]` are resident too.
+    `cpu-mlp` or `host-mlp`, `"experts": [3, 7]` are resident too.
 
     Args:
         host_only: there is no accelerator for layers on disk to go to, nor for embeddings to be

@@ -36,9 +36,12 @@ def weight_notes(
     if mlps:
         size = format_size(sizes.mlps_bytes(placement))
         fate = _mlps_fate(homes, _of(rules, layers_at(placement, "host-mlp")))
+        parts = fate, _experts_note(sizes, placement)
+        if homes["host-mlp"]:  # the fate is a list, after which nothing else would be understood
+            parts = parts[::-1]
         notes.append(
             f"weights: the MLPs of {mlps} of {sizes.layers} layers ({size}) lie in host memory"
-            f"{fate}{_experts_note(sizes, placement)}"
+            + "".join(parts)
         )
     if sizes.hosted_embedding:
         notes.append(

@@ -13,7 +13,6 @@ from tandem.plan.weights import (
     SLOTTED,
     EmbeddingHome,
     Home,
-    StreamedLayers,
     WeightPlacement,
     as_runs,
     disk_layers,
@@ -120,12 +119,23 @@ class WeightSizes:
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""
         there = (self.movable - self.elsewhere(placements)) * self.layer
-        slots = self._slots_bytes(streamed_layers(placements))
+        slots = self.slots_bytes(placements)
         return self.outside + there + slots - self.mlps_bytes(placements)
 
-    def _slots_bytes(self, streamed: StreamedLayers) -> int:
-        """Of the accelerator's slots, which are as large as what comes, whole layers or MLPs."""
-        return streamed.slots * (self.mlp if streamed.layers == streamed.mlps else self.layer)
+    def slots_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
+        """Of the accelerator's slots, which are as large as the largest of what comes: whole
+        layers, MLPs, or what is left of mixtures without experts that are resident.
+        """
+        streamed = streamed_layers(placements)
+        if streamed.layers != streamed.mlps:
+            return streamed.slots * self.layer
+        here = resident_experts(placements)
+        coming = (self.mlp - self._kept(here.get(layer, ())) for layer in streamed.mlps)
+        return streamed.slots * max(coming, default=0)
+
+    def _kept(self, experts: tuple[int, ...]) -> int:
+        """Of an MLP in host memory, what the accelerator has: these experts, and a router."""
+        return self.router + len(experts) * self.expert if experts else 0
 
     def host_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement keeps of layers in the host's memory beside an accelerator; embeddings
@@ -137,8 +147,7 @@ class WeightSizes:
 
     def mlps_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """Of MLPs that are elsewhere, but for experts and routers that are not."""
-        here = resident_experts(placements).values()
-        kept = sum(self.router + len(experts) * self.expert for experts in here)
+        kept = sum(map(self._kept, resident_experts(placements).values()))
         return self.mlps(placements) * self.mlp - kept
 
     @staticmethod

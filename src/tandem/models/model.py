@@ -68,6 +68,7 @@ class Model:
             for kind, operations in kinds.items()
             if kind is not None
         }
+        self._staying = {layer: weights.staying(layer) for layer in weights.layers_apart}
         self._torch = TorchLayers(spec, weights.in_use(), self.device, self.dtype)
         self.native: NativeStages | None = native
         self.host: HostLayers | None = host
@@ -99,11 +100,11 @@ class Model:
         return self._routes[kind]
 
     def expert_sum(self, layer: int, state: LayerState) -> Tensor:
-        """What the experts on this device add to the residual: [T, hidden] float32.
+        """What the experts that stay on this device add to the residual: [T, hidden] float32.
 
         The state is at the end of `route_stage`, and stays there.
         """
-        return self._torch.expert_sum(layer, state)
+        return self._torch.expert_sum(self._staying[layer], state)
 
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.

@@ -69,17 +69,17 @@ class TorchLayers:
             self.run(mlp, layer, state)
             return
         self.run(Stage(mlp.start, mlp.start + 1), layer, state)
-        state.residual.add_(self.expert_sum(layer, state))
+        state.residual.add_(self.expert_sum(self._layers[layer], state))
         state.x = state.experts = state.expert_weights = None
 
-    def expert_sum(self, layer: int, state: LayerState) -> Tensor:
-        """What the layer's experts among these weights add to the residual: [T, hidden] float32.
+    def expert_sum(self, weights: Modules, state: LayerState) -> Tensor:
+        """What the experts among a layer's weights add to the residual: [T, hidden] float32.
 
         The state, after the router, stays as it is.
         """
         steps = self._layer_steps[0].experts
         assert steps is not None
-        return steps.total(self._layers[layer], state)
+        return steps.total(weights, state)
 
     def run(self, stage: Stage, layer: int, state: LayerState) -> None:
         """Execute operations `[stage.start, stage.end)` of `layer`, updating `state` in place.

@@ -18,10 +18,10 @@ class WeightStream:
     """Layers in host memory, and the slots on the accelerator that streamed ones go through, with
     those that are read from disk before.
 
-    A layer's matrices, or of some layers the MLP's, are one piece of memory, in the host and in a
-    slot, so that they come in one copy. Its norms and biases are small, and resident. Slots are
-    filled in turn, whatever comes; only of an even number, all brought in each sweep, does each
-    layer always come to the same one.
+    A layer's matrices, or of some layers the MLP's or some experts', are one piece of memory, in
+    the host and in a slot, so that they come in one copy. Its norms and biases are small, and
+    resident. Slots are filled in turn, whatever comes; only of an even number, all brought in each
+    sweep, does each layer always come to the same one.
 
     Args:
         hosted: streamed layers, and those that are always computed on the CPU; of both, some are
@@ -34,6 +34,7 @@ class WeightStream:
     Attributes:
         stored: by layer, its weights in host memory: what a checkpoint is read into.
         moving: streamed layers, as the accelerator sees them in each slot.
+        mlps: of them, those of which only the MLP comes, or some of its experts.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class WeightStream:
     ) -> None:
         streamed = hosted.streamed
         self._streamed = streamed
+        self.mlps: tuple[int, ...] = streamed.mlps
         self._layouts = layouts
         self._disk = None if disk is None else DiskStream(disk)
         layers = sorted({*streamed.layers, *hosted.on_cpu} - {*hosted.on_disk})

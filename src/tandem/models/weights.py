@@ -114,6 +114,19 @@ class Weights:
         matrices = {name for name, affine in apart.items() if affine.weight.ndim > 1}
         return {name: a for name, a in self.layers[layer].items() if name not in matrices}
 
+    @property
+    def layers_apart(self) -> tuple[int, ...]:
+        """Layers whose MLPs, or some of their experts, are in host memory."""
+        apart = () if self.mlps is None else self.mlps.stored
+        return tuple(sorted({*apart, *(() if self.stream is None else self.stream.mlps)}))
+
+    def staying(self, layer: int) -> Modules:
+        """Of a layer's weights, as `here`, those that never come and go."""
+        if self.stream is None or layer not in self.stream.moving.slots:
+            return self.here(layer)
+        coming = {name for name, a in self.stream.stored[layer].items() if a.weight.ndim > 1}
+        return {name: a for name, a in self.layers[layer].items() if name not in coming}
+
     def in_use(self) -> Mapping[int, Modules]:
         """By layer, as `here`; of streamed layers, in the slot to which they have come."""
         here = {layer: self.here(layer) for layer in range(len(self.layers))}
@@ -216,7 +229,7 @@ def allocate_weights(
         disk: layers that stay in files, likewise; those that are not `hosted` are computed where
             they are read to, all in one call.
         quantized: formats of the layers' quantized linear maps, by canonical name.
-        experts: by layer whose MLP stays in host memory, those that are on the device with the
+        experts: by layer whose MLP is in host memory, those that are on the device with the
             router.
         embedding: where token embeddings lie; those that are the head as well, on the device.
     """

@@ -29,7 +29,7 @@ class SweepLayers:
         mlp_on_cpu: ascending; others whose MLP alone the CPU computes. What the CPU computes of the
             circle is not brought.
         split_mlps: ascending; of `mlp_on_cpu`, mixtures of which the accelerator has some experts,
-            and the router.
+            and the router. Of such a mixture in the circle, the other experts are brought.
         read_on_cpu: ascending; of `on_cpu`, in every sweep, those that are read from files.
     """
 
@@ -107,7 +107,7 @@ class SweepChoice:
     Attributes:
         usual: of steps beyond all rules.
         rules: ascending; the first that a step fits counts.
-        experts: by layer of `split_mlps`, those that the accelerator has.
+        experts: by layer, those that the accelerator has where others are in host memory.
     """
 
     usual: SweepLayers = field(default_factory=SweepLayers)
@@ -146,14 +146,13 @@ class SweepChoice:
         read = tuple(layer for layer in always if homes[layer] == "disk-cpu")
         mlps = tuple(layer for layer, home in homes.items() if home == "cpu-mlp")
         streamed, experts = streamed_among(homes), dict(experts or {})
-        split = tuple(sorted(experts))
 
         def sweep(lent: Iterable[int]) -> SweepLayers:
             apart = {layer for layer in lent if layer in streamed.mlps}
             whole = {*always, *lent} - apart
-            return SweepLayers(
-                streamed, tuple(sorted(whole)), tuple(sorted({*mlps, *apart})), split, read
-            )
+            on_cpu = tuple(sorted({*mlps, *apart}))
+            split = tuple(layer for layer in on_cpu if layer in experts)
+            return SweepLayers(streamed, tuple(sorted(whole)), on_cpu, split, read)
 
         return SweepChoice(
             sweep(()), tuple((rule.max_tokens, sweep(rule.layers)) for rule in rules), experts

@@ -57,10 +57,11 @@ class WeightPlacement:
             accelerator; `disk-cpu`: likewise beside one; `disk_streamed`: in files, read by the
             host in every sweep and brought to the accelerator.
         experts: of each of these layers, those that are resident on the accelerator all the same,
-            ascending, and not all; the accelerator then routes.
+            ascending, and not all; the accelerator then routes. The others are what `home` is
+            about.
 
     Raises:
-        ConfigError: experts of another home than `cpu-mlp`, or not ascending.
+        ConfigError: experts of another home than `cpu-mlp` or `host-mlp`, or not ascending.
     """
 
     first_layer: int
@@ -69,10 +70,11 @@ class WeightPlacement:
     experts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.experts and self.home != "cpu-mlp":
+        if self.experts and self.home not in MLPS_APART:
             raise ConfigError(
                 f"layers {self.first_layer} to {self.last_layer} have home '{self.home}' and "
-                "single experts on the accelerator; only home 'cpu-mlp' can have those",
+                f"single experts on the accelerator; only homes {' and '.join(MLPS_APART)} can "
+                "have those",
                 param="placement",
             )
         if list(self.experts) != sorted(set(self.experts)):
@@ -163,8 +165,8 @@ def homes_by_layer(placements: Iterable[WeightPlacement]) -> dict[int, Home]:
 
 
 def resident_experts(placements: Iterable[WeightPlacement]) -> dict[int, tuple[int, ...]]:
-    """By layer, experts on the accelerator whose layer's other ones are the CPU's; layers without
-    such experts are left out.
+    """By layer, experts on the accelerator whose layer's other ones are in host memory; layers
+    without such experts are left out.
     """
     return {
         layer: run.experts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import accelerator_rates
-from tandem.cost.split_mixture import MixturePart
+from tandem.cost.split_mixture import MixtureBytes, MixturePart
 from tandem.cost.stage import stage_cost
 from tandem.cost.sweep_time import SplitTimes, Way, layer_times, split_times, sweep_s
 from tandem.models.catalogue import plannable_spec
@@ -16,6 +16,7 @@ from tandem.spec.dtype import DType
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import split_experts
+from tandem.spec.parameters import expert_matrix_bytes, mlp_matrix_bytes
 from tandem.spec.precision import Precision
 
 MOE = plannable_spec("mixtral-8x7b")
@@ -25,6 +26,7 @@ RATES = accelerator_rates(CARD, BF16)
 OPERATIONS = layer_operations(MOE)
 MLPS: list[Way] = ["cpu-mlp"]
 PRECISION = Precision.uniform(BF16)
+SIZES = MixtureBytes.of(MOE, PRECISION)
 
 
 @given(tokens=st.integers(1, 500), counts=st.lists(st.integers(1, 99), min_size=8, max_size=8))
@@ -50,12 +52,31 @@ def test_all_experts_used_alike_cost_what_the_mixture_costs(tokens: int) -> None
 @pytest.mark.parametrize("tokens", [1, 8, 300])
 def test_a_mixture_of_the_cpu_s_costs_the_same_either_way(tokens: int) -> None:
     times = layer_times(MOE, PRECISION, tokens, CARD)
-    apart = split_times(MOE, PRECISION, tokens, CARD, 0, (), ExpertUse.uniform(MOE))
+    apart = split_times(MOE, PRECISION, tokens, CARD, 0, (), ExpertUse.uniform(MOE), SIZES)
     assert not apart.shared
     one_way, other = (
         sweep_s(MLPS * 3, 2, times, split) for split in ({}, dict.fromkeys(range(3), apart))
     )
     assert one_way == pytest.approx(other, rel=0.02)  # one roofline, or one for each part
+
+
+@pytest.mark.parametrize("resident", [(), (0,), (1, 2, 5)], ids=len)
+def test_of_a_mixture_that_comes_only_what_does_not_stay_takes_the_link(
+    resident: tuple[int, ...],
+) -> None:
+    times = layer_times(MOE, PRECISION, 512, CARD)
+    apart = split_times(MOE, PRECISION, 512, CARD, 0, resident, ExpertUse.uniform(MOE), SIZES)
+    expert = expert_matrix_bytes(MOE, PRECISION)
+    kept = len(resident) * expert
+    if resident:
+        kept += mlp_matrix_bytes(MOE, PRECISION) - 8 * expert
+    kept_s = kept / CARD.link.h2d_bytes_per_s
+    assert apart.load_s == pytest.approx(times.mlp_load_s - kept_s)
+    coming: tuple[Way, ...] = ("loaded-mlp",) * 5
+    one_way = sweep_s(coming, 2, times, dict.fromkeys(range(5), apart))
+    assert one_way == pytest.approx(sweep_s(coming, 2, times) - 5 * kept_s)
+    held = sweep_s(coming[:2], 2, times, dict.fromkeys(range(2), apart))
+    assert held == sweep_s(coming[:2], 2, times)  # nothing comes to them any more
 
 
 def test_both_sides_work_at_once() -> None:

@@ -6,11 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.integration.test_paced_streaming import SMALL, WIDE
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.engine.cpu_rules import choose_cpu_rules
+from tandem.models.catalogue import plannable_spec
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import HOSTED, LENT, MLPS_APART, Home, as_runs
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.hardware_file import load_hardware
 from tandem.spec.precision import Precision
 
 
@@ -35,6 +38,34 @@ def test_small_steps_stay_where_memory_is_faster_than_the_link_and_large_ones_st
     assert found[-1].max_tokens < 2048
     sizes = [len(rule.layers) for rule in found]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_of_a_mixture_the_experts_that_are_left_are_the_cpu_s_in_small_steps_only() -> None:
+    spec = replace(plannable_spec("qwen3-30b-a3b"), num_layers=8)
+    homes: list[Home] = ["host-mlp"] * 8
+    experts = {layer: tuple(range(layer, layer + 40)) for layer in range(8) if layer != 5}
+    placement = as_runs(homes, experts)
+    precision, card = Precision.uniform(DType.BFLOAT16), load_hardware("rtx4090")
+    found = choose_cpu_rules(placement, spec, precision, 4096, card)
+    assert found[0].layers == tuple(range(2, 8))
+    assert found[-1].max_tokens < 4096
+    choice = SweepChoice.of_plan(placement, found)
+    assert choice.of(1).split_mlps == (2, 3, 4, 6, 7)
+    assert choice.of(1).mlp_on_cpu == tuple(range(2, 8))
+    assert choice.usual.split_mlps == ()
+    assert choice.usual.loaded == tuple(range(8))
+    assert choice.experts == experts
+    hot = [[1000 if e in experts.get(n, ()) else 1 for e in range(128)] for n in range(8)]
+    seldom = choose_cpu_rules(
+        placement, spec, precision, 4096, card, ExpertUse.of_counts(hot, spec)
+    )
+    # what is left is hardly used, so that the CPU keeps it in larger steps, too
+    assert _most(seldom, 7) > _most(found, 7)
+
+
+def _most(rules: tuple[CpuRule, ...], layer: int) -> int:
+    """Tokens of the largest step that leaves a layer to the CPU."""
+    return max((rule.max_tokens for rule in rules if layer in rule.layers), default=0)
 
 
 def test_a_host_that_hardly_computes_streams_always() -> None:

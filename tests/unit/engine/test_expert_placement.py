@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tandem.cost.expert_use import ExpertUse
 from tandem.engine.capacities import Capacities
 from tandem.engine.expert_hits_file import write_expert_hits
-from tandem.engine.expert_placement import split_placements
+from tandem.engine.expert_placement import split_placements, void_hits
 from tandem.engine.kv_reserve import HostKV
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.mlp_choice import PlacementTimes
@@ -19,7 +19,14 @@ from tandem.engine.weight_placement import WeightSizes
 from tandem.memory.budget import MemoryBudget
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import homes_by_layer, layers_at, resident_experts
+from tandem.plan.weights import (
+    MLPS_APART,
+    Home,
+    as_runs,
+    homes_by_layer,
+    layers_at,
+    resident_experts,
+)
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -51,6 +58,7 @@ def hits(tmp_path: Path) -> str:
 
 
 @given(
+    home=st.sampled_from(MLPS_APART),
     layers=st.integers(1, 12),
     experts=st.integers(1, 9),
     room=st.integers(0, 4000),
@@ -58,7 +66,7 @@ def hits(tmp_path: Path) -> str:
     data=st.data(),
 )
 def test_the_most_used_experts_that_fit_are_resident(
-    layers: int, experts: int, room: int, host_room: int, data: st.DataObject
+    home: Home, layers: int, experts: int, room: int, host_room: int, data: st.DataObject
 ) -> None:
     router, expert, outside = 7, 30, 50
     mlp = router + experts * expert
@@ -66,18 +74,19 @@ def test_the_most_used_experts_that_fit_are_resident(
     rows = st.lists(st.integers(0, 50), min_size=experts, max_size=experts)
     counts = [data.draw(rows) for _ in range(layers)]
     shares = tuple(tuple(float(count + 1) for count in row) for row in counts)
-    base = sizes.spread(layers, "cpu-mlp")
+    base = sizes.spread(layers, home)
+    slots = sizes.slots_bytes(base)  # of whole mixtures
     device = MemoryBudget("device", outside + 100 * layers + room + 5, {"workspace": 5})
     host = MemoryBudget("host", host_room, {})
-    found = list(split_placements(sizes, device, host, 0, HostKV(), base, ExpertUse(shares)))
+    found = list(split_placements(sizes, device, host, 0, HostKV(), [base], ExpertUse(shares)))
     for placement in found:
         assert sizes.device_bytes(placement) <= device.left_bytes
         assert sizes.host_bytes(placement) <= host_room
-        assert sizes.device_bytes(placement) + sizes.host_bytes(placement) == sizes.device_bytes(
-            sizes.spread(0, "resident")
-        )
+        once = sizes.device_bytes(placement) - sizes.slots_bytes(placement)
+        every = sizes.device_bytes(sizes.spread(0, "resident"))
+        assert once + sizes.host_bytes(placement) == every
         single = resident_experts(placement)
-        whole = set(range(layers)) - set(layers_at(placement, "cpu-mlp"))
+        whole = set(range(layers)) - set(layers_at(placement, home))
         chosen = {(i, e) for i in range(layers) for e in single.get(i, ())}
         chosen |= {(i, e) for i in whole for e in range(experts)}
         # an expert left out is used no more than those taken, or its layer has no router there
@@ -88,7 +97,7 @@ def test_the_most_used_experts_that_fit_are_resident(
         if any(i in opened for i, _ in left):
             assert sizes.device_bytes(placement) + expert > device.left_bytes
     if not found and layers * mlp <= host_room:
-        assert room < router + expert
+        assert room - slots < router + expert
 
 
 def test_counts_decide_which_experts_stay(hits: str) -> None:
@@ -191,7 +200,7 @@ def test_experts_of_another_home_are_refused(tmp_path: Path) -> None:
     run = {"first_layer": 3, "last_layer": 4, "home": "cpu", "experts": [1]}
     path = tmp_path / "placement.json"
     path.write_text(json.dumps({"layers": [run]}))
-    with pytest.raises(ConfigError, match="only home 'cpu-mlp'"):
+    with pytest.raises(ConfigError, match="only homes cpu-mlp and host-mlp"):
         plan(replace(ALONE, placement=str(path)), 90)
 
 
@@ -211,12 +220,7 @@ def test_where_rates_are_not_known_experts_are_the_cpu_s_and_counts_decide(hits:
     ("config", "gib", "counts", "reason"),
     [
         (ALONE, 90, SKEWED, "all experts fit on the accelerator"),
-        (
-            replace(ALONE, max_num_seqs=256),
-            22,
-            [[1] * COUNT] * 48,
-            "MLPs leave the accelerator whole",
-        ),
+        (replace(ALONE, max_num_seqs=256), 4, [[1] * COUNT] * 48, "whole layers leave the"),
     ],
     ids=["fits", "streams"],
 )
@@ -227,5 +231,13 @@ def test_counts_without_effect_are_said(
     write_expert_hits(path, "qwen", counts)
     memory = plan(replace(config, expert_hits=str(path)), gib)
     assert not resident_experts(memory.plan.weights)
+    assert void_hits(memory.plan.weights)[0] in memory.plan.notes
     (note,) = [note for note in memory.plan.notes if "--expert-hits" in note]
     assert note.startswith(f"--expert-hits has no effect: {reason}")
+
+
+@pytest.mark.parametrize("home", MLPS_APART)
+def test_counts_have_no_effect_on_whole_mixtures_alone(home: Home) -> None:
+    (note,) = void_hits(as_runs(["resident", home, home]))
+    assert "MLPs leave the accelerator whole" in note
+    assert void_hits(as_runs(["resident", home, home], {1: (0, 3)})) == ()

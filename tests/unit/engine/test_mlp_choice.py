@@ -8,7 +8,7 @@ from tandem.engine.memory_plan import Capacities, plan_memory
 from tandem.engine.mlp_choice import PlacementTimes
 from tandem.engine.weight_placement import WeightSizes
 from tandem.models.catalogue import plannable_spec
-from tandem.plan.weights import homes_by_layer
+from tandem.plan.weights import homes_by_layer, resident_experts
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
@@ -33,7 +33,27 @@ def homes(
 
 
 def test_experts_leave_the_accelerator_and_attention_stays() -> None:
-    assert homes(MOE, CARD, rows=1, gib=21) == {"resident", "host-mlp"}
+    assert homes(MOE, CARD, rows=1, gib=21) == {"host-mlp"}
+
+
+@pytest.mark.parametrize("gib", [12, 21, 40])
+@pytest.mark.parametrize("rows", [1, 8, 64])
+def test_a_part_of_every_mixture_stays_and_the_rest_comes_or_is_the_cpu_s(
+    rows: int, gib: int
+) -> None:
+    """Both sides work at once then, and slots are smaller; whole mixtures are no faster."""
+    config = EngineConfig("m", max_num_seqs=rows, max_model_len=4096)
+    capacities = Capacities(gib * GIB, 100 * GIB, real=False)
+    plan = plan_memory(config, MOE, BF16, capacities, hardware=CARD).plan
+    assert set(resident_experts(plan.weights)) == set(range(48))
+    whole = plan_memory(
+        replace(config, host_layers="mlp"), MOE, BF16, capacities, hardware=CARD
+    ).plan
+    assert not resident_experts(whole.weights)
+    times = PlacementTimes(MOE, BF16, CARD, rows, 2048)
+    for tokens in (1, 8, 64, 512, 2048):
+        least_s = times.sweep_s(plan.weights, tokens)
+        assert least_s <= 1.02 * times.sweep_s(whole.weights, tokens)
 
 
 def test_without_room_for_mlps_on_their_way_the_cpu_computes_them() -> None:
@@ -47,8 +67,11 @@ def test_without_room_for_mlps_on_their_way_the_cpu_computes_them() -> None:
 
 def test_a_host_that_hardly_computes_streams() -> None:
     weak = replace(CARD, host=replace(CARD.host, flops_per_s=1e9))
-    chosen = homes(MOE, weak, rows=1, gib=22)
-    assert chosen in ({"resident", "host"}, {"resident", "host-mlp"})
+    assert homes(MOE, weak, rows=1, gib=22) <= {"resident", "host", "host-mlp"}
+    config = EngineConfig("m", max_num_seqs=1, max_model_len=4096)
+    capacities = Capacities(22 * GIB, 100 * GIB, real=False)
+    rules = plan_memory(config, MOE, BF16, capacities, hardware=weak).plan.cpu_rules
+    assert all(rule.max_tokens == 1 for rule in rules)  # a token's few experts at most
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,17 @@ def test_a_slot_that_whole_layers_go_through_too_has_their_size() -> None:
     assert sizes.host_bytes(placement) == 60 + 100
 
 
+def test_a_slot_for_experts_has_the_size_of_what_comes_at_most() -> None:
+    sizes = WeightSizes(100, 4, outside=50, mlp=64, experts=6, router=4, expert=10)
+    runs = (WeightPlacement(0, 1, "host-mlp", (0, 3)), WeightPlacement(2, 3, "host-mlp", (5,)))
+    assert sizes.slots_bytes(runs) == 2 * 50
+    assert sizes.host_bytes(runs) == 2 * 40 + 2 * 50
+    assert sizes.device_bytes(runs) == 50 + 4 * 36 + 2 * 24 + 2 * 14 + 2 * 50
+    whole = (*runs[:1], WeightPlacement(2, 3, "host-mlp"))
+    assert sizes.slots_bytes(whole) == 2 * 64
+    assert sizes.slots_bytes((WeightPlacement(0, 3, "cpu-mlp", (1,)),)) == 0
+
+
 def write(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "placement.json"
     path.write_text(value if isinstance(value, str) else json.dumps(value))

@@ -21,7 +21,7 @@ class PacedChoices:
     be, and what goes to the accelerator goes to the missing one.
 
     Args:
-        resident: by layer, experts on the accelerator where others are the CPU's.
+        resident: by layer, experts on the accelerator where others are in host memory.
     """
 
     def __init__(

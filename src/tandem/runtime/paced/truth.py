@@ -9,7 +9,7 @@ from tandem.cost.expert_use import ExpertUse
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.passing_work import PassingWork
 from tandem.cost.rates import LinkRates
-from tandem.cost.split_mixture import MixturePart, choice_bytes
+from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes
 from tandem.cost.stage import (
     CostBreakdown,
     append_cost,
@@ -43,7 +43,7 @@ class PacedTruth:
 
     Args:
         page: of the KV cache; its element type is that of the maths.
-        experts: by layer, those on the accelerator where others are the CPU's.
+        experts: by layer, those on the accelerator where others are in host memory.
         use: of experts; None: uniform.
         embedding: where token embeddings lie.
     """
@@ -68,6 +68,10 @@ class PacedTruth:
         precision = Precision.uniform(page.float_type)
         self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
         self._mlp_bytes: int = mlp_matrix_bytes(model, precision, streamable)
+        self._left_bytes: dict[int, int] = {}
+        if experts:
+            mixture = MixtureBytes.of(model, precision)
+            self._left_bytes = {layer: mixture.left(len(ids)) for layer, ids in experts.items()}
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
         self._looked_up_over = self._links[Queue.H2D] if embedding == "host" else None
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
@@ -122,8 +126,10 @@ class PacedTruth:
         return self._true.duration_s(copy_cost(size, self._links[op.queue]))
 
     def weight_bytes(self, op: ProgramOp) -> int:
-        """What a load or a read brings: a layer's weights, or its MLP's."""
-        return self._mlp_bytes if op.part is Part.MLP else self._layer_bytes
+        """What a load or a read brings: a layer's weights, or its MLP's but for what stays."""
+        if op.part is Part.MLP:
+            return self._left_bytes.get(op.layer, self._mlp_bytes)
+        return self._layer_bytes
 
     def load_s(self, op: ProgramOp) -> float:
         """One streamed layer's weights, or its MLP's, on a link of its own."""
