@@ -22,6 +22,7 @@ from tandem.kernels.triton_attention import attend_tiles, merge_splits
 from tandem.kernels.triton_kernels import STAGES
 from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
 from tandem.kernels.triton_plan import (
+    DECODE_SPLIT_KEYS,
     MAX_SPLITS,
     HeadShape,
     TileShape,
@@ -68,7 +69,7 @@ def attention(label: str, query: str, bits: int, *, has_dot: bool) -> Iterator[C
     types = dict.fromkeys(("tile_row", "tile_token", "tile_count", "first", "end", "table"), "*i32")
     types |= {"q": f"*{query}", "pages": "*u8" if bits else f"*{query}", "pairs": "*fp16"}
     types |= {"out": "*fp32", "lse": "*fp32", "scale": "fp32", "soft_cap": "fp32"}
-    types |= dict.fromkeys(("num_tokens", "table_width", "split_keys"), "i32")
+    types |= dict.fromkeys(("num_tokens", "table_width"), "i32")
     for name, shape in shapes.items():
         constants = _attention_constants(shape, heads, head_dim, bits, page)
         stored = f"int{bits}" if bits else query
@@ -91,6 +92,7 @@ def _attention_constants(
         "ROW_ELEMENTS": page.row_elements if page else 1,
         "ROWS": shape.rows,
         "KEYS": shape.keys,
+        "LEAST_KEYS": DECODE_SPLIT_KEYS,
         "HAS_CAP": False,
     }
 

@@ -158,8 +158,22 @@ def _dims(PAD_DIM: tl.constexpr, CODE_BITS: tl.constexpr):
     return byte // half * _CODE_RUN + place % 2 * half + byte % half
 
 
+@triton.jit
+def _split_keys(
+    span,  # keys of a row, from the first that is read to behind the last
+    KEYS: tl.constexpr,
+    LEAST_KEYS: tl.constexpr,
+):
+    """Keys of each of the row's splits, in whole steps: each row divides its own among them.
+
+    By numbers in the device's memory alone, so that a launch need not know how long rows are.
+    """
+    share = tl.maximum(tl.cdiv(span, tl.num_programs(2)), LEAST_KEYS)
+    return tl.cdiv(share, KEYS) * KEYS
+
+
 # Compiled once for an engine, whatever the step: its numbers are not built in.
-@triton.jit(do_not_specialize=["num_tokens", "table_width", "split_keys", "scale", "soft_cap"])
+@triton.jit(do_not_specialize=["num_tokens", "table_width", "scale", "soft_cap"])
 def attend_tiles(
     q,  # [tokens, KV_HEADS * GROUP, HEAD_DIM]
     pages,  # one layer; uint8 if CODE_BITS
@@ -174,7 +188,6 @@ def attend_tiles(
     lse,  # float32 [splits, tokens, KV_HEADS * GROUP]
     num_tokens,
     table_width,
-    split_keys,  # keys of a split; a multiple of KEYS
     scale,
     soft_cap,
     KV_HEADS: tl.constexpr,
@@ -187,6 +200,7 @@ def attend_tiles(
     ROW_ELEMENTS: tl.constexpr,  # of quantized pages
     ROWS: tl.constexpr,  # a power of two, for as many tokens as fit with all of their GROUP
     KEYS: tl.constexpr,  # keys at a time, a power of two
+    LEAST_KEYS: tl.constexpr,  # of a split, but for a row's last
     HAS_CAP: tl.constexpr,
     USE_DOT: tl.constexpr,  # matrix units; ROWS, KEYS and PAD_DIM are then at least 16
 ):
@@ -209,6 +223,7 @@ def attend_tiles(
     stop = tl.max(tl.where(high > low, high, 0), axis=0)
     begin = tl.min(tl.where(high > low, low, stop), axis=0)
     aligned = begin // KEYS * KEYS
+    split_keys = _split_keys(stop - aligned, KEYS, LEAST_KEYS)
     from_key = aligned + split * split_keys
     to_key = tl.minimum(from_key + split_keys, stop)
 

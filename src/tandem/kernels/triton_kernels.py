@@ -16,6 +16,7 @@ from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.kernels.triton_append import append_codes, append_floats
 from tandem.kernels.triton_attention import attend_tiles, merge_splits
 from tandem.kernels.triton_plan import (
+    DECODE_SPLIT_KEYS,
     MAX_SPLITS,
     HeadShape,
     Tiles,
@@ -132,7 +133,6 @@ class TritonKernels:
             target.lse,
             target.out.shape[-3],
             batch.table.shape[1],
-            tiles.split_keys,
             self._scale,
             self._soft_cap,
             KV_HEADS=heads.kv_heads,
@@ -145,6 +145,7 @@ class TritonKernels:
             ROW_ELEMENTS=quantized.row_elements if quantized else 1,
             ROWS=shape.rows,
             KEYS=shape.keys,
+            LEAST_KEYS=DECODE_SPLIT_KEYS,
             HAS_CAP=bool(self._soft_cap),
             USE_DOT=self._unit.has_dot,
             num_stages=STAGES,

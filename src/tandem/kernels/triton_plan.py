@@ -52,7 +52,7 @@ class Tiles:
 
     Attributes:
         tokens: those of the batch that the tiles cover: a prefix, or the rest.
-        splits: programs among which the keys of a tile are divided, `split_keys` each.
+        splits: programs among which the keys of each tile are divided.
     """
 
     row: Tensor
@@ -61,7 +61,6 @@ class Tiles:
     tokens: slice
     shape: TileShape
     splits: int
-    split_keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +117,6 @@ def plan_tiles(
             tokens=tokens,
             shape=shape,
             splits=splits,
-            # where a token's first key is no multiple, its tile begins up to `keys` before it
-            split_keys=_split_keys(longest + shape.keys, splits, shape.keys),
         )
         for tokens, shape, splits, _ in cuts
     )
@@ -152,13 +149,6 @@ def _count_splits(programs: int, keys: int, unit: TritonDevice) -> int:
     """As many as give every multiprocessor work, none of them short."""
     wanted = -(-_WAVES * unit.processors // programs)
     return max(1, min(wanted, keys // DECODE_SPLIT_KEYS, MAX_SPLITS))
-
-
-def _split_keys(keys: int, splits: int, step: int) -> int:
-    """Keys of each split, in whole steps; a single one takes all."""
-    if splits == 1:
-        return np.iinfo(np.int32).max // 2 // step * step
-    return -(-keys // (splits * step)) * step
 
 
 def _cut(attention: TierAttention, first: int, last: int, tokens: int) -> tuple[IntArray, ...]:

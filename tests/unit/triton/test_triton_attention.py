@@ -12,7 +12,7 @@ from tests.unit.native.tier_case import make_tier
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from tests.unit.triton.triton_case import DEVICE, WITH_DOT, WITHOUT_DOT, attend
+from tests.unit.triton.triton_case import DEVICE, WITH_DOT, WITHOUT_DOT, attend, kernels_of
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.state import merge_states
@@ -34,6 +34,23 @@ def check(result: AttentionOutput, expected: AttentionOutput, dtype: torch.dtype
 def test_one_token_after_contexts_of_any_length(context: int, unit: TritonDevice) -> None:
     case = make_case([(context, 1)], group=3, head_dim=16)
     check(attend(make_tier(case), unit), exact_attention(case), torch.float32)
+
+
+@UNITS
+def test_a_launch_serves_rows_of_other_lengths_in_the_same_memory(unit: TritonDevice) -> None:
+    planned_for, now = ([(700, 1), (600, 1), (540, 1)], [(90, 1), (700, 1), (1, 1)])
+    case = make_case(now, group=3, head_dim=16)
+    tier, kernels = make_tier(case), kernels_of(case, unit)
+    planned = kernels.plan(make_tier(make_case(planned_for, group=3, head_dim=16)).attention)
+    written, fresh = planned.tiled, kernels.plan(tier.attention).tiled
+    assert written.tiles[0].splits > 1
+    for target, source in (
+        (written.first, fresh.first), (written.end, fresh.end), (written.table, fresh.table),
+    ):  # fmt: skip
+        target.copy_(source)
+    result = kernels.attend(tier.query.to(DEVICE), tier.pages.to(DEVICE), planned)
+    found = AttentionOutput(result.out.cpu(), result.lse.cpu())
+    check(found, exact_attention(case), torch.float32)
 
 
 @UNITS

@@ -63,7 +63,6 @@ def test_every_token_and_every_key_has_one_program(
     covered = np.zeros(batch.num_tokens, np.int64)
     for tiles in batch.tiles:
         assert 1 <= tiles.splits <= MAX_SPLITS
-        assert tiles.split_keys % tiles.shape.keys == 0
         for row, token, count in zip(tiles.row, tiles.token, tiles.count, strict=True):
             own = slice(int(token), int(token + count))
             assert 1 <= int(count) <= tiles.shape.tokens
@@ -71,8 +70,6 @@ def test_every_token_and_every_key_has_one_program(
             assert own.stop <= tiles.tokens.stop
             assert (row_of[own] == int(row)).all()
             covered[own] += 1
-            begin = int(batch.first[own].min()) // tiles.shape.keys * tiles.shape.keys
-            assert int(batch.end[own].max()) <= begin + tiles.splits * tiles.split_keys
     assert (covered == 1).all()
 
 
