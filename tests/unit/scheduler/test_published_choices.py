@@ -91,6 +91,19 @@ def test_nobody_waits_for_ever_under_neo(engine: TestEngine) -> None:
     assert hosted(engine, Neo().propose(late, prices).decode) == 2
 
 
+def test_under_neo_only_who_has_waited_for_long_rides(engine: TestEngine) -> None:
+    prices = round_prices(LAYERS, host_key_s=1e3)
+    view = engine.scheduler.view()
+    rows = view.rows.read_only()
+    waited = view.runnable.decodes[rows.num_host_blocks[view.runnable.decodes] > 0][:1]
+    rows.last_step = rows.last_step + 2 * 4 * LAYERS + 2
+    rows.last_step[waited] = view.next_step - 2
+    late = replace(view, rows=rows, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    chosen = Neo().propose(late, prices).decode
+    assert chosen[rows.num_host_blocks[chosen] > 0].tolist() == waited.tolist()
+    assert len(chosen) == 3
+
+
 @pytest.mark.parametrize(("host_over_device", "passes"), [(2.0, LAYERS), (100.0, 0)])
 def test_apex_pipelines_where_inequality_5_holds(
     engine: TestEngine, host_over_device: float, passes: int

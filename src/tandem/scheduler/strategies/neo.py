@@ -14,7 +14,7 @@ from tandem.scheduler.rows import Runnable
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.asymmetric import Asymmetric
 from tandem.scheduler.strategies.filling import StepFiller
-from tandem.scheduler.strategies.patience import hosted_overdue
+from tandem.scheduler.strategies.patience import overdue_rows
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.scheduler.view import SchedulerView
 
@@ -25,8 +25,8 @@ class Neo:
     tokens per second.
 
     Batch 1 is a cohort with a pass beside every layer, batch 0 the main lane, in which the other
-    rows ride along. A cohort that is under way goes on, whatever is chosen. All ride along where
-    there is nothing to hide them or one has waited for long, without prices, and where not all
+    rows ride along. A cohort that is under way goes on, whatever is chosen. Who has waited for long
+    rides along once. All do where there is nothing to hide them, without prices, and where not all
     layers are on the accelerator.
     """
 
@@ -42,13 +42,25 @@ class Neo:
         hosted = view.by_rank(decodes[on_host])
         alone = replace(Asymmetric().propose(view, prices), cohort_starts=())
         work = StepCounter(view, prices).work(alone, ())
-        nothing_hides = not (work.decodes or work.prompts or view.cohorts)
-        if nothing_hides or hosted_overdue(view, hosted):
+        if not (work.decodes or work.prompts or view.cohorts):
             return RideAlong().propose(view, prices)
+        mine, overdue = decodes[~on_host], overdue_rows(view, hosted)
+        if len(overdue):
+            return self._beside(view, alone, mine, overdue)
         placing = self._place(view, prices, work, hosted)
-        if not self._pipelines(view, prices, work, placing, decodes[~on_host]):
+        if not self._pipelines(view, prices, work, placing, mine):
             return alone if alone.computes else RideAlong().propose(view, prices)
-        return self._pipelined(view, alone, decodes[~on_host], hosted, placing)
+        return self._pipelined(view, alone, mine, hosted, placing)
+
+    @staticmethod
+    def _beside(
+        view: SchedulerView, alone: StepProposal, mine: LongArray, overdue: LongArray
+    ) -> StepProposal:
+        """The accelerator's step, in which those who have waited for long ride along."""
+        rows = np.sort(np.concatenate([mine, overdue]))
+        proposal = StepFiller(view, uses_host=True).fill(Runnable(rows, view.runnable.prefills))
+        joins, passes = alone.cohort_joins, alone.interposed_passes
+        return replace(proposal, cohort_joins=joins, interposed_passes=passes)
 
     @staticmethod
     def _place(

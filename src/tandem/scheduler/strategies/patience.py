@@ -15,6 +15,12 @@ def hosted_overdue(view: SchedulerView, hosted: LongArray) -> bool:
     return _idle_sweeps(view, hosted) > waiting_sweeps(view)
 
 
+def overdue_rows(view: SchedulerView, rows: LongArray) -> LongArray:
+    """Those of some rows on the host, in no cohort, that have waited for so long."""
+    idle = (view.next_step - view.rows.last_step[rows]) / _PROGRAMS_PER_SWEEP
+    return rows[idle > waiting_sweeps(view)]
+
+
 def waiting_sweeps(view: SchedulerView) -> int:
     """Most that a row on the host should wait for."""
     return _WAITING_SWEEPS_PER_LAYER * view.config.num_layers
