@@ -173,7 +173,8 @@ class Elsewhere(NamedTuple):
 
     def describe(self, num_layers: int) -> str:
         """For people."""
-        return " and ".join(self._parts(num_layers)) or "weights resident"
+        *parts, last = list(self._parts(num_layers)) or ["weights resident"]
+        return f"{', '.join(parts)} and {last}" if parts else last
 
     def _parts(self, num_layers: int) -> Iterator[str]:
         of_all = f"of {num_layers} layers"

@@ -31,8 +31,10 @@ def offloaded(**changes: object) -> Question:
     return replace(question, **changes)
 
 
-def test_a_streamed_pass_takes_what_its_bytes_take_on_the_link() -> None:
-    search = OfflineSearch(offloaded())
+@pytest.mark.parametrize("window", [0, 128])
+def test_a_streamed_pass_takes_what_its_bytes_take_on_the_link(window: int) -> None:
+    """Those of whole contexts, as blocks are copied, also where layers see less of them."""
+    search = OfflineSearch(offloaded(model=replace(OPT, windows=(window,) * OPT.num_layers)))
     passed = {}
     for batches in (1, 4):
         candidate = BlockCandidate(batches, 8, 0, 16, 0)

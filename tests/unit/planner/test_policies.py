@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.planner.questions import ask
 
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import NOT_BUILT, POLICIES, find_policy
 from tandem.planner.search import Search
 from tandem.spec.errors import ConfigError
@@ -48,3 +49,20 @@ def test_a_policy_without_its_means_is_refused_with_the_reason(name: str) -> Non
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"unknown policy 'best'; use one of: auto, gpu-only"):
         find_policy("best")
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "told"),
+    [
+        (Elsewhere(), "weights resident"),
+        (Elsewhere(embedding=True), "embeddings in host memory"),
+        (Elsewhere(3, embedding=True), "3 of 8 layers streamed and embeddings in host memory"),
+        (
+            Elsewhere(5, 2, "host", on_disk=2, embedding=True),
+            "5 of 8 layers streamed, 2 of them from disk, 2 of them on the CPU where no prompt is "
+            "read and embeddings in host memory",
+        ),
+    ],
+)
+def test_what_is_elsewhere_is_told_as_one_list(elsewhere: Elsewhere, told: str) -> None:
+    assert elsewhere.describe(8) == told

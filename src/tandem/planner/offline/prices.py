@@ -81,7 +81,7 @@ class BlockPrices:
         window = self._windows[op.layer]
         seen = min(context, window) if window else context
         if op.part is Part.CACHE:
-            return demands.copy(op.queue, self._cache_bytes(candidate, op.queue, seen))
+            return demands.copy(op.queue, self._cache_bytes(candidate, op.queue, context))
         if op.part is Part.PREFIX:
             size = candidate.streamed_rows * candidate.recomputed_tokens
             return demands.copy(op.queue, size * self._footprint.activation_bytes)
@@ -93,12 +93,14 @@ class BlockPrices:
             return _longer(demand, self._converted_s(candidate, tokens, quantizes=False))
         return demand
 
-    def _cache_bytes(self, candidate: BlockCandidate, queue: Queue, seen: float) -> float:
-        """Whole blocks come; a token goes."""
+    def _cache_bytes(self, candidate: BlockCandidate, queue: Queue, context: float) -> float:
+        """Whole blocks come, of the whole context also where a layer's window is shorter; a token
+        goes.
+        """
         page = self._footprint.host_page(candidate)
         if queue is Queue.D2H:
             return candidate.streamed_rows * page.bytes_per_block_layer / page.block_size
-        tokens = max(1, round(seen - candidate.recomputed_tokens))
+        tokens = max(1, round(context - candidate.recomputed_tokens))
         return candidate.streamed_rows * page.blocks_for_tokens(tokens) * page.bytes_per_block_layer
 
     def _recompute(self, candidate: BlockCandidate, op: ProgramOp) -> Demand:
