@@ -69,6 +69,9 @@ class Model:
             if kind is not None
         }
         self._staying = {layer: weights.staying(layer) for layer in weights.layers_apart}
+        # Rounded to the activations' type, as the reference does. A number of Python's: a tensor
+        # made in every step would be a copy that the host waits for.
+        self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=self.dtype))
         self._torch = TorchLayers(spec, weights.in_use(), self.device, self.dtype)
         self.native: NativeStages | None = native
         self.host: HostLayers | None = host
@@ -114,9 +117,8 @@ class Model:
             positions: [T] int; used by learned position embeddings only.
         """
         hidden = F.embedding(token_ids, self.weights.outer["embedding"].weight).to(self.dtype)
-        if self.spec.embedding_scale != 1.0:
-            # rounded to the activations' type, as the reference does
-            hidden *= torch.tensor(self.spec.embedding_scale, dtype=self.dtype, device=self.device)
+        if self._embedding_scale != 1.0:
+            hidden *= self._embedding_scale
         if self.spec.position_offset is not None:
             learned = self.weights.outer["position_embedding"].weight
             hidden += F.embedding(positions.long() + self.spec.position_offset, learned)
