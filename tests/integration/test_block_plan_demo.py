@@ -46,19 +46,18 @@ def tokens_of(core: Core) -> list[list[int]]:
 
 def saved(path: Path, plan: OfflinePlan, **changes: Any) -> Path:
     """A plan in a file, for the demo model in float32."""
-    file = PlanFile(
-        model_name="demo",
-        model=PlannedModel.of(read_model_spec(Path(DEMO))),
-        hardware="any machine",
-        host_only=False,
-        dtype="float32",
-        kv_cache_dtype="float32",
-        cpu_kv_dtype="auto",
-        quantization="none",
-        precision="float32",
-        plan=plan,
-    )
-    path.write_text(replace(file, **changes).to_json(), "utf-8")
+    given: dict[str, Any] = {
+        "model_name": "demo",
+        "model": PlannedModel.of(read_model_spec(Path(DEMO))),
+        "hardware": "any machine",
+        "host_only": False,
+        "dtype": "float32",
+        "kv_cache_dtype": "float32",
+        "cpu_kv_dtype": "auto",
+        "quantization": "none",
+        "precision": "float32",
+    }
+    path.write_text(PlanFile(plan=plan, **(given | changes)).to_json(), "utf-8")
     return path
 
 
@@ -120,6 +119,25 @@ def test_weights_in_few_bits_are_those_of_an_engine_that_is_told_so(tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("kv", ["int8", "int4"])
+def test_kv_in_few_bits_on_the_host_is_that_of_an_engine_that_is_told_so(
+    kv: str, tmp_path: Path
+) -> None:
+    config = EngineConfig(DEMO, accelerator="none", dtype="float32", kv_cache_dtype=kv)
+    reference = tokens_of(build_engine(config))
+    plan = small_plan(HOMES, streamed_rows=2, cpu_rows=1, max_model_len=150, host_kv_dtype=kv)
+    precision = f"float32, {kv} KV on the host"
+    core = build(saved(tmp_path / "p.json", plan, cpu_kv_dtype=kv, precision=precision))
+    stats = core.stats()
+    assert any(f"KV on the host: {kv}" in note for note in stats.notes)
+    sizes = {tier.tier: tier.block_bytes for tier in stats.tiers}
+    assert sizes["host"] < sizes["device"] / 3  # which holds float32
+    for row in stats.memory:
+        if row.label in ("kv pool", "kv slots"):
+            assert row.actual_bytes == row.predicted_bytes, row
+    assert tokens_of(core) == reference
+
+
 @pytest.mark.parametrize(
     ("plan", "file", "option", "message"),
     [
@@ -134,7 +152,7 @@ def test_weights_in_few_bits_are_those_of_an_engine_that_is_told_so(tmp_path: Pa
         ({}, {}, {"gpu_memory": "8MiB"}, "of device memory, and 8.0 MiB may be used here"),
         ({}, {}, {"cpu_memory": "8MiB"}, "of host memory, and 8.0 MiB may be used here"),
         ({}, {}, {"block_size": 32}, "--block-size 32 contradicts --plan"),
-        ({"host_kv_dtype": "int8"}, {}, {}, "KV on the host is in int8, which no engine of blocks"),
+        ({"host_kv_dtype": "int8"}, {}, {}, "KV on the host is in int8, or in float32"),
         (
             {"quantized_layers": "streamed", "quantization": "int4"},
             {},

@@ -85,9 +85,10 @@ class Run:
         host: Callable[[HostTask], float] = host_s,
     ) -> None:
         path = folder / "plan.json"
+        kept = "auto" if plan.host_kv_dtype == plan.kv_dtype else plan.host_kv_dtype
         path.write_text(
             PlanFile(
-                "wide", PlannedModel.of(WIDE), "small", False, "float16", "float16", "auto",
+                "wide", PlannedModel.of(WIDE), "small", False, "float16", "float16", kept,
                 "none", "float16", plan,
             ).to_json()
         )  # fmt: skip
@@ -251,5 +252,5 @@ def test_a_late_scheduler_makes_a_run_invalid(tmp_path: Path) -> None:
 
 def test_what_is_not_executed_is_refused(tmp_path: Path) -> None:
     few = plan_of(RESIDENT, streamed_rows=2, host_kv_dtype="int8")
-    with pytest.raises(ConfigError, match="KV on the host is in int8"):
+    with pytest.raises(ConfigError, match="--cpu-kv-dtype int8 cannot be paced"):
         Run(tmp_path, few)

@@ -29,7 +29,7 @@ class Reference:
 
     def __init__(self, model: PreTrainedModel | QuantizedModel) -> None:
         # a generation mixin of transformers' that its type does not show
-        self._model: Any = model
+        self.model: Any = model
         self._known: dict[tuple[tuple[int, ...], int], list[int]] = {}
 
     def continuation(self, prompt: tuple[int, ...], count: int) -> list[int]:
@@ -37,7 +37,7 @@ class Reference:
         if (prompt, count) not in self._known:
             ids = torch.tensor([prompt])
             with torch.no_grad():
-                made = self._model.generate(
+                made = self.model.generate(
                     ids,
                     attention_mask=torch.ones_like(ids),
                     max_new_tokens=count,
@@ -52,7 +52,7 @@ class Reference:
     def logits(self, tokens: tuple[int, ...]) -> torch.Tensor:
         """Of the token after `tokens`: [vocab] float32."""
         with torch.no_grad():
-            return self._model(torch.tensor([tokens])).logits[0, -1].float()
+            return self.model(torch.tensor([tokens])).logits[0, -1].float()
 
 
 def assert_greedy_parity(

@@ -77,9 +77,9 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
         assert plan.accelerator.free_bytes >= 0
         assert plan.host.free_bytes >= 0
         assert plan.block_rows < question.lengths.requests + plan.batches
-        if candidate.quantized == "none" and candidate.host_kv is None:
+        if candidate.quantized == "none":
             sizes = Capacities(question.device_bytes, question.host_bytes, real=True)
-            precision = Precision.uniform(DType.FLOAT16)
+            precision = replace(Precision.uniform(DType.FLOAT16), host_kv=candidate.host_kv)
             plan_block_memory(plan, question.model, precision, sizes)  # an engine has room for it
         times, bound = search.times, search.times.bound
         decode = steady_sweep([times.decode_pass(candidate)] * 4, dram)

@@ -23,6 +23,7 @@ from tandem.runtime.machine import Machine
 from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
+from tandem.spec.kv_type import parse_kv_type
 
 ExecutorKind = Literal["inline", "exact", "threaded"]
 _AMPLE = TierBudget(1 << 30, 1 << 20, 1 << 20, 1 << 20, 1 << 20)
@@ -78,7 +79,11 @@ def block_engine_with_scheduler(
     spec = model.spec
     config = SchedulerConfig(spec.num_layers, plan.max_model_len, plan.block_size)
     scheduler = BlockScheduler(plan, config, vocab_size=spec.vocab_size, eos_ids=spec.eos_token_ids)
-    page = KVPageSpec.of_model(spec, dtype=spec.dtype, block_size=plan.block_size)
+    few = plan.host_kv_dtype != plan.kv_dtype
+    host_dtype = parse_kv_type(plan.host_kv_dtype, "host_kv_dtype") if few else None
+    page = KVPageSpec.of_model(
+        spec, dtype=spec.dtype, block_size=plan.block_size, host_dtype=host_dtype
+    )
     room = BlockRoom.of(plan)
     model.weights.prepare()
     sizes = MachineSizes(page, room.device_blocks, room.host_blocks, plan.block_rows, None, room)

@@ -15,6 +15,7 @@ from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
 from tandem.plan.offline import OfflinePlan
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.tier import Tier
 from tandem.spec.units import MIB, format_size
 
 _SLOT_BYTES = 8  # a sampled token id, int64
@@ -44,13 +45,17 @@ def plan_block_memory(
     Raises:
         ConfigError: one does not hold its part; names every number.
     """
-    page = KVPageSpec.of_model(spec, dtype=precision.kv, block_size=plan.block_size)
+    page = KVPageSpec.of_model(
+        spec, dtype=precision.kv, block_size=plan.block_size, host_dtype=precision.host_kv
+    )
+    kept = page.on(Tier.HOST)
     room, sizes = BlockRoom.of(plan), WeightSizes.of(spec, precision)
     memory = StepMemory(spec, precision.activations)
     hidden_bytes = spec.hidden_size * precision.activations.size_bytes
     part_tokens = max(plan.prefill_tokens, plan.max_model_len)
     prefix_tokens = room.recomputed_blocks * plan.block_size
-    slots = (CACHE_SLOTS * room.slot_blocks + room.recomputed_blocks) * page.bytes_per_block_layer
+    slots = CACHE_SLOTS * room.slot_blocks * kept.bytes_per_block_layer
+    slots += room.recomputed_blocks * page.bytes_per_block_layer
     device = {
         "weights": sizes.device_bytes(plan.weights),
         "kv pool": room.device_blocks * page.bytes_per_block,
@@ -73,7 +78,7 @@ def plan_block_memory(
     )
     host = {
         "weights": sizes.host_bytes(plan.weights),
-        "kv pool": room.host_blocks * page.bytes_per_block,
+        "kv pool": room.host_blocks * kept.bytes_per_block,
         "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
         "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
     }

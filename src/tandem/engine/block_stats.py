@@ -125,6 +125,6 @@ class BlockStats:
             in_transfer_blocks=0,
             cached_blocks=0,
             peak_held_blocks=self._peak_held[tier],
-            block_bytes=self._page.bytes_per_block,
+            block_bytes=self._page.on(tier).bytes_per_block,
             block_size=self._page.block_size,
         )

@@ -135,11 +135,6 @@ def executable_blocks(planned: PlanFile) -> OfflinePlan:
             "only its streamed layers are in few bits, which no engine of blocks has yet; plan "
             "without --quantization"
         )
-    if plan.host_kv_dtype != plan.kv_dtype:
-        raise not_executable(
-            f"KV on the host is in {plan.host_kv_dtype}, which no engine of blocks has yet; plan "
-            "with --kv-cache-dtype auto"
-        )
     return plan
 
 

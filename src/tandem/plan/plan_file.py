@@ -87,6 +87,10 @@ class PlanFile:
         forms.apply_forms(self, _FORMS, ConfigError)
         if self.host_only and self.is_for_blocks:
             raise ConfigError("a plan for blocks is for an accelerator beside its host")
+        if isinstance(self.plan, OfflinePlan):
+            kept = self.kv_cache_dtype if self.cpu_kv_dtype == "auto" else self.cpu_kv_dtype
+            if kept != self.plan.host_kv_dtype:
+                raise ConfigError(f"KV on the host is in {self.plan.host_kv_dtype}, or in {kept}")
         if self.plan.num_layers != self.model.num_layers:
             raise ConfigError(
                 f"{self.plan.num_layers} layers are placed, of a model with {self.model.num_layers}"

@@ -1,10 +1,13 @@
 """A plan as a file for the engine."""
 
+from dataclasses import replace
+
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.question import Question
+from tandem.spec.kv_type import parse_kv_type
 from tandem.spec.precision import Precision
 
 
@@ -25,6 +28,9 @@ def offline_plan_file(
     """The same of an offline plan, which has few bits only where it says so."""
     few = plan.quantized_layers != "none"
     precision = Precisions.of(question.precision).of_layer("all" if few else "none", streamed=True)
+    if plan.host_kv_dtype != plan.kv_dtype:
+        kept = parse_kv_type(plan.host_kv_dtype, "cpu_kv_dtype")
+        precision = replace(precision, host_kv=kept)
     return _file(model_name, question, precision, quantization if few else "none", plan)
 
 
@@ -42,7 +48,7 @@ def _file(
         host_only=question.host_only,
         dtype=str(precision.weights),
         kv_cache_dtype=str(precision.kv),
-        cpu_kv_dtype="auto",
+        cpu_kv_dtype="auto" if precision.host_kv is None else str(precision.host_kv),
         quantization=quantization,
         precision=str(precision),
         plan=plan,

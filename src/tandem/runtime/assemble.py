@@ -1,13 +1,13 @@
 """Put an executor together: memory, maths, and an order of execution."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from tandem.devices.cuda import CudaDriver, CudaMemory, pin
-from tandem.kernels.tier_kernels import ReferenceKernels
+from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.workspace import StepMemory
@@ -16,7 +16,7 @@ from tandem.models.weights import spec_dtype
 from tandem.plan.block_room import BlockRoom
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
-from tandem.runtime.choose_kernels import choose_kernels
+from tandem.runtime.choose_kernels import choose_kernels, device_kernels, page_shape
 from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor
@@ -92,15 +92,32 @@ def build_machine(
     kernels = choose_kernels(model.spec, page, device, model.dtype, host_only=host_only, pool=pool)
     passing = None
     if sizes.blocks is not None:
-        hidden = model.spec.hidden_size
-        passing = PassingMemory(sizes.blocks, page, hidden, model.dtype, device, pin)
+        passing = PassingMemory(
+            sizes.blocks,
+            page,
+            _slot_kernels(model, page, kernels),
+            model.spec.hidden_size,
+            model.dtype,
+            device,
+            pin,
+        )
     runner = OpRunner(model, kv, buffers, slots, upload, kernels, passing)
     staging = StagingShape.of(model.spec, model.dtype)
-    contexts = ContextCache(device, kernels, model.spec.layer_windows, staging)
+    slot_kernels = None if passing is None else passing.kernels
+    contexts = ContextCache(device, kernels, model.spec.layer_windows, staging, slot_kernels)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)
     machine = Machine(device, runner, kv, buffers, arena, slots, contexts, op_bytes=op_bytes)
     machine.host_tasks = host_tasks(machine)
     return machine
+
+
+def _slot_kernels(
+    model: Model, page: KVPageSpec, kernels: Mapping[Tier, TierKernels]
+) -> TierKernels:
+    """What the accelerator attends with to pages of the host's type."""
+    if not page.converts:
+        return kernels[Tier.DEVICE]
+    return device_kernels(model.spec, page_shape(page.on(Tier.HOST)), model.device, model.dtype)
 
 
 def host_tasks(machine: Machine) -> "HostTasks | None":

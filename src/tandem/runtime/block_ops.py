@@ -139,7 +139,7 @@ class BlockOps:
             if passing is not None:
                 slot = self.passing.slots[slot_of(running, index)]
                 passed = select(key, passing.append), select(value, passing.append)
-                kernels.append(slot, *passed, passing.planned_append)
+                self.passing.kernels.append(slot, *passed, passing.planned_append)
 
     def _attend(self, running: Running) -> None:
         for index, lane in lanes_of(running):
@@ -163,7 +163,8 @@ class BlockOps:
         if passing is None:
             return found
         slot = self.passing.slots[slot_of(running, index)]
-        out = kernels.attend(select(query, passing.attend), slot, passing.plans.of(layer))
+        chosen = select(query, passing.attend)
+        out = self.passing.kernels.attend(chosen, slot, passing.plans.of(layer))
         found.append((passing.attend, (out.out, out.lse)))
         prefix = passing.prefix
         if prefix is not None and prefix.plans is not None:

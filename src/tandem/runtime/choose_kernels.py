@@ -40,9 +40,20 @@ def choose_kernels(
     if host_only:
         return {Tier.HOST: host, Tier.DEVICE: host}
     shape = page_shape(page.on(Tier.DEVICE))
+    return {Tier.HOST: host, Tier.DEVICE: device_kernels(model, shape, device, dtype)}
+
+
+def device_kernels(
+    model: ModelSpec, shape: PageShape, device: torch.device, dtype: torch.dtype
+) -> TierKernels:
+    """What attends to pages on an accelerator.
+
+    Args:
+        dtype: of the model's activations.
+    """
     if device.type == "cuda":
-        return {Tier.HOST: host, Tier.DEVICE: _gpu_kernels(model, shape, device, dtype)}
-    return {Tier.HOST: host, Tier.DEVICE: reference_kernels(model, shape, device)}
+        return _gpu_kernels(model, shape, device, dtype)
+    return reference_kernels(model, shape, device)
 
 
 def page_shape(page: KVPageSpec) -> PageShape:

@@ -43,7 +43,7 @@ class KVStore:
         self._unpin: Callable[[], None] | None = None
         for tier, count in blocks.items():
             own = page.on(tier)
-            dtype = _held_type(own) if dtypes is None else dtypes[tier]
+            dtype = held_type(own) if dtypes is None else dtypes[tier]
             shape = (page.num_layers, count, *own.page_shape)
             self._pages[tier] = _zero_pages(shape, dtype, devices[tier])
         if pin is not None and blocks.get(Tier.HOST):
@@ -91,7 +91,7 @@ class KVStore:
         return pages.flatten(2).view(torch.uint8).numpy()
 
 
-def _held_type(page: KVPageSpec) -> torch.dtype:
+def held_type(page: KVPageSpec) -> torch.dtype:
     """Of a tier's tensor: the element type, or bytes if pages are quantized."""
     return torch.uint8 if page.code_bits else torch_dtype(page.float_type)
 

@@ -72,13 +72,18 @@ def make_context(
     kernels: dict[Tier, TierKernels],
     windows: tuple[int, ...],
     staging: StagingShape,
+    slot_kernels: TierKernels | None = None,
 ) -> LaneContext:
     """Move a lane's arrays to where they are read: selections to `device`, host batches to DRAM.
 
     Args:
         windows: of each layer of the model.
+        slot_kernels: of KV that passes through the accelerator.
     """
-    binding = slot.binding
+    binding, passing = slot.binding, None
+    if slot.passing is not None:
+        assert slot_kernels is not None, "a block's machine has kernels for what passes"
+        passing = PassingContext.of(slot.passing, device, kernels, slot_kernels, windows)
     hosted = Tier.HOST in binding.attention or Tier.HOST in binding.append
     return LaneContext(
         slot=slot,
@@ -90,9 +95,7 @@ def make_context(
             tier: make_tier_context(binding, tier, device, kernels[tier], windows) for tier in Tier
         },
         staging=staging.allocate(binding) if hosted else None,
-        passing=None
-        if slot.passing is None
-        else PassingContext.of(slot.passing, device, kernels, windows),
+        passing=passing,
     )
 
 

@@ -59,10 +59,15 @@ class PassingContext:
         passing: PassingKV,
         device: torch.device,
         kernels: dict[Tier, TierKernels],
+        slot_kernels: TierKernels,
         windows: tuple[int, ...],
     ) -> "PassingContext":
-        """Selections and plans on `device`, what the host's kernels read in its memory."""
-        there, host = kernels[Tier.DEVICE], kernels[Tier.HOST]
+        """Selections and plans on `device`, what the host's kernels read in its memory.
+
+        Args:
+            slot_kernels: of the slots' pages, which hold what the host's do.
+        """
+        there, host = slot_kernels, kernels[Tier.HOST]
         slots = to_device(passing.append.slots, device)
         stored = None if passing.stored is None else to_device(passing.stored.slots, _CPU)
         return PassingContext(
@@ -74,7 +79,7 @@ class PassingContext:
             runs=passing.runs,
             stored=stored,
             planned_store=None if stored is None else host.plan_append(stored),
-            prefix=_prefix(passing.prefix, device, there, windows),
+            prefix=_prefix(passing.prefix, device, kernels[Tier.DEVICE], windows),
         )
 
 

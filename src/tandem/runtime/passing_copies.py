@@ -14,7 +14,7 @@ from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates
 from tandem.runtime.layer_plans import select
 from tandem.runtime.passing_memory import PassingMemory
-from tandem.runtime.poison import PAGE_POISON, poison_slots
+from tandem.runtime.poison import PAGE_POISON, poison_run, poison_slots
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 
@@ -113,6 +113,7 @@ class PassingCopies:
     def poison(self, running: Running) -> None:
         """Spoil what a copy is about to write, so that reading it too early fails a test."""
         part, loads = running.op.part, running.op.queue is Queue.H2D
+        page = self._kv.page.on(Tier.HOST)
         for index, lane in lanes_of(running):
             passing = lane.passing
             if passing is None:
@@ -121,11 +122,11 @@ class PassingCopies:
             if part is Part.CACHE:
                 pages = self._passing.slots[slot] if loads else self._host_pages(running)
                 if passing.stored is not None and not loads:
-                    poison_slots(pages, passing.stored, self._kv.page)
+                    poison_slots(pages, passing.stored, page)
                     continue
                 for run in passing.runs:
                     first = run.slot_block if loads else run.host_block
-                    pages[first : first + run.count] = PAGE_POISON
+                    poison_run(pages, first, run.count, page)
             elif passing.prefix is not None and loads:
                 self._passing.prefixes[slot, : len(passing.prefix.positions)] = PAGE_POISON
             elif passing.prefix is not None:

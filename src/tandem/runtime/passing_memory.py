@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from tandem.devices.host_memory import bulk_memory
+from tandem.kernels.tier_kernels import TierKernels
 from tandem.memory.page import KVPageSpec
-from tandem.models.weights import torch_dtype
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.block_shape import CACHE_SLOTS
+from tandem.runtime.kv_store import held_type
+from tandem.spec.tier import Tier
 
 _CPU = torch.device("cpu")
 
@@ -17,13 +19,17 @@ _CPU = torch.device("cpu")
 class PassingMemory:
     """Slots on the accelerator, each of one layer, and the host's store of activations.
 
+    KV passes as it lies on the host, in few bits perhaps: a copy is one of bytes, and the
+    accelerator's kernels read and write slots as they are. What is made anew is the accelerator's.
+
     Args:
         page: of KV in both memories.
+        kernels: attend to slots, and append to them.
         hidden_size, dtype: of activations.
         pin: makes host memory known to the device; returns what undoes it. None: not needed.
 
     Attributes:
-        slots: by slot, `[slot_blocks, *page_shape]`.
+        slots: by slot, `[slot_blocks, *page.on(Tier.HOST).page_shape]`.
         recomputed: `[recomputed_blocks, *page_shape]`.
         prefixes: by slot, activations [tokens, hidden] of a batch's prefixes.
         activations: on the host, [layers, entries, hidden].
@@ -33,17 +39,18 @@ class PassingMemory:
         self,
         room: BlockRoom,
         page: KVPageSpec,
+        kernels: TierKernels,
         hidden_size: int,
         dtype: torch.dtype,
         device: torch.device,
         pin: Callable[[Tensor], Callable[[], None]] | None = None,
     ) -> None:
-        held = torch_dtype(page.float_type)
-        blocks, tokens = room.slot_blocks, room.recomputed_blocks * page.block_size
-        self.slots = torch.zeros((CACHE_SLOTS, blocks, *page.page_shape), dtype=held, device=device)
-        self.recomputed = torch.zeros(
-            (room.recomputed_blocks, *page.page_shape), dtype=held, device=device
-        )
+        self.kernels = kernels
+        passes, tokens = page.on(Tier.HOST), room.recomputed_blocks * page.block_size
+        slots = (CACHE_SLOTS, room.slot_blocks, *passes.page_shape)
+        self.slots = torch.zeros(slots, dtype=held_type(passes), device=device)
+        made = (room.recomputed_blocks, *page.page_shape)
+        self.recomputed = torch.zeros(made, dtype=held_type(page), device=device)
         self.prefixes = torch.zeros((CACHE_SLOTS, tokens, hidden_size), dtype=dtype, device=device)
         self.activations = bulk_memory(
             (page.num_layers, room.prefix_entries, hidden_size), dtype, _CPU

@@ -15,6 +15,11 @@ def poison_blocks(pages: Tensor, ids: list[int], page: KVPageSpec) -> None:
     pages[:, ids] = _BYTE_POISON if page.code_bits else PAGE_POISON
 
 
+def poison_run(pages: Tensor, first: int, count: int, page: KVPageSpec) -> None:
+    """Spoil blocks that follow each other in one layer's pages."""
+    pages[first : first + count] = _BYTE_POISON if page.code_bits else PAGE_POISON
+
+
 def poison_slots(pages: Tensor, slots: Tensor, page: KVPageSpec) -> None:
     """Spoil tokens' slots, int64 `[t]`, in one layer's pages."""
     block, offset = slots // page.block_size, slots % page.block_size

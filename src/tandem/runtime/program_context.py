@@ -100,6 +100,7 @@ class ContextCache:
 
     Args:
         windows: of each layer of the model.
+        slot_kernels: of KV that passes through the accelerator; None: none does.
     """
 
     def __init__(
@@ -108,11 +109,13 @@ class ContextCache:
         kernels: dict[Tier, TierKernels],
         windows: tuple[int, ...],
         staging: StagingShape,
+        slot_kernels: TierKernels | None = None,
     ) -> None:
         self._device = device
         self._kernels = kernels
         self._windows = windows
         self._staging = staging
+        self._slot_kernels = slot_kernels
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
 
@@ -149,7 +152,9 @@ class ContextCache:
         return made
 
     def _make(self, slot: LaneSlot) -> LaneContext:
-        return make_context(slot, self._device, self._kernels, self._windows, self._staging)
+        return make_context(
+            slot, self._device, self._kernels, self._windows, self._staging, self._slot_kernels
+        )
 
     def _sampling(self, program: StepProgram) -> ProgramContext:
         forward = self._last_forward

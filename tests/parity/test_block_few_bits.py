@@ -1,0 +1,76 @@
+"""Blocks with the host's KV in few bits: equal to a reference that quantizes the same way."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.parity.block_models import LLAMA, OPT, QWEN3
+from tests.parity.checkpoints import Checkpoints
+from tests.parity.few_bits_reference import FewBitsReference
+from tests.parity.generation import PROMPTS, generate
+from tests.parity.greedy import TieCount, assert_greedy_parity
+from tests.parity.tiny_models import Case
+from tests.support.blocks import ExecutorKind, block_engine, small_plan
+
+from tandem.kernels.open_pool import open_pool
+from tandem.models.load import load_model
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import Home
+from tandem.spec.kv_type import CodeType
+
+NUM_TOKENS = 8
+SIZE = 16  # tokens of a block
+MARGIN = 2e-3  # a code may be rounded up here and down there
+HOMES: tuple[Home, ...] = ("streamed", "streamed", "streamed", "streamed")
+LEVERS: dict[str, dict[str, Any]] = {
+    "streamed": {"streamed_rows": 2},
+    "on-cpu": {"cpu_rows": 2},
+    "mixed": {"streamed_rows": 1, "cpu_rows": 1, "prompts_on_host": True},
+    "recomputed": {"streamed_rows": 2, "recomputed_tokens": 2 * SIZE},
+}
+CASES = [
+    (OPT, "streamed", CodeType.INT8, "exact"),
+    (OPT, "on-cpu", CodeType.INT4, "exact"),
+    (LLAMA, "mixed", CodeType.INT8, "exact"),
+    (QWEN3, "recomputed", CodeType.INT4, "exact"),
+    (LLAMA, "streamed", CodeType.INT4, "threaded"),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "lever", "kv", "kind"),
+    [pytest.param(*each, id="-".join((each[0].id, *each[1:]))) for each in CASES],
+)
+def test_tokens_are_those_of_pages_in_few_bits(
+    case: Case,
+    lever: str,
+    kv: CodeType,
+    kind: ExecutorKind,
+    checkpoints: Checkpoints,
+    ties: TieCount,
+) -> None:
+    directory, exact = checkpoints.get(case)
+    homes: tuple[Home, ...] = (*HOMES, *["resident"] * (case.config().num_hidden_layers - 4))
+    plan = replace(small_plan(homes, **LEVERS[lever]), host_kv_dtype=str(kv))
+    model = load_model(directory, pool=open_pool(), layers=SweepChoice.of_plan(plan.weights))
+    with block_engine(model, plan, kind, seed=len(lever)) as core:
+        made = generate(core, PROMPTS, NUM_TOKENS)
+    other = False
+    for prompt, tokens in zip(PROMPTS, made, strict=True):
+        prefix = min(plan.recomputed_tokens, len(prompt)) // SIZE * SIZE
+        reference = FewBitsReference(exact.model, kv, prompt, prefix)
+        assert_greedy_parity(reference, prompt, tokens, ties, margin=MARGIN)
+        other |= tokens != exact.continuation(prompt, NUM_TOKENS)
+    assert other or kv is CodeType.INT8  # few bits are seen
+
+
+def test_sequences_on_the_accelerator_stay_exact(checkpoints: Checkpoints, ties: TieCount) -> None:
+    directory, exact = checkpoints.get(OPT)
+    plan = replace(
+        small_plan(HOMES, batches=1, resident_rows=len(PROMPTS), cpu_rows=1), host_kv_dtype="int4"
+    )
+    model = load_model(directory, pool=open_pool(), layers=SweepChoice.of_plan(plan.weights))
+    with block_engine(model, plan, "exact") as core:
+        made = generate(core, PROMPTS, NUM_TOKENS)
+    for prompt, tokens in zip(PROMPTS, made, strict=True):
+        assert_greedy_parity(exact, prompt, tokens, ties)
