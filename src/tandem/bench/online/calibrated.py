@@ -9,7 +9,7 @@ after as many steps as calibration is given. All figures carry the word `virtual
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -129,7 +129,7 @@ def run_calibration(
 
 
 def rows_of(
-    bench: CalibrationBench, outcomes: dict[CalibrationCell, Sequence[Calibration]]
+    bench: CalibrationBench, outcomes: Mapping[CalibrationCell, Sequence[Calibration]]
 ) -> tuple[BenchRow, ...]:
     """Rows of the common record format: medians over the truths, with the worst and the best."""
     rows: list[BenchRow] = []
@@ -153,7 +153,7 @@ def rows_of(
     return tuple(rows)
 
 
-def describe(outcomes: dict[CalibrationCell, Sequence[Calibration]]) -> list[str]:
+def describe(outcomes: Mapping[CalibrationCell, Sequence[Calibration]]) -> list[str]:
     """Lines for people."""
     lines: list[str] = []
     for cell, each in outcomes.items():
