@@ -36,9 +36,8 @@ SETUPS = {
 }
 
 
-def by_architecture() -> list[Case]:
-    """The first model of each."""
-    return list({case.id.partition("-")[0]: case for case in reversed(CASES)}.values())
+# windows in some layers and two rotations; positions that are learnt; experts
+OTHERS = [case for case in CASES if case.id in ("gemma3-window", "opt-tied", "mixtral-window")]
 
 
 def run(model: Model, setup: Setup) -> tuple[list[list[int]], DiskStats]:
@@ -74,8 +73,8 @@ def test_tokens_equal_transformers_in_every_form(
         assert_greedy_parity(reference, prompt, tokens, ties)
 
 
-@pytest.mark.parametrize("case", by_architecture(), ids=lambda case: case.id)
-def test_tokens_equal_transformers_on_every_architecture(
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.id)
+def test_tokens_equal_transformers_on_other_architectures(
     case: Case, tmp_path: Path, ties: TieCount
 ) -> None:
     reference, model = implementations(case, tmp_path / "model")

@@ -82,10 +82,7 @@ class PageWorker:
     def _serve_reads(self) -> None:
         while (job := self._reads.get()) is not None and not self._closing.is_set():
             start_s = time.perf_counter()
-            parts = _parts(self._pages[:, job.block])
-            sound = self._file.read(job.slot, job.digest, job.checksum, parts)
-            if not sound:
-                self._discard(job)
+            sound = self._read(job)
             self._end(PageJobDone(job, sound, time_s=time.perf_counter() - start_s))
 
     def _serve_writes(self) -> None:
@@ -94,6 +91,17 @@ class PageWorker:
             checksum = None if self._full else self._write(job)
             time_s = time.perf_counter() - start_s
             self._end(PageJobDone(job, checksum is not None, checksum or 0, time_s, self._full))
+
+    def _read(self, job: PageRead) -> bool:
+        try:
+            parts = _parts(self._pages[:, job.block])
+            sound = self._file.read(job.slot, job.digest, job.checksum, parts)
+        except Exception:  # noqa: BLE001 - a request waits for the end, whatever becomes of the job
+            _LOG.debug("--kv-disk %s: a read failed", self._file.path, exc_info=True)
+            sound = False
+        if not sound:
+            self._discard(job)
+        return sound
 
     def _write(self, job: PageWrite) -> int | None:
         """The checksum; None if nothing was written."""
@@ -108,12 +116,12 @@ class PageWorker:
             if self._unflushed_bytes >= _FLUSH_BYTES:
                 self._unflushed_bytes = 0
                 self._file.flush()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - of the disk, or a fault of ours: go without it
             self._full = True
             _LOG.warning(
                 "--kv-disk %s takes no more KV (%s): what is there is used, nothing is added",
                 self._file.path,
-                error.strerror,
+                getattr(error, "strerror", None) or error,
             )
             return None
         return checksum
