@@ -2,6 +2,7 @@
 
 import pytest
 
+from tandem.bench.offline import ablations
 from tandem.bench.offline.cell import CellName, make_cell
 from tandem.bench.offline.rows import describe, rows_of
 from tandem.bench.offline.selection import choose_cells
@@ -71,3 +72,30 @@ def test_unknown_cells_are_refused_with_those_that_there_are() -> None:
         choose_cells("b200", 8, truth_of(1, plain=True), quick=False)
     (found,) = choose_cells("opt-13b on a4000", 8, Perturbation(), quick=False)
     assert found.model_name == "opt-13b"
+
+
+@pytest.mark.slow
+def test_ablations_take_one_means_away_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    levers = {lever.name: lever for lever in ablations.LEVERS}
+    assert len(levers) == len(ablations.LEVERS)
+    chosen = (levers["auto"], levers["auto without attention on the CPU"])
+    monkeypatch.setattr(ablations, "LEVERS", chosen)
+    (found,) = ablations.run_ablations([make_cell(NAMED, 4, Perturbation())], lambda _: None)
+    auto, crossing, kvpr, fetched = found.runs
+    assert auto.executed.report.cpu_busy > 0
+    assert crossing.plan.cpu_rows == 0
+    assert (auto.plan.terms is None) == (not auto.plan.host_rows)
+    assert kvpr.plan.recomputed_tokens > 0
+    assert fetched.plan.recomputed_tokens == 0
+    for run in found.runs:
+        assert sum(run.shares.values()) == pytest.approx(1)
+        assert auto.executed.tokens_per_s >= 0.98 * run.executed.tokens_per_s
+    assert kvpr.shares["keys and values"] < fetched.shares["keys and values"]
+    assert kvpr.shares["activations"] > fetched.shares["activations"] == 0
+    assert kvpr.executed.report.accel_busy > fetched.executed.report.accel_busy
+    rates = {(each.kv, each.recomputes): each.tokens_per_s for each in found.few_bits}
+    assert rates["int4", False] > rates["float16", False]
+    rows = list(ablations.rows_of(found))
+    assert {row.variant.split()[0] for row in rows} == {"virtual", "predicted"}
+    told = "\n".join(ablations.describe(found))
+    assert all(lever in told for lever, _ in ablations.NOT_MEASURED)

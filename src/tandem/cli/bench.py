@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from tandem.bench.offline.cell import OfflineCell
     from tandem.bench.records import BenchRow
 
 JsonOption = Annotated[
@@ -279,6 +280,13 @@ def offline(
         bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Two cells of five.")] = False,
+    ablations: Annotated[
+        bool,
+        typer.Option(
+            "--ablations",
+            help="Instead of policies, auto without one of its means after the other.",
+        ),
+    ] = False,
 ) -> None:
     """Batch jobs by each offline policy's plan, on emulated machines in virtual time."""
     machine = _start(json_path)
@@ -289,8 +297,32 @@ def offline(
 
     check_policies(policy or ())
     cells = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick)
+    if ablations:
+        _ablate(policy or (), cells, machine, json_path)
+        return
     outcomes = run_offline(policy or (), cells, _report)
     rows = tuple(row for outcome in outcomes for row in rows_of(outcome))
+    _finish(SUITE, machine, rows, json_path)
+    for outcome in outcomes:
+        print("\n".join(describe(outcome)))
+
+
+def _ablate(
+    policies: "Sequence[str]",
+    cells: "Sequence[OfflineCell]",
+    machine: dict[str, Any],
+    json_path: Path | None,
+) -> None:
+    from tandem.bench.offline.ablations import describe, rows_of, run_ablations
+    from tandem.bench.offline.suite import SUITE
+    from tandem.spec.errors import ConfigError
+
+    if policies:
+        raise ConfigError(
+            "--ablations has policies of its own; leave --policy or --ablations out", param="policy"
+        )
+    outcomes = run_ablations(cells, _report)
+    rows = [row for outcome in outcomes for row in rows_of(outcome)]
     _finish(SUITE, machine, rows, json_path)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))

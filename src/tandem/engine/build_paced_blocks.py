@@ -1,5 +1,6 @@
 """Build an engine of an offline plan on the paced emulator: for benches and tests."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tandem.engine.block_core import BlockCore
@@ -20,6 +21,7 @@ from tandem.engine.paced_machine import (
 from tandem.engine.plan_options import planned_file
 from tandem.engine.planned import block_plan_note, require_as_planned
 from tandem.engine.tracing import begin_to_count, traced
+from tandem.plan.executed_op import OpListener
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
@@ -49,6 +51,7 @@ def build_paced_blocks(
     *,
     clock: PacedClock | None = None,
     pool: HostPool | None = None,
+    listeners: Sequence[OpListener] = (),
     check: bool = False,
 ) -> PacedBlocks:
     """An engine of blocks whose accelerator keeps to `hardware`'s times.
@@ -58,6 +61,7 @@ def build_paced_blocks(
     Args:
         config: its `plan` is an offline one; `model` is a label only.
         clock, pool: virtual ones make a run deterministic, and take no real time.
+        listeners: told of every operation.
         check: verify conservation after every step (tests).
 
     Raises:
@@ -78,7 +82,7 @@ def build_paced_blocks(
     clock = clock or RealClock()
     with traced(config, clock.now) as trace:
         meter = OverlapMeter()
-        told = (meter.executed, *(() if trace is None else (trace.executed,)))
+        told = (meter.executed, *listeners, *(() if trace is None else (trace.executed,)))
         executor = paced_executor(spec, sizes, hardware, options, clock, pool, told)
         begin_to_count(meter, trace)
         stats = BlockStats(

@@ -1,5 +1,6 @@
 """One plan's whole job on the paced emulator, in virtual time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +10,7 @@ from tandem.engine.build_paced_blocks import PacedBlocks, build_paced_blocks
 from tandem.engine.paced_machine import PacedOptions
 from tandem.engine.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
+from tandem.plan.executed_op import OpListener
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
 from tandem.runtime.paced.host_truth import HostTruth
@@ -58,8 +60,11 @@ class Executed:
         return self.passes_s / max(1, self.passes)
 
 
-def execute(cell: OfflineCell, planned: PlanFile) -> Executed:
+def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener] = ()) -> Executed:
     """Run the cell's job as the plan says.
+
+    Args:
+        listeners: told of every operation.
 
     Raises:
         ConfigError: the plan cannot be executed.
@@ -86,6 +91,7 @@ def execute(cell: OfflineCell, planned: PlanFile) -> Executed:
             PacedOptions(perturbation=cell.truth, cores=(0,), cache_bytes=_NO_CACHE),
             clock=clock,
             pool=VirtualPool(host.duration_s),
+            listeners=listeners,
         )
     try:
         return _run(engine, cell.workload, clock)

@@ -1,0 +1,218 @@
+"""`tandem bench offline --ablations`: every means taken away by itself, and KVPR's figures 8 to 10.
+
+A means is taken away by a policy that allows all others, so that plans without it are the best that
+there are; each whole job is executed in virtual time as the others of this suite.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tandem.bench.offline.breakdown import Breakdown
+from tandem.bench.offline.cell import OfflineCell
+from tandem.bench.offline.job import Executed, execute
+from tandem.bench.offline.plans import ask
+from tandem.bench.records import BenchRow
+from tandem.plan.offline import OfflinePlan
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.policies import OfflinePolicy, find_offline_policy
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.plan_file import offline_plan_file
+from tandem.planner.question import Question
+from tandem.spec.kv_type import CodeType
+
+_ALL = find_offline_policy("auto")
+_KVPR = find_offline_policy("kvpr")
+_TRIED = 8  # candidates by their bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """What is left when one means is taken away.
+
+    Attributes:
+        adapts: shares are solved anew as the job runs.
+    """
+
+    policy: OfflinePolicy
+    adapts: bool = True
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        fixed = self.policy.adapts and not self.adapts
+        return f"{self.policy.name}, shares fixed" if fixed else self.policy.name
+
+
+def _without(name: str, **taken: bool) -> Ablation:
+    return Ablation(replace(_ALL, name=f"auto without {name}", **taken))
+
+
+LEVERS = (
+    Ablation(_ALL),
+    Ablation(_ALL, adapts=False),
+    _without("resident weights", all_streamed=True),
+    _without("several batches", many_batches=False),
+    _without("KV on the accelerator", resident=False),
+    _without("streamed KV", streams=False),
+    _without("attention on the CPU", attends=False),
+    _without("streamed KV beside attention on the CPU", mixes=False),
+)
+KVPR = (
+    Ablation(_KVPR),
+    Ablation(replace(_KVPR, name="kvpr without recomputation", recomputes=False)),
+)
+PUBLISHED = {
+    "kvpr": {"keys and values": 0.38, "activations": 0.08, "accelerator": 0.133, "busy": 0.99},
+    "kvpr without recomputation": {"keys and values": 0.58, "accelerator": 0.023, "busy": 0.85},
+}
+"""KVPR's figures 9 (shares of the runtime) and 10 (use of the accelerator), for its machine."""
+NOT_MEASURED = (
+    ("K and V weights before Q and O (KVPR, table 2)", "a layer's weights come as one copy"),
+    (
+        "threads of the CPU (LM-Offload, figures 5 and 8)",
+        "virtual time has no threads: the host attends at its described rate",
+    ),
+    (
+        "KV in the order that Scores read (Park and Egger, section 4.3)",
+        "one KV page serves all kernels (contract 7): there is no other to compare",
+    ),
+    (
+        "Scores and WV in pieces (Park and Egger, section 4.2)",
+        "attention on the CPU is one operation of a batch and layer",
+    ),
+)
+"""Ablations of the papers whose lever does not exist here, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AblationRun:
+    """What came of one.
+
+    Attributes:
+        shares: of what passes spend their queues' time on.
+    """
+
+    ablation: Ablation
+    plan: OfflinePlan
+    executed: Executed
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FewBits:
+    """Predicted tokens per second of KVPR's plan, by KV type and with or without recomputation."""
+
+    kv: str
+    recomputes: bool
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AblationOutcome:
+    """Of a cell."""
+
+    cell: OfflineCell
+    most_per_s: float | None
+    runs: tuple[AblationRun, ...]
+    few_bits: tuple[FewBits, ...]
+
+
+def run_ablations(
+    cells: Sequence[OfflineCell], report: Callable[[str], None]
+) -> list[AblationOutcome]:
+    """All of them in every cell.
+
+    Args:
+        report: told in words what is being done.
+    """
+    return [_run_cell(cell, report) for cell in cells]
+
+
+def _run_cell(cell: OfflineCell, report: Callable[[str], None]) -> AblationOutcome:
+    question = ask(cell)
+    search = OfflineSearch(question)
+    ceiling = BlockCeilings(question, search.times).ceiling()
+    runs: list[AblationRun] = []
+    for ablation in (*LEVERS, *KVPR):
+        run = _run(cell, search, ablation)
+        if run is None:
+            report(f"{ablation.name}: nothing fits")
+        else:
+            runs.append(run)
+            report(f"{ablation.name}: {run.executed.tokens_per_s:.1f} tokens/s")
+    most = None if ceiling is None else ceiling.tokens_per_s
+    return AblationOutcome(cell, most, tuple(runs), tuple(_few_bits(question)))
+
+
+def _run(cell: OfflineCell, search: OfflineSearch, ablation: Ablation) -> AblationRun | None:
+    option = search.best(ablation.policy)
+    if option is None:
+        return None
+    adapts = ablation.adapts and ablation.policy.adapts
+    plan = offline_plan(search, option.candidate, adapts=adapts)
+    breakdown = Breakdown()
+    file = offline_plan_file(cell.model_name, search.question, plan)
+    executed = execute(cell, file, (breakdown.executed,))
+    return AblationRun(ablation, plan, executed, breakdown.shares)
+
+
+def _few_bits(question: Question) -> Iterator[FewBits]:
+    """KVPR's figure 8: programs in virtual time, with few bits priced as they are dequantized, of
+    which the emulated accelerator has no costs.
+    """
+    precision = replace(question.precision, kv=CodeType.INT4)
+    search = OfflineSearch(replace(question, precision=precision))
+    for kv in search.times.precisions.host_kv_choices:
+        for ablation in KVPR:
+            found = [c for c in search.candidates.of(ablation.policy) if c.host_kv == kv]
+            found.sort(key=search.bound_tokens_per_s, reverse=True)
+            rates = [search.option(candidate).tokens_per_s for candidate in found[:_TRIED]]
+            if rates:
+                kind = str(kv or search.times.precisions.plain.kv)
+                yield FewBits(kind, ablation.policy.recomputes, max(rates))
+
+
+def rows_of(outcome: AblationOutcome) -> Iterator[BenchRow]:
+    """Rows of the common record format."""
+    case = str(outcome.cell)
+    auto = outcome.runs[0].executed.tokens_per_s
+    for run in outcome.runs:
+        row = partial(BenchRow, case, f"virtual {run.ablation.name}")
+        executed, said = run.executed, PUBLISHED.get(run.ablation.name, {})
+        yield row("throughput", executed.tokens_per_s, "tokens/s", outcome.most_per_s)
+        yield row("auto over it", auto / executed.tokens_per_s, "ratio", 1.0)
+        for work, share in run.shares.items():
+            yield row(f"{work}, share of queues' time", share, "share", said.get(work))
+        yield row("accelerator busy", executed.report.accel_busy, "share", said.get("busy", 1.0))
+        pinned = run.plan.host.pinned_bytes / max(1, run.plan.host.used_bytes)
+        yield row("pinned, of host memory in use", pinned, "share", 1.0)
+    for each in outcome.few_bits:
+        how = "with" if each.recomputes else "without"
+        variant = f"predicted kvpr {how} recomputation, {each.kv} KV on the host"
+        yield BenchRow(case, variant, "throughput", each.tokens_per_s, "tokens/s")
+
+
+def describe(outcome: AblationOutcome) -> Iterator[str]:
+    """Lines for people."""
+    yield str(outcome.cell)
+    auto = outcome.runs[0].executed.tokens_per_s
+    for run in outcome.runs:
+        rate = run.executed.tokens_per_s
+        of_most = "" if outcome.most_per_s is None else f" ({rate / outcome.most_per_s:.0%})"
+        yield f"  {run.ablation.name}: {rate:.1f} tokens/s{of_most}, {rate / auto:.2f} of auto"
+        shares = ", ".join(f"{work} {share:.0%}" for work, share in run.shares.items() if share)
+        yield f"    accelerator busy {run.executed.report.accel_busy:.0%}; queues' time: {shares}"
+        said = PUBLISHED.get(run.ablation.name)
+        if said is not None:
+            figures = ", ".join(f"{work} {share:.0%}" for work, share in said.items())
+            yield f"    KVPR's figures 9 and 10 on its machine: {figures}"
+    for each in outcome.few_bits:
+        how = "with" if each.recomputes else "without"
+        yield (
+            f"  predicted kvpr {how} recomputation, {each.kv} KV on the host: "
+            f"{each.tokens_per_s:.1f} tokens/s"
+        )
+    for lever, reason in NOT_MEASURED:
+        yield f"  not measured: {lever}: {reason}"
