@@ -10,7 +10,8 @@ from tandem.bench.online.calibrated import (
 )
 
 CELL = CalibrationCell("rtx4090-scaled", "llama-2-7b", 512, 16, 32)
-BENCH = CalibrationBench((CELL,), truths=1)
+BENCH = CalibrationBench((CELL,), truths=1, first_seed=2)
+"""A truth under which prices as described lead astray."""
 
 
 def test_calibration_reaches_what_an_informed_engine_makes() -> None:
@@ -18,7 +19,7 @@ def test_calibration_reaches_what_an_informed_engine_makes() -> None:
     outcomes = run_calibration(BENCH, told.append)
     assert told == [str(CELL)]
     (found,) = outcomes[CELL]
-    assert found.share >= LEAST_SHARE
+    assert found.share_before < LEAST_SHARE <= found.share
     rows = {(row.variant, row.metric): row for row in rows_of(BENCH, outcomes)}
     share = rows["virtual calibrated", "share of the informed rate"]
     assert (share.value, share.bound) == (found.calibrated / found.informed, LEAST_SHARE)
