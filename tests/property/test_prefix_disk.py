@@ -18,17 +18,25 @@ SLOT_BYTES, BESIDE_BYTES = 4096 + 32, 16384
 
 
 @dataclass(frozen=True, slots=True)
+class Flips:
+    """A bit of a file from a byte on, as a share of its length, and again after so many bytes."""
+
+    file: str
+    first: float
+    every: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lives:
     """One engine after another in one folder.
 
     Attributes:
-        slots: of the disk. damage: before each engine but the first, which bits of the files flip,
-            as shares of their length.
+        slots: of the disk. damage: before each engine but the first, which bits of which file flip.
     """
 
     scenarios: list[Scenario]
     slots: int
-    damage: list[list[tuple[str, float]]]
+    damage: list[list[Flips]]
 
 
 @st.composite
@@ -42,23 +50,28 @@ def lives(draw: st.DrawFn) -> Lives:
         first = replace(first, strategies=("gpu-only",))
     elif int(setup.host_blocks * setup.host_prefix_share) < 1:
         setup = replace(setup, host_blocks=16)
-    again = [replace(draw(regulars()), setup=setup, strategies=first.strategies)]
-    shares = st.integers(0, 2**16 - 1).map(lambda number: number / 2**16)
-    flips = st.tuples(st.sampled_from(("pages", "pages", "pages", "index")), shares)
+    # the same requests come again, or others that seldom begin like them
+    second = first if draw(st.sampled_from((True, True, False))) else draw(regulars())
+    again = [replace(second, setup=setup, strategies=first.strategies)]
+    shares = st.sampled_from((0.0, 0.1, 0.5))
+    pages = st.builds(Flips, st.just("pages"), shares, st.sampled_from((700, 9000)))
+    index = st.builds(Flips, st.just("index"), shares, st.sampled_from((50, 9000)))
+    several = st.lists(pages, min_size=1, max_size=2)
+    damage = st.one_of(several, several, st.just([]), index.map(lambda one: [one]))
     return Lives(
         [replace(first, setup=setup), *again],
-        draw(st.sampled_from((1, 5, 40))),
-        [draw(st.lists(flips, max_size=40)) for _ in again],
+        draw(st.sampled_from((40, 40, 5, 1))),
+        [draw(damage) for _ in again],
     )
 
 
-def flip(folder: Path, bits: list[tuple[str, float]]) -> None:
-    for name, share in bits:
-        path = folder / f"tandem-kv.{name}"
+def flip(folder: Path, damage: list[Flips]) -> None:
+    for flips in damage:
+        path = folder / f"tandem-kv.{flips.file}"
         text = bytearray(path.read_bytes())
-        if text:
-            text[int(share * len(text))] ^= 4
-            path.write_bytes(text)
+        for place in range(int(flips.first * len(text)), len(text), flips.every):
+            text[place] ^= 4
+        path.write_bytes(text)
 
 
 @given(lives=lives())
