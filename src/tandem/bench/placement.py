@@ -3,9 +3,10 @@
 Each way of placing what does not fit is decoded with; layers on the CPU are computed for real, the
 accelerator's and the link's times are emulated, so all variants carry the word `paced`. A step at
 batch 1 is a chain: its bound is every weight byte over the rate of what it comes through, one after
-the other (`chain.py`), the host's rate probed in turns with the steps.
+the other (`chain.py`), the host's rate probed in turns with the steps, while nothing is in flight.
 """
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from tandem.cost.rates import accelerator_rates
 from tandem.engine.build_paced import PacedEngine, build_paced_core
 from tandem.engine.paced_machine import PacedOptions
 from tandem.probes.interleave import interleave
-from tandem.runtime.paced.report import PacedReport
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
@@ -105,7 +105,7 @@ class _Cell:
     ) -> None:
         self._bench, self._hardware, self._model = bench, hardware, model
         self._way: HostLayers = way
-        self._cores = cores
+        self._cores, self._numbers = cores, itertools.count()
         self._case = (
             f"{hardware.name}, {model.num_layers} layers of Llama-3.1-8B's shape, {_DTYPE.value}, "
             f"batch 1, room for {share:.0%} of the weights"
@@ -129,14 +129,13 @@ class _Cell:
 
     def rows(self) -> list[BenchRow]:
         """Measure, and hold it against the chain."""
-        core = self._engine.core
         try:
-            self._admit()
             probe = read_probe(self._cores)
             samples = interleave({self._way: self._step_s, _READ: probe}, self._bench.rounds)
-            late_s = self._window().lateness_p95_s
+            self._step_s(window=True)
+            late_s = self._engine.executor.report().lateness_p95_s
         finally:
-            core.close()
+            self._engine.core.close()
         read = statistics.median(samples[_READ])
         chain_s = self._chain_s(read)
         steps_s, variant = samples[self._way], f"paced {self._way}"
@@ -156,31 +155,34 @@ class _Cell:
             ),
         ]
 
-    def _admit(self) -> None:
-        params = SamplingParams(max_tokens=_MAX_MODEL_LEN - _PROMPT_TOKENS)
+    def _step_s(self, *, window: bool = False) -> float:
+        """Of a request of its own, from the end of its second token to the end of its last, for
+        each token; nothing is in flight then.
+
+        Args:
+            window: have the emulator tell whether it kept its times meanwhile.
+        """
+        core, tokens = self._engine.core, self._bench.step_tokens
+        params = SamplingParams(max_tokens=2 + tokens, ignore_eos=True)
         prompt = tuple(range(1, _PROMPT_TOKENS + 1))
-        self._engine.core.add_request(EngineRequest("placement", prompt, params))
-        self._advance(1)
-
-    def _step_s(self) -> float:
-        return self._advance(self._bench.step_tokens) / self._bench.step_tokens
-
-    def _window(self) -> PacedReport:
-        """Whether the emulator kept its times, over a sample of its own."""
-        self._engine.executor.begin_window()
-        self._advance(self._bench.step_tokens)
-        return self._engine.executor.report()
-
-    def _advance(self, tokens: int) -> float:
-        """Decode so many tokens from the end of one to the end of another; seconds."""
-        self._emit(1)
+        core.add_request(EngineRequest(str(next(self._numbers)), prompt, params))
+        seen = self._emit(2)
+        if window:
+            self._engine.executor.begin_window()
         begin = time.perf_counter()
-        self._emit(tokens)
-        return time.perf_counter() - begin
+        left = 2 + tokens - seen  # a step's turn may give out more than one
+        self._emit(left)
+        step_s = (time.perf_counter() - begin) / left
+        while core.has_work():
+            core.step()
+        return step_s
 
-    def _emit(self, tokens: int) -> None:
-        while tokens > 0:
-            tokens -= sum(len(output.token_ids) for output in self._engine.core.step())
+    def _emit(self, least: int) -> int:
+        """Step until so many tokens have been given out; how many have."""
+        seen = 0
+        while seen < least:
+            seen += sum(len(output.token_ids) for output in self._engine.core.step())
+        return seen
 
     def _chain_s(self, host_bytes_per_s: float) -> float:
         """A token's weights over the rates that they come at, one after the other."""
