@@ -52,7 +52,7 @@ def test_layers_on_the_cpu_are_described_placed_and_ruled(
         "--objective", "latency", "--output", str(file),
     )  # fmt: skip
     assert (ran.status, ran.err) == (0, "")
-    assert "70 of 80 layers streamed and 68 of them on the CPU where no prompt is read" in ran.out
+    assert "70 of 80 layers streamed, 68 of them on the CPU where no prompt is read" in ran.out
     plan = json.loads(file.read_text("utf-8"))["plan"]
     assert {run["home"] for run in plan["weights"]} == {"resident", "host"}
     (rule,) = plan["cpu_rules"]
@@ -70,7 +70,7 @@ def test_what_host_memory_does_not_hold_is_read_from_disk(
     ran = commands.run(*asked, "--disk", "3GB/s", "--gantt", "--output", str(file))
     assert (ran.status, ran.err) == (0, "")
     for part in (
-        " of 80 layers streamed and ", " of them from disk", "Limited by: disk, busy",
+        " of 80 layers streamed, ", " of them from disk", "Limited by: disk, busy",
         "  +1 GB/s disk", "disk      ", "d read", "Not weighed",
     ):  # fmt: skip
         assert (part in ran.out) == (part != "Not weighed"), part
