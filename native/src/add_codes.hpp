@@ -90,9 +90,9 @@ void add_group(const CodeGroup& values, int first_query, const AttentionRun& run
     constexpr int kAtOnce = kFieldsAtOnce<Fields, kQueries>;
     GroupWeights<kQueries> weights;
     fold_scales<Vec>(run.scores + static_cast<long>(first_query) * kMaxTile, values, weights);
-    for (int at = 0; at < run.codes.group_size; at += Fields::kLoadElements) {
+    for (int at = 0; at < Fields::kGroup; at += Fields::kLoadElements) {
         float* sums = run.sums + static_cast<long>(first_query) * run.padded_dim +
-                      values.index * run.codes.group_size + at;
+                      values.index * Fields::kGroup + at;
         for_each_field<Fields::kFields / kAtOnce>([&]<int kPart>() __attribute__((always_inline)) {
             add_fields<Fields, kQueries, kPart * kAtOnce, kAtOnce>(
                 values.codes + at * Fields::kBits / 8, values.row_bytes, values.count, weights,
@@ -129,11 +129,11 @@ void reorder_sums(int elements, float* sums) {
 
 // How often `add_codes` goes through a group.
 template <class Fields>
-int count_value_passes(int queries, int group_size) {
+int count_value_passes(int queries) {
     const int per_group = queries / 4 * (Fields::kFields / kFieldsAtOnce<Fields, 4>)+queries % 4 /
                           2 * (Fields::kFields / kFieldsAtOnce<Fields, 2>)+queries % 2 *
                           (Fields::kFields / kFieldsAtOnce<Fields, 1>);
-    return per_group * (group_size / Fields::kLoadElements);
+    return per_group * (Fields::kGroup / Fields::kLoadElements);
 }
 
 }  // namespace

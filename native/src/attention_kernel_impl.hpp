@@ -83,7 +83,7 @@ constexpr int kGroupLaneBytes =
 
 template <class Vec, int kBits, int kGroup>
 constexpr AttendRun kAttendCodes =
-    attend_run<CodeRows<Vec, kBits, kGroupLaneBytes<Vec, kBits, kGroup>>>;
+    attend_run<CodeRows<Vec, kBits, kGroupLaneBytes<Vec, kBits, kGroup>, kGroup>>;
 
 template <class Vec>
 constexpr AttentionKernels make_kernels() {

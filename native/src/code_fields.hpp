@@ -50,12 +50,15 @@ int element_at(int bit) {
     return byte / 16 * kCodeRun + byte % 16 + (bit % 8 ? 16 : 0);
 }
 
-// Codes in lanes of kLaneBytes; a vector of lanes gives kFields vectors of floats.
-template <class V, int kBitsPerCode, int kLane>
+// Codes in lanes of kLaneBytes; a vector of lanes gives kFields vectors of floats. The size of a
+// group is known to the compiler: loops over its words are unrolled, and their sums stay in
+// registers.
+template <class V, int kBitsPerCode, int kLane, int kElements>
 struct CodeFields {
     using Vec = V;
     static constexpr int kBits = kBitsPerCode;
     static constexpr int kLaneBytes = kLane;
+    static constexpr int kGroup = kElements;
     static constexpr int kFields = kLaneBytes * 8 / kBits;
     static constexpr int kLoadBytes = kLaneBytes * Vec::kWidth;
     static constexpr int kLoadElements = kFields * Vec::kWidth;

@@ -20,18 +20,18 @@
 namespace tandem {
 namespace {
 
-template <class Vec, int kBits, int kLaneBytes>
+template <class Vec, int kBits, int kLaneBytes, int kGroup>
 class CodeRows {
   public:
     using Vector = Vec;
     using Place = CodePlace;
-    using KeyFields = CodeFields<Vec, kBits, 4>;
-    using ValueFields = CodeFields<Vec, kBits, kLaneBytes>;
+    using KeyFields = CodeFields<Vec, kBits, 4, kGroup>;
+    using ValueFields = CodeFields<Vec, kBits, kLaneBytes, kGroup>;
 
     explicit CodeRows(const AttentionRun& run)
         : run_(run),
           row_bytes_(run.codes.row_elements * kBits / 8),
-          groups_(run.codes.row_elements / run.codes.group_size) {
+          groups_(run.codes.row_elements / kGroup) {
         for (int i = 0; i < run.kv_heads * run.num_queries; ++i) sum_query(i);
         for (int head = 0; head < run.kv_heads; ++head)
             reorder_queries<KeyFields>(of_head(run, head));
@@ -60,8 +60,8 @@ class CodeRows {
 
     // Adds one head's weighted values; `next` will be read afterwards.
     void add(Place values, int count, const AttentionRun& run, Place next) const {
-        Prefetcher prefetcher = prefetch(
-            next, count, count_value_passes<ValueFields>(run.num_queries, run.codes.group_size));
+        Prefetcher prefetcher =
+            prefetch(next, count, count_value_passes<ValueFields>(run.num_queries));
         for (int group = 0; group < groups_; ++group)
             add_codes<ValueFields>(group_of(values, count, group), run, prefetcher);
     }
@@ -82,7 +82,7 @@ class CodeRows {
 
     CodeGroup group_of(Place place, int count, int group) const {
         const Half* scales = place.pairs + 2L * group * run_.block_size;
-        return {place.codes + group * run_.codes.group_size * kBits / 8,
+        return {place.codes + group * kGroup * kBits / 8,
                 row_bytes_,
                 count,
                 group,
@@ -91,11 +91,10 @@ class CodeRows {
     }
 
     void sum_query(int index) const {
-        const int size = run_.codes.group_size;
         const float* query = run_.queries + static_cast<long>(index) * run_.padded_dim;
         for (int group = 0; group < groups_; ++group) {
             float sum = 0.0f;
-            for (int i = 0; i < size; ++i) sum += query[group * size + i];
+            for (int i = 0; i < kGroup; ++i) sum += query[group * kGroup + i];
             run_.query_sums[static_cast<long>(index) * groups_ + group] = sum;
         }
     }

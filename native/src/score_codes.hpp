@@ -16,11 +16,9 @@ namespace {
 template <int kQueries>
 constexpr int kKeyVectors = kQueries == 4 ? 2 : 4;
 
-constexpr int kMostWords = 64 / 4;  // of a group
-
 // A group's words, as [word][vector]; keys beyond the last repeat it.
-template <class Vec, int kVectors>
-void transpose_words(const CodeGroup& keys, int words, typename Vec::Ints* target) {
+template <class Vec, int kVectors, int kWords>
+void transpose_words(const CodeGroup& keys, typename Vec::Ints* target) {
     for (int vector = 0; vector < kVectors; ++vector) {
         const unsigned char* rows[Vec::kWidth];
         for (int i = 0; i < Vec::kWidth; ++i) {
@@ -28,7 +26,7 @@ void transpose_words(const CodeGroup& keys, int words, typename Vec::Ints* targe
             rows[i] = keys.codes +
                       static_cast<long>(key < keys.count ? key : keys.count - 1) * keys.row_bytes;
         }
-        for (int word = 0; word < words; word += 4) {
+        for (int word = 0; word < kWords; word += 4) {
             typename Vec::Ints columns[4];
             Vec::load_columns(rows, word * 4, columns);
             for (int i = 0; i < 4; ++i) target[(word + i) * kVectors + vector] = columns[i];
@@ -41,15 +39,15 @@ template <class Fields, int kQueries>
 void score_step(const CodeGroup& keys, int first_query, const AttentionRun& run, float* scores) {
     using Vec = typename Fields::Vec;
     constexpr int kVectors = kKeyVectors<kQueries>;
-    const int size = run.codes.group_size, words = size / Fields::kFields;
-    typename Vec::Ints lanes[kMostWords * kVectors];
-    transpose_words<Vec, kVectors>(keys, words, lanes);
+    constexpr int kWords = Fields::kGroup / Fields::kFields;
+    typename Vec::Ints lanes[kWords * kVectors];
+    transpose_words<Vec, kVectors, kWords>(keys, lanes);
     const float* query = run.queries + static_cast<long>(first_query) * run.padded_dim +
-                         keys.index * size * kQueries;
+                         keys.index * Fields::kGroup * kQueries;
     typename Vec::Reg sums[kQueries][kVectors];
     for (int i = 0; i < kQueries; ++i)
         for (int v = 0; v < kVectors; ++v) sums[i][v] = Vec::zero();
-    for (int word = 0; word < words; ++word, query += Fields::kFields * kQueries)
+    for (int word = 0; word < kWords; ++word, query += Fields::kFields * kQueries)
         for_each_field<Fields::kFields>([&]<int kField>() __attribute__((always_inline)) {
             typename Vec::Reg value[kVectors];
 #pragma GCC unroll 4
@@ -63,7 +61,7 @@ void score_step(const CodeGroup& keys, int first_query, const AttentionRun& run,
                     sums[i][v] = Vec::fma(value[v], factor, sums[i][v]);
             }
         });
-    const int groups = run.codes.row_elements / size;
+    const int groups = run.codes.row_elements / Fields::kGroup;
     const float* totals = run.query_sums + static_cast<long>(first_query) * groups + keys.index;
     for (int v = 0; v < kVectors; ++v) {
         const int at = v * Vec::kWidth;

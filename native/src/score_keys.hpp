@@ -3,6 +3,7 @@
 
 #include "attention_kernel.hpp"
 #include "prefetcher.hpp"
+#include "score_triples.hpp"
 
 namespace tandem {
 namespace {
@@ -73,6 +74,9 @@ void score_queries(const T* keys, int count, const AttentionRun& run, Prefetcher
     if constexpr (Vec::kLanes >= 4)
         for (; query + 4 <= run.num_queries; query += 4)
             score_tile<Vec, T, 4>(keys, count, query, run, prefetcher);
+    if constexpr (Vec::kLanes == 2)
+        for (; query + kTripleQueries <= run.num_queries; query += kTripleQueries)
+            score_triples<Vec, T>(keys, count, query, run, prefetcher);
     if constexpr (Vec::kLanes >= 2)
         for (; query + 2 <= run.num_queries; query += 2)
             score_tile<Vec, T, 2>(keys, count, query, run, prefetcher);
@@ -84,7 +88,6 @@ void score_queries(const T* keys, int count, const AttentionRun& run, Prefetcher
 template <class Vec>
 int count_score_passes(int queries) {
     if constexpr (Vec::kLanes == 1) return queries;
-    if constexpr (Vec::kLanes == 2) return queries / 2 + queries % 2;
     return queries / 4 + queries % 4 / 2 + queries % 2;
 }
 

@@ -133,6 +133,13 @@ struct Vec {
                                     _mm256_unpackhi_ps(token[2], token[3]));
         return _mm256_add_ps(_mm256_shuffle_ps(u, v, 0x44), _mm256_shuffle_ps(u, v, 0xEE));
     }
+    // The sums of four vectors, side by side.
+    static void sum_four(const Reg* rows, float* sums) {
+        const Reg pairs =
+            _mm256_hadd_ps(_mm256_hadd_ps(rows[0], rows[1]), _mm256_hadd_ps(rows[2], rows[3]));
+        _mm_storeu_ps(sums,
+                      _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+    }
     static void store_lane(float* p, Reg r, int lane) {
         _mm_storeu_ps(p, lane == 0 ? _mm256_castps256_ps128(r) : _mm256_extractf128_ps(r, 1));
     }
