@@ -102,6 +102,20 @@ class PrefixDisk:
             return waiting
         return [each for each in waiting if each.request_id not in self._awaited]
 
+    def looks_up(self, waiting: Iterable[Sequence], rows_free: int, *, by_rank: bool) -> bool:
+        """Whether `begin` might look somebody up: it need not be told who waits otherwise.
+
+        Args:
+            waiting: as they are queued. by_rank: they get rows in that order, not in another.
+        """
+        most = self._most_looked_at(rows_free)
+        asked = islice(self.ready(waiting), most if by_rank else None)
+        return most > 0 and not all(sequence.looked_up for sequence in asked)
+
+    def _most_looked_at(self, rows_free: int) -> int:
+        """Of those who wait, the first that might get a row soon."""
+        return max(0, min(rows_free, _LOOK_AHEAD - len(self._awaited)))
+
     def begin(
         self, waiting: Iterable[Sequence], *, rows_free: int, running: int, decodes: int
     ) -> list[PageJob]:
@@ -112,8 +126,7 @@ class PrefixDisk:
             running: rows that may grow. decodes: those that decode.
         """
         jobs: list[PageJob] = []
-        most = min(rows_free, _LOOK_AHEAD - len(self._awaited))
-        for sequence in islice(waiting, max(0, most)):
+        for sequence in islice(waiting, self._most_looked_at(rows_free)):
             if not sequence.looked_up:
                 jobs += self._look_up(sequence, running, decodes)
         while self._unwritten and self._num_writes < self._most_writes:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tandem.memory.pool import BlockPool
-from tandem.memory.prefix_cache import CachedBlock, PrefixCache
-from tandem.plan.binding import LongArray
+from tandem.memory.prefix_cache import PrefixCache
 from tandem.plan.events import Event
 from tandem.plan.program import StepProgram
 from tandem.scheduler.admission import check_fits, make_sequence
@@ -18,14 +17,19 @@ from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
 from tandem.scheduler.kv_manager import BlockNeed, KVManager
 from tandem.scheduler.observer import Observer
+from tandem.scheduler.optional_parts import (
+    first_token_rule,
+    preemption_rule,
+    step_timer,
+    third_tier,
+    two_tiers,
+)
 from tandem.scheduler.outputs import StepOutputs
-from tandem.scheduler.proposal import Admission, StepProposal
-from tandem.scheduler.row_setup import set_up_row
-from tandem.scheduler.rows import UNLIMITED, RowState, RowTable
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.running import Running
-from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.seating import Seating
 from tandem.scheduler.step_compiler import StepCompiler
-from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.view import SchedulerView
 from tandem.scheduler.waiting import WaitingQueue
 from tandem.spec.errors import OverloadError, RequestError
@@ -36,11 +40,9 @@ if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
     from tandem.memory.disk_index import DiskIndex
     from tandem.plan.page_jobs import PageJob, PageJobDone
-    from tandem.scheduler.first_tokens import FirstTokenRule
-    from tandem.scheduler.preemption import PreemptionRule
-    from tandem.scheduler.prefix_disk import PrefixDisk
     from tandem.scheduler.prefix_tiers import PrefixTiers
-    from tandem.scheduler.step_timer import CountedStep, StepTimer
+    from tandem.scheduler.step_timer import CountedStep
+    from tandem.scheduler.strategies.base import Strategy
     from tandem.scheduler.turn import Turn
 
 _MAX_ROUNDS = 16
@@ -58,15 +60,12 @@ class Scheduler:
         prices: by which strategies may compare steps; None: nothing is known of their times.
         clock: seconds; by which a bound on first tokens is kept, and for nothing else.
         stored: what is on the disk below the lowest tier that caches prefixes; None: there is none.
-
-    Attributes:
-        cached_prompt_tokens: prompt tokens taken from the prefix cache so far.
     """
 
     def __init__(
         self,
         config: SchedulerConfig,
-        strategy: Strategy,
+        strategy: "Strategy",
         pools: dict[Tier, BlockPool],
         *,
         vocab_size: int,
@@ -90,15 +89,15 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self.flight = Flight()
         self.cohorts: dict[int, Cohort] = {}
-        mode = config.preemption_mode
-        self.running = Running(
-            self.rows, self.kv, self.waiting, self.flight, mode, self._preemption_rule()
-        )
-        self._compiler = StepCompiler(config, self.rows, self.flight, self.running.sequence_of)
-        self.tiers = self._two_tiers() if publish_moved else None
-        self.disk = None if stored is None else self._third_tier(stored)
-        self.timer = self._step_timer()
-        self._clock, self._first_tokens = clock, self._first_token_rule(clock)
+        mode, rule = config.preemption_mode, preemption_rule(config, prices)
+        self.running = Running(self.rows, self.kv, self.waiting, self.flight, mode, rule)
+        sequence_of = self.running.sequence_of
+        self._compiler = StepCompiler(config, self.rows, self.flight, sequence_of)
+        self.tiers = two_tiers(config, self.kv, prices) if publish_moved else None
+        self.disk = third_tier(config, self.kv, prices, self.tiers, stored)
+        self.timer = step_timer(config, prices)
+        self._clock = clock
+        self._first_tokens = first_token_rule(config, prices, clock, sequence_of)
         self._observer = Observer(
             config,
             self.rows,
@@ -110,8 +109,10 @@ class Scheduler:
             self.timer,
             None if self.disk is None else self.disk.rule,
         )
+        self._seating = Seating(
+            self.rows, self.kv, self.waiting, self.running, self.tiers, self.disk
+        )
         self._arrivals = itertools.count()
-        self.cached_prompt_tokens = 0
         self._last_way = ""
         self._turn: Turn | None = None
 
@@ -159,6 +160,26 @@ class Scheduler:
         """True if blocks are being filled from the disk."""
         return self.disk is not None and self.disk.num_reading > 0
 
+    @property
+    def is_writing(self) -> bool:
+        """True if blocks are being written to the disk."""
+        return self.disk is not None and self.disk.num_writing > 0
+
+    @property
+    def cached_prompt_tokens(self) -> int:
+        """Prompt tokens taken from the prefix cache so far."""
+        return self._seating.cached_prompt_tokens
+
+    @property
+    def orders_prompts(self) -> bool:
+        """Whether who waits comes first by the clock, not by rank alone."""
+        return self._first_tokens is not None
+
+    @property
+    def last_way(self) -> str:
+        """What the strategy called its choice in the last sweep; empty if it has only one."""
+        return self._last_way
+
     # --- steps ------------------------------------------------------------------------------------
 
     def schedule(self) -> list[StepProgram]:
@@ -177,7 +198,7 @@ class Scheduler:
             proposal = self.strategy.propose(view, self.prices)
             if proposal.empty:
                 break
-            programs += self._commit(proposal, view.runnable.decodes)
+            programs += self._commit(proposal, view)
             if proposal.computes:
                 break
             # a preempted row of which nothing is in flight gives its memory to this very step
@@ -189,15 +210,14 @@ class Scheduler:
         """What the disk is to do now, beside the programs of `schedule`."""
         if self.disk is None:
             return []
-        if not len(self.waiting):
+        rows_free = self.rows.num_free
+        if not self.disk.looks_up(self.waiting, rows_free, by_rank=not self.orders_prompts):
             return self.disk.begin((), rows_free=0, running=0, decodes=0)
         view = self.view()
         running = int((self.rows.state == int(RowState.RUNNING)).sum())
+        decodes = len(view.runnable.decodes)
         return self.disk.begin(
-            view.waiting,
-            rows_free=self.rows.num_free,
-            running=running,
-            decodes=len(view.runnable.decodes),
+            view.waiting, rows_free=rows_free, running=running, decodes=decodes
         )
 
     def disk_done(self, ends: "list[PageJobDone]") -> None:
@@ -258,11 +278,20 @@ class Scheduler:
         moves = self.running.take_moves()
         return [self._compiler.transfer(moves)] if moves else []
 
-    def _commit(self, proposal: StepProposal, able: LongArray) -> list[StepProgram]:
+    def _demote(self, tiers: "PrefixTiers") -> list[StepProgram]:
+        """Copy what the device would evict next, beside the step that comes after it."""
+        copy = tiers.begin(hosted=bool(self.rows.num_host_blocks[self.rows.owned()].any()))
+        if copy is None:
+            return []
+        program = self._compiler.demotion(np.array(copy.source, dtype=np.int32), copy.target)
+        tiers.started(program.step_id)
+        return [program]
+
+    def _commit(self, proposal: StepProposal, view: SchedulerView) -> list[StepProgram]:
         for row in proposal.preempt:
             self.running.preempt(row)
         for row in proposal.spill:
-            self._spill(row)
+            self._seating.spill(row)
         for row in proposal.resume:
             self.rows.state[row] = RowState.RUNNING
             self.rows.device_limit[row] = 0
@@ -272,16 +301,16 @@ class Scheduler:
         chunks = [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
         for row, tokens in chunks:
             self.kv.grow(row, tokens)
-        chunks += [self._admit(admission) for admission in proposal.admissions]
+        chunks += [self._seating.admit(admission) for admission in proposal.admissions]
         for request_id in proposal.fetches:  # last: what they find may have gone to others
-            self._fetch(request_id)
+            self._seating.fetch(request_id)
         for members in proposal.cohort_starts:
             self.kv.grow_by_one_block(self.kv.needs_block(members))
         programs = self._start_moves()
         if proposal.computes:
-            self._last_way, self._turn = proposal.way, self._turn_of(proposal, able)
+            self._last_way, self._turn = proposal.way, self._turn_of(proposal, view)
             joins = [self.cohorts[i] for i in proposal.cohort_joins]
-            counted = None if self.timer is None else self._count(proposal)
+            counted = None if self.timer is None else self.timer.count(proposal, view)
             made, started = self._compiler.sweep(
                 proposal.decode,
                 chunks,
@@ -298,7 +327,7 @@ class Scheduler:
             programs += made
         return programs
 
-    def _turn_of(self, proposal: StepProposal, able: LongArray) -> "Turn | None":
+    def _turn_of(self, proposal: StepProposal, view: SchedulerView) -> "Turn | None":
         """What may be kept to, once the proposal's blocks are allocated."""
         if not (proposal.sweeps and proposal.only_goes_on):
             return None
@@ -308,94 +337,14 @@ class Scheduler:
             proposal.way,
             proposal.sweeps,
             proposal.decode,
-            able,
+            view.runnable.decodes,
             proposal.interposed_passes,
             tuple(self.cohorts),
             self.rows.version,
             self.prices,
         )
 
-    def _spill(self, row: int) -> None:
-        """Put a row's further blocks into the other tier than planned."""
-        r = self.rows
-        on_device = r.num_blocks[row] < r.device_limit[row]
-        r.device_limit[row] = r.num_blocks[row] if on_device else UNLIMITED
-
-    def _admit(self, admission: Admission) -> tuple[int, int]:
-        sequence = self.running.find(admission.request_id)
-        assert sequence is not None
-        matched = self.kv.matched(sequence, admission.device_limit)
-        row = self._seat(sequence, admission.device_limit, matched)
-        self.kv.grow(row, admission.num_tokens)
-        return row, admission.num_tokens
-
-    def _fetch(self, request_id: str) -> None:
-        """Give a request a row, and bring what the host has of its beginning to the device."""
-        sequence = self.running.find(request_id)
-        assert sequence is not None
-        matched = self.kv.matched_across(sequence)
-        hosted = sum(entry.tier is Tier.HOST for entry in matched)
-        row = self._seat(sequence, UNLIMITED, matched, hosted)
-        if hosted:
-            self.running.swap_in(row)
-
-    def _seat(
-        self, sequence: Sequence, device_limit: int, matched: list[CachedBlock], fetched: int = 0
-    ) -> int:
-        """A row for a waiting request, which begins with cached blocks."""
-        self.waiting.remove(sequence)
-        row = self.rows.take()
-        self.running.place(sequence, row)
-        set_up_row(self.rows, row, sequence, device_limit)
-        cached = self.kv.adopt(row, matched)
-        self.rows.submitted[row] = self.rows.computed[row] = cached
-        self.kv.prefix.record(len(sequence.tokens), matched, fetched)
-        if self.tiers is not None:
-            self.tiers.used(matched)
-        if self.disk is not None:
-            self.disk.used(sequence, len(matched))
-        if sequence.cached_tokens < 0:
-            sequence.cached_tokens = min(cached, sequence.num_prompt)
-            self.cached_prompt_tokens += sequence.cached_tokens
-        self.rows.cached[row] = sequence.cached_tokens
-        return row
-
-    # --- first tokens -----------------------------------------------------------------------------
-
-    def _first_token_rule(self, clock: Callable[[], float] | None) -> "FirstTokenRule | None":
-        bound_s = self.config.ttft_bound_s
-        if bound_s is None or clock is None or self.prices is None:
-            return None
-        from tandem.scheduler.first_tokens import FirstTokenRule
-
-        return FirstTokenRule(bound_s, clock, self.running.sequence_of)
-
-    @property
-    def orders_prompts(self) -> bool:
-        """Whether who waits comes first by the clock, not by rank alone."""
-        return self._first_tokens is not None
-
     # --- measured times ---------------------------------------------------------------------------
-
-    def _step_timer(self) -> "StepTimer | None":
-        if self.prices is None or not self.config.calibrate:
-            return None
-        from tandem.scheduler.step_timer import StepTimer
-
-        return StepTimer(self.prices, resident=self.config.layers.all_resident)
-
-    def _count(self, proposal: StepProposal) -> "CountedStep":
-        """What a sweep will consist of, before rows are brought up to it."""
-        from tandem.scheduler.step_timer import CountedStep
-        from tandem.scheduler.step_work import StepCounter
-
-        assert self.prices is not None
-        counter = StepCounter(self.view(), self.prices)
-        main = len(proposal.decode) or proposal.chunks or proposal.admissions
-        return CountedStep(
-            counter.work(proposal, ()) if main else None,
-            tuple(counter.cohort(rows, 0) for rows in proposal.cohort_starts),
-        )
 
     def _time(self, step: int, counted: "CountedStep", started: list[Cohort]) -> None:
         """A sweep has been compiled."""
@@ -413,51 +362,6 @@ class Scheduler:
             self.running.rule = replace(self.running.rule, prices=prices)
         if self.disk is not None:
             self.disk.rule.reprice(prices)
-
-    # --- cached prefixes in other tiers -----------------------------------------------------------
-
-    def _preemption_rule(self) -> "PreemptionRule | None":
-        if self.prices is None or self.config.preemption_mode != "auto":
-            return None
-        from tandem.scheduler.preemption import PreemptionRule
-
-        return PreemptionRule(self.prices, self.config.max_num_batched_tokens)
-
-    def _two_tiers(self) -> "PrefixTiers | None":
-        config, pools = self.config, self.kv.pools
-        most = int(config.host_prefix_share * pools[Tier.HOST].num_blocks)
-        if not (most and pools[Tier.DEVICE].num_blocks and self.kv.prefix.enabled):
-            return None
-        from tandem.scheduler.fetching import FetchRule
-        from tandem.scheduler.prefix_tiers import PrefixTiers
-
-        rule = FetchRule(self.prices, config.block_size, config.max_num_batched_tokens)
-        return PrefixTiers(pools, self.kv.prefix, most, rule)
-
-    def _third_tier(self, stored: "DiskIndex") -> "PrefixDisk":
-        from tandem.scheduler.fetching import FetchRule
-        from tandem.scheduler.prefix_disk import PrefixDisk
-        from tandem.scheduler.prefix_room import WholePool
-        from tandem.scheduler.reading import ReadRule
-
-        config, kv = self.config, self.kv
-        room = self.tiers or WholePool(kv.pools[Tier.DEVICE], kv.prefix)
-        rule = FetchRule(self.prices, config.block_size, config.max_num_batched_tokens)
-        return PrefixDisk(stored, room, kv, ReadRule(rule))
-
-    def _demote(self, tiers: "PrefixTiers") -> list[StepProgram]:
-        """Copy what the device would evict next, beside the step that comes after it."""
-        copy = tiers.begin(hosted=bool(self.rows.num_host_blocks[self.rows.owned()].any()))
-        if copy is None:
-            return []
-        program = self._compiler.demotion(np.array(copy.source, dtype=np.int32), copy.target)
-        tiers.started(program.step_id)
-        return [program]
-
-    @property
-    def last_way(self) -> str:
-        """What the strategy called its choice in the last sweep; empty if it has only one."""
-        return self._last_way
 
     # --- checks -----------------------------------------------------------------------------------
 

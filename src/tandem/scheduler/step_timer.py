@@ -7,6 +7,9 @@ from tandem.cost.calibration import Calibrator
 from tandem.cost.step_prices import CohortWork, StepPrices, StepWork, TermTimes
 from tandem.plan.events import StepTimes
 from tandem.plan.program import OpKind, Queue
+from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.step_work import StepCounter
+from tandem.scheduler.view import SchedulerView
 
 
 class CountedStep(NamedTuple):
@@ -45,6 +48,15 @@ class StepTimer:
         self._given, self._resident = prices, resident
         self._steps: dict[int, _SaidStep] = {}
         self._cohorts: dict[int, float] = {}
+
+    def count(self, proposal: StepProposal, view: SchedulerView) -> CountedStep:
+        """What a sweep will consist of, before rows are brought up to it."""
+        counter = StepCounter(view, self.calibrator.prices)
+        main = len(proposal.decode) or proposal.chunks or proposal.admissions
+        return CountedStep(
+            counter.work(proposal, ()) if main else None,
+            tuple(counter.cohort(rows, 0) for rows in proposal.cohort_starts),
+        )
 
     def submitted(
         self, step: int, counted: CountedStep, started: list[int], joins: dict[int, int]

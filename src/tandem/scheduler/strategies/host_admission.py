@@ -37,13 +37,14 @@ class HostAdmission:
         """
         if self.view.config.kv_placement != "auto" or not len(self.mine):
             return proposal
-        waiting = {sequence.request_id: sequence for sequence in self.view.waiting}
+        waiting = iter(self.view.waiting)  # admissions are in their order
         hosted = 0
         for place, admission in enumerate(proposal.admissions):
             if admission.device_limit != _ON_HOST:
                 continue
             hosted += 1
-            if not self._pays(waiting[admission.request_id], hosted):
+            sequence = next(each for each in waiting if each.request_id == admission.request_id)
+            if not self._pays(sequence, hosted):
                 return replace(proposal, admissions=proposal.admissions[:place])
         return proposal
 

@@ -1,36 +1,39 @@
 """Strategies by name."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tandem.scheduler.strategies.asymmetric import Asymmetric
-from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.gpu_only import GpuOnly
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.spec.errors import ConfigError
 
+if TYPE_CHECKING:
+    from tandem.scheduler.strategies.base import Strategy
+
 # With all that they weigh, those that choose by prices are imported where they are used.
 
 
-def _auto() -> Strategy:
+def _auto() -> "Strategy":
     from tandem.scheduler.strategies.auto import Auto
 
     return Auto()
 
 
-def _neo() -> Strategy:
+def _neo() -> "Strategy":
     from tandem.scheduler.strategies.neo import Neo
 
     return Neo()
 
 
-def _apex() -> Strategy:
+def _apex() -> "Strategy":
     from tandem.scheduler.strategies.apex import Apex
 
     return Apex()
 
 
-_STRATEGIES: dict[str, Callable[[], Strategy]] = {
+_STRATEGIES: dict[str, "Callable[[], Strategy]"] = {
     "auto": _auto,
     **{each.name: each for each in (GpuOnly, RideAlong, Rendezvous, Asymmetric)},
     "neo": _neo,
@@ -38,7 +41,7 @@ _STRATEGIES: dict[str, Callable[[], Strategy]] = {
 }
 
 
-def make_strategy(name: str) -> Strategy:
+def make_strategy(name: str) -> "Strategy":
     """The strategy of that name.
 
     Raises:
