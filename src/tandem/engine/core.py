@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tandem.runtime.page_worker import PageWorker
 
 
+_LAST_WRITES_S = 5.0  # less than a parent waits for an engine in a process of its own
+
+
 @dataclass(frozen=True, slots=True)
 class KVLayout:
     """Where the KV blocks of one running request lie.
@@ -205,11 +208,25 @@ class EngineCore:
         """Counters and gauges."""
         return self._collector.stats()
 
+    def _write_rest(self, disk: "PageWorker") -> None:
+        """Have written what still waits for it: an engine that ends soon after a prompt would leave
+        nothing of it to the next one.
+        """
+        ends_s = self._clock() + _LAST_WRITES_S
+        self.tend()
+        while self._scheduler.is_writing and (left_s := ends_s - self._clock()) > 0:
+            if not disk.wait(left_s):
+                return
+            self.tend()
+
     def close(self) -> None:
-        """Drop all requests, let operations in flight end, free everything."""
+        """Drop all requests, let operations in flight end, free everything; give the disk what it
+        lacks, within seconds.
+        """
         for request_id in self._scheduler.running.ids():
             self._scheduler.abort(request_id)
         if self._disk is not None:
+            self._write_rest(self._disk)
             self._disk.close()
             self._disk = None
         self._executor.close()

@@ -57,10 +57,13 @@ class PageWorker:
             ends, self._ends = self._ends, []
         return ends
 
-    def wait(self) -> None:
-        """Until `poll` has something to tell; only legal while a job is under way."""
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until `poll` has something to tell; only legal while a job is under way.
+
+        Returns: False if `timeout_s` passed first.
+        """
         with self._ended:
-            self._ended.wait_for(lambda: bool(self._ends))
+            return self._ended.wait_for(lambda: bool(self._ends), timeout_s)
 
     def wake_by(self, wake: Callable[[], None]) -> None:
         """Have `wake` called, on a thread of the worker's, when `poll` has something to tell after

@@ -88,6 +88,7 @@ def test_a_read_waits_for_no_write(disk: Disk, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(disk.file, "write", write)
     disk.worker.submit([PageWrite(2, OTHER, 1, 2)])
+    assert not disk.worker.wait(timeout_s=0.01)
     (end,) = disk.do(read(written, 3))
     assert isinstance(end.job, PageRead)
     assert end.ok

@@ -85,6 +85,17 @@ def test_another_engine_goes_on_with_what_is_there(form: str, tmp_path: Path) ->
         assert told(engine).read_blocks == 12
 
 
+def test_a_closed_engine_writes_what_memory_holds(tmp_path: Path) -> None:
+    """Its last prompt is computed in its last step, after which it submits nothing."""
+    setup = replace(ALONE, disk=tmp_path / "kv")
+    with toy_engine(setup, LAYERS) as engine:
+        run_all(engine.core, [request(0, max_tokens=1)], num_layers=LAYERS)
+        assert told(engine).stored_blocks == 0
+    with toy_engine(setup, LAYERS) as engine:
+        assert told(engine).stored_blocks == 6
+        assert serve(engine, request(0)) == {"r0-0": 24}
+
+
 def test_a_request_waits_for_what_another_has_read(tmp_path: Path) -> None:
     with after_eviction(ALONE, tmp_path) as engine:
         both = [request(0, max_tokens=2), request(0, (1, 2), max_tokens=2)]
