@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.simulator.setups import CASES, planned, serve, workload
 
 from tandem.planner.fluid_queues import FluidQueues, Submission, Work
-from tandem.planner.schedule import Group, Schedule
+from tandem.planner.groups import Group, Schedule
 
 PLANS = {
     (name, lengths): planned(case, *lengths, requests=12)

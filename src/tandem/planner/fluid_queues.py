@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.plan.program import Queue
-from tandem.planner.schedule import QUEUES, Schedule
+from tandem.planner.groups import QUEUES, Schedule
 
 ACCEL, H2D, D2H, CPU, WEIGHTS, DISK = (
     QUEUES.index(queue)

@@ -10,10 +10,11 @@ from tandem.plan.sweep_layers import SweepLayers
 from tandem.planner.demand import Demands
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.groups import Schedule
 from tandem.planner.load import LaneLoad
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
-from tandem.planner.schedule import Schedule, Schedules, SweepCounts, schedule_each
+from tandem.planner.schedule import Schedules, SweepCounts, schedule_each
 from tandem.planner.sweep_bound import SweepBound
 from tandem.planner.sweep_load import SweepLoad
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep

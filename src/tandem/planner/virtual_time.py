@@ -17,7 +17,7 @@ from tandem.planner.fluid_queues import (
     Submission,
     Work,
 )
-from tandem.planner.schedule import OpCounts, Schedule
+from tandem.planner.groups import OpCounts, Schedule
 
 _WARM_UP_LOADS = 6
 """Slots are filled in turn, so that their fill depends on some loads before."""

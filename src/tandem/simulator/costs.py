@@ -9,8 +9,9 @@ from tandem.cost.stage import AttentionWork
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.fluid_queues import Work
+from tandem.planner.grouping import grouped
+from tandem.planner.groups import Schedule
 from tandem.planner.load import Load
-from tandem.planner.schedule import Schedule, grouped
 from tandem.planner.virtual_time import group_works
 from tandem.spec.tier import Tier
 

@@ -17,7 +17,7 @@ from tandem.plan.events import (
 )
 from tandem.plan.program import EventKind, LaneSlot, ProgramTemplate, StepProgram
 from tandem.planner.fluid_queues import CPU, NEVER, Ended, FluidQueues, Join, Span, Submission, Work
-from tandem.planner.schedule import Group, Schedule
+from tandem.planner.groups import Group, Schedule
 from tandem.runtime.executor import Rank
 from tandem.simulator.costs import ProgramCosts, ProgramLoad
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tandem.plan.trace_file import TraceFile, fields, operation_label
 from tandem.planner.fluid_queues import Span
-from tandem.planner.schedule import QUEUES
+from tandem.planner.groups import QUEUES
 from tandem.simulator.executor import Flying
 
 

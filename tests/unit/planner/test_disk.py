@@ -21,9 +21,9 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.plan_file import plan_file
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.schedule import sweep_operations
 from tandem.planner.search import Search
 from tandem.planner.sweep_load import decode_load
+from tandem.planner.sweep_operations import sweep_operations
 from tandem.planner.sweeps import Sweeps
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError

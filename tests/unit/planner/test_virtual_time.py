@@ -10,7 +10,9 @@ from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.demand import Demand
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.schedule import Schedule, grouped, sweep_operations
+from tandem.planner.grouping import grouped
+from tandem.planner.groups import Schedule
+from tandem.planner.sweep_operations import sweep_operations
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
 LAYERS = 4

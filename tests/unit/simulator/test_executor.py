@@ -18,7 +18,7 @@ from tandem.planner.fluid_queues import (
     Submission,
     Work,
 )
-from tandem.planner.schedule import QUEUES, Group, Schedule
+from tandem.planner.groups import QUEUES, Group, Schedule
 from tandem.simulator.timeline import Timeline
 from tandem.spec.errors import ConfigError
 

@@ -7,13 +7,14 @@ from tandem.plan.block_shape import BlockShape
 from tandem.plan.block_template import block_template
 from tandem.plan.prefill_template import prefill_template
 from tandem.plan.program import ProgramTemplate
+from tandem.planner.grouping import grouped_by
+from tandem.planner.groups import Schedule
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.question import Question
-from tandem.planner.schedule import Schedule, grouped_by
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
 _PASSES = 2
