@@ -103,6 +103,10 @@ class Kinds:
             self._piles[policy.name] = piles
         return self._piles[policy.name]
 
+    def forget(self, policy: Policy) -> None:
+        """What was taken from a policy's piles is to be there again."""
+        self._piles.pop(policy.name, None)
+
     def reached(self) -> dict[Kind, float]:
         """Of each kind that was tried, the most of its bound that it has reached."""
         return {kind: pile.reached for kind, pile in self._all_piles() if pile.reached}

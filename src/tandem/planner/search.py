@@ -97,6 +97,8 @@ class Search:
         )
         self._options: dict[Candidate, Option] = {}
         self._found: dict[str, Option | None] = {}
+        self._bests: dict[str, Option | None] = {}
+        self._exceeding_only: set[str] = set()
         self._ceilings: dict[str, Ceiling] = {}
 
     def ceiling(self, policy: Policy) -> Ceiling | None:
@@ -113,18 +115,27 @@ class Search:
     def best(self, policy: Policy) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
 
-        No policy that allows less has a better one: each that might is searched as if alone, unless
-        what is known makes that unlikely.
+        No policy that allows less has a better one: each that might is searched as if alone, as far
+        as that may be, unless what is known makes it unlikely.
         """
-        best = self._searched(policy)
-        for narrower in POLICIES.values() if self._effort.policies else ():
-            if policy.contains(narrower) and self._may_exceed(narrower, best):
-                best = self._better(best, self._searched(narrower))
-        return best
+        if policy.name not in self._bests:
+            best = self._searched(policy)
+            for narrower in POLICIES.values() if self._effort.policies else ():
+                if policy.contains(narrower) and self._may_exceed(narrower, best):
+                    best = self._better(best, self._exceeding(narrower, best))
+            self._bests[policy.name] = best
+        return self._bests[policy.name]
 
     def shortlisted(self, policy: Policy) -> Option | None:
         """The best of what is found without policies that allow less being searched as if alone."""
         return self._searched(policy)
+
+    def _exceeding(self, policy: Policy, best: Option | None) -> Option | None:
+        """The best option of a policy, if it exceeds this one."""
+        if best is None or policy.name in self._found:
+            return self._searched(policy)
+        self._exceeding_only.add(policy.name)
+        return self._search(policy, best.tokens_per_s / _NEARBY)
 
     def _may_exceed(self, policy: Policy, best: Option | None) -> bool:
         """Whether one of its candidates, or what is near it, may be better, by their bounds."""
@@ -163,18 +174,26 @@ class Search:
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:
+            if policy.name in self._exceeding_only:
+                self._kinds.forget(policy)
             self._found[policy.name] = self._search(policy)
         return self._found[policy.name]
 
-    def _search(self, policy: Policy) -> Option | None:
+    def _search(self, policy: Policy, at_least: float = 0.0) -> Option | None:
+        """Try what promises most, and move the best.
+
+        Args:
+            at_least: tokens per second; what is not near them is of no interest.
+        """
         known, best = self._best_known(policy), None
         least = 0.0 if known is None else _CLOSE * known.tokens_per_s
         piles = list(self._kinds.piles(policy, least).values())
+        least = max(least, at_least)
         for _ in range(self._effort.tries):
             pile = most_promising(piles, least)
             if pile is None:
                 break
-            beaten = None if self._effort.policies else best or known
+            beaten = pile.best if self._effort.policies else best or known
             best = self._better(best, self._try(pile, beaten))
             least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
         starts = [option for option in (known, best) if option and self._effort.moved_kinds]
@@ -185,7 +204,9 @@ class Search:
                 best = self._better(best, self._option(candidate))
                 least = max(least, best.tokens_per_s * _BETTER if best else 0.0)
         best = self._better(best, known)
-        return None if best is None else self._best_moved(best, starts, piles, policy)
+        if best is None or best.tokens_per_s < at_least:
+            return best
+        return self._best_moved(best, starts, piles, policy)
 
     def _rounded(self, policy: Policy) -> Iterator[Candidate]:
         """Near the optimum of the linear programme, of the policy that allows all."""
