@@ -82,15 +82,15 @@ def leases_end_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def tables_out_of_order(patch: pytest.MonkeyPatch) -> None:
-    append = RowTable.append_block
+    extend = RowTable.extend_blocks
 
-    def swapped(self: RowTable, row: int, tier, block: int) -> None:
-        append(self, row, tier, block)
-        count = self.num_blocks[row]
-        if count == 3:
+    def swapped(self: RowTable, row: int, tier, blocks) -> None:
+        before = self.num_blocks[row]
+        extend(self, row, tier, blocks)
+        if before < 3 <= self.num_blocks[row]:
             self.block_ids[row, [1, 2]] = self.block_ids[row, [2, 1]]
 
-    patch.setattr(RowTable, "append_block", swapped)
+    patch.setattr(RowTable, "extend_blocks", swapped)
 
 
 def owners_not_told_apart(patch: pytest.MonkeyPatch) -> None:

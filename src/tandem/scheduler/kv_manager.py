@@ -157,7 +157,7 @@ class KVManager:
         """Share cached blocks with a new row; returns the tokens they hold."""
         for entry in matched:
             self.pools[entry.tier].share([entry.block])
-            self._rows.append_block(row, entry.tier, entry.block)
+            self._rows.extend_blocks(row, entry.tier, [entry.block])
         self._rows.published[row] = len(matched)
         return len(matched) * self.block_size
 
@@ -170,8 +170,7 @@ class KVManager:
         need = self.growth(row, num_tokens)
         for tier, count in ((Tier.DEVICE, need.device), (Tier.HOST, need.host)):
             if count:
-                for block in self.pools[tier].allocate(count):
-                    self._rows.append_block(row, tier, int(block))
+                self._rows.extend_blocks(row, tier, self.pools[tier].allocate(count))
 
     def grow_by_one_block(self, rows: LongArray) -> None:
         """Allocate one block for each of some rows.

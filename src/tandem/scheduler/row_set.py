@@ -117,8 +117,8 @@ class RowSet:
 
     @cached_property
     def _stop_ids(self) -> list[IntArray]:
-        found = [self.of(ids) for ids in self._table.stop_ids]
-        return [ids for ids in found if ids.max(initial=-1) >= 0]
+        found = self._table.stop_ids[:, self.index]
+        return list(found[(found >= 0).any(axis=1)])
 
     @cached_property
     def _careful(self) -> NDArray[np.bool_] | None:

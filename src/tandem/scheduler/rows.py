@@ -1,6 +1,7 @@
 """The row table: everything about running sequences that a step touches, as columns."""
 
 import copy
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, cast
 
@@ -176,9 +177,18 @@ class RowTable:
 
     # --- blocks -----------------------------------------------------------------------------------
 
-    def append_block(self, row: int, tier: Tier, block: int) -> None:
-        """Add a block at the end of a row's KV."""
-        self.append_blocks(np.array([row]), tier, np.array([block], dtype=np.int32))
+    def extend_blocks(self, row: int, tier: Tier, blocks: Sequence[int] | IntArray) -> None:
+        """Add blocks at the end of one row's KV."""
+        at, held = int(self.num_blocks[row]), int(self.num_host_blocks[row])
+        end, place = at + len(blocks), held if tier is Tier.HOST else at - held
+        last = place + len(blocks)
+        self.block_ids[row, at:end] = blocks
+        self.block_tiers[row, at:end] = tier
+        self.tier_ids[tier, row, place:last] = blocks
+        self.tier_index[tier, row, place:last] = np.arange(at, end)
+        self.num_blocks[row] = end
+        if tier is Tier.HOST:
+            self.num_host_blocks[row] = last
 
     def append_blocks(self, rows: LongArray, tier: Tier, blocks: IntArray) -> None:
         """Add one block at the end of the KV of each of some rows."""

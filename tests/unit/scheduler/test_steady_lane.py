@@ -43,7 +43,7 @@ class Decoding:
         r = self.rows
         while r.num_blocks[row] * self.size <= r.submitted[row] + ahead:
             on_device = r.num_blocks[row] < r.device_limit[row]
-            r.append_block(row, Tier.DEVICE if on_device else Tier.HOST, self.next_block)
+            r.extend_blocks(row, Tier.DEVICE if on_device else Tier.HOST, [self.next_block])
             self.next_block += 1
 
     def leave(self, row: int) -> None:
