@@ -26,6 +26,15 @@ KEY_S = 200e-9
 ELEMENTS, ROWS = (1e6, 16e6), (1.0, 8.0, 64.0, 512.0)
 BATCHES, CONTEXTS = (1.0, 16.0), (64.0, 2048.0)
 ATTENTION_START_S = 5e-6
+CONTENTION = (
+    Contention("decode attention", "a copy", "memory", "copies in memory", 18e9, 12e9, 8e9, 5e9),
+    # attention loses 6 GB/s of 18 and the link 2 of 12: what both get together is 22 of 30
+    Contention("decode attention", "the link", "memory", "link", 18e9, 12e9, 12e9, 10e9),
+    Contention("products", "the link", "cores", "link", 100e9, 100e9, 12e9, 12e9),
+    # a disk takes a third of its own rate off attention, and a tenth of the products
+    Contention("decode attention", "a disk", "memory", "disks", 18e9, 17e9, 3e9, 3e9),
+    Contention("products", "a disk", "cores", "disks", 100e9, 90e9, 3e9, 3e9),
+)
 
 
 def linear_s(elements: float, rows: float, element_bytes: float) -> float:
@@ -55,7 +64,7 @@ def host_measurements() -> HostMeasurements:
         attention=tuple(attention_times(dtype.value) for dtype in DType),
         codes=(CodeRates("int8/64", 0.1e9, 30e9),),
         start=StartTimes(3e-6, 20e-6),
-        contention=(Contention("decode attention", "a copy", 18e9, 12e9, 8e9, 5e9),),
+        contention=CONTENTION,
     )
 
 

@@ -26,6 +26,7 @@ from tandem.planner.cpu_stages import CpuStages
 from tandem.planner.load import LaneLoad, Load
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
+from tandem.profiling.shared_memory import SharedMemory
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import Operation, default_stages, split_post
 from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes, movable_layer
@@ -40,7 +41,8 @@ class Demand:
 
     Attributes:
         alone_s: duration if nothing else runs.
-        dram_bytes_per_s: of the host's memory, while it runs at full speed.
+        dram_bytes_per_s: of the host's memory, while it runs at full speed; where contention was
+            measured, what that costs others (`SharedMemory`).
         link_share: of its direction of the link, likewise; at most 1.
     """
 
@@ -90,6 +92,9 @@ class Demands:
             self.measured = MeasuredHost(
                 question.measured, model, question.precision, page, self._pair_flops
             )
+        self._shared = SharedMemory(host.pool_bytes_per_s)
+        if self.measured is not None:
+            self._shared = self.measured.shared
         self._host_only = question.host_only
         self._cpu_stages = CpuStages(model, self._stages, question.precision, host, self.measured)
 
@@ -106,7 +111,8 @@ class Demands:
         if op.queue is Queue.DISK:
             assert self._disk_bytes_per_s is not None, "the disk's rate is not known"
             size = self._copied_bytes(op, lanes)
-            return Demand(size / self._disk_bytes_per_s, self._disk_bytes_per_s)
+            drawn = self._shared.disk_charge * self._disk_bytes_per_s
+            return Demand(size / self._disk_bytes_per_s, drawn)
         if op.queue is Queue.ACCEL:
             cost = self._on_accelerator(op, lanes)
             if not self._host_only:
@@ -134,7 +140,8 @@ class Demands:
         """A copy of so many bytes over the link."""
         link = self._links[queue]
         alone_s = copy_cost(size, link).total_s
-        return Demand(alone_s, size / alone_s, size / alone_s / link.bytes_per_s)
+        rate = size / alone_s
+        return Demand(alone_s, self._shared.link_charge * rate, rate / link.bytes_per_s)
 
     def _from_host(self, tokens: int) -> Demand:
         """Rows of the embeddings, which the accelerator reads over the link. They are few beside
@@ -151,6 +158,8 @@ class Demands:
         if not alone_s:
             return Demand(0.0)
         rate = cost.memory_s * self._device.bytes_per_s / alone_s
+        if op.kind is OpKind.STAGE:
+            rate = max(rate, self._shared.product_bytes_per_s)
         return Demand(alone_s, min(rate, self._pool_bytes_per_s))
 
     def _on_measured_host(self, op: ProgramOp, lanes: Sequence[Load], host: MeasuredHost) -> float:
@@ -225,9 +234,11 @@ class Demands:
     def _on_cpu(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
         if op.kind in (OpKind.STAGE, OpKind.MERGE):
             tokens = sum(lane.tokens for lane in lanes)
-            stages, merges = self._cpu_stages, op.kind is OpKind.MERGE
-            alone_s, size = stages.merge(tokens) if merges else stages.stage(op.part, tokens)
-            return Demand(alone_s, size / alone_s)
+            if op.kind is OpKind.MERGE:
+                alone_s, size = self._cpu_stages.merge(tokens)
+                return Demand(alone_s, size / alone_s)
+            alone_s, size = self._cpu_stages.stage(op.part, tokens)
+            return Demand(alone_s, max(size / alone_s, self._shared.product_bytes_per_s))
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
             size = 2 * self._kv_token_bytes * appended

@@ -6,6 +6,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.planner.load import TierLoad
 from tandem.profiling.hardware import peak_flops_per_s
 from tandem.profiling.measurements import AttentionTimes, HostMeasurements, LinearTimes
+from tandem.profiling.shared_memory import shared_memory
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation
@@ -20,6 +21,9 @@ class MeasuredHost:
 
     Attention was measured in one shape: another model's takes in proportion to a token's keys and
     values. That of prompts is taken at the rate of the largest products.
+
+    Attributes:
+        shared: what each thing that draws from the host's memory costs the others.
 
     Raises:
         ConfigError: the profile has no measurements of the wanted types.
@@ -37,6 +41,7 @@ class MeasuredHost:
         formats = set(precision.quantized.values())
         self.linear = _quantized(measured, formats.pop()) if formats else self.head
         self.attention = _attention(measured, str(precision.kv))
+        self.shared = shared_memory(measured)
         self._read_s = 1 / measured.memory.read_bytes_per_s
         self._flop_s = 1 / max(map(peak_flops_per_s, measured.linear))
         self._model, self._pair_flops = model, pair_flops

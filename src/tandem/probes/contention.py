@@ -19,7 +19,7 @@ from tandem.probes.kernel_cases import Workload, make_layers
 from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, make_copies
 from tandem.probes.native_samples import attending, multiplying
 from tandem.probes.timing import Sample
-from tandem.profiling.measurements import Contention
+from tandem.profiling.measurements import BoundBy, BusyThing, Contention
 from tandem.spec.dtype import DType
 
 _LEAST_S = 0.2
@@ -37,6 +37,7 @@ class CpuWork:
     """
 
     name: str
+    bound_by: BoundBy
     amount: float
     sample: Sample
 
@@ -78,13 +79,27 @@ def dequantizing(effort: Effort, kind: WeightKind) -> Load:
     return convert
 
 
-def measure_contention(works: Sequence[CpuWork], name: str, load: Load) -> tuple[Contention, ...]:
+@dataclass(frozen=True, slots=True)
+class BusyWith:
+    """What goes on beside the CPU's work.
+
+    Attributes:
+        name: in words.
+    """
+
+    name: str
+    busy: BusyThing
+    load: Load
+
+
+def measure_contention(works: Sequence[CpuWork], other: BusyWith) -> tuple[Contention, ...]:
     """Of each work: both rates, each alone and both at once."""
-    load()
-    return tuple(_measured(work, name, load) for work in works)
+    other.load()
+    return tuple(_measured(work, other) for work in works)
 
 
-def _measured(work: CpuWork, name: str, load: Load) -> Contention:
+def _measured(work: CpuWork, other: BusyWith) -> Contention:
+    load = other.load
     loaded: list[tuple[int, float]] = []
 
     def record() -> None:
@@ -95,7 +110,9 @@ def _measured(work: CpuWork, name: str, load: Load) -> Contention:
     work.sample(0)
     return Contention(
         work.name,
-        name,
+        other.name,
+        work.bound_by,
+        other.busy,
         work_alone_per_s=work.rate(),
         load_alone_bytes_per_s=_load_rate(load),
         work_beside_per_s=beside(work.rate, record)(),
@@ -108,7 +125,8 @@ def _attention(pool: NativePool, effort: Effort) -> CpuWork:
     pages, own = probe_pages(effort, DType.FLOAT16)
     layers = make_layers(effort.heads, Workload("contention", (context,) * rows), len(pages))
     kv_bytes = rows * context * effort.heads.key_elements * DType.FLOAT16.size_bytes
-    return CpuWork("decode attention", kv_bytes, attending(pool, effort.heads, pages, layers, own))
+    sample = attending(pool, effort.heads, pages, layers, own)
+    return CpuWork("decode attention", "memory", kv_bytes, sample)
 
 
 def _product(pool: NativePool, effort: Effort) -> CpuWork:
@@ -116,7 +134,7 @@ def _product(pool: NativePool, effort: Effort) -> CpuWork:
     shape = MatrixShape(side, side)
     weights = make_copies(shape, FLOAT16, effort.memory_bytes).native()
     sample = multiplying(pool, weights, shape, torch.randn(rows, side))
-    return CpuWork(f"products of {rows} rows", 2.0 * side * side * rows, sample)
+    return CpuWork(f"products of {rows} rows", "cores", 2.0 * side * side * rows, sample)
 
 
 def _load_rate(load: Load) -> float:

@@ -4,7 +4,7 @@ Import this module only if `native.available()`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +20,8 @@ from tandem.probes.attention_times import measure_attention
 from tandem.probes.beside import beside
 from tandem.probes.code_rates import measure_codes
 from tandem.probes.contention import (
+    BusyWith,
     CpuWork,
-    Load,
     copying_in_memory,
     cpu_works,
     dequantizing,
@@ -161,24 +161,25 @@ class _Run:
     def _contention(self, striping: Striping | None) -> tuple[Contention, ...]:
         works = cpu_works(self._pool, self._effort)
         found: list[Contention] = []
-        for name, load in self._loads(striping).items():
-            found += self._beside(works, name, load)
+        for other in self._others(striping):
+            found += self._beside(works, other)
         return tuple(found)
 
-    def _beside(self, works: tuple[CpuWork, ...], name: str, load: Load) -> tuple[Contention, ...]:
-        return self.step(f"contention, {name}", lambda: measure_contention(works, name, load))
+    def _beside(self, works: tuple[CpuWork, ...], other: BusyWith) -> tuple[Contention, ...]:
+        return self.step(f"contention, {other.name}", lambda: measure_contention(works, other))
 
-    def _loads(self, striping: Striping | None) -> dict[str, Load]:
+    def _others(self, striping: Striping | None) -> Iterator[BusyWith]:
         """What the CPU's work shares memory and cores with."""
         effort, probed, disks = self._effort, self._subject.probed, self._disks
-        loads = {"one thread copying in the host's memory": copying_in_memory(effort.memory_bytes)}
+        copying = copying_in_memory(effort.memory_bytes)
+        yield BusyWith("one thread copying in the host's memory", "copies in memory", copying)
         if self._dequantized is not None:
             name = f"one thread dequantizing {self._dequantized}"
-            loads[name] = dequantizing(effort, self._dequantized)
+            yield BusyWith(name, "dequantization", dequantizing(effort, self._dequantized))
         if probed is not None:
-            loads["host to accelerator, pinned"] = copy_to_device(probed, effort.link_bytes[-1])
+            copying = copy_to_device(probed, effort.link_bytes[-1])
+            yield BusyWith("host to accelerator, pinned", "link", copying)
         if disks.folders:
             shares = (1.0,) if striping is None else striping.shares
             name = f"reading {', '.join(map(str, disks.folders))}"
-            loads[name] = disks.reading(shares)
-        return loads
+            yield BusyWith(name, "disks", disks.reading(shares))

@@ -10,6 +10,7 @@ from tandem.profiling.measurements import (
     LinkDirection,
 )
 from tandem.profiling.profile import Profile
+from tandem.profiling.shared_memory import shared_memory
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
 
@@ -38,7 +39,8 @@ def measured_host_name(profile: Profile) -> str:
 def host_facts(
     measured: HostMeasurements, memory_bytes: int, disks: Sequence[DiskMeasurements] = ()
 ) -> HostFacts:
-    """The host. Its cores are left out: what more of them would bring was not measured.
+    """The host. Its cores are left out: what more of them would bring was not measured. Copies over
+    the link find as much memory bandwidth beside them as was measured.
 
     Args:
         disks: which of them holds the weights is not known, so the slowest counts.
@@ -48,6 +50,7 @@ def host_facts(
         memory_bandwidth_bytes_per_s=measured.memory.read_bytes_per_s,
         flops_per_s=max(map(peak_flops_per_s, measured.linear)),
         disk_bytes_per_s=min((disk.bytes_per_s for disk in disks), default=None),
+        shared_memory_bandwidth_bytes_per_s=shared_memory(measured).bytes_per_s,
     )
 
 

@@ -2,8 +2,13 @@
 
 import math
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from tandem.profiling.surface import Curve, Surface
+
+BoundBy = Literal["memory", "cores"]
+"""What the CPU's work is bound by where nothing else is busy."""
+BusyThing = Literal["copies in memory", "dequantization", "link", "disks"]
 
 
 class _Rates:
@@ -87,12 +92,15 @@ class Contention(_Rates):
 
     Attributes:
         work: what the CPU's threads do, in words. load: what else is busy, likewise.
+        bound_by, busy: the same, as far as others ask.
         work_alone_per_s, work_beside_per_s: bytes of keys and values of attention, FLOPs of
             products.
     """
 
     work: str
     load: str
+    bound_by: BoundBy
+    busy: BusyThing
     work_alone_per_s: float
     work_beside_per_s: float
     load_alone_bytes_per_s: float

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
 
@@ -33,6 +33,8 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
     if get_origin(kind) is UnionType:
         inner = next(each for each in get_args(kind) if each is not NoneType)
         return None if value is None else _decode(inner, value, where)
+    if get_origin(kind) is Literal:
+        return _one_of(get_args(kind), value, where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not kind:
@@ -58,6 +60,12 @@ def _dataclass(kind: type[Any], value: Any, where: str) -> Any:
         return kind(**values)
     except ValueError as error:
         raise ValueError(f"{where or 'the whole'}: {error}") from None
+
+
+def _one_of(allowed: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value not in allowed:
+        raise ValueError(f"{where} must be one of {', '.join(allowed)}, not {value!r:.40}")
+    return value
 
 
 def _tuple(kind: Any, value: Any, where: str) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from tandem.profiling.measurements import (
     Striping,
 )
 
-FORMAT = 2
+FORMAT = 3
 """Of the file and of the probes: raised whenever either changes what a number means."""
 
 

@@ -79,7 +79,8 @@ def test_a_measured_disk_is_read_from(commands: Commands, here: Path) -> None:
     reads = found["prediction"]["candidate"]["on_disk"]
     # 3 GB/s, 13 billion parameters in 40 layers of 16 bits
     read_s = reads * 317.2e6 * 2 / 3e9
-    assert found["prediction"]["decode_sweep"]["disk_s"] == pytest.approx(read_s, rel=0.02)
+    disk_s = found["prediction"]["decode_sweep"]["disk_s"]
+    assert read_s < disk_s < read_s / 0.9  # beside products, which take at most a tenth
 
 
 def test_a_described_host_alone_is_assumed(commands: Commands) -> None:

@@ -24,6 +24,7 @@ from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.profiling.hardware import host_facts
+from tandem.profiling.measurements import Contention, HostMeasurements
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
@@ -165,3 +166,29 @@ def test_experts_are_priced_by_those_that_are_needed() -> None:
     )
     everything_s = 2 * 128 * 3 * 2048 * 768 * 2 / READ_BYTES_PER_S
     assert one < 0.5 * everything_s < everything_s * 0.9 < many
+
+
+def test_contention_lengthens_sweeps_whose_parts_run_at_once() -> None:
+    """Attention on the host beside streamed weights: what both lose to each other is in the sweep,
+    and nothing is where one of them is not.
+    """
+    alone, beside = 18e9, 9e9
+    disturbed = Contention("attention", "link", "memory", "link", alone, beside, 12e9, 6e9)
+    plain = replace(MEASURED, contention=())
+    worse = replace(MEASURED, contention=(disturbed,))
+
+    def decode_s(measured: HostMeasurements, candidate: Candidate) -> float:
+        facts = host_facts(measured, 64 << 30)
+        question = ask(short(LLAMA, 8), measured=measured)
+        link = replace(question.hardware.link, h2d_bytes_per_s=12e9, d2h_bytes_per_s=12e9)
+        hardware = replace(question.hardware, host=facts, link=link)
+        question = replace(question, hardware=hardware)
+        return Search(question).predictor.predict(candidate).decode.period_s
+
+    both = Candidate("ride-along", streamed=8, device_rows=0, host_rows=200)
+    assert decode_s(worse, both) > 1.1 * decode_s(plain, both)
+    for one in (
+        Candidate("ride-along", streamed=0, device_rows=0, host_rows=200),
+        Candidate("gpu-only", streamed=8, device_rows=8, host_rows=0),
+    ):
+        assert decode_s(worse, one) == pytest.approx(decode_s(plain, one), rel=0.01)

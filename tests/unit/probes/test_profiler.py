@@ -19,7 +19,7 @@ if not native.available():
 from tandem.kernels.native_pool import NativePool
 from tandem.probes import disks as disks_module
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
-from tandem.probes.contention import cpu_works, measure_contention
+from tandem.probes.contention import BusyWith, cpu_works, measure_contention
 from tandem.probes.disks import Disks
 from tandem.probes.effort import Effort, coarse, thorough
 from tandem.probes.kernel_cases import HeadShape
@@ -93,6 +93,11 @@ def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
     assert [(each.work, each.load) for each in host.contention] == [
         (work, load) for load in loads for work in works
     ]
+    assert [(each.bound_by, each.busy) for each in host.contention] == [
+        (bound_by, busy)
+        for busy in ("copies in memory", "dequantization", "link")
+        for bound_by in ("memory", "cores")
+    ]
     assert found.striping is None
     assert found.accelerator is not None
     assert found.accelerator.h2d.pinned.sizes == (4096.0, float(1 << 20))
@@ -127,7 +132,7 @@ def test_a_copy_that_fails_beside_attention_is_no_rate() -> None:
         return 1 << 30
 
     with pytest.raises(RuntimeError, match="no link"):
-        measure_contention(cpu_works(NativePool(1), TINY), "broken", copy)
+        measure_contention(cpu_works(NativePool(1), TINY), BusyWith("broken", "link", copy))
 
 
 def test_a_disk_is_read_or_left_out_by_name(tmp_path: Path) -> None:
@@ -145,6 +150,7 @@ def test_a_disk_is_read_or_left_out_by_name(tmp_path: Path) -> None:
     assert found.striping is None
     beside_disk = [each for each in found.host.contention if each.load == f"reading {tmp_path}"]
     assert [each.work for each in beside_disk] == ["decode attention", "products of 8 rows"]
+    assert [each.busy for each in beside_disk] == ["disks", "disks"]
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
