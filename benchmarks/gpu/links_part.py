@@ -79,13 +79,12 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
     here = torch.zeros(size, dtype=dtype)
     unpin: Callable[[], None] | None = pin(here) if probed.device.type == "cuda" else None
     half = max(1, count // 2)
-    order = torch.randperm(count)[:half]
-    ids = {tier: order.to(probed.device if tier is Tier.DEVICE else "cpu") for tier in Tier}
+    ids = torch.randperm(count)[:half]
     pools = {Tier.DEVICE: there, Tier.HOST: here}
 
     def copy(source: Tier, target: Tier) -> float:
         def run() -> None:
-            kernels.copy_blocks(pools[source], ids[source], pools[target], ids[target])
+            kernels.copy_blocks(pools[source], ids, pools[target], ids)
             probed.synchronize()
 
         return timed(run)

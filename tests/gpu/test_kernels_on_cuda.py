@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
+from tandem.devices.cuda import pin
 from tandem.kernels.attention import AttentionBatch, paged_attention
 from tandem.kernels.page_conversion import convert_blocks
-from tandem.kernels.pages import PageShape, append_kv
+from tandem.kernels.pages import PageShape, append_kv, copy_blocks
 from tandem.kernels.sampling import sample
 from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.plan.binding import CounterNumbers, SamplingRows, TierAttention
@@ -100,3 +101,19 @@ def test_sampling_draws_the_host_s_tokens() -> None:
     )
     on_device = sample(logits.cuda(), rows).token_ids.cpu()
     assert on_device.tolist() == sample(logits, rows).token_ids.tolist()
+
+
+def test_blocks_cross_the_link_as_they_are_by_copies_and_by_kernels() -> None:
+    for block_size in (16, 4096):  # scattered and small; as large as a copy is worth
+        here = torch.randn(3, 9, 2, _KV_HEADS, block_size, _DIM)
+        back, there = torch.zeros_like(here), torch.zeros_like(here, device="cuda")
+        there_ids, ids = torch.tensor([8, 1, 2, 5]), torch.tensor([0, 4, 5, 7])
+        unpin = [pin(here), pin(back)]
+        copy_blocks(here, ids, there, there_ids)
+        copy_blocks(there, there_ids, back, ids)
+        torch.cuda.synchronize()
+        for release in unpin:
+            release()
+        assert torch.equal(there[:, there_ids.cuda()].cpu(), here[:, ids])
+        assert torch.equal(back[:, ids], here[:, ids])
+        assert not back[:, [1, 2, 3, 6, 8]].any()

@@ -148,7 +148,7 @@ class CompiledKernels:
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
     ) -> None:
-        """On the pool's threads where both ends are host memory; otherwise through torch."""
+        """On the pool's threads where both ends are host memory; otherwise over the link."""
         if src_pages.device.type == dst_pages.device.type == "cpu":
             copy_now(self.pool, src_pages, src_ids, dst_pages, dst_ids)
         else:

@@ -122,11 +122,12 @@ def gather_kv(
 
 def copy_blocks(
     src_pages: Tensor,  # [layers, num_src_blocks, ...page]
-    src_ids: Tensor,  # int64 [n], on the device of src_pages
+    src_ids: Tensor,  # int64 [n], on the host
     dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
-    dst_ids: Tensor,  # int64 [n], on the device of dst_pages
+    dst_ids: Tensor,  # int64 [n], on the host
 ) -> None:
-    """Copy whole blocks of all layers from one pool to another, byte for byte.
+    """Copy whole blocks of all layers from one pool to another, byte for byte, in the order of the
+    current stream if there is one.
 
     Raises:
         ValueError: the pools differ in element type, layers or page shape.
@@ -134,8 +135,15 @@ def copy_blocks(
     source, target = _layout(src_pages), _layout(dst_pages)
     if source != target:
         raise ValueError(f"KV pools differ in layout: {source} and {target}")
+    if src_pages.device != dst_pages.device:
+        # Imported where there is a link: a first token waits for what is imported.
+        from tandem.kernels.link_copies import copy_over_link
+
+        copy_over_link(src_pages, src_ids, dst_pages, dst_ids)
+        return
+    src_ids, dst_ids = src_ids.to(src_pages.device), dst_ids.to(dst_pages.device)
     for src, dst in zip(src_pages, dst_pages, strict=True):  # per layer bounds the staging buffer
-        dst.index_copy_(0, dst_ids, src.index_select(0, src_ids).to(dst.device))
+        dst.index_copy_(0, dst_ids, src.index_select(0, src_ids))
 
 
 def _layout(pages: Tensor) -> tuple[torch.dtype, int, tuple[int, ...]]:

@@ -281,9 +281,10 @@ class OpRunner:
         transfer = running.context.pages[(running.op.queue, running.op.ordinal)]
         source = self._kv.all_layers(transfer.source, running.op.queue)
         target = self._kv.all_layers(transfer.target, running.op.queue)
-        source_ids = torch.from_numpy(transfer.source_blocks).long().to(source.device)
-        target_ids = torch.from_numpy(transfer.target_blocks).long().to(target.device)
+        source_ids = torch.from_numpy(transfer.source_blocks).long()
+        target_ids = torch.from_numpy(transfer.target_blocks).long()
         if self._kv.page.converts:
+            source_ids, target_ids = source_ids.to(source.device), target_ids.to(target.device)
             reader, writer = self.kernels[transfer.source], self.kernels[transfer.target]
             convert_blocks(source, source_ids, reader, target, target_ids, writer)
         else:

@@ -1,0 +1,88 @@
+"""KV blocks between host memory that a device knows and the device's own, over the link.
+
+Nothing passes through pageable memory, where a copy would wait for the host and take twice as long.
+Blocks that follow each other in both pools go by the device's copy engines. Where they are
+scattered, and so small that launching a copy for each would take longer than the link does, a
+kernel of the device reads or writes the host's memory itself.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.devices.cuda import as_seen_by
+from tandem.plan.binding import LongArray
+
+LEAST_COPY_BYTES = 512 << 10
+"""Of a launch, on average, for copy engines to be worth it: some 10 us at 50 GB/s, while Python
+needs about as long to launch one. Not measured on a GPU yet."""
+_WORD_BYTES = 8
+
+
+class BlockRun(NamedTuple):
+    """Blocks that follow each other in both pools."""
+
+    source: int
+    target: int
+    count: int
+
+
+def find_runs(src_ids: LongArray, dst_ids: LongArray) -> list[BlockRun]:
+    """Block `src_ids[i]` goes to `dst_ids[i]`: as few runs as their order allows."""
+    if not len(src_ids):
+        return []
+    breaks = np.flatnonzero((np.diff(src_ids) != 1) | (np.diff(dst_ids) != 1)) + 1
+    starts = np.concatenate(([0], breaks))
+    counts = np.diff(np.concatenate((starts, [len(src_ids)])))
+    columns = (src_ids[starts], dst_ids[starts], counts)
+    return [BlockRun(*map(int, run)) for run in zip(*columns, strict=True)]
+
+
+def copy_over_link(
+    src_pages: Tensor,  # [layers, num_src_blocks, ...page]; one of them on a GPU, the other pinned
+    src_ids: Tensor,  # int64 [n], on the host
+    dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
+    dst_ids: Tensor,  # int64 [n], on the host
+) -> None:
+    """Copy whole blocks of all layers on the current stream, without waiting for it."""
+    runs = find_runs(src_ids.numpy(), dst_ids.numpy())
+    block_bytes = src_pages[0, 0].nbytes if runs else 0
+    host = src_pages if src_pages.device.type == "cpu" else dst_pages
+    few = len(src_ids) * block_bytes >= len(runs) * LEAST_COPY_BYTES
+    if few or block_bytes % _WORD_BYTES or not host.is_pinned():
+        copy_runs(src_pages, dst_pages, runs)
+        return
+    device = (dst_pages if host is src_pages else src_pages).device
+    near, far = (
+        as_seen_by(device, host) if each is host else each for each in (src_pages, dst_pages)
+    )
+    gather_blocks(near, _upload(src_ids, device), far, _upload(dst_ids, device))
+
+
+def copy_runs(src_pages: Tensor, dst_pages: Tensor, runs: list[BlockRun]) -> None:
+    """A copy for each run of each layer."""
+    for source, target in zip(src_pages, dst_pages, strict=True):
+        for run in runs:
+            part = source[run.source : run.source + run.count]
+            target[run.target : run.target + run.count].copy_(part, non_blocking=True)
+
+
+def gather_blocks(src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor) -> None:
+    """By kernels of a device that reaches both pools and the ids; layer by layer, which bounds what
+    lies between.
+    """
+    for source, target in zip(_words(src_pages), _words(dst_pages), strict=True):
+        target.index_copy_(0, dst_ids, source.index_select(0, src_ids))
+
+
+def _words(pages: Tensor) -> Tensor:
+    """Blocks as rows of eight bytes at a time, so that few requests cross the link: int64 [layers,
+    blocks, words].
+    """
+    return pages.flatten(2).view(torch.int64)
+
+
+def _upload(ids: Tensor, device: torch.device) -> Tensor:
+    return ids.to(device, non_blocking=True)
