@@ -81,6 +81,20 @@ def test_plain_loop_matches_host() -> None:
     _compare(strategy="gpu-only", gpu_memory="256MiB", overlap=False)
 
 
+def test_graphs_match_operations_and_host() -> None:
+    """Greedy and sampled, by graphs of one to eight rows; `on` refuses what cannot be."""
+    stats = _compare(strategy="gpu-only", gpu_memory="512MiB", cuda_graphs="on")
+    (note,) = [note for note in stats.notes if "graphs of" in note]
+    assert "graphs of 1, 2, 3, 4, 5, 6, 7, 8 rows" in note
+    assert "no more" not in note, note
+    rows = {row.label: row for row in stats.memory}
+    graphs = rows["CUDA graphs"]
+    assert graphs.actual_bytes is not None
+    assert 0 < graphs.actual_bytes <= graphs.predicted_bytes
+    off = _compare(strategy="gpu-only", gpu_memory="512MiB", cuda_graphs="off")
+    assert not [note for note in off.notes if "graphs of" in note]
+
+
 def test_forced_host_attention_matches_host() -> None:
     stats = _compare(kv_placement="host", gpu_memory="256MiB")
     assert stats.host_attention_tokens > 0

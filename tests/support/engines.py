@@ -30,11 +30,12 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import WeightPlacement
 from tandem.runtime.arena import Arena
-from tandem.runtime.assemble import host_tasks, layer_runner
+from tandem.runtime.assemble import GraphRoom, host_tasks, layer_runner, record_graphs
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.choose_kernels import choose_kernels
 from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
+from tandem.runtime.graph_maker import EmulatedGraphs
 from tandem.runtime.inline import InlineExecutor
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.machine import Machine
@@ -172,7 +173,8 @@ def _machine(
     dtypes: Mapping[Tier, torch.dtype] | None = None,
 ) -> Machine:
     blocks = {Tier.DEVICE: setup.device_blocks, Tier.HOST: setup.host_blocks}
-    kv = KVStore(page, blocks, dict.fromkeys(TIERS, CPU), dtypes=dtypes)
+    spare = frozenset({Tier.DEVICE} if setup.graphs else set[Tier]())
+    kv = KVStore(page, blocks, dict.fromkeys(TIERS, CPU), dtypes=dtypes, spare=spare)
     model.weights.prepare()  # an engine before may have failed
     arena = Arena(setup.workspace_bytes)
     buffers = BufferSpace(arena)
@@ -184,7 +186,13 @@ def _machine(
     runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
     staging = StagingShape.of(model.spec, model.dtype)
     contexts = ContextCache(CPU, kernels, model.spec.layer_windows, staging)
-    return Machine(CPU, runner, kv, buffers, arena, slots, contexts)
+    machine = Machine(CPU, runner, kv, buffers, arena, slots, contexts)
+    if setup.graphs:
+        room = GraphRoom(
+            setup.max_num_seqs, page.blocks_for_tokens(setup.max_model_len), 100.0, 1 << 40
+        )
+        record_graphs(machine, model, room, setup.block_size, EmulatedGraphs())
+    return machine
 
 
 @contextmanager

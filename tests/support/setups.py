@@ -45,6 +45,7 @@ class Setup:
         kv: what the KV cache holds; None for the model's element type.
         host_kv: what its part on the host holds; None for the same.
         overlap: submit steps ahead of their results.
+        graphs: steps that only decode, on the device, are launched as one; not by compiled kernels.
         prices: what the scheduler is told of steps' times.
         ttft_bound_s: by a clock that goes on by a second whenever it is asked.
         disk: folder for cached prefixes. disk_bytes: that they may take there.
@@ -69,6 +70,7 @@ class Setup:
     kv: KVType | None = None
     host_kv: KVType | None = None
     overlap: bool = True
+    graphs: bool = False
     launch_ahead_steps: int = 2
     max_cohorts: int = 1
     max_cohort_rows: int = 256

@@ -135,6 +135,12 @@ ENGINE_FLAGS = (
     _flag("max_num_queued_reqs", int | None, "Most requests that wait; others are refused."),
     _flag("calibrate", bool, "Correct predicted times of steps by measured ones."),
     _flag("overlap", bool, "Prepare steps while others run; without, one after the other."),
+    _flag(
+        "cuda_graphs",
+        str,
+        "Launch steps that only decode, all on the GPU, as one: auto, on, or off.",
+        "NAME",
+    ),
     _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),
     _flag("trace", str | None, "Write what the engine does, for ui.perfetto.dev.", "FILE"),
     _flag("trace_limit", str, "Size at which that file ends.", "SIZE"),

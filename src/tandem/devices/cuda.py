@@ -117,9 +117,13 @@ def as_seen_by(device: torch.device, pinned: torch.Tensor) -> torch.Tensor:
     same address on both sides (CUDA C++ Programming Guide, "Mapped Memory"). The host's tensor must
     outlive what is returned, and stay pinned.
     """
-    size = pinned.nbytes
-    view = _DeviceBytes((size,), pinned.data_ptr())
-    return torch.as_tensor(view, device=device).view(pinned.dtype).view(pinned.shape)
+    return _alias(device, pinned)
+
+
+def _alias(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a contiguous tensor, as a tensor of the device that does not own them."""
+    view = _DeviceBytes((tensor.nbytes,), tensor.data_ptr())
+    return torch.as_tensor(view, device=device).view(tensor.dtype).view(tensor.shape)
 
 
 class _DeviceBytes:
@@ -129,6 +133,52 @@ class _DeviceBytes:
         self.__cuda_array_interface__ = {
             "shape": shape, "typestr": "|u1", "data": (address, False), "version": 3,
         }  # fmt: skip
+
+
+class CudaGraphs:
+    """Records work as CUDA graphs, all in one pool of memory; see `runtime.graph_maker.GraphMaker`.
+
+    A graph's memory is not given to tensors of others, but to the next graph's: so a result is an
+    alias, which keeps none of it from that. Launches go to whichever stream is current.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        self._free_bytes = free_bytes(device)
+
+    def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """See `GraphMaker`.
+
+        Raises:
+            RuntimeError: torch or the driver cannot capture it.
+        """
+        torch.cuda.synchronize(self._device)
+        with torch.cuda.stream(self._stream):
+            work()  # libraries keep a workspace for each stream: not in the pool
+        torch.cuda.synchronize(self._device)
+        graph = torch.cuda.CUDAGraph()
+        # other threads may allocate meanwhile, as those that report an engine's transfers
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
+            result = work()
+        return graph.replay, _alias(self._device, result)
+
+    def bring(self, host: torch.Tensor, target: torch.Tensor) -> None:
+        """See `GraphMaker`; torch keeps the pinned copy until it has been read."""
+        target.copy_(host.pin_memory(), non_blocking=True)
+
+    def taken_bytes(self) -> int:
+        """Of the device's free memory, since this object was made: graphs, what is compiled for
+        them, and libraries' workspaces.
+        """
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+        return max(0, self._free_bytes - free_bytes(self._device))
 
 
 class CudaMemory:

@@ -40,7 +40,14 @@ from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import PlacedWeights, disk_layers
-from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator, on_host
+from tandem.runtime.assemble import (
+    Assembled,
+    GraphRoom,
+    MachineSizes,
+    on_cuda,
+    on_exact_emulator,
+    on_host,
+)
 from tandem.runtime.machine import Machine
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
@@ -54,6 +61,7 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.engine.engine_trace import EngineTrace
+    from tandem.engine.graph_choice import GraphChoice
     from tandem.memory.disk_index import DiskIndex
     from tandem.plan.executed_op import OpListener
     from tandem.runtime.page_file import PageFile
@@ -158,6 +166,8 @@ def build_parts(
         layers = SweepChoice.of_plan(placement, memory.plan.cpu_rules)
         if pool is None and layers.uses_cpu:
             pool = open_pool()
+        if memory.graphs is not None:
+            pool = None  # graphs are of torch's operations, compiled ones would not be recorded
         on_disk = disk_layers(placement)
         if on_disk:
             require_compiled(spec, computes=not layers.usual.streamed.on_disk)
@@ -173,7 +183,19 @@ def build_parts(
                 PlacedWeights(placement, memory.plan.embedding), target.hardware, decided,
             )  # fmt: skip
         assembled = assemble(config, model, memory, target.choice, listeners)
+        memory = _with_graph_note(config, memory, assembled.machine)
         return EngineParts(config, spec, target, precision, memory, assembled, disk)
+
+
+def _with_graph_note(config: EngineConfig, memory: MemoryPlan, machine: Machine) -> MemoryPlan:
+    """What came of recording decoding steps, if it was tried."""
+    graphs = machine.runner.graphs
+    if graphs is None:
+        return memory
+    from tandem.engine.graph_choice import recorded_note
+
+    notes = (*memory.plan.notes, recorded_note(config, graphs))
+    return replace(memory, plan=replace(memory.plan, notes=notes))
 
 
 def _kv_disk(
@@ -221,12 +243,19 @@ def assemble(
         host_blocks=plan.host_blocks,
         max_rows=config.max_num_seqs,
         workspace_bytes=memory.workspace_bytes if emulated else None,
+        graphs=None if memory.graphs is None else _graph_room(memory.graphs),
     )
     if choice.kind == "cuda":
         return on_cuda(model, sizes, listeners)
     if emulated:
         return on_exact_emulator(model, sizes, choice.seed, listeners)
     return on_host(model, sizes, listeners=listeners)
+
+
+def _graph_room(graphs: "GraphChoice") -> GraphRoom:
+    from tandem.engine.graph_choice import RECORDING_LIMIT_S
+
+    return GraphRoom(graphs.max_rows, graphs.max_blocks, RECORDING_LIMIT_S, graphs.size_bytes)
 
 
 def core_of(
@@ -341,5 +370,10 @@ def record_actual(ledger: MemoryLedger, machine: Machine) -> None:
             ledger.record_actual(entry.location, entry.label, weights.disk_slots_bytes)
         elif entry.label == "slot table":
             ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
+        elif entry.label == "CUDA graphs":
+            graphs = machine.runner.graphs
+            if graphs is not None and graphs.taken_bytes is not None:
+                taken = graphs.taken_bytes + machine.kv.spare_bytes(Tier.DEVICE)
+                ledger.record_actual(entry.location, entry.label, taken)
         elif entry.label == "process":
             ledger.record_actual(entry.location, entry.label, entry.predicted_bytes)

@@ -82,6 +82,12 @@ def _build(
             "batches use no prefix again; leave it out",
             param="kv_disk",
         )
+    if config.cuda_graphs == "on":
+        raise ConfigError(
+            f"--cuda-graphs on has no meaning with --plan {config.plan}, whose passes wait for the "
+            "link in every layer; leave it out",
+            param="cuda_graphs",
+        )
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))

@@ -148,6 +148,11 @@ def _plan(
             "nobody's KV; leave it out",
             param="kv_disk",
         )
+    if config.cuda_graphs == "on":
+        raise ConfigError(
+            "--cuda-graphs on cannot be paced: the paced emulator launches nothing; leave it out",
+            param="cuda_graphs",
+        )
     precision = Precision.uniform(dtype)
     planned, notes = planned_file(config, spec), (PACED_NOTE,)
     if planned is not None:

@@ -17,6 +17,7 @@ class Capacities:
         process_bytes: what the process took before anything was loaded: Python and its libraries.
         room_bytes: of host DRAM, what everything together may take beside that: what is available
             less a margin; None: not bounded.
+        graphs: the accelerator can have steps recorded, and launched as one.
         elastic: how much host DRAM may be used was not asked for: it is as much as leaves room for
             what comes on top, and KV takes no more of it than it does by default.
     """
@@ -30,6 +31,7 @@ class Capacities:
     device_limit_bytes: int | None = None
     host_limit_bytes: int | None = None
     room_bytes: int | None = None
+    graphs: bool = False
     elastic: bool = False
 
     @property

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tandem.engine.capacities import Capacities
 from tandem.engine.context_length import longest_request, wanted_tokens
@@ -39,6 +40,9 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 
+if TYPE_CHECKING:
+    from tandem.engine.graph_choice import GraphChoice
+
 _SLOT_BYTES = 8  # a sampled token id, int64
 _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
 _TURNS = 2  # cohorts that take turns where steps are chosen: each can join every other sweep only
@@ -46,12 +50,17 @@ _TURNS = 2  # cohorts that take turns where steps are chosen: each can join ever
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The plan and the predictions behind it."""
+    """The plan and the predictions behind it.
+
+    Attributes:
+        graphs: of decoding steps, to be recorded; None: none are.
+    """
 
     plan: OnlinePlan
     page: KVPageSpec
     ledger: MemoryLedger
     workspace_bytes: int
+    graphs: "GraphChoice | None" = None
 
 
 def plan_memory(
@@ -78,7 +87,7 @@ def plan_memory(
             the nearest settings with which they do.
     """
 
-    def made(config: EngineConfig, capacities: Capacities) -> MemoryPlan:
+    def sized(config: EngineConfig, capacities: Capacities, *, graphs: bool) -> MemoryPlan:
         def within(capacities: Capacities) -> MemoryPlan:
             return _plan(
                 config,
@@ -90,11 +99,23 @@ def plan_memory(
                 placed,
                 hardware,
                 planned,
+                graphs=graphs,
             )
 
         if planned is not None:  # it says how much is used, whatever may be
             capacities = replace(capacities, elastic=True)
         return plan_within_room(within, lambda memory: memory.ledger, capacities)
+
+    def made(config: EngineConfig, capacities: Capacities) -> MemoryPlan:
+        wants = config.cuda_graphs == "on" or (config.cuda_graphs == "auto" and capacities.graphs)
+        if not wants:
+            return sized(config, capacities, graphs=False)
+        # Imported where there may be graphs: a first token waits for what is imported.
+        from tandem.engine.graph_choice import with_graphs
+
+        return with_graphs(
+            config, spec, capacities, lambda graphs: sized(config, capacities, graphs=graphs)
+        )
 
     def fits(config: EngineConfig, capacities: Capacities) -> bool:
         try:
@@ -121,6 +142,8 @@ def _plan(
     placed: PlacedWeights | None,
     hardware: HardwareSpec | None,
     planned: OnlinePlan | None,
+    *,
+    graphs: bool,
 ) -> MemoryPlan:
     check_config(config, capacities)
     wanted = wanted_tokens(config, spec)
@@ -130,6 +153,12 @@ def _plan(
     largest = largest_step(config, capacities)
     workspace = workspace_bytes(spec, precision.activations, largest)
     around = _around(config, capacities, workspace, measured_workspace_bytes)
+    recorded = None
+    if graphs:
+        from tandem.engine.graph_choice import LABEL, choose_graphs
+
+        recorded = choose_graphs(config, spec, precision, page, capacities, wanted)
+        around[LABEL] = recorded.size_bytes
     sizes = WeightSizes.of(spec, precision)
     if planned is not None:
         refuse_fixed(sizes, planned.weights)
@@ -182,7 +211,7 @@ def _plan(
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
         if planned is None:
             plan = replace(plan, notes=plan.notes + disk_hint(capacities, beside))
-    return MemoryPlan(plan, page, ledger, workspace)
+    return MemoryPlan(plan, page, ledger, workspace, recorded)
 
 
 def _around(

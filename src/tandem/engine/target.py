@@ -89,6 +89,7 @@ def _on_cuda(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) 
         device_limit_bytes=free,
         host_limit_bytes=host.available_bytes,
         room_bytes=_room_bytes(host),
+        graphs=True,
         elastic=config.cpu_memory == "auto",
     )
     return Target(choice, device, capacities, host, notes + margin_notes)

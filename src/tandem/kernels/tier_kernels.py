@@ -1,6 +1,6 @@
 """What a tier's memory is attended to and appended to with; here the torch reference."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -9,6 +9,9 @@ from tandem.kernels.attention import AttentionBatch, paged_attention
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape, append_planned, copy_blocks, plan_append
 from tandem.plan.binding import TierAttention
+
+if TYPE_CHECKING:
+    from tandem.kernels.static_attention import StaticBatch
 
 
 class PlannedAttention(Protocol):
@@ -60,7 +63,21 @@ class TierKernels(Protocol):
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
     ) -> None:
-        """`pages.copy_blocks`; one of the pools is this tier's."""
+        """`pages.copy_blocks`, ids on the host; one of the pools is this tier's."""
+        ...
+
+
+@runtime_checkable
+class StaticKernels(TierKernels, Protocol):
+    """Kernels that can be launched again for other rows, by what lies in memory alone."""
+
+    def plan_static(self, position: Tensor, table: Tensor, window: int = 0) -> PlannedAttention:
+        """A query of each row, at int64 `position [rows]`, to the keys up to it.
+
+        Args:
+            table: int32 [rows, blocks]; beyond a row's own blocks any ids.
+            window: as in `plan`.
+        """
         ...
 
 
@@ -95,10 +112,21 @@ class ReferenceKernels:
         """Groups and spans of gathered blocks."""
         return AttentionBatch.from_binding(attention, self._device, self._shape, window)
 
+    def plan_static(self, position: Tensor, table: Tensor, window: int = 0) -> "StaticBatch":
+        """All blocks of the table."""
+        from tandem.kernels.static_attention import StaticBatch
+
+        return StaticBatch(position, table, window)
+
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
         """Gather, then dense attention."""
-        assert isinstance(planned, AttentionBatch)
-        return paged_attention(q, pages, planned, self._scale, soft_cap=self._soft_cap)
+        if isinstance(planned, AttentionBatch):
+            return paged_attention(q, pages, planned, self._scale, soft_cap=self._soft_cap)
+        # Imported where graphs are: a first token waits for what is imported.
+        from tandem.kernels.static_attention import StaticBatch, static_attention
+
+        assert isinstance(planned, StaticBatch)
+        return static_attention(q, pages, planned, self._shape, self._scale, self._soft_cap)
 
     def plan_append(self, slots: Tensor) -> Tensor:
         """Rows of float pages, computed once per step; slots of quantized ones."""

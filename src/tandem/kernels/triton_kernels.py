@@ -21,6 +21,7 @@ from tandem.kernels.triton_plan import (
     HeadShape,
     Tiles,
     TritonBatch,
+    plan_rows,
     plan_tiles,
     power_of_two,
 )
@@ -91,6 +92,12 @@ class TritonKernels:
             attention = attention.rows(0, num_decode)
         tiled = plan_tiles(attention, size, self._heads, self._unit, self._device, window)
         return DividedBatch(tiled, others, num_tokens)
+
+    def plan_static(self, position: Tensor, table: Tensor, window: int = 0) -> DividedBatch:
+        """A tile for each row; splits by the table's width."""
+        size = self._shape.block_size
+        tiled = plan_rows(position, table, size, self._heads, self._unit, window)
+        return DividedBatch(tiled, None, tiled.num_tokens)
 
     def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
         """`attention.paged_attention` of the planned tokens: q `[t, heads, head_dim]`."""

@@ -123,6 +123,27 @@ def plan_tiles(
     return TritonBatch(num_tokens, first, end, table.view(attention.block_table.shape), tiles)
 
 
+def plan_rows(
+    position: Tensor,  # int64 [rows]; of each row's query
+    table: Tensor,  # int32 [rows, blocks]
+    block_size: int,
+    heads: HeadShape,
+    unit: TritonDevice,
+    window: int = 0,
+) -> TritonBatch:
+    """`plan_tiles` of rows that decode, from numbers on the device, as for the longest rows that
+    the table has room for: splits without keys end at once.
+    """
+    rows, blocks = table.shape
+    end = (position + 1).to(torch.int32)
+    first = (end - window).clamp_(min=0) if window else torch.zeros_like(end)
+    row = torch.arange(rows, dtype=torch.int32, device=table.device)
+    shape = decode_shape(heads, unit)
+    splits = _count_splits(rows * heads.kv_heads, blocks * block_size + shape.keys, unit)
+    tiles = Tiles(row, row, torch.ones_like(row), slice(0, rows), shape, splits)
+    return TritonBatch(rows, first, end, table, (tiles,))
+
+
 def decode_shape(heads: HeadShape, unit: TritonDevice) -> TileShape:
     """One token; on matrix units its heads are padded to their smallest product."""
     rows, pad_dim = power_of_two(heads.group), power_of_two(heads.row_elements)

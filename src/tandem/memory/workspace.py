@@ -221,18 +221,30 @@ class StepMemory:
         held = tokens * (self.token_bytes + step.tiers * self.partial_token_bytes)
         held += self.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
         held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
+        per_token = self._working_token_bytes(step)
+        return held + max(tokens * per_token + self.expert_bytes, self.ends_bytes(step))
+
+    def _working_token_bytes(self, step: LargestStep) -> int:
+        """Most bytes per token that one operation takes, beside what is held through all layers."""
         # several lanes are brought together in a copy for each stage
         joined = self.token_bytes if step.cohort_tokens else 0
         attending = self.attend_token_bytes
         if step.tiers > 1:
             attending = max(attending, self.merge_token_bytes)
-        per_token = max(
+        return max(
             joined + self.pre_token_bytes,
             self.qkv_token_bytes + attending,
             self.attention_token_bytes * (2 if joined else 1) + joined + self.post_token_bytes,
             self.routed_token_bytes * (2 if joined else 1) + joined + self.experts_token_bytes,
         )
-        return held + max(tokens * per_token + self.expert_bytes, self.ends_bytes(step))
+
+    def decode_bytes(self, rows: int) -> int:
+        """Most bytes at once of a sweep in which every row has one token and gives logits, in one
+        tier, without sampling.
+        """
+        held = rows * (self.token_bytes + self.partial_token_bytes)
+        working = rows * self._working_token_bytes(LargestStep(rows, rows))
+        return held + max(working, self.head_bytes(rows))
 
     def ends_bytes(self, step: LargestStep) -> int:
         """After the last layer: the head's activations, then sampling's."""

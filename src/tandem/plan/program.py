@@ -30,7 +30,10 @@ class Queue(StrEnum):
 
 
 class OpKind(StrEnum):
-    """What an operation does; the list is closed, interpreters handle every kind they are given."""
+    """What an operation does; the list is closed, interpreters handle every kind they are given.
+
+    A SWEEP is all of a sweep's operations on the accelerator, launched as one.
+    """
 
     STAGE = "stage"
     APPEND = "append"
@@ -40,6 +43,7 @@ class OpKind(StrEnum):
     SAMPLE = "sample"
     LOAD = "load"
     READ = "read"
+    SWEEP = "sweep"
 
 
 class Part(StrEnum):

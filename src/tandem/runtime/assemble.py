@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.devices.cuda import CudaDriver, CudaMemory, pin
-from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
+from tandem.devices.cuda import CudaDriver, CudaGraphs, CudaMemory, pin
+from tandem.kernels.tier_kernels import ReferenceKernels, StaticKernels, TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.workspace import StepMemory
@@ -34,6 +34,7 @@ from tandem.spec.units import format_size
 
 if TYPE_CHECKING:
     from tandem.plan.executed_op import OpListener
+    from tandem.runtime.graph_maker import GraphMaker
     from tandem.runtime.host_tasks import HostTasks
     from tandem.runtime.layer_runner import LayerRunner
     from tandem.runtime.overlap_meter import OverlapMeter
@@ -46,6 +47,7 @@ class MachineSizes:
     Attributes:
         workspace_bytes: bound on device activations; None counts without refusing.
         blocks: of an offline plan, what passes through the accelerator; None: programs are sweeps.
+        graphs: sweeps that only decode are launched as one, if that can be; None: they are not.
     """
 
     page: KVPageSpec
@@ -54,6 +56,22 @@ class MachineSizes:
     max_rows: int
     workspace_bytes: int | None = None
     blocks: BlockRoom | None = None
+    graphs: "GraphRoom | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRoom:
+    """What graphs of decoding steps may take.
+
+    Attributes:
+        max_rows: of a step that is one. max_blocks: of a row.
+        limit_s: of recording. limit_bytes: of the device's memory.
+    """
+
+    max_rows: int
+    max_blocks: int
+    limit_s: float
+    limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,7 @@ def build_machine(
         {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
         pin=pin,
+        spare=frozenset() if sizes.graphs is None else frozenset({Tier.DEVICE}),
     )
     arena = Arena(sizes.workspace_bytes)
     buffers = BufferSpace(arena)
@@ -168,11 +187,38 @@ def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
     return LayerRunner(model.native, machine.kv, machine.buffers, machine.arena)
 
 
+def record_graphs(
+    machine: Machine, model: Model, room: GraphRoom, block_size: int, maker: "GraphMaker"
+) -> None:
+    """Have the machine launch decodes on the accelerator as graphs, where they can be recorded.
+
+    Nothing may be in flight. What came of it, `machine.runner.graphs` says.
+    """
+    # Imported where there are graphs: a first token waits for what is imported.
+    from tandem.plan.decode_sweep import row_buckets
+    from tandem.runtime.decode_graphs import DecodeGraphs, DecodeSizes
+
+    runner, kernels = machine.runner, machine.runner.kernels[Tier.DEVICE]
+    assert isinstance(kernels, StaticKernels)
+    spare = machine.kv.spare_block(Tier.DEVICE)
+    sizes = DecodeSizes(
+        row_buckets(room.max_rows), room.max_blocks, spare, block_size, model.spec.layer_windows
+    )
+    graphs = DecodeGraphs(runner.run, machine.buffers, kernels, sizes, machine.device, maker)
+    runner.graphs = graphs
+    graphs.record(room.limit_s, room.limit_bytes)
+    machine.contexts.graphs = graphs
+
+
 def on_exact_emulator(
     model: Model, sizes: MachineSizes, seed: int, listeners: "Sequence[OpListener]" = ()
 ) -> Assembled:
     """The emulated accelerator in exact mode."""
     machine = build_machine(model, sizes, _stay)
+    if sizes.graphs is not None:
+        from tandem.runtime.graph_maker import EmulatedGraphs
+
+        record_graphs(machine, model, sizes.graphs, sizes.page.block_size, EmulatedGraphs())
     measures = EmulatedMeasures(machine, model, f"emulated accelerator (exact, seed {seed})")
     return Assembled(ExactExecutor(machine, seed, listeners), machine, measures)
 
@@ -184,6 +230,9 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
 
     uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
     machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
+    if sizes.graphs is not None:
+        maker = CudaGraphs(model.device)
+        record_graphs(machine, model, sizes.graphs, sizes.page.block_size, maker)
     memory = CudaMemory(model.device)
     meter = OverlapMeter()
     executor = ThreadedExecutor(machine, (meter.executed, *listeners))

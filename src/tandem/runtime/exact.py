@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from tandem.plan.events import Event, Failed
 from tandem.plan.program import OpKind, Part, Queue, StepProgram
 from tandem.plan.template_builder import HOST_QKV, QKV, SLOTS, TOKENS
@@ -66,7 +68,7 @@ class ExactExecutor:
     def submit(self, program: StepProgram) -> None:
         """Queue all operations; none runs before the next `poll`."""
         context = self._machine.prepare(program)
-        for op in program.template.ops:
+        for op in context.program.template.ops:
             self._queues[op.queue].append(Running(op, context))
 
     def poll(self, *, wait: bool) -> list[Event]:
@@ -186,6 +188,8 @@ class ExactExecutor:
             machine.runner.poison_weights(op)
         elif op.kind is OpKind.APPEND:
             self._poison_slots(running, active)
+        elif op.kind is OpKind.SWEEP:
+            self._poison_sweep(running, active)
         elif op.kind is OpKind.SAMPLE:
             rows = context.program.sampling[op.lanes[0]].rows
             machine.slots[rows.tolist()] = -1
@@ -197,6 +201,16 @@ class ExactExecutor:
             target = machine.kv.all_layers(transfer.target, op.queue)
             page = machine.kv.page.on(transfer.target)
             poison_blocks(target, transfer.target_blocks.tolist(), page)
+
+    def _poison_sweep(self, running: Running, active: tuple[int, ...]) -> None:
+        kv = self._machine.kv
+        for index in active:
+            decode = running.context.lanes[index].decode
+            assert decode is not None
+            slots = torch.from_numpy(decode.slots)
+            for layer in range(kv.page.num_layers):
+                pages = kv.layer(Tier.DEVICE, layer, running.op.queue)
+                poison_slots(pages, slots, kv.page.on(Tier.DEVICE))
 
     def _poison_slots(self, running: Running, active: tuple[int, ...]) -> None:
         op = running.op

@@ -55,7 +55,7 @@ class InlineExecutor:
         try:
             # entered once: entering it for every operation costs as much as a small one
             with torch.inference_mode():
-                for group in self._grouped(program.template):
+                for group in self._grouped(context.program.template):
                     self._run_group(group, context, counts=counts)
         except Exception as error:  # noqa: BLE001 - reported as Failed
             self._events.append(Failed(program.step_id, f"{type(error).__name__}: {error}"))

@@ -27,6 +27,8 @@ class KVStore:
         devices: where each tier's tensor lives.
         dtypes: element types of the tiers' pages; by default what they hold.
         pin: makes host pages known to the accelerator; returns what undoes it. None: not needed.
+        spare: tiers with a block more than the pool's, behind it: nobody's, to be written to by
+            rows that pad a step.
     """
 
     def __init__(
@@ -37,14 +39,17 @@ class KVStore:
         *,
         dtypes: Mapping[Tier, torch.dtype] | None = None,
         pin: Callable[[torch.Tensor], Callable[[], None]] | None = None,
+        spare: frozenset[Tier] = frozenset(),
     ) -> None:
         self.page = page
+        self._counts = dict(blocks)
+        self._spare = spare
         self._pages: dict[Tier, torch.Tensor] = {}
         self._unpin: Callable[[], None] | None = None
         for tier, count in blocks.items():
             own = page.on(tier)
             dtype = held_type(own) if dtypes is None else dtypes[tier]
-            shape = (page.num_layers, count, *own.page_shape)
+            shape = (page.num_layers, count + (tier in spare), *own.page_shape)
             self._pages[tier] = _zero_pages(shape, dtype, devices[tier])
         if pin is not None and blocks.get(Tier.HOST):
             self._unpin = pin(self._pages[Tier.HOST])
@@ -57,9 +62,24 @@ class KVStore:
             self._unpin = None
 
     def size_bytes(self, tier: Tier) -> int:
-        """Bytes of a tier's pages."""
+        """Bytes of a tier's pages, without a spare block."""
         pages = self._pages[tier]
-        return pages.numel() * pages.element_size()
+        return pages[:, : self._counts[tier]].numel() * pages.element_size()
+
+    def spare_bytes(self, tier: Tier) -> int:
+        """Of the tier's block that is nobody's; 0 if it has none."""
+        pages = self._pages[tier]
+        return pages.numel() * pages.element_size() - self.size_bytes(tier)
+
+    def spare_block(self, tier: Tier) -> int:
+        """Id of the tier's block that is nobody's.
+
+        Raises:
+            ValueError: it has none.
+        """
+        if tier not in self._spare:
+            raise ValueError(f"the {tier.label} tier has no spare block")
+        return self._counts[tier]
 
     def layer(self, tier: Tier, layer: int, queue: Queue) -> torch.Tensor:
         """Pages of one layer: `[blocks, *page.on(tier).page_shape]`.

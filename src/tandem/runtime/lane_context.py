@@ -1,6 +1,7 @@
 """A lane's arrays as tensors where its operations need them."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of, to_d
 from tandem.runtime.passing_context import PassingContext
 from tandem.runtime.staging import LaneStaging, StagingShape
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.runtime.decode_inputs import DecodeArrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class LaneContext:
     Attributes:
         staging: of a lane with a part in the host tier.
         passing: of a lane with keys and values that pass.
+        decode: of a lane that is launched as a graph, the step's numbers, which its tensors, those
+            of the graph, come to hold.
     """
 
     slot: LaneSlot
@@ -48,6 +54,7 @@ class LaneContext:
     tiers: dict[Tier, TierContext]
     staging: LaneStaging | None
     passing: PassingContext | None = None
+    decode: "DecodeArrays | None" = None
 
     @property
     def key(self) -> int:

@@ -60,12 +60,16 @@ class Machine:
         self.runner.run(running)
 
     def prepare(self, program: StepProgram) -> ProgramContext:
-        """Make a program's context and the signals of its cohorts."""
+        """Make a program's context and the signals of its cohorts.
+
+        Returns: with the program that is to be run in its place, perhaps of fewer operations.
+        """
         context = self.contexts.make(program)
+        template = context.program.template
         context.base = dict(self.submitted)
-        context.remaining = len(program.template.ops)
+        context.remaining = len(template.ops)
         context.stamps.submitted_s = time.perf_counter()
-        for queue, count in program.template.counts:
+        for queue, count in template.counts:
             self.submitted[queue] += count
         for slot in program.lanes:
             if slot.cohort_id and slot.cohort_id not in self.cohort_signals:

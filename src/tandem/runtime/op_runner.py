@@ -36,6 +36,7 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.runtime.block_ops import BlockOps
+    from tandem.runtime.decode_graphs import DecodeGraphs
 
 
 class OpRunner:
@@ -47,6 +48,9 @@ class OpRunner:
         kernels: what attends and appends in each tier.
         passing: memory of KV that passes through the accelerator; the programs are then those of a
             block, else sweeps.
+
+    Attributes:
+        graphs: what SWEEP operations run; None: there are none.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class OpRunner:
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
         self.sampling = SamplingOps(buffers, slots, upload)
         self.blocks: BlockOps | None = None
+        self.graphs: DecodeGraphs | None = None
         if passing is None:
             self._special = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         else:
@@ -99,6 +104,7 @@ class OpRunner:
             (OpKind.LOAD, Part.NONE): self._load,
             (OpKind.LOAD, Part.MLP): self._load,
             (OpKind.READ, Part.NONE): self._read,
+            (OpKind.SWEEP, Part.NONE): self._sweep,
         }
 
     def run(self, running: Running) -> None:
@@ -171,6 +177,12 @@ class OpRunner:
         for lane in self._states.lanes(running):
             hidden = self._states.get(running, lane).residual.index_select(0, lane.logits_index)
             self._put(running, LOGITS, lane, self._model.logits(hidden))
+
+    def _sweep(self, running: Running) -> None:
+        assert self.graphs is not None
+        for lane in self._states.lanes(running):
+            assert lane.decode is not None
+            self._put(running, LOGITS, lane, self.graphs.run(lane.decode))
 
     @property
     def _stream(self) -> WeightStream:

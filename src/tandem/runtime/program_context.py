@@ -23,6 +23,7 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.plan.executed_op import ExecutedOp
+    from tandem.runtime.decode_graphs import DecodeGraphs
 
 
 @dataclass(slots=True)
@@ -101,6 +102,9 @@ class ContextCache:
     Args:
         windows: of each layer of the model.
         slot_kernels: of KV that passes through the accelerator; None: none does.
+
+    Attributes:
+        graphs: make one operation of programs that they can launch as one; None: there are none.
     """
 
     def __init__(
@@ -118,11 +122,17 @@ class ContextCache:
         self._slot_kernels = slot_kernels
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
+        self.graphs: DecodeGraphs | None = None
 
     def make(self, program: StepProgram) -> ProgramContext:
-        """Context of a program that is being submitted."""
+        """Context of a program that is being submitted; its `program` is what is to be run."""
         if program.sampling and not program.lanes:
             return self._sampling(program)
+        if self.graphs is not None and program.lanes:
+            launched_as_one = self.graphs.take(program)
+            if launched_as_one is not None:
+                self._last_forward = launched_as_one
+                return launched_as_one
         # batches of a block that have no sequences are left out
         empty = (i for i, slot in enumerate(program.lanes) if not slot.binding.num_tokens)
         context = ProgramContext(

@@ -101,7 +101,7 @@ class ThreadedExecutor:
     def submit(self, program: StepProgram) -> None:
         """Hand all operations to their queues."""
         context = self._machine.prepare(program)
-        for op in program.template.ops:
+        for op in context.program.template.ops:
             self._inboxes[op.queue].put(Running(op, context))
 
     def poll(self, *, wait: bool) -> list[Event]:

@@ -13,11 +13,13 @@ KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["auto", "recompute", "swap"]
 HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
+CudaGraphs = Literal["auto", "on", "off"]
 
 _KV_PLACEMENTS = ("auto", "device", "host", "split")
 _HOST_LAYERS = ("auto", "stream", "cpu", "mlp")
 _PREEMPTION_MODES = ("auto", "recompute", "swap")
 _DISK_IO = ("direct", "cached")
+_CUDA_GRAPHS = ("auto", "on", "off")
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 _MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
@@ -59,6 +61,7 @@ _FORMS: dict[str, forms.Form] = {
     "max_num_queued_reqs": forms.optional(forms.whole_number),
     "calibrate": forms.flag,
     "overlap": forms.flag,
+    "cuda_graphs": forms.text,
     "tensor_parallel_size": forms.whole_number,
     "trace": forms.optional(forms.path_text),
     "trace_limit": forms.size_text,
@@ -133,6 +136,9 @@ class EngineConfig:
         calibrate: where steps are chosen by predicted time, correct the predictions by what the
             terms of a step are measured to take.
         overlap: False runs the plain loop, which waits for each step before the next.
+        cuda_graphs: steps in which rows decode on the accelerator alone are launched as one graph:
+            `auto` on CUDA where that can be, `on` also on the emulated accelerator, and refused
+            where it cannot be; `off`: every operation is launched by itself.
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
         trace: file for what the engine's loop and queues do, as Perfetto reads it; None: nothing
             is written.
@@ -178,6 +184,7 @@ class EngineConfig:
     max_num_queued_reqs: int | None = None
     calibrate: bool = False
     overlap: bool = True
+    cuda_graphs: CudaGraphs = "auto"
     tensor_parallel_size: int = 1
     trace: str | None = None
     trace_limit: str = "256MiB"
@@ -202,6 +209,7 @@ class EngineConfig:
         _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
         _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
         _one_of(self.disk_io, _DISK_IO, "disk_io")
+        _one_of(self.cuda_graphs, _CUDA_GRAPHS, "cuda_graphs")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)
         parse_size(self.trace_limit, param="trace_limit")

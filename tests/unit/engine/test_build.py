@@ -1,6 +1,7 @@
 """Building an engine: what a model's files say about its ends."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,32 @@ def test_the_length_that_is_asked_for_decides_the_rotation(
     (note,) = (note for note in parts.memory.plan.notes if "rotary scaling" in note)
     assert ("up to 512 rotates" in note) == (length is None)
     parts.assembled.machine.free()
+
+
+def test_graphs_of_an_engine_give_its_tokens_and_are_told_of(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    config = EngineConfig(
+        str(tmp_path),
+        accelerator="emulated",
+        load_format="dummy",
+        gpu_memory="64MiB",
+        cpu_memory="128MiB",
+        max_num_seqs=3,
+        max_num_batched_tokens=64,
+    )
+    params = SamplingParams(max_tokens=20, temperature=0.0, ignore_eos=True)
+    requests = [EngineRequest(str(i), tuple(range(1, 6 + 9 * i)), params) for i in range(3)]
+    tokens: dict[str, list[list[int]]] = {}
+    for graphs in ("off", "on"):
+        core = build_engine_core(replace(config, cuda_graphs=graphs), check=True)
+        results = run_all(core, requests)
+        tokens[graphs] = [results[request.request_id].token_ids for request in requests]
+        stats = core.stats()
+        core.close()
+        told = [note for note in stats.notes if "graphs of 1, 2, 3 rows" in note]
+        assert len(told) == (graphs == "on")
+        charged = {row.label for row in stats.memory if row.location == "device"}
+        assert ("CUDA graphs" in charged) == (graphs == "on")
+    assert tokens["on"] == tokens["off"]
+    with pytest.raises(ConfigError, match="--cuda-graphs on has no meaning without an accelerator"):
+        build_engine_core(replace(config, cuda_graphs="on", accelerator="none", gpu_memory="auto"))

@@ -41,6 +41,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "calibrate",
     "max_num_queued_reqs",
     "overlap",
+    "cuda_graphs",
     "tensor_parallel_size",
     "trace",
     "trace_limit",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -51,6 +52,24 @@ def test_a_launch_serves_rows_of_other_lengths_in_the_same_memory(unit: TritonDe
     result = kernels.attend(tier.query.to(DEVICE), tier.pages.to(DEVICE), planned)
     found = AttentionOutput(result.out.cpu(), result.lse.cpu())
     check(found, exact_attention(case), torch.float32)
+
+
+@UNITS
+@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize("bits", [0, 8, 4])
+def test_rows_planned_from_the_device_s_numbers(bits: int, window: int, unit: TritonDevice) -> None:
+    rows = [(90, 1), (700, 1), (1, 1)]
+    case = make_quantized_case(rows, bits) if bits else make_case(rows, group=3, head_dim=16)
+    tier, kernels = make_tier(case), kernels_of(case, unit)
+    attention = tier.attention
+    wide = np.zeros((len(rows), attention.block_table.shape[1] + 9), np.int32)  # of longer rows
+    wide[:, : attention.block_table.shape[1]] = attention.block_table
+    position = torch.from_numpy(attention.positions.astype(np.int64)).to(DEVICE)
+    planned = kernels.plan_static(position, torch.from_numpy(wide).to(DEVICE), window)
+    assert planned.num_tokens == len(rows)
+    result = kernels.attend(tier.query.to(DEVICE), tier.pages.to(DEVICE), planned)
+    found = AttentionOutput(result.out.cpu(), result.lse.cpu())
+    check(found, attend(tier, unit, window=window), torch.float32)
 
 
 @UNITS

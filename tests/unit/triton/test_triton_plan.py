@@ -12,6 +12,7 @@ from tandem.kernels.triton_plan import (
     HeadShape,
     TritonBatch,
     decode_shape,
+    plan_rows,
     plan_tiles,
     prefill_shape,
 )
@@ -39,6 +40,34 @@ def plan(
     rows: list[tuple[int, int]], heads: HeadShape, unit: TritonDevice, window: int = 0
 ) -> TritonBatch:
     return plan_tiles(lane(rows), 16, heads, unit, CPU, window)
+
+
+@pytest.mark.parametrize("window", [0, 100])
+def test_rows_planned_on_the_device_see_what_the_host_would_plan(window: int) -> None:
+    heads, unit = HeadShape(2, 4, 64, 2), TritonDevice(132, has_dot=True)
+    contexts = [1, 16, 500, 3000]
+    expected = plan([(context, 1) for context in contexts], heads, unit, window)
+    position = torch.tensor(contexts) - 1
+    made = plan_rows(
+        position, torch.zeros(4, 4000 // 16, dtype=torch.int32), 16, heads, unit, window
+    )
+    assert torch.equal(made.first, expected.first)
+    assert torch.equal(made.end, expected.end)
+    (tiles,), (given,) = made.tiles, expected.tiles
+    assert (tiles.shape, tiles.tokens) == (given.shape, given.tokens)
+    for name in ("row", "token", "count"):
+        assert torch.equal(getattr(tiles, name), getattr(given, name))
+
+
+def test_splits_of_rows_planned_on_the_device_follow_the_table_and_not_the_rows() -> None:
+    heads, unit = HeadShape(2, 4, 64, 2), TritonDevice(132, has_dot=True)
+    table = torch.zeros(3, 256, dtype=torch.int32)
+    splits = {
+        plan_rows(torch.tensor(positions), table, 16, heads, unit).tiles[0].splits
+        for positions in ([0, 0, 0], [4000, 7, 4095])
+    }
+    assert len(splits) == 1
+    assert splits.pop() > 1
 
 
 ROWS = st.tuples(st.integers(1, 3000), st.integers(1, 200)).map(lambda row: (max(row), min(row)))

@@ -1,0 +1,139 @@
+"""Whether decoding steps are launched as graphs, and what they are given of memory. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tandem.engine.capacities import Capacities
+from tandem.memory.page import KVPageSpec
+from tandem.memory.workspace import StepMemory
+from tandem.plan.decode_sweep import MAX_BUCKET_ROWS
+from tandem.plan.weights import homes_by_layer
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.units import MIB, format_size
+
+if TYPE_CHECKING:
+    from tandem.engine.memory_plan import MemoryPlan
+    from tandem.runtime.decode_graphs import DecodeGraphs
+
+LABEL = "CUDA graphs"
+RECORDING_LIMIT_S = 20.0
+_DRIVER_BYTES = 96 * MIB
+"""The driver's objects of graphs, a workspace for products, and what pools round up: not measured
+yet. Recording ends where they take more."""
+_INPUT_BYTES, _TABLE_BYTES = 5 * 8, 4  # of a row; of one of its blocks
+
+
+@dataclass(frozen=True, slots=True)
+class GraphChoice:
+    """Graphs to record.
+
+    Attributes:
+        max_rows: of a step that is one. max_blocks: of a row.
+        size_bytes: of accelerator memory.
+    """
+
+    max_rows: int
+    max_blocks: int
+    size_bytes: int
+
+
+def with_graphs(
+    config: EngineConfig,
+    spec: ModelSpec,
+    capacities: Capacities,
+    plan: Callable[[bool], "MemoryPlan"],
+) -> "MemoryPlan":
+    """The memory plan with graphs if it has room for them; else, unless they are asked for, one
+    without, which says so.
+
+    Args:
+        plan: makes one, with graphs or without.
+
+    Raises:
+        ConfigError: they are asked for and cannot be, or there is no plan at all.
+    """
+    if capacities.device_location == "host":
+        raise ConfigError(
+            "--cuda-graphs on has no meaning without an accelerator; leave it out, or use "
+            "--accelerator cuda",
+            param="cuda_graphs",
+        )
+    reason = reason_against_graphs(spec)
+    if reason is None:
+        try:
+            memory = plan(True)
+        except ConfigError:  # also of a plan that has given the memory away
+            if config.cuda_graphs == "on":
+                raise
+            reason = "there is no room for them"
+        else:
+            if _all_resident(memory):
+                return memory
+            reason = "not all layers are on the accelerator, with room for graphs beside them"
+    if config.cuda_graphs == "on":
+        raise ConfigError(
+            f"--cuda-graphs on cannot be: {reason}; leave it out", param="cuda_graphs"
+        )
+    memory = plan(False)
+    notes = (*memory.plan.notes, f"steps are launched one operation at a time: {reason}")
+    return replace(memory, plan=replace(memory.plan, notes=notes))
+
+
+def _all_resident(memory: "MemoryPlan") -> bool:
+    homes = homes_by_layer(memory.plan.weights).values()
+    return all(home == "resident" for home in homes)
+
+
+def reason_against_graphs(spec: ModelSpec) -> str | None:
+    """What keeps a model's steps from being recorded; None: nothing that is known beforehand."""
+    if spec.experts is not None:
+        return "a mixture's steps ask the host which experts were chosen"
+    return None
+
+
+def choose_graphs(
+    config: EngineConfig,
+    spec: ModelSpec,
+    precision: Precision,
+    page: KVPageSpec,
+    capacities: Capacities,
+    max_tokens: int,
+) -> GraphChoice:
+    """Graphs of as many rows as may decode at once.
+
+    Args:
+        max_tokens: of a row.
+    """
+    rows = min(config.max_num_seqs, MAX_BUCKET_ROWS)
+    blocks = page.blocks_for_tokens(max_tokens)
+    size = StepMemory(spec, precision.activations).decode_bytes(rows)
+    size += rows * (_INPUT_BYTES + blocks * _TABLE_BYTES)
+    size += page.bytes_per_block  # the spare block, which rows write to that pad a step
+    size += _DRIVER_BYTES if capacities.real else 0
+    return GraphChoice(rows, blocks, size)
+
+
+def recorded_note(config: EngineConfig, graphs: "DecodeGraphs") -> str:
+    """What came of recording, in one line.
+
+    Raises:
+        ConfigError: nothing, though graphs are asked for.
+    """
+    if not graphs.buckets:
+        if config.cuda_graphs == "on":
+            raise ConfigError(
+                f"--cuda-graphs on cannot be: {graphs.problem}; leave it out", param="cuda_graphs"
+            )
+        return f"steps are launched one operation at a time: {graphs.problem}"
+    taken = graphs.taken_bytes
+    memory = "" if taken is None else f", {format_size(taken)}"
+    sizes = ", ".join(str(bucket) for bucket in graphs.buckets)
+    missing = "" if graphs.problem is None else f"; no more, because {graphs.problem}"
+    return (
+        f"steps that only decode are graphs of {sizes} rows, recorded in {graphs.seconds:.1f} s"
+        f"{memory}{missing}"
+    )

@@ -1,0 +1,102 @@
+"""What torch is asked for when work is recorded: where it runs first, and whose memory it takes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from tandem.devices import cuda
+from tandem.devices.cuda import CudaGraphs
+
+DEVICE = torch.device("cpu")  # so that tensors exist
+
+
+class FakeGraph:
+    """Counts replays."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+
+
+class FakeCuda:
+    """Notes what happens in order; each capture takes 10 of 1,000 bytes."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+        self.free = 1000
+        self.pools = 0
+
+    def handle(self) -> int:
+        self.pools += 1
+        return self.pools
+
+    @contextmanager
+    def stream(self, stream: object) -> Iterator[None]:
+        self.events.append(("begin", stream))
+        yield
+        self.events.append("end")
+
+    @contextmanager
+    def graph(self, graph: FakeGraph, **options: Any) -> Iterator[None]:
+        assert isinstance(graph, FakeGraph)
+        self.events.append(("capture", options))
+        yield
+        self.free -= 10
+        self.events.append("captured")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    made = FakeCuda()
+    names = {
+        "Stream": lambda device: "side",
+        "graph_pool_handle": made.handle,
+        "synchronize": lambda device: made.events.append("synchronize"),
+        "empty_cache": lambda: None,
+        "mem_get_info": lambda device: (made.free, 1000),
+        "CUDAGraph": FakeGraph,
+        "stream": made.stream,
+        "graph": made.graph,
+    }
+    for name, answer in names.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    # an alias by address needs a device
+    monkeypatch.setattr(cuda, "_alias", lambda device, tensor: tensor.detach())
+    return made
+
+
+def test_work_runs_before_it_is_captured_on_the_same_stream(fake: FakeCuda) -> None:
+    graphs = CudaGraphs(DEVICE)
+    fake.events.clear()
+
+    def work() -> torch.Tensor:
+        fake.events.append("work")
+        return torch.ones(3)
+
+    replay, result = graphs.record(work)
+    options = {"pool": 1, "stream": "side", "capture_error_mode": "thread_local"}
+    assert fake.events == [
+        "synchronize", ("begin", "side"), "work", "end", "synchronize",
+        ("capture", options), "work", "captured",
+    ]  # fmt: skip
+    assert result.tolist() == [1, 1, 1]
+    replay()
+
+
+def test_all_graphs_share_one_pool_and_their_memory_is_told(fake: FakeCuda) -> None:
+    graphs = CudaGraphs(DEVICE)
+    assert graphs.taken_bytes() == 0
+    for _ in range(3):
+        graphs.record(lambda: torch.ones(1))
+    pools = {
+        event[1]["pool"]
+        for event in fake.events
+        if isinstance(event, tuple) and event[0] == "capture"
+    }
+    assert pools == {1}
+    assert graphs.taken_bytes() == 30

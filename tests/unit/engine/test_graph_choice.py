@@ -1,0 +1,99 @@
+"""Graphs of decodes: charged where they fit, left out where not, refused where asked for."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.engine.small_model import FLOAT32, SPEC
+
+from tandem.engine.capacities import Capacities
+from tandem.engine.graph_choice import LABEL
+from tandem.engine.memory_plan import MemoryPlan, plan_memory
+from tandem.memory.workspace import LargestStep, StepMemory
+from tandem.plan.weights import homes_by_layer
+from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ExpertSpec, ModelSpec
+from tandem.spec.parameters import weight_bytes
+from tandem.spec.units import MIB
+
+CONFIG = EngineConfig("m", max_num_seqs=4, max_num_batched_tokens=64)
+ROOMY = Capacities(512 * MIB, 64 * MIB, graphs=True)
+MIXTURE = replace(SPEC, architecture="mixtral", experts=ExpertSpec(4, 2, 32))
+
+
+def plan(config: EngineConfig, capacities: Capacities, spec: ModelSpec = SPEC) -> MemoryPlan:
+    return plan_memory(config, spec, FLOAT32, capacities)
+
+
+def charged_bytes(memory: MemoryPlan) -> int:
+    return sum(entry.predicted_bytes for entry in memory.ledger.entries if entry.label == LABEL)
+
+
+def test_graphs_are_charged_before_blocks_fill_the_rest() -> None:
+    tight = replace(ROOMY, device_bytes=300 * MIB)
+    config = replace(CONFIG, max_num_seqs=1000, max_num_batched_tokens=1000)
+    without, graphed = plan(replace(config, cuda_graphs="off"), tight), plan(config, tight)
+    assert without.graphs is None
+    assert charged_bytes(without) == 0
+    assert graphed.graphs is not None
+    assert charged_bytes(graphed) == graphed.graphs.size_bytes
+    blocks = without.plan.device_blocks - graphed.plan.device_blocks
+    taken = blocks * graphed.page.bytes_per_block
+    assert abs(taken - graphed.graphs.size_bytes) <= graphed.page.bytes_per_block
+    assert graphed.ledger.budget("device").left_bytes >= 0
+    assert graphed.graphs.max_rows == 512  # larger steps wait for more than launches
+
+
+@pytest.mark.parametrize("rows", [1, 7, 256])
+def test_a_decode_takes_no_more_than_the_largest_step(rows: int) -> None:
+    memory = StepMemory(SPEC, DType.FLOAT32)
+    assert memory.logits_bytes(rows) < memory.decode_bytes(rows)
+    assert memory.decode_bytes(rows) <= memory.largest_bytes(LargestStep(rows, rows))
+
+
+def test_only_devices_that_have_graphs_get_them_unasked() -> None:
+    emulated = Capacities(64 * MIB, 64 * MIB, real=False)
+    assert plan(CONFIG, emulated).graphs is None
+    asked = plan(replace(CONFIG, cuda_graphs="on"), emulated)
+    assert asked.graphs is not None
+    # nothing of a driver's in an emulated device
+    assert asked.graphs.size_bytes < MIB
+
+
+def test_a_mixture_has_none_and_a_note_says_why() -> None:
+    memory = plan(CONFIG, ROOMY, MIXTURE)
+    assert memory.graphs is None
+    assert memory.plan.notes[-1] == (
+        "steps are launched one operation at a time: a mixture's steps ask the host which experts "
+        "were chosen"
+    )
+    with pytest.raises(ConfigError, match="--cuda-graphs on cannot be: a mixture's") as error:
+        plan(replace(CONFIG, cuda_graphs="on"), ROOMY, MIXTURE)
+    assert error.value.param == "cuda_graphs"
+
+
+def test_layers_stay_on_the_accelerator_rather_than_graphs() -> None:
+    spec = replace(SPEC, num_layers=8)
+    # room for all layers and some blocks, not for what a driver takes of graphs
+    tight = replace(ROOMY, device_bytes=weight_bytes(spec, DType.FLOAT32) + 80 * MIB)
+    memory = plan(CONFIG, tight, spec)
+    assert memory.graphs is None
+    assert set(homes_by_layer(memory.plan.weights).values()) == {"resident"}
+    assert memory.plan.notes[-1].startswith("steps are launched one operation at a time: ")
+    assert replace(memory.plan, notes=()) == replace(
+        plan(replace(CONFIG, cuda_graphs="off"), tight, spec).plan, notes=()
+    )
+    with pytest.raises(ConfigError):
+        plan(replace(CONFIG, cuda_graphs="on"), tight, spec)
+
+
+def test_without_an_accelerator_there_is_nothing_to_launch() -> None:
+    with pytest.raises(ConfigError, match="--cuda-graphs on has no meaning without an") as error:
+        plan(replace(CONFIG, cuda_graphs="on"), Capacities(64 * MIB, 0, "host"))
+    assert error.value.param == "cuda_graphs"
+
+
+def test_an_unknown_choice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown cuda_graphs 'yes'; use one of: auto, on, off"):
+        replace(CONFIG, cuda_graphs="yes")

@@ -1,0 +1,194 @@
+"""Which steps are launched as one, how they are padded, and what happens where none can be."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.support.engines import TestEngine, model_engine, tiny_model
+from tests.support.script import run_all
+from tests.support.setups import Setup
+from torch import Tensor
+
+from tandem.memory.page import KVPageSpec
+from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
+from tandem.runtime.assemble import GraphRoom, MachineSizes, build_machine, record_graphs
+from tandem.runtime.decode_graphs import DecodeGraphs
+from tandem.runtime.decode_inputs import DecodeArrays
+from tandem.runtime.graph_maker import EmulatedGraphs
+from tandem.runtime.machine import Machine
+from tandem.spec.dtype import DType
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+from tandem.spec.tier import Tier
+
+SETUP = Setup(executor="exact", graphs=True, device_blocks=40, max_num_seqs=6)
+SPARE, SIZE = 9, 16
+
+
+def decoding(positions: list[int]) -> LaneBinding:
+    """A row at each position, whose blocks are 0, 1, ...; tables hold another row's further on."""
+    rows = len(positions)
+    table = np.arange(rows * 4, dtype=np.int32).reshape(rows, 4) % SPARE
+    return LaneBinding(
+        rows=np.arange(rows, dtype=np.int32),
+        token_ids=np.full(rows, -1, dtype=np.int64),
+        token_rows=np.arange(rows, dtype=np.int64) + 3,
+        positions=np.array(positions, dtype=np.int32),
+        attention={
+            Tier.DEVICE: TierAttention(
+                None,
+                np.arange(rows + 1, dtype=np.int32),
+                rows,
+                np.array(positions, dtype=np.int32),
+                table,
+                None,
+            )
+        },
+        append={Tier.DEVICE: TierAppend(None, np.arange(rows, dtype=np.int64) + 50)},
+        logits_index=np.arange(rows, dtype=np.int64),
+    )
+
+
+def test_rows_that_pad_a_step_are_in_the_spare_block_alone() -> None:
+    arrays = DecodeArrays.of(decoding([3, 40]), 4, SPARE, SIZE)
+    assert (arrays.rows, arrays.bucket) == (2, 4)
+    ids, places, positions, slots = arrays.numbers.tolist()
+    assert ids == [-1, -1, 0, 0]
+    assert places == [3, 4, 0, 0]
+    assert positions == [3, 40, 0, 0]
+    assert slots == [50, 51, SPARE * SIZE, SPARE * SIZE]
+    # a row has as many blocks as its position needs; nothing else of its table is meant
+    assert arrays.table.tolist() == [
+        [0, SPARE, SPARE],
+        [4, 5, 6],
+        [SPARE, SPARE, SPARE],
+        [SPARE, SPARE, SPARE],
+    ]
+
+
+def test_a_step_s_numbers_are_its_own() -> None:
+    binding = decoding([3, 40])
+    arrays = DecodeArrays.of(binding, 2, SPARE, SIZE)
+    binding.attention[Tier.DEVICE].block_table[:] = 7  # as a later step may
+    assert arrays.table.tolist() == [[0, SPARE, SPARE], [4, 5, 6]]
+
+
+def graphs_of(engine: TestEngine) -> DecodeGraphs:
+    graphs = engine.machine.runner.graphs
+    assert graphs is not None
+    return graphs
+
+
+def tokens(
+    engine: TestEngine, lengths: tuple[int, ...], temperature: float = 0.0
+) -> list[list[int]]:
+    requests = [
+        EngineRequest(
+            str(i),
+            tuple((5 * i + 3 * j) % 64 for j in range(length)),
+            SamplingParams(max_tokens=20 + 3 * i, temperature=temperature, seed=i, ignore_eos=True),
+        )
+        for i, length in enumerate(lengths)
+    ]
+    results = run_all(engine.core, requests)
+    return [results[request.request_id].token_ids for request in requests]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_steps_of_every_number_of_rows_give_the_tokens_of_operations(
+    overlap: bool, temperature: float
+) -> None:
+    lengths = (5, 30, 17, 1, 44)
+    setup = replace(SETUP, overlap=overlap)
+    with model_engine(tiny_model(), replace(setup, graphs=False)) as engine:
+        expected = tokens(engine, lengths, temperature)
+    with model_engine(tiny_model(), setup) as engine:
+        assert tokens(engine, lengths, temperature) == expected
+        engine.check_idle()
+        graphs = graphs_of(engine)
+    assert graphs.buckets == (1, 2, 3, 4, 5, 6)
+    assert graphs.num_replayed > 20
+
+
+def test_only_steps_that_decode_on_the_accelerator_alone_are_taken() -> None:
+    setup = replace(SETUP, strategy="ride-along", host_blocks=40, kv_placement="split")
+    with model_engine(tiny_model(), setup) as engine:
+        tokens(engine, (30, 40))
+        assert graphs_of(engine).num_replayed == 0
+
+
+class Forgetful(EmulatedGraphs):
+    """Does nothing again."""
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        return (lambda: None), work()
+
+
+class Hungry(EmulatedGraphs):
+    """Each graph takes a thousand bytes."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self._taken += 1000
+        return super().record(work)
+
+    def taken_bytes(self) -> int:
+        return self._taken
+
+
+@contextmanager
+def recorded(
+    maker: EmulatedGraphs, limit_s: float = 60.0, limit_bytes: int = 1 << 30
+) -> Iterator[DecodeGraphs]:
+    model = tiny_model()
+    page = KVPageSpec.of_model(model.spec, dtype=DType.FLOAT32, block_size=16)
+    room = GraphRoom(max_rows=8, max_blocks=4, limit_s=limit_s, limit_bytes=limit_bytes)
+    machine: Machine = build_machine(
+        model, MachineSizes(page, 8, 0, max_rows=8, graphs=room), lambda tensor: tensor
+    )
+    record_graphs(machine, model, room, 16, maker)
+    graphs = machine.runner.graphs
+    assert graphs is not None
+    yield graphs
+
+
+def test_a_graph_that_does_not_do_what_its_operations_do_is_not_used() -> None:
+    with recorded(Forgetful()) as graphs:
+        assert graphs.buckets == ()
+        assert graphs.problem is not None
+        assert "logits are" in graphs.problem
+
+
+def test_memory_ends_recording_and_steps_are_padded_further() -> None:
+    with recorded(Hungry(), limit_bytes=2500) as graphs:
+        assert graphs.buckets == (4, 6, 8)
+        assert graphs.problem == "graphs take more than 2.4 KiB"
+
+
+def test_time_ends_recording_but_not_before_the_first() -> None:
+    with recorded(EmulatedGraphs(), limit_s=0.0) as graphs:
+        assert graphs.buckets == (8,)
+        assert graphs.problem == "recording took 0 s"
+
+
+def test_what_a_graph_leaves_behind_is_nobody_s() -> None:
+    model = tiny_model()
+    page = KVPageSpec.of_model(model.spec, dtype=DType.FLOAT32, block_size=16)
+    room = GraphRoom(max_rows=4, max_blocks=4, limit_s=60.0, limit_bytes=1 << 30)
+    sizes = MachineSizes(page, 8, 0, max_rows=8, graphs=room)
+    machine = build_machine(model, sizes, lambda tensor: tensor)
+    before = machine.kv.size_bytes(Tier.DEVICE)
+    record_graphs(machine, model, room, 16, EmulatedGraphs())
+    assert machine.arena.live_bytes == 0
+    assert machine.kv.size_bytes(Tier.DEVICE) == before == 8 * page.bytes_per_block
+    assert machine.kv.spare_bytes(Tier.DEVICE) == page.bytes_per_block
+    pages = machine.kv._pages[Tier.DEVICE]
+    assert not pages[:, :8].any(), "only the spare block is written"
+    assert pages[:, 8].any()
+    assert torch.isfinite(pages).all()
