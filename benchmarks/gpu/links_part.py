@@ -121,9 +121,28 @@ def _signals(scale: Scale, found: Findings) -> None:
 
 def _launches(scale: Scale, found: Findings) -> None:
     """Decoding on the GPU alone with a model so narrow that launching is what takes the time."""
+    for graphs, variant in (("on", "one graph"), ("off", "operations")):
+        layers, times = _decode_times_ms(scale, graphs)
+        found.add(
+            row_of_samples(
+                f"decode of one row, {layers} layers so narrow that launching decides", variant,
+                "time per layer", [each / layers for each in times], "ms", _LAUNCH_TARGET_S * 1e3,
+            )
+        )  # fmt: skip
+
+
+def _decode_times_ms(scale: Scale, graphs: str) -> tuple[int, list[float]]:
+    """The model's layers, and what a token takes by steps that are launched as graphs (`on`) or one
+    operation at a time (`off`).
+    """
     case = HostCase(1, 8, max(4, min(_LAUNCH_TOKENS, 16 * scale.new_tokens)))
     with ModelFolder(scale.launch_shape, scale.dtype) as model:
-        options: dict[str, Any] = {"strategy": "gpu-only", "max_num_seqs": 1, "max_model_len": 128}
+        options: dict[str, Any] = {
+            "strategy": "gpu-only",
+            "max_num_seqs": 1,
+            "max_model_len": 128,
+            "cuda_graphs": graphs,
+        }
         memory_bytes = scale.online[0].memory_bytes
         core = built(config_for(scale, model.path, memory_bytes, options))
         with closing(CoreGenerator(core)) as generator:
@@ -132,10 +151,4 @@ def _launches(scale: Scale, found: Findings) -> None:
                 1e3 / generator.generate(prompts, case.new_tokens).decode_tokens_per_s
                 for _ in range(scale.rounds + 1)
             ]
-        layers = model.spec.num_layers
-    found.add(
-        row_of_samples(
-            f"decode of one row, {layers} layers so narrow that launching decides", "gpu-only",
-            "time per layer", [each / layers for each in samples[1:]], "ms", _LAUNCH_TARGET_S * 1e3,
-        )
-    )  # fmt: skip
+        return model.spec.num_layers, samples[1:]
