@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import partial_path
 from benchmarks.gpu.parts import Part, parts_of
+from benchmarks.gpu.plots import draw_plots
 from benchmarks.gpu.scale import full, tiny
 from benchmarks.gpu.summary import summary_lines
 
@@ -49,6 +50,12 @@ def main() -> int:
     text = "\n".join(summary_lines(parts, folder, shlex.join(["run_all.sh", *sys.argv[1:]])))
     (folder / _SUMMARY).write_text(text + "\n", encoding="utf-8")
     print(text)
+    try:
+        drawn = draw_plots(parts, folder)
+    except ImportError:
+        _tell("no pictures: matplotlib is not installed")
+    else:
+        _tell(f"{len(drawn)} pictures in {folder}")
     return 1 if failed else 0
 
 

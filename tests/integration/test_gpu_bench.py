@@ -8,10 +8,11 @@ from benchmarks.gpu import part
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.online_part import PEER
 from benchmarks.gpu.parts import parts_of
+from benchmarks.gpu.plots import Bar, bars_of, draw_plots
 from benchmarks.gpu.run import run_parts
 from benchmarks.gpu.scale import HYBRID, tiny
 
-from tandem.bench.records import BenchRecord
+from tandem.bench.records import BenchRecord, BenchRow
 from tandem.kernels import native
 
 
@@ -43,4 +44,20 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
     assert cases == {"decode", "prefill", "linear", "dequantize"}
     assert {"link", "launch", "signals"} <= {row.case for row in records["links"].rows}
+    assert {row.variant for row in records["links"].rows} >= {"one graph", "operations"}
     assert all(row.value > 0 for record in records.values() for row in record.rows)
+    drawn = {path.stem for path in draw_plots(parts, tmp_path)}
+    assert drawn == {
+        name
+        for name, record in records.items()
+        if any(row.bound is not None for row in record.rows)
+    }
+    assert {"links", "kernels", "online-llama-3.1-8b"} <= drawn
+
+
+def test_a_bar_is_a_figure_over_its_bound() -> None:
+    rows = [
+        BenchRow("link", "ours", "rate", 3.0, "GB/s", 4.0, (2.0, 5.0)),
+        BenchRow("launch", "ours", "time", 3.0, "us"),
+    ]
+    assert list(bars_of(rows)) == [Bar("link: ours, rate", 0.75, 0.5, 1.25)]
