@@ -119,6 +119,22 @@ def test_weights_in_few_bits_are_those_of_an_engine_that_is_told_so(tmp_path: Pa
     )
 
 
+def test_streamed_layers_alone_may_be_in_few_bits(tmp_path: Path) -> None:
+    weights: dict[str, dict[str, int]] = {}
+    for layers in ("streamed", "all"):
+        plan = replace(PLAN, quantized_layers=layers, quantization="int8")
+        core = build(saved(tmp_path / f"{layers}.json", plan, quantization="int8", precision=INT8))
+        stats = core.stats()
+        assert ("only streamed layers in few bits" in stats.notes[0]) == (layers == "streamed")
+        for row in stats.memory:
+            if row.label == "weights":
+                assert row.actual_bytes == row.predicted_bytes, row
+                weights.setdefault(row.location, {})[layers] = row.predicted_bytes
+        assert all(len(tokens) == GREEDY.max_tokens for tokens in tokens_of(core))
+    assert weights["host"]["streamed"] == weights["host"]["all"]
+    assert weights["device"]["streamed"] > weights["device"]["all"]
+
+
 @pytest.mark.parametrize("kv", ["int8", "int4"])
 def test_kv_in_few_bits_on_the_host_is_that_of_an_engine_that_is_told_so(
     kv: str, tmp_path: Path
@@ -153,12 +169,6 @@ def test_kv_in_few_bits_on_the_host_is_that_of_an_engine_that_is_told_so(
         ({}, {}, {"cpu_memory": "8MiB"}, "of host memory, and 8.0 MiB may be used here"),
         ({}, {}, {"block_size": 32}, "--block-size 32 contradicts --plan"),
         ({"host_kv_dtype": "int8"}, {}, {}, "KV on the host is in int8, or in float32"),
-        (
-            {"quantized_layers": "streamed", "quantization": "int4"},
-            {},
-            {},
-            "only its streamed layers are in few bits, which no engine of blocks has yet",
-        ),
     ],
 )
 def test_what_cannot_be_executed_is_refused_in_one_line(

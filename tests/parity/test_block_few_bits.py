@@ -1,6 +1,9 @@
-"""Blocks with the host's KV in few bits: equal to a reference that quantizes the same way."""
+"""Blocks with the host's KV, or streamed layers' weights, in few bits: equal to a reference that
+quantizes the same way.
+"""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,15 +11,19 @@ from tests.parity.block_models import LLAMA, OPT, QWEN3
 from tests.parity.checkpoints import Checkpoints
 from tests.parity.few_bits_reference import FewBitsReference
 from tests.parity.generation import PROMPTS, generate
-from tests.parity.greedy import TieCount, assert_greedy_parity
-from tests.parity.tiny_models import Case
+from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
+from tests.parity.quantized_weights import layer_maps, precision, with_weights
+from tests.parity.tiny_models import Case, build, rotary
 from tests.support.blocks import ExecutorKind, block_engine, small_plan
+from transformers import LlamaConfig
 
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
 from tandem.plan.sweep_layers import SweepChoice
-from tandem.plan.weights import Home
+from tandem.plan.weights import Home, streamed_layers
+from tandem.quant.quantize import quantize
 from tandem.spec.kv_type import CodeType
+from tandem.spec.weight_format import WeightFormat
 
 NUM_TOKENS = 8
 SIZE = 16  # tokens of a block
@@ -74,3 +81,49 @@ def test_sequences_on_the_accelerator_stay_exact(checkpoints: Checkpoints, ties:
         made = generate(core, PROMPTS, NUM_TOKENS)
     for prompt, tokens in zip(PROMPTS, made, strict=True):
         assert_greedy_parity(exact, prompt, tokens, ties)
+
+
+WIDE = Case(
+    "llama-5-wide-layers",
+    rotary(LlamaConfig, 128, 4, 2, 32, intermediate_size=256, num_hidden_layers=5),
+)
+MIXED_HOMES: tuple[Home, ...] = ("streamed", "resident", "streamed", "resident", "streamed")
+
+
+@pytest.mark.parametrize(
+    ("format", "lever", "kind"),
+    [
+        (WeightFormat(4, 32), {"resident_rows": 2}, "exact"),
+        (WeightFormat(8, 128), {"streamed_rows": 1, "cpu_rows": 1}, "exact"),
+        (WeightFormat(4, 64), {"streamed_rows": 2, "recomputed_tokens": 2 * SIZE}, "threaded"),
+    ],
+    ids=["4-bits", "8-bits-mixed", "4-bits-recomputed"],
+)
+def test_streamed_layers_alone_are_in_few_bits(
+    format: WeightFormat,
+    lever: dict[str, Any],
+    kind: ExecutorKind,
+    tmp_path: Path,
+    ties: TieCount,
+) -> None:
+    plan = small_plan(MIXED_HOMES, **lever)
+    streamed = streamed_layers(plan.weights).layers
+    transformers = build(WIDE, tmp_path)
+    rounded = {
+        name: quantize(weight, format).dequantize()
+        for name, weight in layer_maps(transformers).items()
+        if int(name.split(".")[2]) in streamed
+    }
+    assert len(rounded) == 7 * len(streamed)
+    reference = Reference(with_weights(transformers, rounded))
+    model = load_model(
+        tmp_path,
+        precision(tmp_path, format),
+        pool=open_pool(),
+        layers=SweepChoice.of_plan(plan.weights),
+        resident_quantized=False,
+    )
+    with block_engine(model, plan, kind) as core:
+        made = generate(core, PROMPTS, NUM_TOKENS)
+    for prompt, tokens in zip(PROMPTS, made, strict=True):
+        assert_greedy_parity(reference, prompt, tokens, ties)

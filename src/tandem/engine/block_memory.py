@@ -1,6 +1,6 @@
 """Which bytes an offline plan takes when an engine executes it. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.engine.capacities import Capacities
 from tandem.engine.planned import not_executable
@@ -49,7 +49,8 @@ def plan_block_memory(
         spec, dtype=precision.kv, block_size=plan.block_size, host_dtype=precision.host_kv
     )
     kept = page.on(Tier.HOST)
-    room, sizes = BlockRoom.of(plan), WeightSizes.of(spec, precision)
+    room = BlockRoom.of(plan)
+    weights_there, weights_here = _weights_bytes(plan, spec, precision)
     memory = StepMemory(spec, precision.activations)
     hidden_bytes = spec.hidden_size * precision.activations.size_bytes
     part_tokens = max(plan.prefill_tokens, plan.max_model_len)
@@ -57,7 +58,7 @@ def plan_block_memory(
     slots = CACHE_SLOTS * room.slot_blocks * kept.bytes_per_block_layer
     slots += room.recomputed_blocks * page.bytes_per_block_layer
     device = {
-        "weights": sizes.device_bytes(plan.weights),
+        "weights": weights_there,
         "kv pool": room.device_blocks * page.bytes_per_block,
         "kv slots": slots + CACHE_SLOTS * prefix_tokens * hidden_bytes,
         "slot table": plan.block_rows * _SLOT_BYTES,
@@ -77,7 +78,7 @@ def plan_block_memory(
         ),
     )
     host = {
-        "weights": sizes.host_bytes(plan.weights),
+        "weights": weights_here,
         "kv pool": room.host_blocks * kept.bytes_per_block,
         "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
         "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
@@ -97,6 +98,16 @@ def plan_block_memory(
     return BlockMemory(
         page, room, _ledger(on_device, in_host), capacities.device_bytes - fixed, most
     )
+
+
+def _weights_bytes(plan: OfflinePlan, spec: ModelSpec, precision: Precision) -> tuple[int, int]:
+    """On the accelerator, slots included, and on the host."""
+    moving = WeightSizes.of(spec, precision)
+    resident = moving
+    if plan.quantized_layers == "streamed":
+        resident = WeightSizes.of(spec, replace(precision, quantized={}))
+    there = resident.device_bytes(plan.weights) - resident.slots_bytes(plan.weights)
+    return there + moving.slots_bytes(plan.weights), moving.host_bytes(plan.weights)
 
 
 def _prompt_bytes(plan: OfflinePlan, hidden_bytes: int) -> int:

@@ -19,7 +19,6 @@ from tandem.engine.model_loading import (
 from tandem.engine.plan_options import require_settings
 from tandem.engine.planned import (
     block_plan_note,
-    not_executable,
     require_as_planned,
     require_model,
 )
@@ -61,7 +60,7 @@ def build_block_core(
 
     Raises:
         TandemError: the model cannot be loaded, or is not the plan's; types or memory are not as
-            planned; the plan says what is not executed yet.
+            planned.
     """
     with traced(config) as trace:
         return _build(config, planned, progress, trace, check=check)
@@ -75,7 +74,7 @@ def _build(
     *,
     check: bool,
 ) -> BlockCore:
-    plan = executable_blocks(planned)
+    plan = planned.blocks
     if config.kv_disk is not None:
         raise ConfigError(
             f"--kv-disk {config.kv_disk} has no meaning with --plan {config.plan}, whose blocks of "
@@ -104,7 +103,16 @@ def _build(
     memory = plan_block_memory(plan, spec, precision, target.capacities)
     layers = SweepChoice.of_plan(plan.weights)
     model = load_reported(
-        directory, config, precision, target.device, pool, layers, (), "resident", progress
+        directory,
+        config,
+        precision,
+        target.device,
+        pool,
+        layers,
+        (),
+        "resident",
+        progress,
+        resident_quantized=plan.quantized_layers != "streamed",
     )
     listeners = () if trace is None else (trace.executed,)
     assembled = _assemble(plan, model, memory, target.choice, listeners)
@@ -126,22 +134,6 @@ def _build(
     begin_to_count(assembled.measures.overlap, trace)
     free = assembled.machine.free
     return BlockCore(scheduler, assembled.executor, stats, check=check, release=free, trace=trace)
-
-
-def executable_blocks(planned: PlanFile) -> OfflinePlan:
-    """The plan, if an engine has all that it says.
-
-    Raises:
-        ConfigError: names what is not executed yet.
-    """
-    plan = planned.plan
-    assert isinstance(plan, OfflinePlan)
-    if plan.quantized_layers == "streamed":
-        raise not_executable(
-            "only its streamed layers are in few bits, which no engine of blocks has yet; plan "
-            "without --quantization"
-        )
-    return plan
 
 
 def _assemble(

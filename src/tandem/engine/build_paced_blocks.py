@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_memory import BlockMemory, plan_block_memory
 from tandem.engine.block_stats import BlockStats
-from tandem.engine.build_blocks import block_scheduler, executable_blocks
+from tandem.engine.build_blocks import block_scheduler
 from tandem.engine.context_length import model_for_length
 from tandem.engine.paced_machine import (
     PACED,
@@ -65,7 +65,7 @@ def build_paced_blocks(
         check: verify conservation after every step (tests).
 
     Raises:
-        ConfigError: the plan is another model's, does not fit, or says what is not executed yet.
+        ConfigError: the plan is another model's, of types that are not emulated, or does not fit.
     """
     options = options or PacedOptions()
     dtype = paced_dtype(config, spec)
@@ -73,7 +73,7 @@ def build_paced_blocks(
     planned = planned_file(config, spec)
     assert planned is not None, "an engine of blocks has a plan"
     require_as_planned(planned, precision, PACED)
-    plan = executable_blocks(planned)
+    plan = planned.blocks
     spec, length_notes = model_for_length(spec, config.max_model_len)
     memory = plan_block_memory(plan, spec, precision, paced_capacities(config, hardware))
     sizes = PacedSizes(memory.page, memory.room.host_blocks, SweepChoice.of_plan(plan.weights))

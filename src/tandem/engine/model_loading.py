@@ -150,12 +150,15 @@ def load_reported(
     on_disk: tuple[int, ...],
     embedding: EmbeddingHome,
     progress: Progress,
+    *,
+    resident_quantized: bool = True,
 ) -> Model:
     """Load the model, and say how far it is.
 
     Args:
         on_disk: layers that stay in files.
         embedding: where token embeddings lie.
+        resident_quantized: whether layers on the accelerator are quantized as the others.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -179,4 +182,5 @@ def load_reported(
         DiskPlacement(on_disk, config.disk_io, spool_folder(config)),
         config.max_model_len,
         embedding,
+        resident_quantized=resident_quantized,
     )

@@ -45,6 +45,8 @@ def load_model(
     disk: DiskPlacement | None = None,
     max_model_len: int | None = None,
     embedding: EmbeddingHome = "resident",
+    *,
+    resident_quantized: bool = True,
 ) -> Model:
     """Load the model in `directory`.
 
@@ -63,6 +65,7 @@ def load_model(
             bring to the device need `pool`.
         max_model_len: longest sequence; where rotations depend on it, see `ModelSpec.for_length`.
         embedding: where token embeddings lie that are not the head as well.
+        resident_quantized: whether layers all of which is on `device` are quantized as the others.
 
     Raises:
         ModelError: a missing, damaged or unsupported model.
@@ -85,6 +88,7 @@ def load_model(
         precision.quantized,
         layers.experts,
         embedding,
+        resident_quantized=resident_quantized,
     )
     if stored is None:
         _make_up(weights, spec, seed, progress)

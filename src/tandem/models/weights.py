@@ -217,6 +217,8 @@ def allocate_weights(
     quantized: Mapping[str, WeightFormat] | None = None,
     experts: Mapping[int, tuple[int, ...]] | None = None,
     embedding: EmbeddingHome = "resident",
+    *,
+    resident_quantized: bool = True,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
@@ -232,6 +234,8 @@ def allocate_weights(
         experts: by layer whose MLP is in host memory, those that are on the device with the
             router.
         embedding: where token embeddings lie; those that are the head as well, on the device.
+        resident_quantized: False: formats are those of layers that lie elsewhere only, and layers
+            all of which is on the device are of `dtype`.
     """
     outer, looked_up = _around_layers(spec, dtype, device, embedding, pin)
     shapes = {
@@ -256,12 +260,13 @@ def allocate_weights(
     if hosted.mlp_on_cpu:
         mlps = HostMlps({layer: apart[layer] for layer in hosted.mlp_on_cpu}, device)
         used |= mlps.stored
-    for layer, (here, _) in cut.items():
-        used[layer] = allocate_modules(here, device) | used[layer]
+    for layer, (kept, _) in cut.items():
+        used[layer] = allocate_modules(kept, device) | used[layer]
+    here = shapes
+    if not resident_quantized:
+        here = {kind: replace(layer, quantized={}) for kind, layer in shapes.items()}
     layers = tuple(
-        used[layer]
-        if layer in used
-        else allocate_modules(shapes[spec.routed_experts(layer)], device)
+        used[layer] if layer in used else allocate_modules(here[spec.routed_experts(layer)], device)
         for layer in range(spec.num_layers)
     )
     return Weights(outer, layers, spec.tie_embeddings, stream, on_disk, mlps, looked_up)

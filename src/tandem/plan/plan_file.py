@@ -136,6 +136,17 @@ class PlanFile:
         return self.plan
 
     @property
+    def blocks(self) -> OfflinePlan:
+        """The plan, which must be one of a batch job.
+
+        Raises:
+            ConfigError: it is for requests as they come.
+        """
+        if not isinstance(self.plan, OfflinePlan):
+            raise ConfigError("this plan is for requests as they come", param="plan")
+        return self.plan
+
+    @property
     def _of_sweeps(self) -> dict[str, Any]:
         plan = self.online
         return {
@@ -152,11 +163,9 @@ class PlanFile:
 
     @property
     def _of_blocks(self) -> dict[str, Any]:
-        plan = self.plan
-        assert isinstance(plan, OfflinePlan)
         return {
-            "max_num_seqs": plan.block_rows,
-            "max_num_batched_tokens": plan.prefill_tokens,
+            "max_num_seqs": self.blocks.block_rows,
+            "max_num_batched_tokens": self.blocks.prefill_tokens,
         }
 
     def to_json(self) -> str:
