@@ -8,7 +8,7 @@ import torch
 from tests.support.engines import NoMeasures
 
 from tandem.engine.block_core import BlockCore
-from tandem.engine.block_stats import BlockStats
+from tandem.engine.block_stats import BlockCounts, BlockStats
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
 from tandem.models.model import Model
@@ -76,6 +76,21 @@ def block_engine_with_scheduler(
     model: Model, plan: OfflinePlan, kind: ExecutorKind, seed: int
 ) -> Iterator[tuple[BlockCore, BlockScheduler]]:
     """The same, and its scheduler."""
+    core = block_core(model, plan, kind, seed)
+    try:
+        yield core, core.scheduler
+    finally:
+        core.close()
+
+
+def block_core(
+    model: Model,
+    plan: OfflinePlan,
+    kind: ExecutorKind,
+    seed: int,
+    counts: BlockCounts | None = None,
+) -> BlockCore:
+    """The same, which the caller closes."""
     spec = model.spec
     config = SchedulerConfig(spec.num_layers, plan.max_model_len, plan.block_size)
     scheduler = BlockScheduler(plan, config, vocab_size=spec.vocab_size, eos_ids=spec.eos_token_ids)
@@ -89,13 +104,17 @@ def block_engine_with_scheduler(
     sizes = MachineSizes(page, room.device_blocks, room.host_blocks, plan.block_rows, None, room)
     machine = build_machine(model, sizes, _stay)
     stats = BlockStats(
-        scheduler, page, MemoryLedger({}), NoMeasures(), "float32", plan.max_model_len
+        scheduler,
+        page,
+        MemoryLedger({}),
+        NoMeasures(),
+        "float32",
+        plan.max_model_len,
+        counts=counts,
     )
-    core = BlockCore(scheduler, _executor(machine, kind, seed), stats, check=True)
-    try:
-        yield core, scheduler
-    finally:
-        core.close()
+    return BlockCore(
+        scheduler, _executor(machine, kind, seed), stats, check=True, release=machine.free
+    )
 
 
 def _executor(machine: Machine, kind: ExecutorKind, seed: int) -> Executor:

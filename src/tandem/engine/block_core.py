@@ -23,6 +23,9 @@ class BlockCore:
         check: verify conservation after every step (tests).
         release: frees memory that operations in flight may use; called after the executor stopped.
         trace: is told what the loop does, and closed with the engine.
+
+    Attributes:
+        scheduler: of its blocks. stats_of_blocks: what counts its work.
     """
 
     def __init__(
@@ -36,9 +39,9 @@ class BlockCore:
         trace: "EngineTrace | None" = None,
     ) -> None:
         self._trace = trace
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._executor = executor
-        self._stats = stats
+        self.stats_of_blocks = stats
         self._check = check
         self._release = release
 
@@ -49,16 +52,16 @@ class BlockCore:
             RequestError: it can never be served here; nothing is kept of it.
             OverloadError: the queue is full.
         """
-        self._scheduler.add(request)
-        self._stats.prompt_tokens += len(request.prompt_token_ids)
+        self.scheduler.add(request)
+        self.stats_of_blocks.counts.prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:
         """Forget a request; unknown ids are ignored."""
-        self._scheduler.abort(request_id)
+        self.scheduler.abort(request_id)
 
     def has_work(self) -> bool:
         """True while any request is unfinished or tokens are awaited."""
-        return self._scheduler.has_work
+        return self.scheduler.has_work
 
     def wake_by(self, wake: Callable[[], None]) -> None:
         """Nothing happens beside the steps."""
@@ -79,44 +82,48 @@ class BlockCore:
         trace = self._trace
         if trace is not None:
             trace.begin()
-        said = len(self._scheduler.replans)
-        programs = self._scheduler.schedule()
-        for line in self._scheduler.replans[said:]:
+        said = len(self.scheduler.replans)
+        programs = self.scheduler.schedule()
+        for line in self.scheduler.replans[said:]:
             _LOG.warning(line)
         if trace is not None:
             trace.scheduled(programs, "")
         for program in programs:
-            self._stats.submitted(program)
+            self.stats_of_blocks.submitted(program)
             self._executor.submit(program)
         if trace is not None:
             trace.lap("submit")
         outputs: list[RequestOutput] = []
-        while self._scheduler.is_busy:
+        while self.scheduler.is_busy:
             events = self._executor.poll(wait=True)
             if trace is not None:
                 trace.lap("wait")
-            outputs += self._scheduler.observe(events)
+            outputs += self.scheduler.observe(events)
             if trace is not None:
                 trace.lap("observe", {"events": len(events)})
-        self._stats.generated(outputs)
-        if not self._scheduler.has_work:
-            self._stats.idle()
+        self.stats_of_blocks.generated(outputs)
+        if not self.scheduler.has_work:
+            self.stats_of_blocks.idle()
         if trace is not None:
             trace.end()
         if self._check:
-            self._scheduler.check()
+            self.scheduler.check()
         return outputs
 
     def stats(self) -> EngineStats:
         """Counters and gauges."""
-        return self._stats.read()
+        return self.stats_of_blocks.read()
 
     def close(self) -> None:
         """Drop all requests, let operations in flight end, free everything."""
-        self._scheduler.abort_all()
+        self.release()
+        if self._trace is not None:
+            self._trace.close()
+
+    def release(self) -> None:
+        """The same, but for the trace, which another engine goes on with."""
+        self.scheduler.abort_all()
         self._executor.close()
         if self._release is not None:
             self._release()
             self._release = None
-        if self._trace is not None:
-            self._trace.close()

@@ -1,6 +1,7 @@
 """Counts what an engine of an offline plan does."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tandem.engine.memory_record import MemoryRecorder
 from tandem.engine.stats import EngineStats, MemoryRow, TierStats
@@ -18,6 +19,21 @@ from tandem.spec.tier import TIERS, Tier
 STRATEGY = "blocks"
 
 
+@dataclass(slots=True)
+class BlockCounts:
+    """What engines of one job have done, whatever their plans.
+
+    Attributes:
+        prompt_tokens: of requests that were accepted. generated: tokens of output.
+        attended: tokens by where their attention was computed.
+    """
+
+    prompt_tokens: int = 0
+    generated: int = 0
+    steps: int = 0
+    attended: dict[Tier, int] = field(default_factory=lambda: {Tier.DEVICE: 0, Tier.HOST: 0})
+
+
 class BlockStats:
     """Sees every program and output of one engine.
 
@@ -25,6 +41,7 @@ class BlockStats:
         measures: asks the accelerator what it has used at most.
         dtype: element types, in words.
         peak: of this process, from before the engine took anything; None: from here on.
+        counts: of engines before this one.
     """
 
     def __init__(
@@ -38,6 +55,7 @@ class BlockStats:
         notes: tuple[str, ...] = (),
         expert_hits: Callable[[], tuple[tuple[int, ...], ...]] = tuple,
         peak: ProcessPeak | None = None,
+        counts: BlockCounts | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._page = page
@@ -47,21 +65,20 @@ class BlockStats:
         self._max_model_len = max_model_len
         self._notes = notes
         self._expert_hits = expert_hits
-        self.prompt_tokens = 0
-        self._generated = self._steps = 0
-        self._attended = {Tier.DEVICE: 0, Tier.HOST: 0}
+        self.counts = counts or BlockCounts()
         self._peak_held = {Tier.DEVICE: 0, Tier.HOST: 0}
 
     def submitted(self, program: StepProgram) -> None:
         """A program goes to the executor."""
         if not program.sampling:  # the fill of slots
             return
-        self._steps += 1
+        counts = self.counts
+        counts.steps += 1
         for slot in program.lanes:
             on_host = slot.binding.attention.get(Tier.HOST)
             hosted = 0 if on_host is None else len(on_host.positions)
-            self._attended[Tier.HOST] += hosted
-            self._attended[Tier.DEVICE] += slot.binding.num_tokens - hosted
+            counts.attended[Tier.HOST] += hosted
+            counts.attended[Tier.DEVICE] += slot.binding.num_tokens - hosted
         for tier, pool in self._scheduler.places.pools.items():
             self._peak_held[tier] = max(self._peak_held[tier], pool.counts().held)
 
@@ -72,11 +89,11 @@ class BlockStats:
 
     def generated(self, outputs: Sequence[RequestOutput]) -> None:
         """Outputs of a step."""
-        self._generated += sum(len(output.token_ids) for output in outputs)
+        self.counts.generated += sum(len(output.token_ids) for output in outputs)
 
     def read(self) -> EngineStats:
         """Counters since start, gauges of now."""
-        scheduler = self._scheduler
+        scheduler, counts = self._scheduler, self.counts
         self._memory.record()
         ledger, meter = self._memory.ledger, self._measures.overlap
         return EngineStats(
@@ -86,14 +103,14 @@ class BlockStats:
             max_model_len=self._max_model_len,
             num_running=scheduler.num_requests - len(scheduler.waiting),
             num_waiting=len(scheduler.waiting),
-            num_steps=self._steps,
-            prompt_tokens=self.prompt_tokens,
-            generated_tokens=self._generated,
+            num_steps=counts.steps,
+            prompt_tokens=counts.prompt_tokens,
+            generated_tokens=counts.generated,
             cached_prompt_tokens=0,
             preemptions=0,
             transfers=0,
-            device_attention_tokens=self._attended[Tier.DEVICE],
-            host_attention_tokens=self._attended[Tier.HOST],
+            device_attention_tokens=counts.attended[Tier.DEVICE],
+            host_attention_tokens=counts.attended[Tier.HOST],
             cohort_joins=0,
             cohort_waits=0,
             prefix=PrefixStats(),

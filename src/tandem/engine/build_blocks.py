@@ -1,12 +1,16 @@
 """Build an engine that executes an offline plan."""
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tandem.devices.cpu import bound_threads
+from tandem.devices.cuda import give_back_memory
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_memory import BlockMemory, plan_block_memory
-from tandem.engine.block_stats import BlockStats
+from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
+from tandem.engine.block_stats import BlockCounts, BlockStats
 from tandem.engine.build import record_actual
 from tandem.engine.context_length import model_for_length
 from tandem.engine.model_loading import (
@@ -39,6 +43,7 @@ from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -52,8 +57,9 @@ def build_block_core(
     progress: Progress = no_progress,
     *,
     check: bool = False,
-) -> BlockCore:
-    """Load the model, its weights and KV as the plan says.
+) -> BlockCore | RenewedBlocks:
+    """Load the model, its weights and KV as the plan says; where passes turn out to take another
+    time than was planned, another plan may come in its place.
 
     Args:
         check: verify conservation after every step (tests).
@@ -62,8 +68,29 @@ def build_block_core(
         TandemError: the model cannot be loaded, or is not the plan's; types or memory are not as
             planned.
     """
+    begin_s = time.perf_counter()
     with traced(config) as trace:
-        return _build(config, planned, progress, trace, check=check)
+        built = _build(config, planned, progress, trace, check=check)
+    load_s = time.perf_counter() - begin_s
+    if planned.machine is None or not may_be_renewed(planned):
+        return built.core
+
+    def again(following: PlanFile, counts: BlockCounts) -> BlockCore:
+        give_back_memory()
+        settings = replace(config, **following.settings)
+        return _build(settings, following, no_progress, trace, check=check, counts=counts).core
+
+    renewal = Renewal(built.spec, built.precision, planned.machine, again, load_s)
+    return RenewedBlocks(built.core, planned, renewal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """An engine, and what of it another plan is made from."""
+
+    core: BlockCore
+    spec: ModelSpec
+    precision: Precision
 
 
 def _build(
@@ -73,7 +100,8 @@ def _build(
     trace: "EngineTrace | None",
     *,
     check: bool,
-) -> BlockCore:
+    counts: BlockCounts | None = None,
+) -> _Built:
     plan = planned.blocks
     if config.kv_disk is not None:
         raise ConfigError(
@@ -130,10 +158,12 @@ def _build(
         notes + plan.notes,
         hits.by_layer,
         ProcessPeak(target.host),
+        counts,
     )
     begin_to_count(assembled.measures.overlap, trace)
     free = assembled.machine.free
-    return BlockCore(scheduler, assembled.executor, stats, check=check, release=free, trace=trace)
+    core = BlockCore(scheduler, assembled.executor, stats, check=check, release=free, trace=trace)
+    return _Built(core, spec, precision)
 
 
 def _assemble(

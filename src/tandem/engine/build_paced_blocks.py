@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_memory import BlockMemory, plan_block_memory
-from tandem.engine.block_stats import BlockStats
+from tandem.engine.block_stats import BlockCounts, BlockStats
 from tandem.engine.build_blocks import block_scheduler
 from tandem.engine.context_length import model_for_length
 from tandem.engine.paced_machine import (
@@ -53,6 +53,7 @@ def build_paced_blocks(
     pool: HostPool | None = None,
     listeners: Sequence[OpListener] = (),
     check: bool = False,
+    counts: BlockCounts | None = None,
 ) -> PacedBlocks:
     """An engine of blocks whose accelerator keeps to `hardware`'s times.
 
@@ -63,6 +64,7 @@ def build_paced_blocks(
         clock, pool: virtual ones make a run deterministic, and take no real time.
         listeners: told of every operation.
         check: verify conservation after every step (tests).
+        counts: of engines before this one.
 
     Raises:
         ConfigError: the plan is another model's, of types that are not emulated, or does not fit.
@@ -93,6 +95,7 @@ def build_paced_blocks(
             str(precision),
             plan.max_model_len,
             (note, *length_notes, PACED_NOTE, *plan.notes),
+            counts=counts,
         )
         core = BlockCore(scheduler, executor, stats, check=check, trace=trace)
         return PacedBlocks(core, scheduler, executor, memory)

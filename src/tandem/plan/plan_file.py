@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
@@ -14,6 +14,9 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import num_parameters
 from tandem.spec.user_file import parse_object, read_text
+
+if TYPE_CHECKING:
+    from tandem.spec.hardware import HardwareSpec
 
 FORMAT = 1
 _MAX_FILE_BYTES = 1 << 20
@@ -66,6 +69,8 @@ class PlanFile:
         host_only: it is for a host without an accelerator.
         dtype, kv_cache_dtype, cpu_kv_dtype, quantization: as the engine's flags.
         precision: what these come to, as an engine says it.
+        machine: of an offline plan, the rates that it was made for, by which it may be made anew
+            when they turn out otherwise.
 
     Raises:
         ConfigError: a value of another type, or layers that are not the model's, or that lie where
@@ -82,6 +87,7 @@ class PlanFile:
     quantization: str
     precision: str
     plan: OnlinePlan | OfflinePlan
+    machine: "HardwareSpec | None" = None
 
     def __post_init__(self) -> None:
         forms.apply_forms(self, _FORMS, ConfigError)
@@ -174,6 +180,10 @@ class PlanFile:
         values |= {"model": asdict(self.model), "plan": self.plan.to_object()}
         if self.is_for_blocks:
             values["offline"] = True
+        if (machine := values.pop("machine")) is not None:
+            from tandem.spec.hardware_file import hardware_table
+
+            values["machine"] = hardware_table(machine)
         return json.dumps({"format": FORMAT, **values}, indent=1)
 
     @staticmethod
@@ -191,9 +201,23 @@ class PlanFile:
         try:
             model = PlannedModel(**given.pop("model"))
             kind = OfflinePlan if given.pop("offline", False) is True else OnlinePlan
-            return PlanFile(model=model, plan=kind.from_object(given.pop("plan")), **given)
+            plan, machine = (
+                kind.from_object(given.pop("plan")),
+                _machine(given.pop("machine", None)),
+            )
+            return PlanFile(model=model, plan=plan, machine=machine, **given)
         except (KeyError, TypeError) as error:
             raise ConfigError(f"not the fields of a plan ({error})") from None
+
+
+def _machine(table: object) -> "HardwareSpec | None":
+    if table is None:
+        return None
+    from tandem.spec.hardware_file import parse_hardware  # no other start needs it
+
+    if not isinstance(table, dict):
+        raise ConfigError(f"machine must be an object, not {forms.shown(table)}")
+    return parse_hardware(cast("dict[str, Any]", table), "of the plan")
 
 
 def read_plan(path: Path) -> PlanFile:

@@ -6,8 +6,9 @@ packaged because it exists only as such (a scaled one) or the user's own.
 
 import difflib
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
@@ -163,6 +164,15 @@ def parse_hardware(table: Table, source: str) -> HardwareSpec:
         host=reader.facts(table, "host", HostFacts),
         scaled_from=reader.text(table, "scaled_from") if "scaled_from" in table else None,
     )
+
+
+def hardware_table(hardware: HardwareSpec) -> dict[str, Any]:
+    """Of plain values, what `parse_hardware` reads."""
+    facts = asdict(hardware)
+    rates = hardware.accelerator.flops_per_s
+    facts["accelerator"]["flops_per_s"] = {str(kind): rate for kind, rate in rates.items()}
+    facts["host"] = {name: value for name, value in facts["host"].items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _names(folder: Path) -> tuple[str, ...]:

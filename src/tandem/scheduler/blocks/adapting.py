@@ -26,11 +26,13 @@ class ShareChange:
 
     Attributes:
         streamed_rows: of a batch, places from now on.
-        said: the news, if it is any: predicted and measured times of a pass.
+        said: the news, if it is any: predicted and measured times of a pass. factors: then, what
+            was measured over what was planned.
     """
 
     streamed_rows: int
     said: str | None = None
+    factors: BlockFactors | None = None
 
 
 class BlockAdaptation:
@@ -91,7 +93,8 @@ class BlockAdaptation:
         changes = self._solve(terms, now)
         if not off:
             return ShareChange(self._streamed) if changes else None
-        return ShareChange(self._streamed, self._news(predicted_s, took_s, before, now))
+        said = self._news(predicted_s, took_s, before, now)
+        return ShareChange(self._streamed, said, self._factors)
 
     def _solve(self, terms: ShareTerms, now: PassWork) -> bool:
         """Whether other shares are better by enough."""
@@ -116,8 +119,7 @@ class BlockAdaptation:
         return (
             f"planned anew after {REVIEWED_EVERY} tokens: a pass was predicted to take "
             f"{predicted_s:.3g} s and took {took_s:.3g} ({off:+.0%}); measured over planned: "
-            f"{self._factors}; of a batch's {rows} places with KV on the host {shares}; weights, "
-            "batches and KV on the accelerator stay as they are"
+            f"{self._factors}; of a batch's {rows} places with KV on the host {shares}"
         )
 
 

@@ -2,10 +2,11 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tandem.cost.block_calibration import BlockFactors
 from tandem.cost.block_pass import PassWork
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.events import Event, Failed, StepRetired, TokensSampled
@@ -26,6 +27,20 @@ from tandem.spec.errors import ContextLengthError, EngineDeadError, OverloadErro
 from tandem.spec.request import EngineRequest, RequestOutput
 
 
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What one plan's scheduler leaves to the next one's.
+
+    Attributes:
+        waiting: sequences that have not begun, with the seeds that they were given.
+        arrivals: numbers of those to come. replans: what was said.
+    """
+
+    waiting: tuple[Sequence, ...]
+    arrivals: Iterator[int]
+    replans: tuple[str, ...]
+
+
 class BlockScheduler:
     """Fills places with requests, and gives every sequence a token at a time.
 
@@ -43,7 +58,8 @@ class BlockScheduler:
 
     Attributes:
         share_changes: how often sequences were shared out anew. replans: what was said of those
-            that a wrong prediction brought about, a line each.
+            that a wrong prediction brought about, a line each. misjudged: what was measured over
+            what was planned, as the last of them found it, until somebody has seen to it.
     """
 
     def __init__(
@@ -66,7 +82,7 @@ class BlockScheduler:
         self._dead: list[int] = []
         self._lanes = BlockLanes(plan, self.places, self._by_row.__getitem__)
         self._compiler = BlockCompiler(plan.shape, self.places.rows, self._by_row.__getitem__)
-        self._arrivals = itertools.count()
+        self._arrivals: Iterator[int] = itertools.count()
         self._streams = bool(streamed_layers(plan.weights).layers)
         self._idle_tokens = 0
         self._slots_void = True
@@ -75,6 +91,8 @@ class BlockScheduler:
             self._adaptation = BlockAdaptation(plan.terms, plan.host_rows, plan.streamed_rows)
         self.share_changes = 0
         self.replans: list[str] = []
+        self.misjudged: BlockFactors | None = None
+        self._drains = False
         self._awaited: dict[tuple[int, int], LaneSlot] = {}
 
     # --- requests ---------------------------------------------------------------------------------
@@ -134,6 +152,38 @@ class BlockScheduler:
         """Whether a submitted program's tokens have not all come."""
         return bool(self._awaited)
 
+    # --- another plan -----------------------------------------------------------------------------
+
+    @property
+    def streamed_rows(self) -> int:
+        """Of a batch, places for streamed sequences as they are shared out now."""
+        return self.places.count(KVHome.STREAMED)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sequence has a place."""
+        return not self._by_row
+
+    def drain(self) -> None:
+        """From now on nobody enters; those that are there go on to their ends."""
+        self._drains = True
+
+    def hand_over(self) -> Handover:
+        """All that wait, which are forgotten here."""
+        waiting = tuple(self.waiting)
+        for sequence in waiting:
+            self.waiting.remove(sequence)
+            del self._by_id[sequence.request_id]
+        return Handover(waiting, self._arrivals, tuple(self.replans))
+
+    def take_over(self, rest: Handover) -> None:
+        """Go on where another plan's scheduler ended. Nothing was added here before."""
+        self._arrivals = rest.arrivals
+        self.replans += rest.replans
+        for sequence in rest.waiting:
+            self._by_id[sequence.request_id] = sequence
+            self.waiting.add(sequence)
+
     # --- steps ------------------------------------------------------------------------------------
 
     def schedule(self) -> list[StepProgram]:
@@ -175,6 +225,7 @@ class BlockScheduler:
             return
         if change.said is not None:
             self.replans.append(change.said)
+            self.misjudged = change.factors
         self.share(change.streamed_rows)
 
     def share(self, streamed_rows: int) -> None:
@@ -212,7 +263,9 @@ class BlockScheduler:
     def _room(self) -> int:
         """About how many of those that wait could enter."""
         smallest = min(self.waiting, key=lambda sequence: sequence.limit, default=None)
-        return 0 if smallest is None else self.places.num_open(smallest)
+        if smallest is None or self._drains:
+            return 0
+        return self.places.num_open(smallest)
 
     def _is_worth_a_refill(self) -> bool:
         enough = not self._streams or self._idle_tokens >= self._plan.block_rows

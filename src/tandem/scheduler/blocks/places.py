@@ -99,6 +99,10 @@ class BlockPlaces:
         """Places without a sequence."""
         return self.rows.num_free
 
+    def count(self, home: KVHome) -> int:
+        """Places of a batch with that home."""
+        return self._counts[home]
+
     def could_hold(self, sequence: Sequence) -> bool:
         """Whether a sequence has room in a block without others."""
         return any(
