@@ -4,11 +4,14 @@ import pytest
 
 from tandem.bench.offline import ablations
 from tandem.bench.offline.cell import CellName, make_cell
+from tandem.bench.offline.plans import ask
 from tandem.bench.offline.rows import describe, rows_of
 from tandem.bench.offline.selection import choose_cells
 from tandem.bench.offline.suite import OfflineOutcome, run_offline
 from tandem.bench.online.cell import Load
 from tandem.bench.online.selection import truth_of
+from tandem.kernels import native
+from tandem.planner.offline.search import OfflineSearch
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.errors import ConfigError
 
@@ -74,6 +77,19 @@ def test_unknown_cells_are_refused_with_those_that_there_are() -> None:
     assert found.model_name == "opt-13b"
 
 
+def test_kv_is_shared_out_in_so_many_parts() -> None:
+    search = OfflineSearch(ask(make_cell(NAMED, 4, Perturbation())))
+    eighths = next(lever.policy for lever in ablations.LEVERS if lever.policy.parts == 8)
+    assert not eighths.adapts
+    found = [c for c in search.candidates.of(eighths) if c.streamed_rows and c.cpu_rows]
+    assert found
+    for candidate in found:
+        parts = {round(n * candidate.host_rows / 8) for n in range(9)}
+        assert candidate.cpu_rows in parts
+    assert eighths.shares(24, 10) == {9, 12}
+    assert eighths.shares(24, 9) == {9}
+
+
 @pytest.mark.slow
 def test_ablations_take_one_means_away_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     levers = {lever.name: lever for lever in ablations.LEVERS}
@@ -96,6 +112,11 @@ def test_ablations_take_one_means_away_at_a_time(monkeypatch: pytest.MonkeyPatch
     rates = {(each.kv, each.recomputes): each.tokens_per_s for each in found.few_bits}
     assert rates["int4", False] > rates["float16", False]
     rows = list(ablations.rows_of(found))
-    assert {row.variant.split()[0] for row in rows} == {"virtual", "predicted"}
+    if native.available():
+        assert found.host is not None
+        assert min(each.work_beside_per_s for each in found.host.threads.values()) > 0
+        assert found.host.alone.ratio > 1  # what comes on top is work
+    said = {"virtual", "predicted"} | ({"measured,"} if native.available() else set())
+    assert {row.variant.split()[0] for row in rows} == said
     told = "\n".join(ablations.describe(found))
     assert all(lever in told for lever, _ in ablations.NOT_MEASURED)

@@ -2,15 +2,18 @@
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
+
+_Found = TypeVar("_Found")
 
 
-def beside(probe: Callable[[], float], load: Callable[[], object]) -> Callable[[], float]:
+def beside(probe: Callable[[], _Found], load: Callable[[], object]) -> Callable[[], _Found]:
     """`probe`, with `load` going on in another thread from before its start to after its end.
 
     What `load` raises is raised once the probe has ended.
     """
 
-    def measure() -> float:
+    def measure() -> _Found:
         stopped, begun = threading.Event(), threading.Event()
         errors: list[Exception] = []
 

@@ -52,7 +52,17 @@ class CpuWork:
 
 def cpu_works(pool: NativePool, effort: Effort) -> tuple[CpuWork, ...]:
     """Decode attention, which memory bounds, and a product of many rows, which cores do."""
-    return _attention(pool, effort), _product(pool, effort)
+    return attention_work(pool, effort), _product(pool, effort)
+
+
+def attention_work(pool: NativePool, effort: Effort) -> CpuWork:
+    """Decode attention over float16 pages: the most rows, and the longest."""
+    rows, context = max(effort.batches), max(effort.contexts)
+    pages, own = probe_pages(effort, DType.FLOAT16)
+    layers = make_layers(effort.heads, Workload("contention", (context,) * rows), len(pages))
+    kv_bytes = rows * context * effort.heads.key_elements * DType.FLOAT16.size_bytes
+    sample = attending(pool, effort.heads, pages, layers, own)
+    return CpuWork("decode attention", "memory", kv_bytes, sample)
 
 
 def copying_in_memory(size_bytes: int) -> Load:
@@ -118,15 +128,6 @@ def _measured(work: CpuWork, other: BusyWith) -> Contention:
         work_beside_per_s=beside(work.rate, record)(),
         load_beside_bytes_per_s=sum(n for n, _ in loaded) / sum(s for _, s in loaded),
     )
-
-
-def _attention(pool: NativePool, effort: Effort) -> CpuWork:
-    rows, context = max(effort.batches), max(effort.contexts)
-    pages, own = probe_pages(effort, DType.FLOAT16)
-    layers = make_layers(effort.heads, Workload("contention", (context,) * rows), len(pages))
-    kv_bytes = rows * context * effort.heads.key_elements * DType.FLOAT16.size_bytes
-    sample = attending(pool, effort.heads, pages, layers, own)
-    return CpuWork("decode attention", "memory", kv_bytes, sample)
 
 
 def _product(pool: NativePool, effort: Effort) -> CpuWork:

@@ -7,12 +7,14 @@ there are; each whole job is executed in virtual time as the others of this suit
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tandem.bench.offline.breakdown import Breakdown
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.offline.job import Executed, execute
 from tandem.bench.offline.plans import ask
 from tandem.bench.records import BenchRow
+from tandem.kernels import native
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.ceiling import BlockCeilings
@@ -21,10 +23,15 @@ from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
 from tandem.spec.kv_type import CodeType
+from tandem.spec.units import format_size
+
+if TYPE_CHECKING:
+    from tandem.bench.offline.host_means import HostMeans
 
 _ALL = find_offline_policy("auto")
 _KVPR = find_offline_policy("kvpr")
 _TRIED = 8  # candidates by their bounds
+_GIGA = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +40,12 @@ class Ablation:
 
     Attributes:
         adapts: shares are solved anew as the job runs.
+        note: which ablation of a paper it is.
     """
 
     policy: OfflinePolicy
     adapts: bool = True
+    note: str = ""
 
     @property
     def name(self) -> str:
@@ -57,7 +66,14 @@ LEVERS = (
     _without("KV on the accelerator", resident=False),
     _without("streamed KV", streams=False),
     _without("attention on the CPU", attends=False),
-    _without("streamed KV beside attention on the CPU", mixes=False),
+    replace(
+        _without("streamed KV beside attention on the CPU", mixes=False),
+        note="Park and Egger's pieces off: link or CPU has all of Scores and WV",
+    ),
+    Ablation(
+        replace(_ALL, name="auto, KV on the host shared out in 8 parts", parts=8),
+        note="Park and Egger's 8 pieces of Scores and WV; auto's are single sequences",
+    ),
 )
 KVPR = (
     Ablation(_KVPR),
@@ -69,18 +85,10 @@ PUBLISHED = {
 }
 """KVPR's figures 9 (shares of the runtime) and 10 (use of the accelerator), for its machine."""
 NOT_MEASURED = (
-    ("K and V weights before Q and O (KVPR, table 2)", "a layer's weights come as one copy"),
     (
-        "threads of the CPU (LM-Offload, figures 5 and 8)",
-        "virtual time has no threads: the host attends at its described rate",
-    ),
-    (
-        "KV in the order that Scores read (Park and Egger, section 4.3)",
-        "one KV page serves all kernels (contract 7): there is no other to compare",
-    ),
-    (
-        "Scores and WV in pieces (Park and Egger, section 4.2)",
-        "attention on the CPU is one operation of a batch and layer",
+        "K and V weights before Q and O (KVPR, table 2)",
+        "a layer's weights come as one copy, a layer ahead: order could gain no more than the "
+        "time in which the link is idle where all weights are streamed",
     ),
 )
 """Ablations of the papers whose lever does not exist here, and why."""
@@ -92,12 +100,14 @@ class AblationRun:
 
     Attributes:
         shares: of what passes spend their queues' time on.
+        link_busy: bytes that crossed to the accelerator, over what the probed link would bring.
     """
 
     ablation: Ablation
     plan: OfflinePlan
     executed: Executed
     shares: dict[str, float]
+    link_busy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +121,17 @@ class FewBits:
 
 @dataclass(frozen=True, slots=True)
 class AblationOutcome:
-    """Of a cell."""
+    """Of a cell.
+
+    Attributes:
+        host: threads and layouts, measured here; None without the compiled kernels.
+    """
 
     cell: OfflineCell
     most_per_s: float | None
     runs: tuple[AblationRun, ...]
     few_bits: tuple[FewBits, ...]
+    host: "HostMeans | None" = None
 
 
 def run_ablations(
@@ -143,7 +158,17 @@ def _run_cell(cell: OfflineCell, report: Callable[[str], None]) -> AblationOutco
             runs.append(run)
             report(f"{ablation.name}: {run.executed.tokens_per_s:.1f} tokens/s")
     most = None if ceiling is None else ceiling.tokens_per_s
-    return AblationOutcome(cell, most, tuple(runs), tuple(_few_bits(question)))
+    few, host = tuple(_few_bits(question)), _host_means(cell, report)
+    return AblationOutcome(cell, most, tuple(runs), few, host)
+
+
+def _host_means(cell: OfflineCell, report: Callable[[str], None]) -> "HostMeans | None":
+    if not native.available():
+        report(f"threads and layouts are not measured: {native.unavailable_message()}")
+        return None
+    from tandem.bench.offline.host_means import measure_host_means
+
+    return measure_host_means(cell.model, report)
 
 
 def _run(cell: OfflineCell, search: OfflineSearch, ablation: Ablation) -> AblationRun | None:
@@ -155,7 +180,9 @@ def _run(cell: OfflineCell, search: OfflineSearch, ablation: Ablation) -> Ablati
     breakdown = Breakdown()
     file = offline_plan_file(cell.model_name, search.question, plan)
     executed = execute(cell, file, (breakdown.executed,))
-    return AblationRun(ablation, plan, executed, breakdown.shares)
+    most = search.question.hardware.link.h2d_bytes_per_s * executed.wall_s
+    link_busy = executed.report.brought_bytes / most
+    return AblationRun(ablation, plan, executed, breakdown.shares, link_busy)
 
 
 def _few_bits(question: Question) -> Iterator[FewBits]:
@@ -185,13 +212,21 @@ def rows_of(outcome: AblationOutcome) -> Iterator[BenchRow]:
         yield row("auto over it", auto / executed.tokens_per_s, "ratio", 1.0)
         for work, share in run.shares.items():
             yield row(f"{work}, share of queues' time", share, "share", said.get(work))
+        yield row("link to the accelerator busy", run.link_busy, "share", 1.0)
         yield row("accelerator busy", executed.report.accel_busy, "share", said.get("busy", 1.0))
         pinned = run.plan.host.pinned_bytes / max(1, run.plan.host.used_bytes)
         yield row("pinned, of host memory in use", pinned, "share", 1.0)
+        yield row(
+            "pinned", run.plan.host.pinned_bytes / _GIGA, "GB", run.plan.host.used_bytes / _GIGA
+        )
     for each in outcome.few_bits:
         how = "with" if each.recomputes else "without"
         variant = f"predicted kvpr {how} recomputation, {each.kv} KV on the host"
         yield BenchRow(case, variant, "throughput", each.tokens_per_s, "tokens/s")
+    if outcome.host is not None:
+        from tandem.bench.offline.host_means import host_rows
+
+        yield from host_rows(outcome.host)
 
 
 def describe(outcome: AblationOutcome) -> Iterator[str]:
@@ -203,7 +238,17 @@ def describe(outcome: AblationOutcome) -> Iterator[str]:
         of_most = "" if outcome.most_per_s is None else f" ({rate / outcome.most_per_s:.0%})"
         yield f"  {run.ablation.name}: {rate:.1f} tokens/s{of_most}, {rate / auto:.2f} of auto"
         shares = ", ".join(f"{work} {share:.0%}" for work, share in run.shares.items() if share)
-        yield f"    accelerator busy {run.executed.report.accel_busy:.0%}; queues' time: {shares}"
+        yield (
+            f"    accelerator busy {run.executed.report.accel_busy:.0%}, link {run.link_busy:.0%}; "
+            f"queues' time: {shares}"
+        )
+        host = run.plan.host
+        yield (
+            f"    pinned {format_size(host.pinned_bytes)} of {format_size(host.used_bytes)} on the "
+            "host"
+        )
+        if run.ablation.note:
+            yield f"    {run.ablation.note}"
         said = PUBLISHED.get(run.ablation.name)
         if said is not None:
             figures = ", ".join(f"{work} {share:.0%}" for work, share in said.items())
@@ -214,5 +259,9 @@ def describe(outcome: AblationOutcome) -> Iterator[str]:
             f"  predicted kvpr {how} recomputation, {each.kv} KV on the host: "
             f"{each.tokens_per_s:.1f} tokens/s"
         )
+    if outcome.host is not None:
+        from tandem.bench.offline.host_means import describe_host
+
+        yield from describe_host(outcome.host)
     for lever, reason in NOT_MEASURED:
         yield f"  not measured: {lever}: {reason}"

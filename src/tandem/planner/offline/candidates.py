@@ -145,14 +145,14 @@ class BlockCandidates:
         if policy.attends and hosted:
             found.add(hosted)
         if policy.mixes and policy.attends and policy.streams and hosted > 1:
-            found.add(self._balanced(start, resident, hosted))
+            found |= policy.shares(hosted, self._balanced(start, resident, hosted))
         return sorted(found)
 
-    def _balanced(self, start: BlockCandidate, resident: int, hosted: int) -> int:
+    def _balanced(self, start: BlockCandidate, resident: int, hosted: int) -> float:
         """Where the link and a layer's chain over the CPU take equally long, both being linear."""
         none = self._bound.decode_busy(start.shared(resident, 0))
         all_ = self._bound.decode_busy(start.shared(resident, hosted))
         gap_s = none.link_s - none.chain_s
         closing_s = gap_s - (all_.link_s - all_.chain_s)
         share = min(1.0, max(0.0, gap_s / closing_s)) if closing_s > 0 else 0.0
-        return round(hosted * share)
+        return hosted * share

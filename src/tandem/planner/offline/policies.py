@@ -3,6 +3,7 @@
 All run on the same kernels, programs and predictions, so that a comparison compares policies.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ class OfflinePolicy:
     Attributes:
         all_streamed: no layer's weights stay on the accelerator.
         resident: KV may lie on the accelerator. streams, attends: that of others may be brought
-            there, or attended on the CPU. mixes: some this way and some that.
+            there, or attended on the CPU. mixes: some this way and some that, in any number, or
+            in `parts` equal ones.
         recomputes: a prefix of streamed KV may be recomputed.
         many_batches: a block may have more than one.
         layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
@@ -37,11 +39,21 @@ class OfflinePolicy:
     many_batches: bool = True
     layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
     host_kv: bool = True
+    parts: int | None = None
 
     @property
     def adapts(self) -> bool:
         """Whether any sequence with its KV on the host may be streamed or attended there."""
-        return self.streams and self.attends and self.mixes
+        return self.streams and self.attends and self.mixes and self.parts is None
+
+    def shares(self, hosted: int, cpu: float) -> frozenset[int]:
+        """Of `hosted` sequences with their KV on the host, numbers next to `cpu` that the CPU may
+        attend to.
+        """
+        if self.parts is None:
+            return frozenset((round(cpu),))
+        part = hosted / self.parts
+        return frozenset(round(part * n) for n in (math.floor(cpu / part), math.ceil(cpu / part)))
 
     def allows(self, candidate: BlockCandidate, num_layers: int) -> bool:
         """Whether a candidate keeps to the policy."""
@@ -51,11 +63,15 @@ class OfflinePolicy:
             and (self.streams or not candidate.streamed_rows)
             and (self.attends or not candidate.cpu_rows)
             and (self.mixes or not (candidate.streamed_rows and candidate.cpu_rows))
+            and (not candidate.host_rows or self._may_attend(candidate))
             and (self.recomputes or not candidate.recomputed_tokens)
             and (self.many_batches or candidate.batches == 1)
             and candidate.quantized in self.layers
             and (self.host_kv or candidate.host_kv is None)
         )
+
+    def _may_attend(self, candidate: BlockCandidate) -> bool:
+        return candidate.cpu_rows in self.shares(candidate.host_rows, candidate.cpu_rows)
 
 
 _ALL = (
