@@ -1,6 +1,7 @@
 """What must hold of every offline plan, over hardware, models and workloads."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import assume, given, settings
@@ -13,7 +14,7 @@ from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
-from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.ceiling import BlockCeilings, least_passes
 from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Question
@@ -103,6 +104,23 @@ def test_no_candidate_exceeds_the_ceiling(question: Question, data: st.DataObjec
         assert ceiling is not None
         for candidate in data.draw(st.lists(st.sampled_from(found), min_size=1, max_size=8)):
             assert search.bound_tokens_per_s(candidate) <= ceiling.tokens_per_s * (1 + 1e-6)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.integers(1, 4), st.data())
+def test_no_order_takes_fewer_passes_than_the_bound(
+    generated: list[int], places: int, data: st.DataObject
+) -> None:
+    best = min(
+        max(
+            sum(generated[i] for i, at in enumerate(choice) if at == place)
+            for place in range(places)
+        )
+        for choice in product(range(places), repeat=len(generated))
+    )
+    bound = least_passes(generated, places)
+    assert max(generated) <= bound <= best
+    more = [*generated, data.draw(st.integers(1, 30))]
+    assert bound <= least_passes(more, places)
 
 
 @settings(max_examples=4)

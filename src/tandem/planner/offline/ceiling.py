@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -47,6 +47,18 @@ class BlockCeiling:
     recomputed: float
     cpu: float
     programmes: int
+
+
+def least_passes(generated: Sequence[float], places: int) -> float:
+    """Passes before all sequences have their tokens, a token of each place in a pass, and each
+    sequence in one place: of the `n * places + 1` longest, some place has n + 1, which take no less
+    than the n + 1 shortest of them.
+    """
+    longest = sorted(generated, reverse=True)
+    return max(
+        sum(longest[n * places - n : n * places + 1])
+        for n in range(math.ceil(len(longest) / places))
+    )
 
 
 class _Least(NamedTuple):
@@ -100,20 +112,19 @@ class BlockCeilings:
         """Sequences in a pass, in the mean.
 
         If memory does not hold all requests at once, some place serves several one after the other,
-        each for at least the shortest one's tokens, and there are too many passes for the job's
-        tokens to fill all places.
+        and there are too many passes for the job's tokens to fill all places. Predictions by mean
+        lengths, in as many rounds, are not ruled out.
         """
         lengths = self._q.lengths
         most = min(lengths.requests, self._times.footprint.max_rows * BATCHES[-1])
         held = bisect_left(
             range(1, most + 1), True, key=lambda rows: self._least(rows, rows) is None
         )
-        rounds = math.ceil(lengths.requests / max(1, held))
-        shortest = min(
-            (shape.generated_tokens for shape in lengths.shapes), default=lengths.generated_tokens
-        )
-        tokens = lengths.requests * lengths.generated_tokens
-        return max(1, min(most, math.ceil(tokens / (rounds * shortest))))
+        places = max(1, held)
+        mean, requests = lengths.generated_tokens, lengths.requests
+        generated = [shape.generated_tokens for shape in lengths.shapes] or [mean] * requests
+        passes = min(least_passes(generated, places), math.ceil(requests / places) * mean)
+        return max(1, min(most, math.ceil(requests * mean / passes)))
 
     def _rate(self, rows: int, least: _Least) -> float:
         return rows * self._q.lengths.generated_tokens / least.block_s
