@@ -27,17 +27,18 @@ from tandem.spec.precision import Precision
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
-NAMED = CellName("t4", "g4dn.4xlarge", "opt-6.7b", Load(256, 40), 256)
+PLANNED_FOR, REQUESTS = 96, 200
+NAMED = CellName("t4", "g4dn.4xlarge", "opt-6.7b", Load(256, 24), PLANNED_FOR)
 
 
 @pytest.fixture(scope="module")
 def cell() -> OfflineCell:
-    return make_cell(NAMED, 4, Perturbation())
+    return replace(make_cell(NAMED, 4, Perturbation()), requests=REQUESTS)
 
 
 @pytest.fixture(scope="module")
 def asked(cell: OfflineCell) -> Question:
-    return ask(cell)
+    return ask(replace(cell, requests=PLANNED_FOR))
 
 
 class Job:

@@ -27,12 +27,15 @@ LEVERS: dict[str, dict[str, Any]] = {
         "resident_rows": 1, "streamed_rows": 1, "cpu_rows": 1, "recomputed_tokens": 16,
         "prompts_on_host": True,
     },
+    "overlapping": {
+        "batches": 3, "resident_rows": 1, "streamed_rows": 1, "cpu_rows": 1, "layers_overlap": True,
+    },
     "one-batch": {"batches": 1, "streamed_rows": 2, "cpu_rows": 1},
 }  # fmt: skip
 CASES = [
     *((case, lever, "exact") for case in BLOCK_MODELS for lever in LEVERS),
     *((LLAMA, lever, "inline") for lever in ("resident-weights", "mixed")),
-    *((LLAMA, lever, "threaded") for lever in ("streamed-kv", "mixed")),
+    *((LLAMA, lever, "threaded") for lever in ("streamed-kv", "mixed", "overlapping")),
 ]
 
 

@@ -75,6 +75,7 @@ def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
         row_blocks=draw(st.integers(3, 5)),
         prefill_tokens=draw(st.sampled_from((16, 40, 128))),
         prompts_on_host=draw(st.booleans()),
+        layers_overlap=draw(st.booleans()),
         max_model_len=80,
     )
 

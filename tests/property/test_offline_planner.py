@@ -106,7 +106,7 @@ def test_no_candidate_exceeds_the_ceiling(question: Question, data: st.DataObjec
             assert search.bound_tokens_per_s(candidate) <= ceiling.tokens_per_s * (1 + 1e-6)
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.integers(1, 4), st.data())
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 3), st.data())
 def test_no_order_takes_fewer_passes_than_the_bound(
     generated: list[int], places: int, data: st.DataObject
 ) -> None:

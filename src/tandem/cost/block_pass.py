@@ -1,9 +1,9 @@
 """How long a pass of a block takes by its terms, and which shares make it shortest.
 
-The closed form of `planner/offline/bound.py` as a function of the sequences that there are: a pass
-takes as long as its busiest resource, or, where the CPU attends, as the way of a batch through all
-layers with all attention on the CPU between; times the slack that virtual time, or measuring, has
-found.
+A closed form, as a function of the sequences that there are: a pass takes as long as its busiest
+resource, or, where the CPU attends, as the way of a batch through all layers with all attention on
+the CPU between, its own only where layers overlap; times the slack that virtual time, or measuring,
+has found.
 """
 
 from typing import NamedTuple
@@ -77,7 +77,8 @@ def longest_s(terms: ShareTerms, work: PassWork) -> float:
     if work.cpu_rows:
         given = work.cpu_rows, work.cpu_tokens
         once_s = (terms.queries.seconds(*given) + terms.results.seconds(*given)) / work.batches
-        chain_s = terms.way_s + once_s + each.host_s
+        between_s = each.host_s / work.batches if terms.layers_overlap else each.host_s
+        chain_s = terms.way_s + once_s + between_s
     tokens = work.streamed_tokens + work.cpu_tokens
     return max(
         each.stages_s + each.attention_s,

@@ -28,6 +28,8 @@ class BlockShape:
             brought there in every layer, or is attended on the CPU.
         recomputes: of streamed ones, a prefix comes as activations.
         prompts_on_host: between layers, activations of prompts lie on the host.
+        layers_overlap: in passes, a batch that the CPU has attended to goes on into the next layer
+            while the CPU attends to others in this one.
     """
 
     num_layers: int
@@ -38,6 +40,7 @@ class BlockShape:
     cpu: bool = False
     recomputes: bool = False
     prompts_on_host: bool = False
+    layers_overlap: bool = False
 
     def __post_init__(self) -> None:
         if self.num_layers < 1 or self.batches < 1:
@@ -51,6 +54,11 @@ class BlockShape:
     def attends(self) -> bool:
         """Whether the accelerator attends."""
         return self.resident or self.streamed
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether a layer's batches are ever in two layers."""
+        return self.layers_overlap and self.cpu and self.batches > 1
 
     @property
     def pairs(self) -> int:

@@ -2,7 +2,10 @@
 
 Loads are issued ahead, as far as their slots reach, and into the next pass. Where the CPU attends,
 a layer's batches first all go up to their attention and then all go on, so that the CPU works on
-one while the accelerator works on others; else each goes through the layer at once.
+one while the accelerator works on others; else each goes through the layer at once. Where layers
+overlap, a batch goes on and up to its attention in the next layer before the one after it goes on,
+so that the CPU has work while a layer ends and the next one begins; a layer's weights then leave
+their slot later, for what comes there is wanted no later.
 """
 
 from collections.abc import Mapping
@@ -65,6 +68,14 @@ class _PassBuilder:
 
     def build(self) -> ProgramTemplate:
         shape = self._shape
+        if shape.interleaves:
+            self._between_layers()
+        else:
+            self._layer_by_layer()
+        return self._b.build("block", shape.lanes)
+
+    def _layer_by_layer(self) -> None:
+        shape = self._shape
         for layer in range(shape.num_layers):
             for batch in range(shape.batches):
                 self._to_attention(layer, batch)
@@ -73,7 +84,18 @@ class _PassBuilder:
             for batch in range(shape.batches) if shape.cpu else ():
                 self._onwards(layer, batch)
             self._weights.refill(layer)
-        return self._b.build("block", shape.lanes)
+
+    def _between_layers(self) -> None:
+        shape = self._shape
+        for batch in range(shape.batches):
+            self._to_attention(0, batch)
+        for layer in range(shape.num_layers):
+            for batch in range(shape.batches):
+                self._onwards(layer, batch)
+                if batch == shape.batches - 1:
+                    self._weights.refill(layer)
+                if layer + 1 < shape.num_layers:
+                    self._to_attention(layer + 1, batch)
 
     def ahead(self) -> _Ahead:
         """Loads for the next pass, as seen from there."""
@@ -202,10 +224,13 @@ class _PassBuilder:
         return self._came.get((pair, part), SignalRef(Queue.H2D, 0))
 
     def _delays_load(self, layer: int, batch: int) -> bool:
-        """Another layer's keys and values come after the CPU's results, which are wanted sooner."""
+        """Another layer's keys and values come after the CPU's results, which are wanted sooner;
+        where layers overlap, only the next pass's.
+        """
         batches = self._shape.batches
-        following, _ = self._shape.next_in_slot(self._pair(layer, batch))
-        return self._shape.cpu and following // batches != layer
+        following, in_next_pass = self._shape.next_in_slot(self._pair(layer, batch))
+        other = not self._shape.interleaves and following // batches != layer
+        return self._shape.cpu and (in_next_pass or other)
 
     def _load_next(self, layer: int, batch: int) -> None:
         """Keys and values of a later batch, to where those of this one have been."""

@@ -27,7 +27,8 @@ _LEAST: dict[str, int] = {
 _FORMS: dict[str, forms.Form] = {
     **dict.fromkeys(_LEAST, forms.whole_number),
     "quantized_layers": forms.text, "quantization": forms.text, "kv_dtype": forms.text,
-    "host_kv_dtype": forms.text, "prompts_on_host": forms.flag, "notes": forms.texts,
+    "host_kv_dtype": forms.text, "prompts_on_host": forms.flag,
+    "layers_overlap": forms.flag, "notes": forms.texts,
 }  # fmt: skip
 
 
@@ -94,6 +95,7 @@ class OfflinePlan:
         max_model_len: of the longest sequence.
         prefill_tokens: most prompt tokens that are computed at once.
         prompts_on_host: between layers, activations of prompts lie on the host.
+        layers_overlap: as of `BlockShape`.
         terms: of its passes, by which streamed sequences and those that the CPU attends to are
             shared out anew as it runs, for both of which there is room; None: shares are fixed.
         notes: what was decided for the user and why, one line each.
@@ -122,6 +124,7 @@ class OfflinePlan:
     quantized_layers: QuantizedLayers = "none"
     quantization: str = "none"
     prompts_on_host: bool = False
+    layers_overlap: bool = False
     terms: "ShareTerms | None" = None
     notes: tuple[str, ...] = ()
 
@@ -209,6 +212,7 @@ class OfflinePlan:
             cpu=self.cpu_rows > 0,
             recomputes=self.recomputed_tokens > 0,
             prompts_on_host=self.prompts_on_host,
+            layers_overlap=self.layers_overlap,
         )
 
     def to_json(self) -> str:

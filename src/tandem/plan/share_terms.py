@@ -47,6 +47,7 @@ class ShareTerms:
         attention: on the accelerator. cache: streamed keys and values over the link.
         queries, results: to the CPU and back. host: its attention.
         memory: what the host's memory is read for, by whichever way; the weights are its start.
+        layers_overlap: the CPU attends to other batches while one is between two layers.
 
     Raises:
         ConfigError: a value of another type or out of range.
@@ -63,6 +64,7 @@ class ShareTerms:
     results: TermLine
     host: TermLine
     memory: TermLine
+    layers_overlap: bool = False
 
     def __post_init__(self) -> None:
         most = forms.in_form(
@@ -71,6 +73,7 @@ class ShareTerms:
         if most < 0:
             raise ConfigError(f"most_streamed_rows must be at least 0, not {most}")
         _require_seconds(self, ("stages_s", "weights_s", "way_s", "slack"))
+        forms.in_form(self.layers_overlap, forms.flag, "layers_overlap", ConfigError)
         if not self.slack:
             raise ConfigError("slack must be above 0")
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ def shapes(draw: st.DrawFn) -> BlockShape:
         cpu,
         recomputes=comes and draw(st.booleans()),
         prompts_on_host=draw(st.booleans()),
+        layers_overlap=draw(st.booleans()),
     )
 
 
@@ -85,6 +87,7 @@ WEIGHTS = StreamedLayers((0, 1, 2, 3))
 ALL = BlockShape(
     4, 3, WEIGHTS, resident=True, streamed=True, cpu=True, recomputes=True, prompts_on_host=True
 )
+OVERLAPPING = replace(ALL, layers_overlap=True)
 CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
 COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
@@ -110,6 +113,18 @@ Build = Callable[[BlockShape], ProgramTemplate]
         pytest.param(block_template, ALL, is_op(COPY, Part.PARTIAL), CPU, id="attended"),
         pytest.param(block_template, ALL, is_op(COPY, Part.QKV), ACCEL, id="qkv-made"),
         pytest.param(block_template, ALL, is_op(OpKind.LOAD), ACCEL, id="weights-used"),
+        *(
+            pytest.param(block_template, OVERLAPPING, select, on, id=f"overlapping-{name}")
+            for select, on, name in (
+                (PRE, Queue.WEIGHTS, "weights"),
+                (PRE, D2H, "stored"),
+                (is_op(OpKind.APPEND, queue=ACCEL), H2D, "cache-there"),
+                (is_op(OpKind.APPEND, queue=CPU), D2H, "qkv-there"),
+                (is_op(OpKind.MERGE), H2D, "partial-there"),
+                (is_op(COPY, Part.PARTIAL), CPU, "attended"),
+                (is_op(OpKind.LOAD), ACCEL, "weights-used"),
+            )
+        ),
         pytest.param(prefill_template, ALL, PRE, Queue.WEIGHTS, id="prompts-weights"),
         pytest.param(prefill_template, CACHE, PRE, D2H, id="prompts-drained"),
         pytest.param(prefill_template, ALL, PRE, H2D, id="prompts-came"),
@@ -134,6 +149,26 @@ def test_a_program_that_forgets_a_wait_is_refused(
     assert broken != template
     with pytest.raises(ProgramError):
         check(broken, broken)
+
+
+def test_where_layers_overlap_the_cpu_has_other_batches_between_two_layers() -> None:
+    """Of one batch, what it does in the next layer comes before the others have left this one."""
+    ops = [op for op in block_template(OVERLAPPING).ops if op.queue is ACCEL]
+
+    def place(part: Part, layer: int, batch: int) -> int:
+        return next(
+            i
+            for i, op in enumerate(ops)
+            if (op.part, op.layer, op.lanes) == (part, layer, (batch,))
+        )
+
+    for layer in range(3):
+        for batch in range(2):
+            following = place(Part.PRE, layer + 1, batch)
+            assert place(Part.POST, layer, batch) < following
+            assert following < place(Part.POST, layer, batch + 1)
+    alone = replace(OVERLAPPING, batches=1)
+    assert block_template(alone) == block_template(replace(alone, layers_overlap=False))
 
 
 @pytest.mark.parametrize(

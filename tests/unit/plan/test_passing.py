@@ -42,12 +42,18 @@ def test_activations_come_in_runs_of_entries(entries: list[int]) -> None:
     assert len(prefix.runs) == (breaks + 1 if entries else 0)
 
 
-@given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.booleans(), st.booleans())
+@given(st.integers(1, 5), st.integers(1, 5), *[st.booleans()] * 4)
 def test_no_pass_looks_further_back_than_the_copies_ahead(
-    layers: int, batches: int, resident: bool, cpu: bool, recomputes: bool
+    layers: int, batches: int, resident: bool, cpu: bool, recomputes: bool, layers_overlap: bool
 ) -> None:
     shape = BlockShape(
-        layers, batches, resident=resident, streamed=True, cpu=cpu, recomputes=recomputes
+        layers,
+        batches,
+        resident=resident,
+        streamed=True,
+        cpu=cpu,
+        recomputes=recomputes,
+        layers_overlap=layers_overlap,
     )
     waits = [
         wait.ordinal

@@ -40,18 +40,21 @@ class Ablation:
 
     Attributes:
         adapts: shares are solved anew as the job runs.
+        overlaps: layers may overlap where the CPU attends.
         note: which ablation of a paper it is.
     """
 
     policy: OfflinePolicy
     adapts: bool = True
+    overlaps: bool = True
     note: str = ""
 
     @property
     def name(self) -> str:
         """For people."""
         fixed = self.policy.adapts and not self.adapts
-        return f"{self.policy.name}, shares fixed" if fixed else self.policy.name
+        named = f"{self.policy.name}, shares fixed" if fixed else self.policy.name
+        return named if self.overlaps else f"{named}, layer by layer"
 
 
 def _without(name: str, **taken: bool) -> Ablation:
@@ -61,6 +64,7 @@ def _without(name: str, **taken: bool) -> Ablation:
 LEVERS = (
     Ablation(_ALL),
     Ablation(_ALL, adapts=False),
+    Ablation(_ALL, overlaps=False),
     _without("resident weights", all_streamed=True),
     _without("several batches", many_batches=False),
     _without("KV on the accelerator", resident=False),
@@ -177,6 +181,9 @@ def _run(cell: OfflineCell, search: OfflineSearch, ablation: Ablation) -> Ablati
         return None
     adapts = ablation.adapts and ablation.policy.adapts
     plan = offline_plan(search, option.candidate, adapts=adapts)
+    if not ablation.overlaps:
+        terms = None if plan.terms is None else replace(plan.terms, layers_overlap=False)
+        plan = replace(plan, layers_overlap=False, terms=terms)
     breakdown = Breakdown()
     file = offline_plan_file(cell.model_name, search.question, plan)
     executed = execute(cell, file, (breakdown.executed,))

@@ -146,6 +146,7 @@ def offline_plan(
         quantized_layers=candidate.quantized,
         quantization=_quantization(question, candidate.quantized),
         prompts_on_host=away,
+        layers_overlap=search.times.layers_overlap(candidate),
         terms=share_terms(search.times, candidate) if adapts else None,
         notes=notes,
     )

@@ -1,8 +1,7 @@
-"""No pass of a block can be shorter: each resource's work, and what waits within a layer.
+"""No pass of a block can be shorter: each resource's work, and what waits for each other.
 
-A layer's batches all go through it before the next layer begins. Where the CPU attends, they all
-wait for it in turn, so that a layer takes at least the first batch's way to the CPU, all attention
-there, and the last one's way on.
+A batch goes through all layers one after the other. Where the CPU attends, that is at least its way
+through them on the accelerator, to the CPU and back, and its own attention there.
 """
 
 from collections import Counter
@@ -34,7 +33,7 @@ class Busy(NamedTuple):
 
     Attributes:
         link_s: bytes to the accelerator at the link's rate.
-        chain_s: of operations that wait for each other; at least what the accelerator takes.
+        chain_s: of operations that wait for each other.
     """
 
     by_queue: tuple[float, ...]
@@ -46,6 +45,11 @@ class Busy(NamedTuple):
     def accelerator_s(self) -> float:
         """Of its queue."""
         return self.by_queue[_ACCEL]
+
+    @property
+    def host_s(self) -> float:
+        """Of the CPU's queue, or of a batch's way over it."""
+        return max(self.by_queue[_CPU], self.chain_s)
 
     def plus(self, other: "Busy", times: int = 1) -> "Busy":
         """Both, one after the other; `other` so often."""
@@ -59,7 +63,7 @@ class Busy(NamedTuple):
 
 
 _QUEUES = tuple(Queue)
-_ACCEL = _QUEUES.index(Queue.ACCEL)
+_ACCEL, _CPU = _QUEUES.index(Queue.ACCEL), _QUEUES.index(Queue.CPU)
 _NOTHING = Busy((0.0,) * len(_QUEUES), 0.0, 0.0)
 
 
@@ -98,18 +102,16 @@ class BlockBound:
         return self._prefill[candidate]
 
     def way_s(self, candidate: BlockCandidate) -> float:
-        """Of a pass that gives every sequence a token, what waits for each other in the layers:
-        one batch on the accelerator, and all attention on the CPU between. Linear in the shares.
+        """Of a pass that gives every sequence a token, what waits for each other in the layers: one
+        batch on the accelerator and on the CPU. Linear in the shares.
         """
         shape, price = self._shape(candidate), self._prices.decode(candidate)
         work = tuple(decode_work(shape))
-        return sum(self._way_s(work, i, price, shape.batches) for i in range(shape.num_layers))
+        return sum(self._way_s(work, i, price) for i in range(shape.num_layers))
 
-    def _way_s(self, work: Iterable[OpClass], layer: int, price: Price, batches: int) -> float:
+    def _way_s(self, work: Iterable[OpClass], layer: int, price: Price) -> float:
         way = [found for found in work if found in CPU_CHAIN or _is_way(found)]
-        once = self._sum([found for found in way if found[1] is not Queue.CPU], layer, price, 1)
-        there = self._sum([found for found in way if found[1] is Queue.CPU], layer, price, 1)
-        return sum(once.by_queue) + batches * sum(there.by_queue)
+        return sum(self._sum(way, layer, price, 1).by_queue)
 
     def _shape(self, candidate: BlockCandidate) -> BlockShape:
         weights = self._weights.get(candidate.streamed)
@@ -129,6 +131,7 @@ class BlockBound:
         kinds = Counter((windows[i], i in streamed) for i in range(shape.num_layers))
         layers = {(windows[i], i in streamed): i for i in range(shape.num_layers)}
         total = self._sum(ENDS, 0, price, shape.batches)
+        total = total._replace(chain_s=total.chain_s / shape.batches)
         for kind, count in kinds.items():
             total = total.plus(self._layer(work, layers[kind], price, shape), count)
         if len(shape.weights.layers) > shape.weights.slots:
@@ -142,8 +145,7 @@ class BlockBound:
         busy = self._sum(work, layer, price, shape.batches)
         if not any(queue is Queue.CPU for _, queue, _ in work):
             return busy
-        chain_s = self._way_s(work, layer, price, shape.batches)
-        return busy._replace(chain_s=max(busy.chain_s, chain_s))
+        return busy._replace(chain_s=self._way_s(work, layer, price))
 
     def _sum(self, work: Iterable[OpClass], layer: int, price: Price, times: int) -> Busy:
         seconds, link_s, dram = dict.fromkeys(_QUEUES, 0.0), 0.0, 0.0

@@ -56,10 +56,13 @@ class BlockCandidate:
         """Homes of all layers, spread evenly."""
         return Elsewhere(self.streamed).placement(num_layers)
 
-    def shape(self, num_layers: int, *, prompts_on_host: bool = False) -> BlockShape:
+    def shape(
+        self, num_layers: int, *, prompts_on_host: bool = False, layers_overlap: bool = False
+    ) -> BlockShape:
         """What its programs depend on."""
         weights = streamed_layers(self.placement(num_layers))
-        return self.with_weights(num_layers, weights, prompts_on_host=prompts_on_host)
+        shape = self.with_weights(num_layers, weights, prompts_on_host=prompts_on_host)
+        return replace(shape, layers_overlap=layers_overlap)
 
     def with_weights(
         self, num_layers: int, weights: StreamedLayers, *, prompts_on_host: bool = False

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 from tandem.plan.offline import QuantizedLayers
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidates import row_grid
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
@@ -83,7 +84,9 @@ class BlockCandidates:
             counts = counts[:1]
         elif not (policy.streams or policy.attends):
             counts = counts[1:]
-        found = [count for count in counts if count is not None]
+        # in slots that no other layer needs they are as good as resident
+        kept = 0 if start.quantized == "streamed" else STREAM_SLOTS
+        found = [0 if count <= kept else count for count in counts if count is not None]
         if len(found) > 1:
             found.append((found[0] + found[1]) // 2)
         return sorted(set(found))
@@ -149,10 +152,10 @@ class BlockCandidates:
         return sorted(found)
 
     def _balanced(self, start: BlockCandidate, resident: int, hosted: int) -> float:
-        """Where the link and a layer's chain over the CPU take equally long, both being linear."""
+        """Where the link and the way over the CPU take equally long, both being nearly linear."""
         none = self._bound.decode_busy(start.shared(resident, 0))
         all_ = self._bound.decode_busy(start.shared(resident, hosted))
-        gap_s = none.link_s - none.chain_s
-        closing_s = gap_s - (all_.link_s - all_.chain_s)
+        gap_s = none.link_s - none.host_s
+        closing_s = gap_s - (all_.link_s - all_.host_s)
         share = min(1.0, max(0.0, gap_s / closing_s)) if closing_s > 0 else 0.0
         return hosted * share

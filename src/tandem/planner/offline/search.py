@@ -13,6 +13,7 @@ from tandem.planner.question import Question
 
 _WORTH_MOVING = 1.001
 _BETTER = 1 + 1e-9
+_NEAR = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +126,18 @@ class OfflineSearch:
         bounded = [(self.bound_tokens_per_s(c), c) for c in self.candidates.of(policy)]
         bounded.sort(key=lambda entry: (-entry[0], entry[1].batches, entry[1].streamed))
         best: BlockOption | None = None
+        starts: dict[bool, BlockOption | None] = {}
         for most_per_s, candidate in bounded[: self._effort.tries]:
-            if best is not None and most_per_s <= best.tokens_per_s * _BETTER:
-                break
-            best = _better(best, self.option(candidate))
-        return None if best is None else self._moved(best, policy)
+            alone = candidate.batches == 1
+            before = starts.get(alone)
+            if best is not None and not _may_lead(most_per_s, best, before):
+                continue
+            option = self.option(candidate)
+            best, starts[alone] = _better(best, option), _better(before, option)
+        for start in starts.values():
+            if start is not None and best is not None and _is_near(start.tokens_per_s, best):
+                best = _better(best, self._moved(start, policy))
+        return best
 
     def _moved(self, start: BlockOption, policy: OfflinePolicy) -> BlockOption:
         """Small changes, while one helps."""
@@ -161,6 +169,18 @@ def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
         candidate.host_kv is not None,
         candidate.batches > 1,
     )
+
+
+def _may_lead(most_per_s: float, best: BlockOption, alike: BlockOption | None) -> bool:
+    """Whether a candidate may be better than the best that is like it (one batch, or several), and
+    small changes of it better than all.
+    """
+    alike_per_s = 0.0 if alike is None else alike.tokens_per_s * _BETTER
+    return most_per_s > alike_per_s and _is_near(most_per_s, best)
+
+
+def _is_near(tokens_per_s: float, best: BlockOption) -> bool:
+    return tokens_per_s > best.tokens_per_s * _NEAR
 
 
 def _better(best: BlockOption | None, option: BlockOption | None) -> BlockOption | None:

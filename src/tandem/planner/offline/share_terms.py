@@ -55,6 +55,7 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
         results=pricing.line(_RESULTS, cpu, _seconds),
         host=pricing.line(_HOST, cpu, _seconds),
         memory=replace(read, start_s=read.start_s + loaded / pool),
+        layers_overlap=times.layers_overlap(candidate),
     )
     pass_s = times.time(candidate).decode.period_s
     return replace(terms, slack=pass_s / longest_s(terms, mean_work(question, candidate)))

@@ -51,6 +51,7 @@ class BlockTimes:
         made = {} if like is None else like._schedules
         self._schedules: dict[tuple[_Build, BlockShape], Schedule] = made
         self._times: dict[BlockCandidate, BlockTime] = {}
+        self._overlaps: dict[BlockCandidate, bool] = {}
         self._prices_at: dict[float, BlockPrices] = {}
 
     def prices_at(self, context_tokens: float) -> BlockPrices:
@@ -67,7 +68,7 @@ class BlockTimes:
         if candidate not in self._times:
             bound = self.bound
             prefill = self._steady(self.prefill_pass(candidate))
-            decode = self._steady(self.decode_pass(candidate))
+            decode = self._decode(candidate)
             # loads that were ahead may make one pass of two shorter than many can be
             self._times[candidate] = BlockTime(
                 _at_least(prefill, bound.prefill_s(candidate)),
@@ -83,7 +84,28 @@ class BlockTimes:
 
     def decode_pass(self, candidate: BlockCandidate) -> PricedSweep:
         """The program that gives every sequence a token, and its prices."""
-        shape = candidate.shape(self.question.model.num_layers)
+        return self._decode_pass(candidate, layers_overlap=self.layers_overlap(candidate))
+
+    def layers_overlap(self, candidate: BlockCandidate) -> bool:
+        """Whether its passes are shorter so."""
+        self.time(candidate)
+        return self._overlaps[candidate]
+
+    def _decode(self, candidate: BlockCandidate) -> SweepTime:
+        """By whichever of the two programs takes less time; if they take equally long, layer by
+        layer.
+        """
+        found = self._steady(self._decode_pass(candidate, layers_overlap=False))
+        self._overlaps[candidate] = False
+        if not candidate.cpu_rows or candidate.batches == 1:
+            return found
+        between = self._steady(self._decode_pass(candidate, layers_overlap=True))
+        self._overlaps[candidate] = between.period_s < found.period_s
+        return min(found, between, key=lambda time: time.period_s)
+
+    def _decode_pass(self, candidate: BlockCandidate, *, layers_overlap: bool) -> PricedSweep:
+        layers = self.question.model.num_layers
+        shape = candidate.shape(layers, layers_overlap=layers_overlap)
         return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
 
     def _steady(self, passed: PricedSweep) -> SweepTime:
