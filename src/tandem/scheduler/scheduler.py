@@ -216,9 +216,7 @@ class Scheduler:
         view = self.view()
         running = int((self.rows.state == int(RowState.RUNNING)).sum())
         decodes = len(view.runnable.decodes)
-        return self.disk.begin(
-            view.waiting, rows_free=rows_free, running=running, decodes=decodes
-        )
+        return self.disk.begin(view.waiting, rows_free=rows_free, running=running, decodes=decodes)
 
     def disk_done(self, ends: "list[PageJobDone]") -> None:
         """Take in what the disk has done."""

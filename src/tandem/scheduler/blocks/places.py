@@ -11,8 +11,8 @@ from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.offline import OfflinePlan
 from tandem.scheduler.blocks.growth import Growth, growth_of
-from tandem.scheduler.seating import set_up_row
 from tandem.scheduler.rows import UNLIMITED, RowTable
+from tandem.scheduler.seating import set_up_row
 from tandem.scheduler.sequence import Sequence
 from tandem.spec.tier import Tier
 
