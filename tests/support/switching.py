@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tandem.scheduler.view import SchedulerView
 
 
 class SwitchingStrategy:
-    """Draws one of several strategies for every proposal.
+    """Draws one of several strategies for every proposal, and whether cohorts join ahead.
 
     Args:
         strategies: to choose from; requests may use the host tier if any of them does.
@@ -42,7 +43,8 @@ class SwitchingStrategy:
             if not proposal.empty:
                 self.used.add(strategy.name)
             if not (proposal.empty and view.idle):
-                return proposal
+                ahead = self._random.random() < 0.5
+                return replace(proposal, starts_ahead=ahead)
         return StepProposal()
 
 

@@ -168,8 +168,7 @@ class StepPrices:
     def forecast(self, work: StepWork) -> StepForecast:
         """Time and tokens of a step."""
         tokens = work.decodes + work.prompts
-        riding_s = self.host.seconds(work.host)
-        cohorts_s = sum(each.visits * self.cohort_attention_s(each) for each in work.cohorts)
+        riding_s, cohorts_s = self.host.seconds(work.host), self._cohorts_s(work)
         time_s = self.launch_s + self._main_s(work, riding_s)
         time_s += sum(self._stages_s(each, tokens) for each in work.cohorts)
         done = 1.0
@@ -186,6 +185,27 @@ class StepPrices:
         attended_s = self.num_layers * riding_s + done * cohorts_s
         return StepForecast(time_s, work.decodes + advanced, work.prompts, attended_s)
 
+    def keeps_up(self, work: StepWork) -> bool:
+        """Whether the CPU attends to all cohorts while the accelerator does its part."""
+        cpu_s, main_s, stages_s = self._sides(work)
+        return cpu_s <= main_s + sum(stages_s)
+
+    def keeps_pace(self, work: StepWork) -> bool:
+        """Likewise for cohorts with passes of their own, each of whose attentions has the time in
+        which the accelerator is at the others' stages, and as long as a sweep may wait: else the
+        first pass is refused, and those after it with that.
+        """
+        cpu_s, main_s, stages_s = self._sides(work)
+        others_s = sum(stages_s) - max(stages_s, default=0.0)
+        return cpu_s <= main_s + others_s + self.max_join_wait_s
+
+    def _sides(self, work: StepWork) -> tuple[float, float, list[float]]:
+        """The CPU's time; the accelerator's for the main lane, and for each cohort."""
+        riding_s, tokens = self.host.seconds(work.host), work.decodes + work.prompts
+        stages_s = [self._stages_s(each, tokens) for each in work.cohorts]
+        cpu_s = self.num_layers * riding_s + self._cohorts_s(work)
+        return cpu_s, self._main_s(work, riding_s), stages_s
+
     def terms(self, work: StepWork) -> TermTimes:
         """What the main lane's operations take by themselves, whatever hides what."""
         tokens, layers = work.decodes + work.prompts, self.num_layers
@@ -201,6 +221,9 @@ class StepPrices:
     def cohort_attention_s(self, cohort: CohortWork) -> float:
         """The CPU's attention of a cohort in one layer."""
         return self.host.seconds(TierWork(cohort.rows, cohort.keys, cohort.keys))
+
+    def _cohorts_s(self, work: StepWork) -> float:
+        return sum(each.visits * self.cohort_attention_s(each) for each in work.cohorts)
 
     def _main_s(self, work: StepWork, riding_s: float) -> float:
         tokens = work.decodes + work.prompts

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _SLOT_BYTES = 8  # a sampled token id, int64
 _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
-_TURNS = 2  # cohorts that take turns where steps are chosen: each can join every other sweep only
+_TURNS = 2  # cohorts where steps are chosen: they take turns where the CPU does not keep up
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ owns a timeline signal that an operation raises to its ordinal when it is done. 
 waits on such a timeline, so a dependency costs no object per step.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -149,11 +148,11 @@ class LaneShape:
     Attributes:
         beside: the others' layer after whose attention the pass comes; None: the lane shares the
             stages of its cursor's layer, and of the next.
-        after: lane of the same cohort that comes before in this sweep; if that one is left out, so
-            is this one.
+        after: lane of the same cohort that comes before in this sweep. If that one is left out, or
+            one of a sweep before that this one follows, so is this one (`CohortChain`).
         device, host: whether rows of the lane have keys in that tier.
-        guarded: the join may fail if the cohort is not ready within `max_join_wait_s`; the lane is
-            then left out of this sweep.
+        guarded: the join may fail if the cohort is not ready within `max_join_wait_s`, or did not
+            join before; the lane is then left out of this sweep.
         head: whether logits are produced when the lane reaches the last layer.
     """
 
@@ -179,11 +178,6 @@ class ProgramTemplate:
     lanes: tuple[LaneShape, ...]
     ops: tuple[ProgramOp, ...]
     counts: tuple[tuple[Queue, int], ...]
-
-    def refused(self, lane: int, guards: Mapping[int, bool]) -> bool:
-        """Whether a lane is left out since the one before it of its cohort was (`guards`)."""
-        before = self.lanes[lane].after
-        return before is not None and not guards.get(before, True)
 
 
 @dataclass(frozen=True, slots=True)

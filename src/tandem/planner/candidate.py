@@ -18,7 +18,8 @@ _LAYERS_TO_A_PASS = (1, 2, 4)
 _EDGES_ALONE, _EDGES_BESIDE = 2, 1  # sweeps from a cohort's last layer to its next token's first
 _COHORTS = 2
 """Beside rows that each sweep serves. Whether a cohort has joined a sweep is known when the next
-one is submitted already: it joins every other one, and two take turns.
+one is submitted already: it joins every other one, and two take turns. (What `auto` lets join ahead
+in an engine comes on top.)
 """
 
 

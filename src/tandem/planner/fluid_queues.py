@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.program import Queue
 from tandem.planner.groups import QUEUES, Schedule
 
@@ -44,13 +45,13 @@ class Join:
     Attributes:
         count: groups that the CPU's queue must have ended, counted from the beginning of time.
         max_wait_s: once all else is there; after it, the lane is left out. None: no bound.
-        after: lane with which this one is left out.
+        attention: cohort and number of what it waits for, if what it follows may be refused.
     """
 
     lane: int
     count: int
     max_wait_s: float | None
-    after: int | None = None
+    attention: tuple[int, int] | None = None
     deadline_s: float | None = None
 
 
@@ -119,6 +120,7 @@ class FluidQueues:
             runs.
         dram_bytes: moved in the host's memory.
         hidden_s: how long the CPU has been busy beside the accelerator.
+        chain: attentions of cohorts that are coming.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class FluidQueues:
     ) -> None:
         count = len(QUEUES)
         self.now_s = self.dram_bytes = self.hidden_s = 0.0
+        self.chain = CohortChain()
         self.busy_s = [0.0] * count
         self._dram, self._on_span = dram_bytes_per_s, on_span
         self._submitted, self._done = [0] * count, [0] * count
@@ -238,9 +241,11 @@ class FluidQueues:
         join = submission.joins.get(index)
         if join is None:  # all that the CPU was given before
             join = Join(-1, submission.base[CPU], None)
-        if join.after in submission.left_out:
+        if join.attention is not None and self.chain.is_broken(*join.attention):
             return self._refuse(submission, join)
         if self._done[CPU] >= join.count:
+            if join.attention is not None:
+                self.chain.joined(*join.attention)
             return self.now_s
         if join.max_wait_s is None:
             self._watching[CPU].append((join.count, q))

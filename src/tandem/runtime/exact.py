@@ -139,6 +139,9 @@ class ExactExecutor:
     def _start(self, queue: Queue) -> None:
         running = self._queues[queue].popleft()
         self._started[queue] = running
+        joins = running.op.joins
+        if joins is not None and running.context.guards.get(joins, True):
+            self._machine.joined(running)
         self._machine.begin(running)
         self._poison(running)
         tasks = self._machine.host_tasks

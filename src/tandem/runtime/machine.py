@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tandem.devices.signal import Signal
+from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.events import Event, StepRetired
 from tandem.plan.program import LaneSlot, ProgramOp, Queue, StepProgram
 from tandem.runtime.arena import Arena
@@ -26,7 +27,8 @@ class Machine:
     """What all interpreters share: buffers, pages, the maths, and cohorts' signals.
 
     Attributes:
-        cohort_signals: per cohort, the number of its host attentions that have completed.
+        cohort_signals: per cohort, the number of its host attentions that have completed. chain:
+            those that are coming.
         submitted: operations ever given to each queue.
         op_bytes: accelerator memory that an operation takes while it runs.
         host_tasks: makes the CPU queue's operations tasks of native threads; None: they run on the
@@ -41,6 +43,7 @@ class Machine:
     slots: torch.Tensor
     contexts: ContextCache
     cohort_signals: dict[int, Signal] = field(default_factory=dict)
+    chain: CohortChain = field(default_factory=CohortChain)
     submitted: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
 
     host_tasks: "HostTasks | None" = None
@@ -74,6 +77,7 @@ class Machine:
         for slot in program.lanes:
             if slot.cohort_id and slot.cohort_id not in self.cohort_signals:
                 self.cohort_signals[slot.cohort_id] = Signal()
+                self.chain.submitted(slot.cohort_id, slot.cohort_signal)
         return context
 
     def finish(self, running: Running) -> list[Event]:
@@ -124,11 +128,15 @@ class Machine:
         joins = running.op.joins
         return joins is not None and running.context.program.template.lanes[joins].guarded
 
-    @staticmethod
-    def is_refused(running: Running) -> bool:
-        """True if the operation's join has failed already: its cohort's lane before it has."""
-        joins, context = running.op.joins, running.context
-        return joins is not None and context.program.template.refused(joins, context.guards)
+    def is_refused(self, running: Running) -> bool:
+        """True if the operation's join has failed already: the one that it follows has."""
+        slot = self._joined(running)
+        return self.chain.is_broken(slot.cohort_id, slot.cohort_signal)
+
+    def joined(self, running: Running) -> None:
+        """The operation's join has happened."""
+        slot = self._joined(running)
+        self.chain.joined(slot.cohort_id, slot.cohort_signal)
 
     def free(self) -> None:
         """Let the device forget the host's memory; nothing may be in flight any more."""
@@ -142,3 +150,4 @@ class Machine:
         self.buffers.drop(cohort_id)
         self.contexts.forget_cohort(cohort_id)
         self.cohort_signals.pop(cohort_id, None)
+        self.chain.forget(cohort_id)

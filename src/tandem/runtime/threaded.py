@@ -210,13 +210,17 @@ class ThreadedExecutor:
         if self._machine.is_refused(running):
             running.context.guards[joins] = False
             return True
-        if self._machine.is_guarded(running):
-            bound = running.context.program.max_join_wait_s
-            running.context.guards[joins] = self._machine.cohort_wait(running, bound)
-            return True
-        while not self._machine.cohort_wait(running, _LIVENESS_CHECK_S):
-            if self._failed.is_set():
-                return False
+        bound_s = running.context.program.max_join_wait_s
+        if self._machine.is_guarded(running) and bound_s is not None:
+            if not self._machine.cohort_wait(running, bound_s):
+                running.context.guards[joins] = False
+                return True
+        else:
+            while not self._machine.cohort_wait(running, _LIVENESS_CHECK_S):
+                if self._failed.is_set():
+                    return False
+        self._machine.joined(running)
+        running.context.guards[joins] = True
         return True
 
 

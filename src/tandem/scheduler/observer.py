@@ -14,7 +14,6 @@ from tandem.plan.events import (
     TokensSampled,
     TransferDone,
 )
-from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
 from tandem.scheduler.kv_manager import KVManager
@@ -28,6 +27,7 @@ from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import RequestOutput, TokenLogprobs
 
 if TYPE_CHECKING:
+    from tandem.scheduler.cohort import Cohort
     from tandem.scheduler.prefix_tiers import PrefixTiers
     from tandem.scheduler.reading import ReadRule
     from tandem.scheduler.step_timer import StepTimer
@@ -43,7 +43,7 @@ class Observer:
         kv: KVManager,
         flight: Flight,
         running: Running,
-        cohorts: dict[int, Cohort],
+        cohorts: "dict[int, Cohort]",
         tiers: "PrefixTiers | None",
         timer: "StepTimer | None",
         reading: "ReadRule | None" = None,
@@ -137,23 +137,16 @@ class Observer:
     def _lane_advanced(self, event: LaneAdvanced) -> None:
         step = self._flight.steps[event.step_id]
         cohort = self._cohorts[step.cohorts[event.lane]]
-        stops = self._config.cohort_layers
-        ends = event.joined and cohort.cursor == stops[-1]
-        if event.joined:
-            cohort.attended += 1
-        if event.joined and not ends:
-            if self._timer is not None:
-                self._timer.joined(event.step_id, event.lane)
-            cohort.cursor = stops[stops.index(cohort.cursor) + 1]
-        elif event.lane in step.lanes and not ends:
-            self._undo_last_join(event.step_id, event.lane)
-        cohort.undecided -= 1
-        if cohort.undecided == 0 and not ends:
-            cohort.joining = None
+        refused = cohort.decide(joined=event.joined)
+        if refused and cohort.last is not None:
+            self._undo_last_join(*cohort.last)
+            cohort.last = None
+        if event.joined and event.lane not in step.lanes and self._timer is not None:
+            self._timer.joined(event.step_id, event.lane)
         self._flight.settle(event.step_id, "advanced", event.lane)
 
     def _undo_last_join(self, step_id: int, lane: int) -> None:
-        """The cohort was not ready at its last layer: no logits came, so nothing was sampled."""
+        """The cohort does not come to its last layer: no logits do, so nothing is sampled."""
         step = self._flight.steps[step_id]
         step.due.discard(("done", lane))
         for key, sampling in list(self._flight.sampling.items()):

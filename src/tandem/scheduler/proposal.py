@@ -44,7 +44,8 @@ class StepProposal:
         spill: rows whose further blocks go to the other tier, since their own is full.
         preempt: rows that give up their device memory (after draining).
         swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
-        cohort_starts: rows of each new cohort; `cohort_joins` the cohorts that join this sweep.
+        cohort_starts: rows of each new cohort; `starts_ahead` whether they join before their last
+            joins are decided. cohort_joins: the cohorts that join this sweep.
         interposed_passes: most passes of its own that each of them may have in this sweep.
         way: what a strategy that chooses among several calls this one. sweeps: after this one, for
             which it may keep to it without weighing.
@@ -59,6 +60,7 @@ class StepProposal:
     swap_in: tuple[int, ...] = ()
     resume: tuple[int, ...] = ()
     cohort_starts: tuple[LongArray, ...] = ()
+    starts_ahead: bool = False
     cohort_joins: tuple[int, ...] = ()
     interposed_passes: int = 0
     way: str = ""

@@ -12,7 +12,6 @@ from tandem.memory.prefix_cache import PrefixCache
 from tandem.plan.events import Event
 from tandem.plan.program import StepProgram
 from tandem.scheduler.admission import check_fits, make_sequence
-from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
 from tandem.scheduler.kv_manager import BlockNeed, KVManager
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
     from tandem.memory.disk_index import DiskIndex
     from tandem.plan.page_jobs import PageJob, PageJobDone
+    from tandem.scheduler.cohort import Cohort
     from tandem.scheduler.prefix_tiers import PrefixTiers
     from tandem.scheduler.step_timer import CountedStep
     from tandem.scheduler.strategies.base import Strategy
@@ -315,6 +315,7 @@ class Scheduler:
                 proposal.cohort_starts,
                 joins,
                 proposal.interposed_passes,
+                ahead=proposal.starts_ahead,
             )
             self.cohorts.update({cohort.cohort_id: cohort for cohort in started})
             if counted is not None:
@@ -344,7 +345,7 @@ class Scheduler:
 
     # --- measured times ---------------------------------------------------------------------------
 
-    def _time(self, step: int, counted: "CountedStep", started: list[Cohort]) -> None:
+    def _time(self, step: int, counted: "CountedStep", started: "list[Cohort]") -> None:
         """A sweep has been compiled."""
         assert self.timer is not None
         record = self.flight.steps.get(step)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTempla
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
 from tandem.plan.validator import validate
-from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import (
     Flight,
@@ -32,6 +31,9 @@ from tandem.scheduler.sampling_builder import SamplingBuilder
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.steady_lane import BuiltLane
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.scheduler.cohort import Cohort
 
 MAIN = 0
 _TRANSFERS_PER_STEP = 4096
@@ -109,13 +111,16 @@ class StepCompiler:
         decode: LongArray,
         chunks: list[tuple[int, int]],
         starts: tuple[LongArray, ...],
-        joins: list[Cohort],
+        joins: "list[Cohort]",
         passes: int,
-    ) -> tuple[list[StepProgram], list[Cohort]]:
+        *,
+        ahead: bool,
+    ) -> "tuple[list[StepProgram], list[Cohort]]":
         """The forward program, the sampling program if any row reaches its end, new cohorts.
 
         Args:
             passes: most passes of its own that each cohort may have.
+            ahead: cohorts that start join before their last joins are decided.
         """
         sweep = _Sweep(StepInFlight(self._flight.new_step()))
         has_main = bool(len(decode) or chunks)
@@ -124,15 +129,12 @@ class StepCompiler:
         layers = self._config.num_layers
         most_visits = 1
         for cohort in joins:
-            visits = plan_visits(cohort.cursor, layers, passes, entered=False)
-            self._add_visits(sweep, cohort, visits, guarded=has_main)
-            most_visits = max(most_visits, len(visits))
-        started = [self._add_start(sweep, rows) for rows in starts]
+            visits = self._visit(sweep, cohort, passes, entered=False)
+            most_visits = max(most_visits, visits)
+        started = [self._add_start(sweep, rows, ahead=ahead) for rows in starts]
         for cohort in started:
-            visits = plan_visits(cohort.cursor, layers, passes, entered=True)
-            if visits:
-                self._add_visits(sweep, cohort, visits, guarded=has_main)
-            most_visits = max(most_visits, len(visits))
+            visits = self._visit(sweep, cohort, passes, entered=True)
+            most_visits = max(most_visits, visits)
         template = cached_sweep(layers, tuple(sweep.shapes), self._layers_of(sweep))
         # the accelerator waits no longer for a cohort, whatever the number of its passes
         wait_s = self._config.max_join_wait_s / most_visits if has_main else None
@@ -162,7 +164,7 @@ class StepCompiler:
         sweep.record.lanes[MAIN] = RowsInFlight(built.rows, built.after)
         sweep.record.due.add(("done", MAIN))
 
-    def _add_start(self, sweep: _Sweep, rows: LongArray) -> Cohort:
+    def _add_start(self, sweep: _Sweep, rows: LongArray, *, ahead: bool) -> "Cohort":
         built = self._lanes.cohort(rows)
         self._submit_rows(sweep, built)
         cohort_id = next(self._cohort_ids)
@@ -171,16 +173,28 @@ class StepCompiler:
         has_device = Tier.DEVICE in built.binding.attention
         sweep.shapes.append(LaneShape(suspends=True, device=has_device, host=True))
         sweep.slots.append(slot)
-        return Cohort(cohort_id, built.rows, slot, has_device, self._config.cohort_layers[0])
+        from tandem.scheduler.cohort import Cohort
+
+        stops = self._config.cohort_layers
+        return Cohort(cohort_id, built.rows, slot, has_device, stops, ahead)
+
+    def _visit(self, sweep: _Sweep, cohort: "Cohort", passes: int, *, entered: bool) -> int:
+        """A cohort's part in a sweep: how many layers it may leave behind."""
+        assert cohort.cursor is not None
+        visits = plan_visits(cohort.cursor, self._config.num_layers, passes, entered=entered)
+        if visits:
+            # without others the sweep waits for it, unless what it follows may be refused
+            guarded = MAIN in sweep.record.lanes or cohort.undecided > 0
+            self._add_visits(sweep, cohort, visits, guarded=guarded)
+        return len(visits)
 
     def _add_visits(
-        self, sweep: _Sweep, cohort: Cohort, visits: tuple[Visit, ...], *, guarded: bool
+        self, sweep: _Sweep, cohort: "Cohort", visits: tuple[Visit, ...], *, guarded: bool
     ) -> None:
-        """A lane for each layer that the cohort may leave behind in this sweep."""
+        """A lane for each layer that the cohort may leave behind."""
         assert cohort.rows.alive() is None, f"a member has left cohort {cohort.cohort_id}"
         self._rows.last_step[cohort.rows.index] = sweep.record.step_id
-        cohort.joining, cohort.undecided = sweep.record.step_id, len(visits)
-        before = sweep.lane_of(cohort.cohort_id)
+        attention, before = cohort.attention, sweep.lane_of(cohort.cohort_id)
         for number, visit in enumerate(visits):
             lane = len(sweep.shapes)
             sweep.shapes.append(
@@ -194,13 +208,16 @@ class StepCompiler:
                     after=before,
                 )
             )
-            signal = cohort.attended + number
-            sweep.slots.append(LaneSlot(cohort.slot.binding, cohort.cohort_id, signal))
+            slot = LaneSlot(cohort.slot.binding, cohort.cohort_id, attention + number)
+            sweep.slots.append(slot)
             sweep.record.cohorts[lane] = cohort.cohort_id
             sweep.record.due.add(("advanced", lane))
             before = lane
-        if visits[-1].layer == self._config.cohort_layers[-1]:
-            self._complete(sweep, cohort.rows, len(sweep.shapes) - 1)
+        cohort.submit(len(visits))
+        if cohort.cursor is None:
+            lane = len(sweep.shapes) - 1
+            self._complete(sweep, cohort.rows, lane)
+            cohort.last = sweep.record.step_id, lane
 
     def _complete(self, sweep: _Sweep, rows: RowSet, lane: int) -> None:
         """Rows of a cohort come to the end of their token in a lane."""

@@ -1,5 +1,6 @@
 """What a proposed step would compute, counted from the row table: some vector sums, no programs."""
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
@@ -50,19 +51,32 @@ class StepCounter:
         token_s = self._prices.forecast(self.work(StepProposal(decode=rows), ())).time_s / len(rows)
         return self._prices.linear.at(prompts) / prompts / token_s
 
-    def cohort(self, rows: LongArray, passes: int) -> CohortWork:
+    def cohort(self, rows: LongArray, passes: int, *, ahead: bool = False) -> CohortWork:
         """A cohort of `rows` with up to `passes` passes in each sweep that it takes part in."""
         _, host = self._decoded(rows)
-        return CohortWork(len(rows), host.keys, *self.visits(passes))
+        return CohortWork(len(rows), host.keys, *self.visits(passes, ahead=ahead))
 
-    def visits(self, passes: int) -> tuple[float, float]:
+    def cohorts(
+        self, members: Iterable[LongArray], passes: int, *, ahead: bool
+    ) -> tuple[CohortWork, ...]:
+        """Several of them, by their rows."""
+        return tuple(self.cohort(rows, passes, ahead=ahead) for rows in members)
+
+    def under_way(self, passes: int) -> tuple[CohortWork, ...]:
+        """The view's cohorts."""
+        return tuple(
+            self.cohort(cohort.rows.rows, passes, ahead=cohort.ahead)
+            for cohort in self._view.cohorts.values()
+        )
+
+    def visits(self, passes: int, *, ahead: bool) -> tuple[float, float]:
         """Of a cohort in the mean of all sweeps, and those of them that are passes of its own.
 
         Whether it joined is known when the next sweep has been submitted already, so that it takes
-        part in one of as many as may be in flight.
+        part in one of as many as may be in flight, unless it joins before it is known (`ahead`).
         """
         visits = min(self._prices.num_layers, passes + _SHARED_VISITS)
-        turns = self._view.config.launch_ahead_steps
+        turns = 1 if ahead else self._view.config.launch_ahead_steps
         return visits / turns, max(0, visits - _SHARED_VISITS) / turns
 
     def host_keys(self, rows: LongArray) -> NDArray[np.float64]:

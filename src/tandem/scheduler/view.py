@@ -8,7 +8,6 @@ import numpy as np
 
 from tandem.memory.prefix_cache import CachedBlock
 from tandem.plan.binding import LongArray
-from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.proposal import no_rows
@@ -16,6 +15,7 @@ from tandem.scheduler.rows import UNLIMITED, RowState, RowTable, Runnable
 from tandem.scheduler.sequence import Sequence
 
 if TYPE_CHECKING:
+    from tandem.scheduler.cohort import Cohort
     from tandem.scheduler.fetching import FetchRule
     from tandem.scheduler.turn import Turn
 
@@ -94,7 +94,7 @@ class SchedulerView:
     rows: RowTable
     kv: KVFacts
     waiting: Iterable[Sequence]
-    cohorts: Mapping[int, Cohort]
+    cohorts: "Mapping[int, Cohort]"
     idle: bool
     runnable: Runnable
     next_step: int = 0

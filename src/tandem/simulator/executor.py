@@ -147,10 +147,11 @@ class SimulatedExecutor:
             if group.joins is not None:
                 slot, shape = slots[group.joins], template.lanes[group.joins]
                 bound_s = max_wait_s if shape.guarded else None
-                count = self._signals[slot.cohort_id, slot.cohort_signal]
-                joins[index] = Join(group.joins, count, bound_s, shape.after)
+                attention = slot.cohort_id, slot.cohort_signal
+                joins[index] = Join(group.joins, self._signals[attention], bound_s, attention)
             if group.raises is not None:
                 slot = slots[group.raises]
+                self.queues.chain.submitted(slot.cohort_id, slot.cohort_signal)
                 self._signals[slot.cohort_id, slot.cohort_signal + 1] = base + group.place
         return joins
 
@@ -174,6 +175,7 @@ class SimulatedExecutor:
         self._costs.forget_cohort(cohort_id)
         for key in [key for key in self._signals if key[0] == cohort_id]:
             del self._signals[key]
+        self.queues.chain.forget(cohort_id)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -91,7 +91,7 @@ def test_a_refused_join_leaves_the_cohort_where_it_is(monkeypatch: pytest.Monkey
             cohorts = engine.scheduler.cohorts
 
             def spy(events: list, observe=observe, cohorts=cohorts, engine=engine):
-                before = {number: cohort.cursor for number, cohort in cohorts.items()}
+                before = {number: cohort.joined for number, cohort in cohorts.items()}
                 steps = engine.scheduler.flight.steps
                 refused = [
                     steps[event.step_id].cohorts[event.lane]
@@ -100,8 +100,8 @@ def test_a_refused_join_leaves_the_cohort_where_it_is(monkeypatch: pytest.Monkey
                 ]
                 outputs = observe(events)
                 for number in refused:
-                    assert cohorts[number].cursor == before[number]
-                    assert cohorts[number].joining is None
+                    assert cohorts[number].joined == before[number]
+                    assert cohorts[number].undecided == 0
                     refusals.append(before[number])
                 return outputs
 

@@ -10,7 +10,6 @@ from tests.support.step_prices import round_prices
 from tests.unit.scheduler.priced_view import LAYERS, PROMPT, SETUP, all_decode, half_on_host
 
 from tandem.cost.step_prices import StepPrices
-from tandem.plan.binding import LongArray
 from tandem.plan.program import StepProgram
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.strategies.auto import Auto
@@ -63,8 +62,10 @@ def test_what_would_hold_all_up_crosses_sweeps_as_a_cohort(engine: TestEngine) -
 
 def test_passes_pay_where_the_host_is_fast_and_nothing_hides_it(engine: TestEngine) -> None:
     # a layer's stages cost little beside the attention that rows on the accelerator wait for
-    prices = round_prices(LAYERS, layer_s=0.1, device_key_s=0.04, host_key_s=0.1)
+    prices = round_prices(LAYERS, layer_s=0.1, device_key_s=0.04, host_key_s=0.1, wait_s=10.0)
     assert way(engine, prices).startswith(PASS)
+    # two attentions of some 2 s each beside a layer of 2 s: a sweep that does not wait refuses one
+    assert not way(engine, replace(prices, max_join_wait_s=0.0)).startswith(PASS)
 
 
 def test_rows_ride_in_turns_where_some_are_hidden(engine: TestEngine) -> None:
@@ -177,9 +178,9 @@ def in_turns(engine: TestEngine, prices: StepPrices) -> list[tuple[int, ...]]:
     chosen: list[tuple[int, ...]] = []
     commit = scheduler._commit
 
-    def seen(proposal: StepProposal, able: LongArray) -> list[StepProgram]:
+    def seen(proposal: StepProposal, view: SchedulerView) -> list[StepProgram]:
         chosen.append(tuple(proposal.decode.tolist()))
-        return commit(proposal, able)
+        return commit(proposal, view)
 
     scheduler._commit = seen
     while len(chosen) < 24:

@@ -2,7 +2,7 @@
 
 A queue is in order; an operation starts when it has been launched, the one before it has ended, and
 all signals that it waits for have been raised. A guarded join waits for its cohort's signal so long
-and no longer.
+and no longer; not at all for one that no operation before it raises.
 """
 
 from collections.abc import Iterator, Sequence
@@ -104,11 +104,11 @@ class SignalTimes:
     def _joined_s(
         self, program: StepProgram, lane: int, ready_s: float, refused: set[int]
     ) -> float:
-        if program.template.lanes[lane].after in refused:
+        slot = program.lanes[lane]
+        raised_s = self._raised.get((slot.cohort_id, slot.cohort_signal))
+        if raised_s is None:  # nobody will: who should have was refused
             refused.add(lane)
             return ready_s
-        slot = program.lanes[lane]
-        raised_s = self._raised[slot.cohort_id, slot.cohort_signal]
         guarded, wait_s = program.template.lanes[lane].guarded, program.max_join_wait_s
         if guarded and wait_s is not None and raised_s > ready_s + wait_s:
             refused.add(lane)

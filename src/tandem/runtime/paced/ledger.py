@@ -6,10 +6,12 @@ host's operations are real work, and theirs are the stamps that the worker gives
 clock and no thread: it is told the time where a bounded wait needs it.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
 from tandem.plan.block_shape import AHEAD_COPIES
+from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.disk_slots import SLOTS
 from tandem.plan.program import LaneSlot, ProgramOp, Queue
 from tandem.plan.weights import STREAM_SLOTS
@@ -64,6 +66,7 @@ class PacedLedger:
         self._tasks: deque[HostTask] = deque()
         self._spans: list[Span] = []
         self._stamps: dict[tuple[int, int], float] = {}
+        self._chain = CohortChain()
         self._active: dict[int, PacedProgram] = {}
         self._decision_s: float | None = None
         self._num_dispatched = 0
@@ -97,6 +100,8 @@ class PacedLedger:
             self._waiting[op.queue].append(Entry(op, program))
         for queue, count in program.program.template.counts:
             self._submitted[queue] += count
+        for slot in program.program.lanes:
+            self._chain.submitted(slot.cohort_id, slot.cohort_signal)
 
     def advance(self, now_s: float) -> None:
         """Resolve whatever can be resolved at the time `now_s`."""
@@ -142,6 +147,7 @@ class PacedLedger:
         """A finished cohort will not be joined any more."""
         for key in [key for key in self._stamps if key[0] == cohort_id]:
             del self._stamps[key]
+        self._chain.forget(cohort_id)
 
     def _dispatch(self, entry: Entry) -> bool:
         ready_s = self._ready_s(entry)
@@ -191,22 +197,21 @@ class PacedLedger:
         A guarded join is decided at the bound of its wait, whichever way the cohort turns out
         later.
         """
-        lane = entry.op.joins
+        lane, program = entry.op.joins, entry.program.program
         assert lane is not None
-        slot: LaneSlot = entry.program.program.lanes[lane]
-        stamp_s = self._stamps.get((slot.cohort_id, slot.cohort_signal))
-        bound_s = entry.program.program.max_join_wait_s
-        if not entry.program.program.template.lanes[lane].guarded or bound_s is None:
-            return None if stamp_s is None else max(ready_s, stamp_s)
-        if entry.program.program.template.refused(lane, entry.program.guards):
+        slot: LaneSlot = program.lanes[lane]
+        if self._chain.is_broken(slot.cohort_id, slot.cohort_signal):
             entry.program.guards[lane] = False
             return ready_s
-        limit_s = ready_s + bound_s
+        stamp_s = self._stamps.get((slot.cohort_id, slot.cohort_signal))
+        bounded = program.template.lanes[lane].guarded and program.max_join_wait_s is not None
+        limit_s = ready_s + (program.max_join_wait_s or 0.0) if bounded else math.inf
         if stamp_s is not None and stamp_s <= limit_s:
             entry.program.guards[lane] = True
+            self._chain.joined(slot.cohort_id, slot.cohort_signal)
             return max(ready_s, stamp_s)
         if stamp_s is None and now_s < limit_s:
-            self._decision_s = limit_s
+            self._decision_s = limit_s if bounded else self._decision_s
             return None
         entry.program.guards[lane] = False
         return limit_s

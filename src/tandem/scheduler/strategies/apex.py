@@ -12,6 +12,7 @@ from tandem.cost.step_prices import StepPrices, StepWork
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.rendezvous import Rendezvous
+from tandem.scheduler.strategies.tempo import with_tempo
 from tandem.scheduler.view import SchedulerView
 
 
@@ -29,13 +30,15 @@ class Apex:
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """Rendezvous' proposal, with passes if the inequality holds."""
         proposal = Rendezvous().propose(view, prices)
-        if prices is None or not view.config.layers.all_resident:
+        if prices is None:
             return proposal
+        if not view.config.layers.all_resident:
+            return with_tempo(proposal, view, prices)
         counter = StepCounter(view, prices)
         alone = counter.work(StepProposal(decode=proposal.decode), ())
         mixed = counter.work(proposal, ())
         passes = view.config.interposition_budget if _pays(alone, mixed, prices) else 0
-        return replace(proposal, interposed_passes=passes)
+        return with_tempo(replace(proposal, interposed_passes=passes), view, prices)
 
 
 def _pays(alone: StepWork, mixed: StepWork, prices: StepPrices) -> bool:

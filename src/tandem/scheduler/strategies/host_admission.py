@@ -82,7 +82,13 @@ class HostAdmission:
         if count and config.cohort_layers:
             resident = config.layers.all_resident
             for passes in {0, config.interposition_budget if resident else 0}:
-                visits, own = self.counter.visits(passes)
-                cohort = CohortWork(-(-rows // count), keys / count, visits, own)
-                works.append(alone._replace(cohorts=(cohort,) * count))
+                each, seen = -(-rows // count), keys / count
+                every, seldom = (
+                    CohortWork(each, seen, *self.counter.visits(passes, ahead=ahead))
+                    for ahead in (True, False)
+                )
+                work = alone._replace(cohorts=(every,) * count)
+                if not self.prices.keeps_up(work):
+                    work = alone._replace(cohorts=(seldom,) * count)
+                works.append(work)
         return [self.prices.forecast(work) for work in works]

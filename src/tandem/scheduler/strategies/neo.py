@@ -16,6 +16,7 @@ from tandem.scheduler.strategies.asymmetric import Asymmetric
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.strategies.patience import overdue_rows
 from tandem.scheduler.strategies.ride_along import RideAlong
+from tandem.scheduler.strategies.tempo import with_tempo
 from tandem.scheduler.view import SchedulerView
 
 
@@ -50,7 +51,7 @@ class Neo:
         placing = self._place(view, prices, work, hosted)
         if not self._pipelines(view, prices, work, placing, mine):
             return alone if alone.computes else RideAlong().propose(view, prices)
-        return self._pipelined(view, alone, mine, hosted, placing)
+        return with_tempo(self._pipelined(view, alone, mine, hosted, placing), view, prices)
 
     @staticmethod
     def _beside(

@@ -29,7 +29,7 @@ class Rendezvous:
         filler = StepFiller(view, uses_host=True)
         starts = self._starts(view, rows[hosted], filler)
         proposal = filler.fill(Runnable(rows[~hosted], prefills))
-        joins = tuple(c.cohort_id for c in view.cohorts.values() if c.joining is None)
+        joins = tuple(c.cohort_id for c in view.cohorts.values() if c.may_join)
         return replace(proposal, cohort_starts=starts, cohort_joins=joins)
 
     def _starts(

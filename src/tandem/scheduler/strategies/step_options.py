@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork
+from tandem.cost.step_prices import StepForecast, StepPrices, StepWork
 from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
@@ -99,7 +99,7 @@ class StepOptions:
         """Each once; who has waited for long is left out of none."""
         meet = self.admitting(Rendezvous().propose(self.view, self.prices))
         main = self._counter.work(meet, ())
-        cohorts = self._under_way(0)
+        cohorts = self._counter.under_way(0)
         if not (self._overdue or cohort_overdue(self.view)):
             parked = replace(meet, cohort_starts=(), cohort_joins=())
             if parked.computes:
@@ -126,12 +126,18 @@ class StepOptions:
             return
         if len(self.hosted) and not starting and self._overdue:
             return  # all cohorts are under way, and who is in none has waited for long
+        crossing = [*(each.rows.rows for each in self.view.cohorts.values()), *starting]
         for passes in (0, *self._passes()):
-            cohorts = self._under_way(passes)
-            cohorts += tuple(self._counter.cohort(rows, passes) for rows in starting)
-            proposal = replace(meet, interposed_passes=passes)
+            every = self._counter.cohorts(crossing, passes, ahead=True)
+            full = main._replace(cohorts=every)  # a sweep of which all take part
+            if passes and not self.prices.keeps_pace(full):
+                continue
+            ahead = self.prices.keeps_up(full)
+            starts = self._counter.cohorts(starting, passes, ahead=ahead)
+            work = main._replace(cohorts=self._counter.under_way(passes) + starts)
+            proposal = replace(meet, interposed_passes=passes, starts_ahead=ahead)
             way = f"{PASS} {passes}" if passes else MEET
-            yield self._option(way, proposal, main._replace(cohorts=cohorts))
+            yield self._option(way, proposal, work)
 
     def _passes(self) -> Iterator[int]:
         config = self.view.config
@@ -147,11 +153,6 @@ class StepOptions:
         config, rows = self.view.config, self.view.by_rank(self.hosted)
         room, most = config.max_cohorts - len(self.view.cohorts), config.max_cohort_rows
         return [rows[i * most : (i + 1) * most] for i in range(room) if len(rows) > i * most]
-
-    def _under_way(self, passes: int) -> tuple[CohortWork, ...]:
-        return tuple(
-            self._counter.cohort(cohort.rows.rows, passes) for cohort in self.view.cohorts.values()
-        )
 
     @staticmethod
     def _joined(proposal: StepProposal, meet: StepProposal) -> StepProposal:
