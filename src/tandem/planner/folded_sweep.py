@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tandem.plan.disk_slots import slots_in_use
 from tandem.plan.program import LaneShape, OpKind, ProgramOp
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers
@@ -19,7 +20,9 @@ from tandem.planner.sweep_operations import sweep_operations
 _NONE = -1
 """In place of a layer that is not there."""
 _LOADED, _MLP_LOADED, _ON_CPU, _MLP_ON_CPU = 1, 2, 4, 8
-_PLACE_SHIFT, _COHORT_SHIFT = 4, 8
+_READ, _BRINGS_READ = 16, 32
+"""Computed where it is read to; and followed in its slot by a layer that is read."""
+_PLACE_SHIFT, _COHORT_SHIFT = 6, 10
 """Among layers that stay in the slots, the place counts: what brings them is in sweeps before."""
 _AT_CURSOR, _NEXT = 1, 2
 """Of each cohort, in two bits more: where it joins, and the layer after."""
@@ -30,12 +33,17 @@ its window, and whether it lacks the experts that others have.
 """
 
 
+_BROUGHT = (OpKind.LOAD, OpKind.READ)
+"""Operations that name the layer that comes, not the one after which it does."""
+
+
 class _Sweep(NamedTuple):
     """What is the same for all layers."""
 
     lanes: tuple[LaneShape, ...]
     slots: int
     refills: bool
+    slots_read: int
 
 
 class FoldedSweeps:
@@ -53,7 +61,8 @@ class FoldedSweeps:
 
     def schedule(self, lanes: tuple[LaneShape, ...], layers: SweepLayers) -> Schedule | None:
         """A sweep's; None where layers depend on more than their neighbours: passes of a cohort's
-        own, cohorts beside the CPU's layers, layers on disk, mixtures that both compute.
+        own, cohorts beside the CPU's layers, layers that are read for it, mixtures that both
+        compute.
         """
         if not (_lanes_depend_on_neighbours(lanes, layers) and _layers_do(layers)):
             return None
@@ -61,6 +70,7 @@ class FoldedSweeps:
             tuple(replace(lane, cursor=0) if lane.suspends else lane for lane in lanes),
             layers.streamed.slots,
             len(layers.loaded) > layers.streamed.slots,
+            slots_in_use(len(layers.on_disk)),
         )
         kinds = self._kinds(lanes, layers, refills=sweep.refills)
         known = self._known.setdefault(sweep, {})
@@ -75,11 +85,14 @@ class FoldedSweeps:
         self, lanes: Iterable[LaneShape], layers: SweepLayers, *, refills: bool
     ) -> list[Kind]:
         done = [0] * len(self._windows)
+        read = frozenset(layers.on_disk)
         for bit, members in (
             (_LOADED, layers.loaded),
             (_MLP_LOADED, layers.streamed.mlps),
             (_ON_CPU, layers.on_cpu),
             (_MLP_ON_CPU, layers.mlp_on_cpu),
+            (_READ, () if layers.streamed.layers else layers.on_disk),
+            (_BRINGS_READ, [a for a, b in _successors(layers) if b in read] if read else ()),
         ):
             for layer in members:
                 done[layer] |= bit
@@ -123,11 +136,15 @@ class FoldedSweeps:
         likewise where cohorts join.
         """
         last = len(self._windows) - 1
+        wanted = list(wanted)
         centres = [*wanted, *(lane.cursor for lane in lanes if lane.cursor is not None)]
         kept = {layer + step for layer in centres for step in (-1, 0, 1)}
         kept.update(layers.streamed.first)
         if sweep.refills:
             kept.update(layers.loaded[: sweep.slots + 1])
+        if layers.on_disk:  # what follows in its slot may be far from a layer
+            kept.update(layers.on_disk[: sweep.slots_read])
+            kept.update(_followers(layers.loaded, kept & set(wanted), sweep.slots))
         return sorted(layer for layer in kept if 0 <= layer <= last)
 
 
@@ -145,9 +162,24 @@ def _lanes_depend_on_neighbours(lanes: Iterable[LaneShape], layers: SweepLayers)
 
 
 def _layers_do(layers: SweepLayers) -> bool:
-    """Likewise: of what is loaded, all is alike, and comes from memory."""
+    """Likewise: of what is loaded, all is alike; nothing is both's, or read for the CPU."""
     alike = layers.streamed.mlps in ((), layers.streamed.layers)
-    return alike and not (layers.on_disk or layers.split_mlps)
+    return alike and not (layers.read_on_cpu or layers.split_mlps)
+
+
+def _successors(layers: SweepLayers) -> Iterable[tuple[int, int]]:
+    """Layers, and who follows in their slots, where others do."""
+    return layers.successors.items() if len(layers.loaded) > layers.streamed.slots else ()
+
+
+def _followers(loaded: Sequence[int], of: Collection[int], slots: int) -> set[int]:
+    """The layers that are loaded up to the one that follows in a layer's slot."""
+    return {
+        after
+        for at, layer in enumerate(loaded)
+        if layer in of
+        for after in loaded[at : at + slots + 1]
+    }
 
 
 def _some(layers: SweepLayers, place: dict[int, int]) -> SweepLayers:
@@ -156,18 +188,19 @@ def _some(layers: SweepLayers, place: dict[int, int]) -> SweepLayers:
     def kept(every: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(place[layer] for layer in every if layer in place)
 
-    streamed = StreamedLayers(kept(layers.streamed.layers), mlps=kept(layers.streamed.mlps))
+    circle = layers.streamed
+    streamed = StreamedLayers(kept(circle.layers), kept(circle.on_disk), kept(circle.mlps))
     return SweepLayers(streamed, kept(layers.on_cpu), kept(layers.mlp_on_cpu))
 
 
 def _by_layer(ops: Sequence[ProgramOp]) -> list[list[ProgramOp]]:
-    """Cut where a layer begins; loads come at the end of the layer that makes room for them, and
-    sampling after the last one.
+    """Cut where a layer begins; loads and reads come at the end of the layer that makes room for
+    them, and sampling after the last one.
     """
     parts: list[list[ProgramOp]] = [[]]
     current = 0
     for op in ops:
-        if op.layer > current and op.kind is not OpKind.LOAD:
+        if op.layer > current and op.kind not in _BROUGHT:
             current = op.layer
             parts.append([])
         parts[-1].append(op)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.plan.program import EventKind, OpKind, Part, ProgramOp, Queue
-from tandem.planner.groups import QUEUE_INDEX, QUEUES, Group, Schedule
+from tandem.planner.groups import QUEUE_INDEX, QUEUES, Group, OpCounts, Schedule
 
 _GROUPED = tuple(QUEUE_INDEX[queue] for queue in (Queue.ACCEL, Queue.CPU))
 """Queues whose operations wait for others seldom; elsewhere each is a group of its own."""
@@ -127,7 +127,8 @@ class _Cutter:
 
     def cut(self, part: Sequence[ProgramOp]) -> Fragment:
         """The next part."""
-        base, resumes = tuple(self._counts), _going_on(self._goes_on)
+        base = tuple(self._counts)
+        resumes = tuple(queue for queue in _GROUPED if self._goes_on[queue])
         found: list[Segment] = []
         latest: dict[int, Segment] = {}
         for op in part:
@@ -160,66 +161,60 @@ class _Cutter:
         self._goes_on[queue] = queue in _GROUPED and not segment.ends
 
 
-def _going_on(queues: Sequence[object]) -> tuple[int, ...]:
-    return tuple(queue for queue in _GROUPED if queues[queue])
-
-
 # --- groups of parts ------------------------------------------------------------------------------
-
-
-class _Opened:
-    """A group that segments are added to."""
-
-    __slots__ = ("event", "joins", "ops", "place", "queue", "raises", "waits")
-
-    def __init__(self, queue: int, place: int) -> None:
-        self.queue, self.place = queue, place
-        self.ops: dict[int, int] = {}
-        self.waits: list[tuple[int, int]] = []
-        self.joins: int | None = None
-        self.raises: int | None = None
-        self.event: tuple[EventKind, tuple[int, ...]] | None = None
-
-    def add(self, segment: Segment, places: dict[int, int], base: Sequence[int]) -> None:
-        """What one part brings.
-
-        Args:
-            places: of operations in the schedule, by their numbers; new ones are appended.
-            base: groups of each queue before the part.
-        """
-        for number, times in segment.ops.items():
-            place = places.setdefault(number, len(places))
-            self.ops[place] = self.ops.get(place, 0) + times
-        for queue, value in segment.waits:
-            self.waits.append((queue, base[queue] + value))
-        self.joins = segment.joins if self.joins is None else self.joins
-        self.raises = segment.raises if self.raises is None else self.raises
-        self.event = segment.event
-
-    def group(self) -> Group:
-        """Once it is complete."""
-        ops, waits = tuple(self.ops.items()), tuple(self.waits)
-        return Group(self.queue, self.place, ops, waits, self.joins, self.raises, self.event)
 
 
 def assemble(parts: Iterable[Fragment], operations: Operations) -> Schedule | None:
     """Parts that follow each other; None if some part was cut where other groups went on."""
-    counts, going = [0] * len(QUEUES), list[_Opened | None]([None] * len(QUEUES))
-    places: dict[int, int] = {}
-    groups: list[_Opened] = []
+    counts, going = [0] * len(QUEUES), list[int | None]([None] * len(QUEUES))
+    places: dict[int, int] = {}  # of operations in the schedule, by their numbers
+    known: dict[int, OpCounts] = {}  # of segments, most of which recur
+    joined: dict[tuple[OpCounts, OpCounts], OpCounts] = {}
+    groups: list[Group] = []
     for part in parts:
-        if _going_on(going) != part.resumes:
+        if tuple(queue for queue in _GROUPED if going[queue] is not None) != part.resumes:
             return None
         base = counts.copy()
         for segment in part.segments:
+            ops = known.get(id(segment))
+            if ops is None:
+                ops = known[id(segment)] = tuple(
+                    (places.setdefault(number, len(places)), times)
+                    for number, times in segment.ops.items()
+                )
+            waits = tuple([(queue, base[queue] + value) for queue, value in segment.waits])
             queue = segment.queue
-            group = going[queue] if segment.continues else None
-            if group is None:
+            at = going[queue] if segment.continues else None
+            if at is None:
                 counts[queue] += 1
-                group = _Opened(queue, counts[queue])
-                groups.append(group)
-            group.add(segment, places, base)
-            going[queue] = None if segment.ends or queue not in _GROUPED else group
-    known = operations.known
-    ops = tuple(known[number] for number in places)
-    return Schedule(ops, tuple(group.group() for group in groups))
+                at, place = len(groups), counts[queue]
+                joins, raises = segment.joins, segment.raises
+                groups.append(Group(queue, place, ops, waits, joins, raises, segment.event))
+            else:
+                groups[at] = _joined(groups[at], segment, waits, ops, joined)
+            going[queue] = None if segment.ends or queue not in _GROUPED else at
+    made = tuple(operations.known[number] for number in places)
+    return Schedule(made, tuple(groups))
+
+
+def _joined(
+    group: Group,
+    segment: Segment,
+    waits: tuple[tuple[int, int], ...],
+    ops: OpCounts,
+    known: dict[tuple[OpCounts, OpCounts], OpCounts],
+) -> Group:
+    """A group with one more segment.
+
+    Args:
+        known: sums of operations.
+    """
+    both = known.get((group.ops, ops))
+    if both is None:
+        counts = dict(group.ops)
+        for place, times in ops:
+            counts[place] = counts.get(place, 0) + times
+        both = known[group.ops, ops] = tuple(counts.items())
+    joins = segment.joins if group.joins is None else group.joins
+    raises = segment.raises if group.raises is None else group.raises
+    return Group(group.queue, group.place, both, group.waits + waits, joins, raises, segment.event)

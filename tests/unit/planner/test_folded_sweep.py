@@ -33,6 +33,9 @@ def placements(draw: st.DrawFn, num_layers: int) -> SweepLayers:
         st.lists(st.integers(0, 3), min_size=num_layers, max_size=num_layers)
         | st.lists(st.integers(0, 1), min_size=num_layers, max_size=num_layers)
     )
+    reads = draw(st.sets(st.integers(0, num_layers - 1)))
+    if draw(st.integers(0, 3)) == 0:  # the host alone reads layers in place
+        return SweepLayers(StreamedLayers(on_disk=tuple(sorted(reads))))
     circle = [layer for layer, home in enumerate(homes) if home in (1, 2)]
     on_cpu = [layer for layer, home in enumerate(homes) if home == 2 and layer not in circle[:2]]
     always = [layer for layer, home in enumerate(homes) if home == 3]
@@ -40,8 +43,9 @@ def placements(draw: st.DrawFn, num_layers: int) -> SweepLayers:
         streamed = StreamedLayers(tuple(circle), mlps=tuple(circle))
         return SweepLayers(streamed, (), tuple(sorted(on_cpu + always)))
     whole = draw(st.booleans())
+    on_disk = tuple(layer for layer in circle if layer in reads and layer not in on_cpu)
     return SweepLayers(
-        StreamedLayers(tuple(circle)),
+        StreamedLayers(tuple(circle), on_disk if draw(st.booleans()) else ()),
         tuple(sorted(on_cpu + always if whole else on_cpu)),
         () if whole else tuple(always),
     )
@@ -107,7 +111,7 @@ def test_alike_layers_are_cut_once() -> None:
     [
         ((COHORT,), SweepLayers()),
         ((LaneShape(), LaneShape(3, suspends=True, host=True, beside=1)), SweepLayers()),
-        ((LaneShape(),), SweepLayers(StreamedLayers((0, 1, 2), on_disk=(1,)))),
+        ((LaneShape(),), SweepLayers(on_cpu=(1, 2), read_on_cpu=(2,))),
         ((LaneShape(),), SweepLayers(StreamedLayers((0, 1, 2), mlps=(1,)))),
         ((LaneShape(),), SweepLayers(mlp_on_cpu=(2,), split_mlps=(2,))),
     ],
