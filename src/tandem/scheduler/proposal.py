@@ -67,10 +67,14 @@ class StepProposal:
     sweeps: int = 0
 
     @property
+    def has_main(self) -> bool:
+        """True if the main lane has rows."""
+        return bool(len(self.decode) or self.chunks or self.admissions)
+
+    @property
     def computes(self) -> bool:
         """True if a sweep is to run."""
-        work = len(self.decode) or self.chunks or self.admissions
-        return bool(work or self.cohort_starts or self.cohort_joins)
+        return bool(self.has_main or self.cohort_starts or self.cohort_joins)
 
     @property
     def only_goes_on(self) -> bool:

@@ -1,6 +1,6 @@
 """What a proposed step would compute, counted from the row table: some vector sums, no programs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -67,6 +67,16 @@ class StepCounter:
         return tuple(
             self.cohort(cohort.rows.rows, passes, ahead=cohort.ahead)
             for cohort in self._view.cohorts.values()
+        )
+
+    def paced(
+        self, cohorts: Sequence[CohortWork], passes: int, aheads: Iterable[bool]
+    ) -> tuple[CohortWork, ...]:
+        """The same cohorts with another number of passes, each ahead or not."""
+        timed = {ahead: self.visits(passes, ahead=ahead) for ahead in (True, False)}
+        return tuple(
+            cohort._replace(visits=timed[ahead][0], passes=timed[ahead][1])
+            for cohort, ahead in zip(cohorts, aheads, strict=True)
         )
 
     def visits(self, passes: int, *, ahead: bool) -> tuple[float, float]:

@@ -43,9 +43,9 @@ class Auto:
         if options.only_one:
             return options.admitting(RideAlong().propose(view, prices))
         found = list(options.all())
-        working = [option for option in found if option.proposal.computes]
-        working = working or [each for each in found if not each.proposal.empty] or found
-        best = max(working, key=lambda option: _value(option, options)).proposal
+        working = [option for option in found if option.computes]
+        working = working or [each for each in found if not each.chosen().empty] or found
+        best = max(working, key=lambda option: _value(option, options)).chosen()
         return replace(best, sweeps=options.sweeps(best))
 
     @staticmethod
@@ -72,5 +72,5 @@ def _value(option: StepOption, options: StepOptions) -> tuple[float, float]:
     forecast, bound_s = option.forecast, options.view.config.tpot_bound_s
     over_s = 0.0 if bound_s is None else max(0.0, forecast.time_s - bound_s)
     rate = forecast.useful_tokens_per_s(options.prompt_weight(forecast.prompts))
-    stays = option.proposal.way == options.view.last_way
+    stays = option.way == options.view.last_way
     return -over_s, rate * (_WORTH_CHANGING if stays else 1.0)

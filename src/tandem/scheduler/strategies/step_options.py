@@ -30,10 +30,37 @@ _PASSES_TRIED = 3  # the whole budget, and halves of it
 
 @dataclass(frozen=True, slots=True)
 class StepOption:
-    """A step that could be taken."""
+    """A step that could be taken: what it proposes is put together only if it is chosen.
 
+    Attributes:
+        proposal: as a strategy made it, but for what follows. starts: whether its cohorts do.
+    """
+
+    way: str
     proposal: StepProposal
     forecast: StepForecast
+    joins: tuple[int, ...] = ()
+    starts: bool = False
+    passes: int = 0
+    ahead: bool = False
+
+    @property
+    def computes(self) -> bool:
+        """True if a sweep would run."""
+        started = self.starts and self.proposal.cohort_starts
+        return bool(self.proposal.has_main or started or self.joins)
+
+    def chosen(self) -> StepProposal:
+        """The whole proposal."""
+        given = self.proposal
+        return replace(
+            given,
+            way=self.way,
+            cohort_starts=given.cohort_starts if self.starts else (),
+            cohort_joins=self.joins,
+            interposed_passes=self.passes,
+            starts_ahead=self.ahead,
+        )
 
 
 @dataclass(slots=True)
@@ -99,20 +126,19 @@ class StepOptions:
         """Each once; who has waited for long is left out of none."""
         meet = self.admitting(Rendezvous().propose(self.view, self.prices))
         main = self._counter.work(meet, ())
-        cohorts = self._counter.under_way(0)
-        if not (self._overdue or cohort_overdue(self.view)):
-            parked = replace(meet, cohort_starts=(), cohort_joins=())
-            if parked.computes:
-                yield self._option(ALONE, parked, main)
+        cohorts, forecast = self._counter.under_way(0), self.prices.forecast
+        if meet.has_main and not (self._overdue or cohort_overdue(self.view)):
+            yield StepOption(ALONE, meet, forecast(main))
         if len(self.hosted):
+            joins = meet.cohort_joins
             ride = self.admitting(RideAlong().propose(self.view, self.prices))
             work = self._counter.work(ride, cohorts)
-            yield self._option(RIDE, self._joined(ride, meet), work)
+            yield StepOption(RIDE, ride, forecast(work), joins)
             some = self._some_of_them(ride, main)
             if some is not None:
                 some = self.admitting(some)
                 work = self._counter.work(some, cohorts)
-                yield self._option(RIDE_SOME, self._joined(some, meet), work)
+                yield StepOption(RIDE_SOME, some, forecast(work), joins)
         yield from self._meetings(meet, main)
 
     # --- cohorts ----------------------------------------------------------------------------------
@@ -126,18 +152,19 @@ class StepOptions:
             return
         if len(self.hosted) and not starting and self._overdue:
             return  # all cohorts are under way, and who is in none has waited for long
-        crossing = [*(each.rows.rows for each in self.view.cohorts.values()), *starting]
+        counter, prices = self._counter, self.prices
+        tempos = [cohort.ahead for cohort in self.view.cohorts.values()]
+        crossing = (*counter.under_way(0), *counter.cohorts(starting, 0, ahead=True))
         for passes in (0, *self._passes()):
-            every = self._counter.cohorts(crossing, passes, ahead=True)
+            every = counter.paced(crossing, passes, (True,) * len(crossing))
             full = main._replace(cohorts=every)  # a sweep of which all take part
-            if passes and not self.prices.keeps_pace(full):
+            if passes and not prices.keeps_pace(full):
                 continue
-            ahead = self.prices.keeps_up(full)
-            starts = self._counter.cohorts(starting, passes, ahead=ahead)
-            work = main._replace(cohorts=self._counter.under_way(passes) + starts)
-            proposal = replace(meet, interposed_passes=passes, starts_ahead=ahead)
+            ahead = prices.keeps_up(full)
+            each = counter.paced(crossing, passes, (*tempos, *(ahead for _ in starting)))
             way = f"{PASS} {passes}" if passes else MEET
-            yield self._option(way, proposal, work)
+            forecast = prices.forecast(main._replace(cohorts=each))
+            yield StepOption(way, meet, forecast, meet.cohort_joins, True, passes, ahead)
 
     def _passes(self) -> Iterator[int]:
         config = self.view.config
@@ -153,10 +180,6 @@ class StepOptions:
         config, rows = self.view.config, self.view.by_rank(self.hosted)
         room, most = config.max_cohorts - len(self.view.cohorts), config.max_cohort_rows
         return [rows[i * most : (i + 1) * most] for i in range(room) if len(rows) > i * most]
-
-    @staticmethod
-    def _joined(proposal: StepProposal, meet: StepProposal) -> StepProposal:
-        return replace(proposal, cohort_joins=meet.cohort_joins)
 
     # --- rows that ride in turns ------------------------------------------------------------------
 
@@ -179,6 +202,3 @@ class StepOptions:
         rows = np.sort(np.concatenate([self.mine, oldest[:fitting]]))
         filler = StepFiller(self.view, uses_host=True)
         return filler.fill(Runnable(rows, self.view.runnable.prefills))
-
-    def _option(self, way: str, proposal: StepProposal, work: StepWork) -> StepOption:
-        return StepOption(replace(proposal, way=way), self.prices.forecast(work))
