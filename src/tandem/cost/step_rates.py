@@ -37,16 +37,19 @@ def step_prices(
     hardware: HardwareSpec,
     device_key_bytes: float,
     host_key_bytes: float,
+    use: ExpertUse | None = None,
 ) -> StepPrices:
     """What the plan's steps take.
 
     Args:
         device_key_bytes, host_key_bytes: of a token's keys and values in one layer, in each tier.
+        use: of experts, as counted; None: uniform.
     """
     most = plan.max_num_batched_tokens
     dtype = precision.activations
     rates = accelerator_rates(hardware, dtype)
-    linear, layer = _linear(plan, spec, precision, hardware)
+    use = use or ExpertUse.uniform(spec)
+    linear, layer = _linear(plan, spec, precision, hardware, use)
 
     def head_s(rows: int) -> float:
         logits_s = head_cost(spec, rows, precision.weights, rates).total_s
@@ -88,7 +91,11 @@ def _pages(hardware: HardwareSpec, block_bytes: float) -> PagePrice:
 
 
 def _linear(
-    plan: OnlinePlan, spec: ModelSpec, precision: Precision, hardware: HardwareSpec
+    plan: OnlinePlan,
+    spec: ModelSpec,
+    precision: Precision,
+    hardware: HardwareSpec,
+    use: ExpertUse,
 ) -> tuple[Staircase, Staircase]:
     """Of all layers, and of one on the accelerator; of the last layer, if they differ."""
     rates = accelerator_rates(hardware, precision.activations)
@@ -96,7 +103,6 @@ def _linear(
     stage = PreciseStage([op for op in every if not op.is_attention], precision, fused=False)
     resident = set(homes_by_layer(plan.weights).values()) == {"resident"}
     link = h2d_rates(hardware) if plan.embedding == "host" else None
-    use = ExpertUse.uniform(spec)
     mixtures = MixtureBytes.of(spec, precision) if resident_experts(plan.weights) else None
 
     def layer_s(tokens: int) -> float:

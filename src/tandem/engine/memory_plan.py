@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.engine.capacities import Capacities
 from tandem.engine.context_length import longest_request, wanted_tokens
 from tandem.engine.cpu_rules import choose_cpu_rules
@@ -26,6 +27,7 @@ from tandem.memory.budget import MemoryBudget
 from tandem.memory.host_default import default_host_blocks
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
+from tandem.memory.scratch import page_table_bytes
 from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace_bytes
 from tandem.plan.disk_slots import slots_bytes
@@ -90,16 +92,18 @@ def plan_memory(
     def sized(config: EngineConfig, capacities: Capacities, *, graphs: bool) -> MemoryPlan:
         def within(capacities: Capacities) -> MemoryPlan:
             return _plan(
-                config,
-                spec,
-                precision,
-                capacities,
-                notes,
-                measured_workspace_bytes,
-                placed,
-                hardware,
-                planned,
-                graphs=graphs,
+                _Asked(
+                    config,
+                    spec,
+                    precision,
+                    capacities,
+                    notes,
+                    measured_workspace_bytes,
+                    placed,
+                    hardware,
+                    planned,
+                    graphs,
+                )
             )
 
         if planned is not None:  # it says how much is used, whatever may be
@@ -132,19 +136,35 @@ def plan_memory(
         raise ConfigError(f"{error.message}; {remedy}", param=error.param) from None
 
 
-def _plan(
-    config: EngineConfig,
-    spec: ModelSpec,
-    precision: Precision,
-    capacities: Capacities,
-    notes: tuple[str, ...],
-    measured_workspace_bytes: int | None,
-    placed: PlacedWeights | None,
-    hardware: HardwareSpec | None,
-    planned: OnlinePlan | None,
-    *,
-    graphs: bool,
-) -> MemoryPlan:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be planned; attributes as arguments of `plan_memory`.
+
+    Attributes:
+        graphs: of decoding steps are to be recorded.
+    """
+
+    config: EngineConfig
+    spec: ModelSpec
+    precision: Precision
+    capacities: Capacities
+    notes: tuple[str, ...]
+    measured_workspace_bytes: int | None
+    placed: PlacedWeights | None
+    hardware: HardwareSpec | None
+    planned: OnlinePlan | None
+    graphs: bool
+
+    def expert_use(self) -> ExpertUse | None:
+        """As counted; None: not known, or nothing is left to decide by it."""
+        if self.config.expert_hits is None or self.planned is not None:
+            return None
+        return read_expert_use(Path(self.config.expert_hits), self.spec)
+
+
+def _plan(asked: _Asked) -> MemoryPlan:
+    config, spec, precision = asked.config, asked.spec, asked.precision
+    capacities, hardware, planned = asked.capacities, asked.hardware, asked.planned
     check_config(config, capacities)
     wanted = wanted_tokens(config, spec)
     page = KVPageSpec.of_model(
@@ -152,42 +172,20 @@ def _plan(
     )
     largest = largest_step(config, capacities)
     workspace = workspace_bytes(spec, precision.activations, largest)
-    around = _around(config, capacities, workspace, measured_workspace_bytes)
+    around = _around(config, capacities, workspace, asked.measured_workspace_bytes)
     recorded = None
-    if graphs:
+    if asked.graphs:
         from tandem.engine.graph_choice import LABEL, choose_graphs
 
         recorded = choose_graphs(config, spec, precision, page, capacities, wanted)
         around[LABEL] = recorded.size_bytes
-    sizes = WeightSizes.of(spec, precision)
-    if planned is not None:
-        refuse_fixed(sizes, planned.weights)
-        refuse_tied(sizes, planned.embedding)
-        check_experts(sizes, planned.weights)
-        placed = PlacedWeights(planned.weights, planned.embedding)
-    use = None
-    if config.expert_hits is not None and planned is None:
-        use = read_expert_use(Path(config.expert_hits), spec)
-    if placed is None:
-        room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
-        times = None
-        weighs = config.host_layers == "auto" or (config.host_layers == "mlp" and use is not None)
-        if weighs and hardware is not None:
-            times = PlacementTimes(spec, precision, hardware, largest.rows, largest.tokens, use)
-        placed = place_weights(
-            config,
-            sizes,
-            room,
-            capacities,
-            page,
-            wanted,
-            times,
-            use,
-            rates_known=hardware is not None,
-        )
+    sizes, use = WeightSizes.of(spec, precision), asked.expert_use()
+    room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
+    placed = _placed(asked, sizes, room, page, largest, use)
     placement, sizes = placed.layers, sizes.with_embedding(placed.embedding)
     check_placement(config, placement)
     device, host = _budgets(sizes, placement, around, capacities)
+    notes = asked.notes
     if planned is None:
         rules = ()
         if hardware is not None:
@@ -206,12 +204,48 @@ def _plan(
     if capacities.host_bytes:
         sweeps = SweepChoice.of_plan(placement, plan.cpu_rules)
         beside |= staging_overheads(spec, precision.activations, largest, sweeps)
-    ledger = _ledger(device, host, PoolSizes(plan.device_blocks, plan.host_blocks), page, beside)
+    pools = _pool_bytes(plan, page)
+    beside["page tables"] = _page_tables(capacities, device, host, pools, beside)
+    ledger = _ledger(device, host, pools, beside)
     if sizes.disk_bytes(placement):
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
         if planned is None:
             plan = replace(plan, notes=plan.notes + disk_hint(capacities, beside))
     return MemoryPlan(plan, page, ledger, workspace, recorded)
+
+
+def _placed(
+    asked: _Asked,
+    sizes: WeightSizes,
+    room: MemoryBudget,
+    page: KVPageSpec,
+    largest: LargestStep,
+    use: ExpertUse | None,
+) -> PlacedWeights:
+    """Homes of the weights: as planned, as decided already, or chosen here."""
+    config, spec, planned, hardware = asked.config, asked.spec, asked.planned, asked.hardware
+    if planned is not None:
+        refuse_fixed(sizes, planned.weights)
+        refuse_tied(sizes, planned.embedding)
+        check_experts(sizes, planned.weights)
+        return PlacedWeights(planned.weights, planned.embedding)
+    if asked.placed is not None:
+        return asked.placed
+    times = None
+    weighs = config.host_layers == "auto" or (config.host_layers == "mlp" and use is not None)
+    if weighs and hardware is not None:
+        times = PlacementTimes(spec, asked.precision, hardware, largest.rows, largest.tokens, use)
+    return place_weights(
+        config,
+        sizes,
+        room,
+        asked.capacities,
+        page,
+        wanted_tokens(config, spec),
+        times,
+        use,
+        rates_known=hardware is not None,
+    )
 
 
 def _around(
@@ -336,12 +370,29 @@ def _strategy(config: EngineConfig, sizes: PoolSizes, *, chooses: bool) -> str:
     return "ride-along" if sizes.host_blocks else "gpu-only"
 
 
-def _ledger(
+def _pool_bytes(plan: OnlinePlan, page: KVPageSpec) -> tuple[int, int]:
+    """Of both pools of KV, the host's in its own type."""
+    hosted = page.on(Tier.HOST)
+    on_device = plan.device_blocks * page.bytes_per_block
+    return on_device, plan.host_blocks * hosted.bytes_per_block
+
+
+def _page_tables(
+    capacities: Capacities,
     device: MemoryBudget,
     host: MemoryBudget,
-    pools: PoolSizes,
-    page: KVPageSpec,
+    pools: tuple[int, int],
     beside: dict[str, int],
+) -> int:
+    """Of all that lies in host memory, an emulated accelerator's included."""
+    mapped = sum(beside.values()) + sum(host.used_bytes.values()) + pools[1]
+    if device.location == "host" or capacities.device_in_host:
+        mapped += sum(device.used_bytes.values()) + pools[0]
+    return page_table_bytes(mapped)
+
+
+def _ledger(
+    device: MemoryBudget, host: MemoryBudget, pools: tuple[int, int], beside: dict[str, int]
 ) -> MemoryLedger:
     """All users of memory. `beside` is the host's and not part of what `--cpu-memory` bounds."""
     limits = {device.location: device.capacity_bytes}
@@ -352,13 +403,12 @@ def _ledger(
     ledger = MemoryLedger(limits)
     for label, size in device.used_bytes.items():
         ledger.reserve(device.location, label, size)
-    ledger.reserve(device.location, "kv pool", pools.device_blocks * page.bytes_per_block)
+    ledger.reserve(device.location, "kv pool", pools[0])
     if host.capacity_bytes:
         for label, size in host.used_bytes.items():
             if size:
                 ledger.reserve("host", label, size)
-        host_page = page.on(Tier.HOST)
-        ledger.reserve("host", "kv pool", pools.host_blocks * host_page.bytes_per_block)
+        ledger.reserve("host", "kv pool", pools[1])
     for label, size in beside.items():
         ledger.reserve("host", label, size)
     return ledger

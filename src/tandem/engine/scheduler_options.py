@@ -1,7 +1,9 @@
 """What the scheduler is told: bounds, choices, and what steps take."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tandem.engine.expert_hits_file import read_expert_use
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
 from tandem.plan.strategy_names import PRICED_STRATEGIES
@@ -76,7 +78,10 @@ def prices_of(
     from tandem.cost.step_rates import step_prices
 
     device, host = (each.bytes_per_block_layer / each.block_size for each in map(page.on, TIERS))
-    return step_prices(plan, spec, precision, hardware, device, host)
+    use = None
+    if config.expert_hits is not None:
+        use = read_expert_use(Path(config.expert_hits), spec)
+    return step_prices(plan, spec, precision, hardware, device, host, use)
 
 
 def _why_unpriced(hardware: HardwareSpec | None) -> str:

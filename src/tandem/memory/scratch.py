@@ -11,6 +11,18 @@ of the kernels' threads included; measured, 18 MiB."""
 _KEPT_SHARE = 0.5
 _MOST_KEPT_BYTES = 64 << 20  # beyond twice its largest threshold for own mappings, glibc trims
 _FP32_BYTES = 4
+_PAGE_BYTES, _ENTRY_BYTES = 4096, 8
+
+
+def page_table_bytes(mapped_bytes: int) -> int:
+    """What the kernel keeps to find so much memory in pages of the least size: an entry for each of
+    them, in pages, and likewise for those. Huge pages need fewer.
+    """
+    size, pages = 0, -(-mapped_bytes // _PAGE_BYTES)
+    while pages > 1:
+        pages = -(-pages * _ENTRY_BYTES // _PAGE_BYTES)
+        size += pages * _PAGE_BYTES
+    return size
 
 
 def kept_bytes(activation_bytes: int) -> int:

@@ -15,6 +15,7 @@ from tandem.engine.expert_placement import split_placements, void_hits
 from tandem.engine.kv_reserve import HostKV
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.mlp_choice import PlacementTimes
+from tandem.engine.scheduler_options import prices_of
 from tandem.engine.weight_placement import WeightSizes
 from tandem.memory.budget import MemoryBudget
 from tandem.models.catalogue import plannable_spec
@@ -121,6 +122,23 @@ def test_counted_experts_are_never_predicted_to_be_slower(hits: str, rows: int, 
     assert times.choose(seen, blind) == seen
     if gib < 22:
         assert times.requests_s(seen, 1) < 0.8 * times.requests_s(blind, 1)
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 2048])
+def test_steps_are_priced_by_the_counts_that_placed_the_experts(hits: str, tokens: int) -> None:
+    config = replace(ALONE, expert_hits=hits)
+    memory = plan(config)
+
+    def linear_s(config: EngineConfig) -> float:
+        prices = prices_of(memory.plan, MOE, BF16, memory.page, CARD, config, share=0.5)
+        assert prices is not None
+        return prices.linear.at(tokens)
+
+    times = PlacementTimes(MOE, BF16, CARD, 1, 2048, ExpertUse.of_counts(SKEWED, MOE))
+    assert linear_s(config) == pytest.approx(times.sweep_s(memory.plan.weights, tokens), rel=0.01)
+    assert linear_s(config) <= linear_s(ALONE)
+    if tokens == 1:
+        assert linear_s(config) < 0.8 * linear_s(ALONE)
 
 
 def test_the_documented_gain_is_what_is_predicted(tmp_path: Path) -> None:
