@@ -17,6 +17,7 @@ from tandem.spec.units import parse_size
 if TYPE_CHECKING:
     from tandem.compose import Service
     from tandem.jobs.batch import Batch, End
+    from tandem.spec.config import EngineConfig
 
 LINES_FAILED_STATUS = 3
 SIGNAL_STATUS = 128
@@ -70,12 +71,7 @@ def batch(
     whichever run, 2 if the job cannot run, 130 if it was interrupted.
     """
     config = engine(model)
-    if config.ttft_bound is not None:
-        raise ConfigError(
-            "--ttft-bound has no meaning for a file of requests, which nobody waits for one by "
-            "one; leave it out",
-            param="ttft_bound",
-        )
+    _refuse_bound(config)
     from tandem.jobs.batch import Batch
     from tandem.jobs.settings import JobSettings
 
@@ -98,6 +94,16 @@ def batch(
             tell(f"{output_file} is complete: {describe_counts(job.counts)}")
         if job.counts.num_failed:
             raise typer.Exit(LINES_FAILED_STATUS)
+
+
+def _refuse_bound(config: "EngineConfig") -> None:
+    """A bound on first tokens is for those who wait for them."""
+    if config.ttft_bound is not None:
+        raise ConfigError(
+            "--ttft-bound has no meaning for a file of requests, which nobody waits for one by "
+            "one; leave it out",
+            param="ttft_bound",
+        )
 
 
 def _complete(job: "Batch") -> None:
