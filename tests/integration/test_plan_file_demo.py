@@ -37,6 +37,8 @@ READ = (
     "--disk", "2GB/s", "--policy", "gpu-only",
 )  # fmt: skip
 
+READ_ON_CPU = (*READ[:5], "13MiB", *READ[6:-1], "n-gpu-layers")
+
 
 def planned(path: Path, *flags: str) -> PlanFile:
     """What `tandem plan` writes for a few requests of the demo model."""
@@ -71,8 +73,16 @@ def expected() -> list[list[int]]:
         ((*STREAMED, "--policy", "zero-inference"), EMULATED, {"streamed"}),
         ((*ALONE, "--cpu-memory", "24MiB"), "none", {"disk"}),
         (READ, EMULATED, {"streamed", "disk_streamed"}),
+        (READ_ON_CPU, EMULATED, {"resident", "disk-cpu"}),
     ],
-    ids=["alone", "MLPs streamed", "streamed", "alone, from disk", "streamed, from disk"],
+    ids=[
+        "alone",
+        "MLPs streamed",
+        "streamed",
+        "alone, from disk",
+        "streamed, from disk",
+        "from disk for the CPU",
+    ],
 )
 def test_what_the_planner_wrote_is_executed(
     flags: Sequence[str],

@@ -34,7 +34,9 @@ def beside(draw: st.DrawFn) -> tuple[int, Elsewhere]:
     layers = draw(st.integers(2, 24))
     streamed = draw(st.integers(1, layers))
     on_disk = draw(st.integers(0, streamed))
-    how = draw(st.sampled_from(["none", "host", "host-mlp", "cpu", "cpu-mlp"]))
+    how = draw(st.sampled_from(["none", "host", "host-mlp", "cpu", "cpu-mlp", "disk-cpu"]))
+    if how == "disk-cpu":
+        return layers, Elsewhere(0, streamed, "cpu", on_disk)
     if how in ("host", "host-mlp"):
         mlps = how == "host-mlp"
         plain = Elsewhere(streamed, on_disk=0 if mlps else on_disk, mlps=mlps)
@@ -52,10 +54,12 @@ def test_every_layer_has_the_home_that_is_said_and_rules_are_legal(
     layers, elsewhere = given_
     placement = elsewhere.placement(layers)
     homes = Counter(homes_by_layer(placement).values())
-    assert homes["disk_streamed"] == elsewhere.on_disk
+    read = elsewhere.on_disk - elsewhere.read_on_cpu
+    assert (homes["disk_streamed"], homes["disk-cpu"]) == (read, elsewhere.read_on_cpu)
+    assert homes["cpu"] == elsewhere.whole_on_cpu - elsewhere.read_on_cpu
     comes: Home = "host" if elsewhere.lent else "streamed"
     comes = "host-mlp" if elsewhere.mlps else comes
-    assert homes[comes] == elsewhere.streamed - elsewhere.on_disk
+    assert homes[comes] == elsewhere.streamed - read
     assert homes["resident"] == layers - elsewhere.not_resident
     choice = SweepChoice.of_plan(placement, elsewhere.rules(layers, 1))
     assert len(choice.usual.loaded) == elsewhere.streamed

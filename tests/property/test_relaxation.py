@@ -18,6 +18,7 @@ from tandem.planner.lending import Lending
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.homes import LayerHome
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
@@ -61,8 +62,9 @@ def way_of(question: Question, candidate: Candidate) -> Way:
         if (way.strategy, way.alone, way.passes) != same:
             continue
         streams = candidate.streamed > STREAM_SLOTS
-        found = way.streams, way.reads, way.streams_mlps
-        if found == (streams, candidate.on_disk > 0, candidate.mlps):
+        found = way.streams, way.reads, way.streams_mlps, way.shares_mixtures
+        split = candidate.experts > 0
+        if found == (streams, candidate.on_disk > 0, candidate.mlps and not split, split):
             return way
     raise AssertionError(candidate)
 
@@ -132,20 +134,28 @@ def test_shares_sum_to_one_and_capacities_hold(question: Question, data: st.Data
 
 
 def used_bytes(
-    question: Question, footprint: Footprint, way: Way, found: Shares, through: int, cohort: int
+    question: Question, footprint: Footprint, way: Way, found: Shares, rows: int, cohort: int
 ) -> tuple[float, float]:
+    def count(*homes: LayerHome) -> float:
+        return sum(found.layers.get(home, 0.0) for home in homes)
+
     row = footprint.blocks_per_row * footprint.block_bytes
-    whole = sum(found.layers.get(home, 0.0) for home in ("streamed", "host", "cpu"))
+    whole = count("streamed", "host", "cpu")
     slots = footprint.disk_slots_bytes if way.reads else 0
-    apart = sum(found.layers.get(home, 0.0) for home in ("cpu-mlp", "host-mlp", "streamed-mlp"))
-    slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
+    apart = count("cpu-mlp", "host-mlp", "streamed-mlp")
+    through = count("experts-streamed", "experts-host")
+    shared = through + count("experts-cpu")
+    slot_bytes = float(footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes)
+    if way.shares_mixtures:
+        slot_bytes = through / question.movable_layers * footprint.experts_bytes
     device = footprint.outside_bytes + (2 * slot_bytes if way.streams else 0)
-    device += (found.layers["resident"] + apart) * footprint.layer_bytes
-    device -= apart * footprint.mlp_bytes
-    device += footprint.workspace(way.strategy, through + cohort)
-    device += (1 - found.hosted) * through * row
+    device += (count("resident", "experts") + apart + shared) * footprint.layer_bytes
+    device -= apart * footprint.mlp_bytes + shared * footprint.experts_bytes
+    device += footprint.workspace(way.strategy, rows + cohort)
+    device += (1 - found.hosted) * rows * row
     host = whole * footprint.layer_bytes + apart * footprint.mlp_bytes + slots
-    return device, host + (found.hosted * through + cohort) * row
+    host += shared * footprint.experts_bytes
+    return device, host + (found.hosted * rows + cohort) * row
 
 
 @settings(max_examples=40)

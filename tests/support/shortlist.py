@@ -120,6 +120,11 @@ def _elsewheres(question: Question) -> Iterator[Elsewhere]:
     for count in range(1, layers + 1):
         yield Elsewhere(0, count, "cpu")
         yield Elsewhere(0, count, "cpu-mlp")
+    experts = question.model.experts
+    for kept in range(1, experts.count, 9) if experts is not None else ():
+        for lent in (0, layers // 2, layers):
+            yield Elsewhere(layers, mlps=True, experts=kept).lending(lent)
+        yield Elsewhere(0, layers, "cpu-mlp", experts=kept)
 
 
 def main(count: int) -> None:

@@ -25,6 +25,8 @@ _OPERATIONS = {
     "merge": "tab:olive",
     "after attention": "tab:blue",
     "end of attention": "navy",
+    "routing": "teal",
+    "experts": "limegreen",
     "MLP": "gold",
     "residual": "silver",
     "embedding": "tab:brown",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tandem.planner.sensitivity import Sensitivity
 
 _WIDTH = 40
-_NOT_WEIGHED = "single experts on the accelerator"
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
 
@@ -63,8 +62,11 @@ def answer_text(
         yield ""
         yield from robustness_text(answer.robustness, answer.question.model.num_layers)
     yield ""
-    if answer.question.model.experts is not None:
-        yield f"Not weighed, though the engine has them: {_NOT_WEIGHED}."
+    if answer.chosen.candidate.experts:
+        yield (
+            "Experts are taken to be used alike. By counts (--expert-hits), an engine without a "
+            "plan keeps those that are used most."
+        )
     yield from _command(model, answer, flags, output)
 
 

@@ -37,6 +37,10 @@ class CostBreakdown:
             self.launch_s + other.launch_s,
         )
 
+    def part(self, share: float) -> "CostBreakdown":
+        """Of a share of the work, in as many kernels."""
+        return CostBreakdown(share * self.compute_s, share * self.memory_s, self.launch_s)
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionWork:

@@ -34,6 +34,7 @@ class Candidate(NamedTuple):
         on_cpu, how: layers that the CPU computes, as in `Elsewhere`. on_disk: that are read,
             likewise. mlps: whether only MLPs are streamed, likewise. embedding: likewise.
         passes: of its own, that a cohort may have in a sweep.
+        experts: resident ones of mixtures that are elsewhere, as in `Elsewhere`.
     """
 
     strategy: Strategy
@@ -47,13 +48,15 @@ class Candidate(NamedTuple):
     mlps: bool = False
     passes: int = 0
     embedding: bool = False
+    experts: int = 0
 
     @property
     def elsewhere(self) -> Elsewhere:
         """Layers that are not resident."""
         return Elsewhere(
-            self.streamed, self.on_cpu, self.how, self.on_disk, self.mlps, self.embedding
-        )
+            self.streamed, self.on_cpu, self.how, self.on_disk, self.mlps, self.embedding,
+            self.experts,
+        )  # fmt: skip
 
     @property
     def rows(self) -> int:
@@ -84,7 +87,7 @@ class Candidate(NamedTuple):
         return Candidate(
             self.strategy, elsewhere.streamed, self.device_rows, self.host_rows, self.device_share,
             elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps, self.passes,
-            elsewhere.embedding,
+            elsewhere.embedding, elsewhere.experts,
         )  # fmt: skip
 
     def hosted(self) -> "Candidate":

@@ -21,6 +21,7 @@ from tandem.planner.policies import Policy
 from tandem.planner.question import MAX_ROWS, Question
 
 _GRID_RATIO = 1.2
+_EXPERT_STEPS = 32  # of a mixture; small moves follow
 _LEAST_LAYERS = 6  # of a model whose cohorts are simulated in mid-sweep
 
 
@@ -79,6 +80,11 @@ class Candidates:
             return
         mlps = [self._placed(Elsewhere(count, mlps=True)) for count in counts[1:]]
         yield from self._growing(mlps, 1)
+        yield from self._mixtures_in_part()
+        in_place = filter(None, map(self._read_on_cpu, range(1, layers + 1)))
+        for elsewhere in self._growing(list(in_place), 1):
+            yield elsewhere
+            yield from self._more_on_disk(elsewhere)
         for how in ("cpu", "cpu-mlp"):
             counts = range(1, layers + 1)
             yield from self._growing(
@@ -102,7 +108,7 @@ class Candidates:
         """
         footprint = self._footprint
         over = -footprint.host_kv_bytes(elsewhere)
-        if over <= 0 or not self._reads or elsewhere.mlps:
+        if over <= 0 or not self._reads or elsewhere.mlps or elsewhere.experts:
             return elsewhere
         moved = footprint.mlp_bytes if elsewhere.mlps_on_cpu else footprint.layer_bytes
         count = -(-(over + footprint.disk_slots_bytes) // moved)
@@ -113,15 +119,42 @@ class Candidates:
         left = elsewhere.on_cpu - count
         return elsewhere._replace(streamed=count, on_cpu=left, on_disk=count)
 
+    def _mixtures_in_part(self) -> Iterator[Elsewhere]:
+        """Of every mixture as many experts on the accelerator as fit, or fewer; the others are
+        streamed, or the CPU's.
+        """
+        experts, layers = self._q.model.experts, self._q.movable_layers
+        if experts is None or layers <= STREAM_SLOTS:
+            return
+        for plain in (Elsewhere(layers, mlps=True), Elsewhere(0, layers, "cpu-mlp")):
+            numbers = range(experts.count - 1, 0, -max(1, experts.count // _EXPERT_STEPS))
+            every = (plain._replace(experts=kept) for kept in numbers)
+            yield from self._growing(list(map(self._placed, every)), 1)
+
+    def _read_on_cpu(self, count: int) -> Elsewhere | None:
+        """So many layers on the CPU, as few of them on disk as host memory makes necessary; None if
+        none need be, or there is no room.
+        """
+        footprint = self._footprint
+        if not self._reads:
+            return None
+        for embedding in (True, False) if footprint.embedding_bytes else (False,):
+            plain = Elsewhere(0, count, "cpu", embedding=embedding)
+            over = -footprint.host_kv_bytes(plain)
+            if over <= 0:
+                continue
+            read = -(-(over + footprint.disk_slots_bytes) // footprint.layer_bytes)
+            found = plain._replace(on_disk=read)
+            if read <= count and self._has_room(found):
+                return found
+        return None
+
     def _more_on_disk(self, elsewhere: Elsewhere) -> Iterator[Elsewhere]:
         """In growing steps, while host memory would hold the KV of more rows."""
         step = 2 if elsewhere.on_disk else 4
-        while (
-            self._reads
-            and elsewhere.on_disk < elsewhere.streamed
-            and self._more_hosted_wanted(elsewhere)
-        ):
-            more = min(elsewhere.on_disk + step, elsewhere.streamed)
+        most = elsewhere.on_cpu if elsewhere.read_on_cpu else elsewhere.streamed
+        while self._reads and elsewhere.on_disk < most and self._more_hosted_wanted(elsewhere):
+            more = min(elsewhere.on_disk + step, most)
             elsewhere = elsewhere._replace(on_disk=more)
             step *= 2
             yield elsewhere
@@ -166,6 +199,8 @@ class Candidates:
             least = self._least_on_disk(elsewhere.lending(0)._replace(on_disk=0))
             if not elsewhere.on_cpu and elsewhere.on_disk > least.on_disk + elsewhere.read_in_place:
                 return  # host memory that it makes no use of
+            if elsewhere.read_on_cpu and self._read_on_cpu(elsewhere.on_cpu) != elsewhere:
+                return  # likewise
             most = self.most_on_device(strategy, elsewhere, 0)
             for rows in _thinned(row_grid(most), elsewhere):
                 yield candidate_of(strategy, elsewhere, rows, 0)
@@ -173,7 +208,7 @@ class Candidates:
         limit = self._most_hosted(elsewhere)
         if strategy in COHORT_STRATEGIES:
             short = self._q.model.num_layers < _LEAST_LAYERS
-            beside = elsewhere.on_cpu or elsewhere.on_disk
+            beside = elsewhere.on_cpu or elsewhere.on_disk or elsewhere.experts
             if self._q.objective == "latency" or short or beside:
                 return
             limit = min(limit, MAX_COHORT_ROWS)

@@ -44,16 +44,21 @@ class CpuStages:
         self._rates = DeviceRates(
             host.memory_bandwidth_bytes_per_s, host.flops_per_s, HOST_OPERATION_S
         )
-        self._known: dict[tuple[Part, int], CpuTime] = {}
+        self._known: dict[tuple[Part, int, float], CpuTime] = {}
 
-    def stage(self, part: Part, tokens: int) -> CpuTime:
-        """One stage on `tokens` tokens."""
-        key = (part, tokens)
+    def stage(self, part: Part, tokens: int, share: float = 1.0) -> CpuTime:
+        """One stage on `tokens` tokens.
+
+        Args:
+            share: of experts, those that are the CPU's.
+        """
+        key = (part, tokens, share)
         if key not in self._known:
             operations = self._stages[part]
-            found = self._time(self._summed[part].cost(tokens, self._rates))
+            found = self._time(self._summed[part].cost(tokens, self._rates).part(share))
             if self._measured is not None:
-                found = found._replace(alone_s=self._measured.stage_s(operations, tokens))
+                alone_s = share * self._measured.stage_s(operations, tokens)
+                found = found._replace(alone_s=alone_s)
             self._known[key] = found
         return self._known[key]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tandem.cost.quantized import PreciseStage
 from tandem.cost.quantized_pages import dequantized_bytes, dequantizing_kernels, quantizing_cost
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.split_mixture import MixtureBytes, choice_bytes
 from tandem.cost.stage import (
     AttentionWork,
     CostBreakdown,
@@ -28,7 +29,7 @@ from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.profiling.shared_memory import SharedMemory
 from tandem.spec.layer_operations import layer_operations
-from tandem.spec.operations import Operation, default_stages, split_post
+from tandem.spec.operations import Operation, default_stages, split_experts, split_post
 from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes, movable_layer
 from tandem.spec.tier import Tier
 
@@ -69,6 +70,9 @@ class Demands:
         movable, self._dense = movable_layer(model), frozenset(model.dense_layers)
         self._load_bytes: int = layer_matrix_bytes(model, question.precision, movable)
         self._mlp_load_bytes: int = mlp_matrix_bytes(model, question.precision, movable)
+        self._mixture: MixtureBytes | None = None
+        if model.experts is not None:
+            self._mixture = MixtureBytes.of(model, question.precision)
         self._disk_bytes_per_s: float | None = host.disk_bytes_per_s
         self._pool_bytes_per_s: float = host.pool_bytes_per_s
         self._block_bytes = page.bytes_per_block
@@ -98,27 +102,47 @@ class Demands:
         self._host_only = question.host_only
         self._cpu_stages = CpuStages(model, self._stages, question.precision, host, self.measured)
 
-    def of(self, op: ProgramOp, lanes: Sequence[Load], *, hosted: bool = False) -> Demand:
+    def of(
+        self, op: ProgramOp, lanes: Sequence[Load], *, hosted: bool = False, experts: int = 0
+    ) -> Demand:
         """An operation on the lanes that take part.
 
         Args:
             hosted: token embeddings are in host memory.
+            experts: of each mixture that is elsewhere, those on the accelerator.
         """
         if hosted and op.part is Part.EMBED:
             return self._from_host(sum(lane.tokens for lane in lanes))
         if op.queue is Queue.CPU:
-            return self._on_cpu(op, lanes)
+            return self._on_cpu(op, lanes, experts)
         if op.queue is Queue.DISK:
             assert self._disk_bytes_per_s is not None, "the disk's rate is not known"
-            size = self._copied_bytes(op, lanes)
+            size = self._copied_bytes(op, lanes, experts)
             drawn = self._shared.disk_charge * self._disk_bytes_per_s
             return Demand(size / self._disk_bytes_per_s, drawn)
         if op.queue is Queue.ACCEL:
             cost = self._on_accelerator(op, lanes)
+            if op.part is Part.EXPERTS:
+                cost = cost.part(self._share(experts))
             if not self._host_only:
                 return Demand(cost.total_s)
             return self._on_host_alone(op, lanes, cost)
-        return self.copy(op.queue, self._copied_bytes(op, lanes))
+        return self.copy(op.queue, self._copied_bytes(op, lanes, experts))
+
+    def _share(self, experts: int) -> float:
+        """Of a mixture's work, if all experts are used alike."""
+        assert self._mixture is not None, "the model has no experts"
+        return experts / self._mixture.count
+
+    def mlp_token_s(self, experts: int) -> float:
+        """As `token_s`, from the end of attention on, of an MLP that the CPU computes, or of a
+        mixture of which it computes all but these experts.
+        """
+        if not experts:
+            return self.token_s([Part.OUTPUT]) + self.token_s([Part.MLP], on_cpu=True)
+        share = self._share(experts)
+        here_s, there_s = (self.token_s([Part.EXPERTS], on_cpu=where) for where in (False, True))
+        return self.token_s([Part.ROUTE]) + max(share * here_s, (1 - share) * there_s)
 
     def token_s(self, parts: Sequence[Part], *, dense: bool = False, on_cpu: bool = False) -> float:
         """Arithmetic of one token in some stages of a layer: each takes no less. 0 where times are
@@ -231,13 +255,16 @@ class Demands:
     def _attention_bytes(self, work: AttentionWork) -> float:
         return work.keys * self._kv_token_bytes + work.tokens * self._model.q_size * _FP32_BYTES
 
-    def _on_cpu(self, op: ProgramOp, lanes: Sequence[Load]) -> Demand:
+    def _on_cpu(self, op: ProgramOp, lanes: Sequence[Load], experts: int) -> Demand:
         if op.kind in (OpKind.STAGE, OpKind.MERGE):
             tokens = sum(lane.tokens for lane in lanes)
             if op.kind is OpKind.MERGE:
                 alone_s, size = self._cpu_stages.merge(tokens)
                 return Demand(alone_s, size / alone_s)
-            alone_s, size = self._cpu_stages.stage(op.part, tokens)
+            part, share = op.part, 1.0
+            if experts and part is Part.MLP:
+                part, share = Part.EXPERTS, 1 - self._share(experts)
+            alone_s, size = self._cpu_stages.stage(part, tokens, share)
             return Demand(alone_s, max(size / alone_s, self._shared.product_bytes_per_s))
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
@@ -256,14 +283,17 @@ class Demands:
         size = cost.memory_s * self._host.bytes_per_s
         return Demand(cost.total_s, size / cost.total_s)
 
-    def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load]) -> float:
+    def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load], experts: int) -> float:
         if op.kind in (OpKind.LOAD, OpKind.READ):
-            return self._mlp_load_bytes if op.part is Part.MLP else self._load_bytes
+            if op.part is not Part.MLP:
+                return self._load_bytes
+            return self._mlp_load_bytes if not self._mixture else self._mixture.left(experts)
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))
         tokens = sum(lane.tokens for lane in lanes)
-        if op.part is Part.RESIDUAL:
-            return tokens * self._model.hidden_size * self._dtype.size_bytes
+        if op.part in (Part.RESIDUAL, Part.ROUTE):
+            residual = tokens * self._model.hidden_size * self._dtype.size_bytes
+            return residual + (choice_bytes(self._model, tokens) if op.part is Part.ROUTE else 0)
         if op.part is Part.QKV and op.queue is Queue.H2D:
             return staged_qkv_bytes(self._model, tokens, tokens, self._dtype)
         tier = Tier.DEVICE if (op.part, op.queue) == (Part.PARTIAL, Queue.D2H) else Tier.HOST
@@ -280,6 +310,9 @@ def _stages(operations: tuple[Operation, ...]) -> Mapping[Part, Sequence[Operati
     pre, _, post = default_stages(operations)
     cut = split_post(operations)
     stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: cut.output, Part.MLP: cut.mlp}
+    if any(op.experts is not None for op in operations):
+        routed = split_experts(operations)
+        stages |= {Part.ROUTE: routed.output, Part.EXPERTS: routed.mlp}
     return {part: stage.of(operations) for part, stage in stages.items()}
 
 

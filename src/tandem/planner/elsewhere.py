@@ -1,10 +1,11 @@
 """Which of a model's layers are not resident: streamed, on disk, and what the CPU computes."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from tandem.plan.sweep_layers import CpuRule, SweepChoice, SweepLayers, spread_among
 from tandem.plan.weights import (
+    MLPS_APART,
     ON_DISK,
     STREAM_SLOTS,
     Home,
@@ -26,11 +27,13 @@ class Elsewhere(NamedTuple):
         streamed: that go through the accelerator's slots, or whose MLPs do.
         on_cpu: that the CPU computes, by `how`: `host`: of the streamed ones, in sweeps without
             prompts; `cpu`: others, always; `cpu-mlp`: the MLPs of others, always.
-        on_disk: that are read in every sweep: of the streamed ones, or, on the host alone, which
-            streams none, of all.
+        on_disk: that are read in every sweep: of the streamed ones; where none is, of those that
+            the CPU computes; on the host alone, of all.
         mlps: of the streamed ones, only the MLPs, or the experts, are streamed, or computed on the
             CPU; the rest is resident. None of them is on disk.
         embedding: the token embeddings are in host memory, too.
+        experts: of each mixture that is elsewhere, those that are resident all the same; 0: none,
+            and the accelerator does not route.
     """
 
     streamed: int = 0
@@ -39,6 +42,7 @@ class Elsewhere(NamedTuple):
     on_disk: int = 0
     mlps: bool = False
     embedding: bool = False
+    experts: int = 0
 
     @property
     def whole_on_cpu(self) -> int:
@@ -68,12 +72,18 @@ class Elsewhere(NamedTuple):
     @property
     def read_in_place(self) -> int:
         """Layers on disk that are computed where they are read to: on the host alone."""
-        return 0 if self.streamed else self.on_disk
+        return 0 if self.streamed or self.on_cpu else self.on_disk
+
+    @property
+    def read_on_cpu(self) -> int:
+        """Layers on disk that the CPU computes beside an accelerator."""
+        return 0 if self.streamed or not self.on_cpu else self.on_disk
 
     @property
     def in_host(self) -> int:
         """Whole layers in host memory beside an accelerator."""
-        return self._whole_streamed - self._on_their_way + self.whole_on_cpu
+        held_for_cpu = self.whole_on_cpu - self.read_on_cpu
+        return self._whole_streamed - self._on_their_way + held_for_cpu
 
     @property
     def away(self) -> int:
@@ -91,7 +101,8 @@ class Elsewhere(NamedTuple):
 
     def lending(self, count: int) -> "Elsewhere":
         """The same streamed ones, as many of them lent as may be up to `count`."""
-        plain = self._replace(on_cpu=0, how="cpu")
+        on_disk = 0 if self.read_on_cpu else self.on_disk
+        plain = self._replace(on_cpu=0, how="cpu", on_disk=on_disk)
         count = max(0, min(count, plain.may_be_lent))
         return plain._replace(on_cpu=count, how="host") if count else plain
 
@@ -103,7 +114,7 @@ class Elsewhere(NamedTuple):
     @property
     def _on_their_way(self) -> int:
         """Layers on disk that are brought to the accelerator."""
-        return self.on_disk - self.read_in_place
+        return self.on_disk if self.streamed else 0
 
     def placement(
         self, num_layers: int, fixed: Collection[int] = ()
@@ -113,7 +124,15 @@ class Elsewhere(NamedTuple):
         Args:
             fixed: layers of another size, which are resident in any case.
         """
-        return as_runs(self._homes(num_layers, fixed).values())
+        homes = self._homes(num_layers, fixed)
+        return as_runs(homes.values(), self._resident_experts(homes))
+
+    def _resident_experts(self, homes: Mapping[int, Home]) -> dict[int, tuple[int, ...]]:
+        """By layer; how often each is used is not known."""
+        if not self.experts:
+            return {}
+        ids = tuple(range(self.experts))
+        return {layer: ids for layer, home in homes.items() if home in MLPS_APART}
 
     def _homes(self, num_layers: int, fixed: Collection[int]) -> dict[int, Home]:
         """By layer, ascending."""
@@ -121,6 +140,7 @@ class Elsewhere(NamedTuple):
         comes = iter(self._homes_on_the_way())
         chosen = iter(_evenly(apart, num_layers - len(fixed)))
         computed = iter(_evenly(self.whole_on_cpu + self.mlps_on_cpu, apart))
+        read = iter(_evenly(self.read_on_cpu, self.whole_on_cpu))
 
         in_place, how = self.read_in_place, self.how
         homes: dict[int, Home] = {}
@@ -129,8 +149,10 @@ class Elsewhere(NamedTuple):
                 homes[layer] = "resident"
             elif in_place:
                 homes[layer] = "disk"
+            elif not next(computed):
+                homes[layer] = next(comes)
             else:
-                homes[layer] = how if next(computed) else next(comes)
+                homes[layer] = "disk-cpu" if self.read_on_cpu and next(read) else how
         return homes
 
     def _homes_on_the_way(self) -> Iterator[Home]:
@@ -169,7 +191,7 @@ class Elsewhere(NamedTuple):
             read = tuple(layer for layer, home in homes.items() if home in ON_DISK)
             return SweepLayers(StreamedLayers(on_disk=read))
         rules = () if prompts else self._rules(streamed_among(homes), 1)
-        return SweepChoice.of_homes(homes, rules).of(1)
+        return SweepChoice.of_homes(homes, rules, self._resident_experts(homes)).of(1)
 
     def describe(self, num_layers: int) -> str:
         """For people."""
@@ -179,23 +201,34 @@ class Elsewhere(NamedTuple):
     def _parts(self, num_layers: int) -> Iterator[str]:
         of_all = f"of {num_layers} layers"
         if self.mlps:
-            yield f"the MLPs of {self.streamed} {of_all} streamed"
+            yield f"the {self._apart} of {self.streamed} {of_all} streamed{self._but}"
         elif self.streamed >= num_layers:
             yield "weights streamed"
         elif self.streamed:
             yield f"{self.streamed} {of_all} streamed"
         if self.read_in_place:
             yield f"{self.on_disk} {of_all} read from disk"
-        elif self.on_disk:
+        elif self._on_their_way:
             yield f"{self.on_disk} of them from disk"
         if self.lent:
-            yield f"{self.lent} of them on the CPU where no prompt is read"
+            them = f"those of {self.lent} layers" if self.experts else f"{self.lent} of them"
+            yield f"{them} on the CPU where no prompt is read"
         if self.whole_on_cpu:
             yield f"{self.on_cpu} {of_all} on the CPU"
+        if self.read_on_cpu:
+            yield f"{self.on_disk} of them from disk"
         if self.mlps_on_cpu:
-            yield f"the MLPs of {self.on_cpu} {of_all} on the CPU"
+            yield f"the {self._apart} of {self.on_cpu} {of_all} on the CPU{self._but}"
         if self.embedding:
             yield "embeddings in host memory"
+
+    @property
+    def _apart(self) -> str:
+        return "experts" if self.experts else "MLPs"
+
+    @property
+    def _but(self) -> str:
+        return f" but for {self.experts} each" if self.experts else ""
 
 
 def _evenly(count: int, places: int) -> list[bool]:

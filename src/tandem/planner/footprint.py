@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tandem.cost.split_mixture import MixtureBytes
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
 from tandem.plan.disk_slots import slots_bytes
@@ -48,6 +49,7 @@ class Footprint:
         movable = movable_layer(model)
         self.layer_bytes: int = layer_matrix_bytes(model, precision, movable)
         self.mlp_bytes: int = mlp_matrix_bytes(model, precision, movable)
+        self._mixture = None if model.experts is None else MixtureBytes.of(model, precision)
         in_maps = sum(layer_matrix_parameters(model, i) for i in range(model.num_layers))
         outside = (num_parameters(model) - in_maps) * precision.weights.size_bytes
         fixed = (layer_matrix_bytes(model, precision, layer) for layer in model.dense_layers)
@@ -83,11 +85,21 @@ class Footprint:
             return every <= self._q.host_bytes
         return every <= self._q.device_bytes - self.outside_bytes - self.workspace("gpu-only", 1)
 
+    def apart_bytes(self, experts: int) -> int:
+        """Of an MLP, what is elsewhere where so many of its experts are resident."""
+        return self.mlp_bytes if self._mixture is None else self._mixture.left(experts)
+
+    @property
+    def experts_bytes(self) -> int:
+        """Of all experts of a mixture; 0 in a model without."""
+        return 0 if self._mixture is None else self._mixture.count * self._mixture.expert
+
     def resident_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the accelerator's memory, what weights take."""
         there = (self._q.movable_layers - elsewhere.away) * self.layer_bytes
-        there -= elsewhere.mlps_away * self.mlp_bytes
-        moved = self.mlp_bytes if elsewhere.mlps else self.layer_bytes
+        apart = self.apart_bytes(elsewhere.experts)
+        there -= elsewhere.mlps_away * apart
+        moved = apart if elsewhere.mlps else self.layer_bytes
         there += stream_slots(elsewhere.streamed) * moved
         if elsewhere.read_in_place:
             there += self.disk_slots_bytes
@@ -96,10 +108,12 @@ class Footprint:
 
     def hosted_bytes(self, elsewhere: Elsewhere) -> int:
         """Of the host's memory, what weights take."""
-        slots = self.disk_slots_bytes if elsewhere.on_disk and elsewhere.streamed else 0
+        reads = elsewhere.on_disk > elsewhere.read_in_place
+        slots = self.disk_slots_bytes if reads else 0
         whole = elsewhere.in_host * self.layer_bytes
         hosted = self.embedding_bytes if elsewhere.embedding else 0
-        return whole + slots + elsewhere.mlps_away * self.mlp_bytes + hosted
+        mlps = elsewhere.mlps_away * self.apart_bytes(elsewhere.experts)
+        return whole + slots + mlps + hosted
 
     def workspace(self, strategy: Strategy, rows: int) -> int:
         """Of the accelerator's memory, what a step takes beside weights and pages."""

@@ -7,17 +7,21 @@ from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
+from tandem.spec.model import ModelSpec
 
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
 _MORE_STREAMED = (-1, 1, -2, 2)
 _MORE_LENT = (-1, 1, -8, 8)
+_MORE_EXPERTS = (-1, 1, -4, 4)
 
 
 class Moves:
-    """Moves among candidates of a model with `num_layers` layers."""
+    """Moves among candidates of a model."""
 
-    def __init__(self, candidates: Candidates, num_layers: int) -> None:
-        self._candidates, self._layers = candidates, num_layers
+    def __init__(self, candidates: Candidates, model: ModelSpec) -> None:
+        self._candidates = candidates
+        self._layers = model.num_layers - len(model.dense_layers)
+        self._experts = 0 if model.experts is None else model.experts.count
 
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
         """Candidates nearby; the rows on the accelerator, if there are any, are as many as fit."""
@@ -48,10 +52,17 @@ class Moves:
                 if SLOTS < count <= self._layers:
                     yield here._replace(on_disk=count)
             return
+        if here.experts:
+            yield from self._with_experts(here)
+            return
         if here.on_cpu and here.how != "host":
             for count in (here.on_cpu - 1, here.on_cpu + 1):
                 if 0 < count <= self._layers - here.streamed:
-                    yield here._replace(on_cpu=count)
+                    read = here.on_disk + count - here.on_cpu if here.read_on_cpu else here.on_disk
+                    yield here._replace(on_cpu=count, on_disk=max(0, read))
+            for read in (here.on_disk - 1, here.on_disk + 1) if here.read_on_cpu else ():
+                if read <= here.on_cpu:
+                    yield here._replace(on_disk=read)
             return
         for more in _MORE_STREAMED:
             streamed = here.streamed + more
@@ -65,3 +76,11 @@ class Moves:
         for read in (here.on_disk - 1, here.on_disk + 1) if here.on_disk else ():
             if read <= here.streamed:
                 yield here._replace(on_disk=read).lending(here.on_cpu)
+
+    def _with_experts(self, here: Elsewhere) -> Iterator[Elsewhere]:
+        """More or fewer of each mixture's experts on the accelerator, or of the others lent."""
+        for more in _MORE_EXPERTS:
+            if 0 < here.experts + more < self._experts:
+                yield here._replace(experts=here.experts + more)
+        for more in _MORE_LENT if here.lent else ():
+            yield here.lending(here.on_cpu + more)

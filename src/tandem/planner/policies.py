@@ -20,6 +20,7 @@ class Policy:
         all_streamed: no layer's weights stay there.
         homes: ways in which the CPU may compute layers. streams: whether layers may be streamed.
         every_layer: cohorts that have passes of their own have one beside every layer.
+        single_experts: of a mixture, some experts may be on the accelerator and others not.
         source: where the policy comes from.
     """
 
@@ -32,6 +33,7 @@ class Policy:
     homes: tuple[CpuHome, ...] = ()
     streams: bool = True
     every_layer: bool = False
+    single_experts: bool = False
 
     def allows(self, candidate: Candidate, num_layers: int) -> bool:
         """Whether a candidate keeps to the policy."""
@@ -41,6 +43,7 @@ class Policy:
             and not (self.all_streamed and self._keeps_some(candidate, num_layers))
             and (self.streams or not candidate.streamed)
             and (not candidate.on_cpu or candidate.how in self.homes)
+            and (self.single_experts or not candidate.experts)
             and self.allows_passes(candidate.passes, num_layers)
         )
 
@@ -58,6 +61,8 @@ class Policy:
         Args:
             reads: layers may be on disk.
         """
+        if reads and "cpu" in self.homes:
+            return Elsewhere(0, num_layers, "cpu", num_layers)
         if reads and self.streams:
             return Elsewhere(num_layers, on_disk=num_layers)
         if "cpu" in self.homes:
@@ -75,12 +80,13 @@ class Policy:
             and set(other.homes) <= set(self.homes)
             and self.streams >= other.streams
             and self.every_layer <= other.every_layer
+            and self.single_experts >= other.single_experts
         )
 
 
 _BUILT = (
     Policy("auto", "the best of all whose predictions hold", "Tandem",
-           ("gpu-only", "ride-along", "rendezvous"), homes=CPU_HOMES),
+           ("gpu-only", "ride-along", "rendezvous"), homes=CPU_HOMES, single_experts=True),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),
@@ -125,7 +131,14 @@ def strategy_alone(name: str) -> Policy:
     for strategy in STRATEGIES:
         if name == strategy:
             summary = f"nothing but {name}"
-            return Policy(f"{name} alone", summary, "Tandem", (strategy,), homes=CPU_HOMES)
+            return Policy(
+                f"{name} alone",
+                summary,
+                "Tandem",
+                (strategy,),
+                homes=CPU_HOMES,
+                single_experts=True,
+            )
     if name == "auto":
         return POLICIES["auto"]
     known = ", ".join(("auto", *STRATEGIES))

@@ -16,7 +16,8 @@ from tandem.spec.model import ModelSpec
 
 class SweepCounts(NamedTuple):
     """Of a sweep: layers that the CPU computes, by window, in how many runs, and whether whole;
-    layers that are loaded, of those the ones whose MLP alone is, and those that are read from disk.
+    layers that are loaded, of those the ones whose MLP alone is, and those that are read from disk;
+    of each mixture elsewhere, experts that are resident.
     """
 
     by_window: tuple[tuple[int, int], ...]
@@ -25,6 +26,7 @@ class SweepCounts(NamedTuple):
     loads: int
     mlp_loads: int
     reads: int
+    experts: int = 0
 
 
 def count_layers(layers: SweepLayers, windows: tuple[int, ...]) -> SweepCounts:
@@ -39,7 +41,7 @@ def count_layers(layers: SweepLayers, windows: tuple[int, ...]) -> SweepCounts:
     # as many as there are slots stay in them
     loads = len(loaded) if len(loaded) > layers.streamed.slots else 0
     mlp_loads = len(set(loaded) & set(layers.streamed.mlps)) if loads else 0
-    reads = len(layers.streamed.on_disk) if loads or not layers.streamed.layers else 0
+    reads = len(layers.on_disk) if loads or not layers.streamed.layers else 0
     return SweepCounts(tuple(on_cpu.items()), runs, bool(layers.on_cpu), loads, mlp_loads, reads)
 
 
@@ -64,7 +66,8 @@ class Schedules:
         found = self._layers.get(key)
         if found is None:
             layers = elsewhere.sweep(self._num_layers, self._dense, prompts=prompts)
-            found = self._layers[key] = layers, count_layers(layers, self._windows)
+            counts = count_layers(layers, self._windows)._replace(experts=elsewhere.experts)
+            found = self._layers[key] = layers, counts
         return found
 
     @staticmethod

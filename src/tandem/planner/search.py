@@ -86,7 +86,7 @@ class Search:
             self.predictor = Predictor(question, self._sweeps)
             self._lending = Lending(self._sweeps, self.predictor)
         candidates = Candidates(question, self.footprint)
-        self._moves = Moves(candidates, question.movable_layers)
+        self._moves = Moves(candidates, question.model)
         self._kinds = Kinds(
             question,
             candidates,

@@ -49,22 +49,22 @@ class _TokenTimes(NamedTuple):
     """Seconds of one token's arithmetic outside attention.
 
     Attributes:
-        here: in a layer on the accelerator. on_cpu: on the CPU. apart: with the MLP there.
+        here: in a layer on the accelerator. on_cpu: on the CPU. before: before attention.
         dense: in all layers without experts of a model with some.
     """
 
     here: float
     on_cpu: float
-    apart: float
+    before: float
     dense: float
 
 
 def _token_times(demands: Demands, num_dense: int) -> _TokenTimes:
-    whole, before_mlp = (Part.PRE, Part.POST), (Part.PRE, Part.OUTPUT)
+    whole = (Part.PRE, Part.POST)
     return _TokenTimes(
         demands.token_s(whole),
         demands.token_s(whole, on_cpu=True),
-        demands.token_s(before_mlp) + demands.token_s([Part.MLP], on_cpu=True),
+        demands.token_s([Part.PRE]),
         num_dense * demands.token_s(whole, dense=True) if num_dense else 0.0,
     )
 
@@ -91,13 +91,13 @@ class SweepBound:
         self._movable, self._num_movable = movable[0], len(movable)
         self._ops: dict[tuple[OpKind, Part, int, Queue], ProgramOp] = {}
         self._load = self._one(OpKind.LOAD, Part.NONE, (), queue=Queue.WEIGHTS)
-        self._mlp_load = self._one(OpKind.LOAD, Part.MLP, (), queue=Queue.WEIGHTS)
+        self._mlp_loads: dict[int, Least] = {}
         self._token_s = _token_times(demands, len(self._dense))
         self._read = Least()
         if question.hardware.host.disk_bytes_per_s is not None:
             self._read = self._one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
         self._floors: dict[SweepLoad, Least] = {}
-        self._changes: dict[tuple[LaneLoad, int, bool], Least] = {}
+        self._changes: dict[tuple[LaneLoad, int, bool, int], Least] = {}
         self._linear: dict[tuple[int, int], tuple[Least, Least]] = {}
         self._device: dict[tuple[TierLoad, int], Least] = {}
         if like is not None and question.computes_as_fast_as(like._question):
@@ -112,29 +112,35 @@ class SweepBound:
             work = self._floors[load] = self._floor(load)
         if load.cohort is None and counts.by_window:
             for window, count in counts.by_window:
-                work = work.plus(self._change(load.main, window, counts.whole), count)
+                change = self._change(load.main, window, counts.whole, counts.experts)
+                work = work.plus(change, count)
             work = work.plus(self._turn(load.main), counts.runs)
         whole, mlps = counts.loads - counts.mlp_loads, counts.mlp_loads
-        loads_s = whole * self._load.chain_s + mlps * self._mlp_load.chain_s
+        mlp_load = self._mlp_load(counts.experts)
+        loads_s = whole * self._load.chain_s + mlps * mlp_load.chain_s
         reads_s = counts.reads * self._read.chain_s
         dram = work.dram_bytes + counts.reads * self._read.dram_bytes
-        dram += whole * self._load.dram_bytes + mlps * self._mlp_load.dram_bytes
+        dram += whole * self._load.dram_bytes + mlps * mlp_load.dram_bytes
         return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
 
-    def token_s(self, whole_on_cpu: int, mlps_on_cpu: int) -> float:
+    def _mlp_load(self, experts: int) -> Least:
+        """Of an MLP, or of what is left of a mixture without so many experts."""
+        if experts not in self._mlp_loads:
+            load = self._one(OpKind.LOAD, Part.MLP, (), queue=Queue.WEIGHTS, experts=experts)
+            self._mlp_loads[experts] = load
+        return self._mlp_loads[experts]
+
+    def token_s(self, whole_on_cpu: int, mlps_on_cpu: int, experts: int) -> float:
         """Less than which no token takes, in arithmetic alone: one layer waits for the other.
 
         Args:
             whole_on_cpu: layers that the CPU computes. mlps_on_cpu: likewise MLPs of others.
+            experts: of such an MLP, those that it does not.
         """
         times = self._token_s
+        apart = times.before + self._demands.mlp_token_s(experts) if mlps_on_cpu else 0.0
         here = self._num_movable - whole_on_cpu - mlps_on_cpu
-        return (
-            times.dense
-            + here * times.here
-            + whole_on_cpu * times.on_cpu
-            + mlps_on_cpu * times.apart
-        )
+        return times.dense + here * times.here + whole_on_cpu * times.on_cpu + mlps_on_cpu * apart
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""
@@ -255,15 +261,24 @@ class SweepBound:
 
     # --- layers on the CPU ------------------------------------------------------------------------
 
-    def _change(self, lane: LaneLoad, window: int, whole: bool) -> Least:
-        """What it adds that a layer, or else its MLP, is computed on the CPU."""
-        key = (lane, window, whole)
+    def _change(self, lane: LaneLoad, window: int, whole: bool, experts: int) -> Least:
+        """What it adds that a layer, or else its MLP, is computed on the CPU.
+
+        Args:
+            experts: of the MLP, those that are not.
+        """
+        key = (lane, window, whole, experts)
         found = self._changes.get(key)
         if found is None:
             layer = self._layer_with[window]
             _, linear = self._linear_of(lane)
             before = linear.plus(self._attention(lane, layer))
-            after = self._cpu_layer(lane, layer) if whole else self._cpu_mlp(lane, layer)
+            if whole:
+                after = self._cpu_layer(lane, layer)
+            elif experts:
+                after = self._cpu_experts(lane, layer, experts)
+            else:
+                after = self._cpu_mlp(lane, layer)
             found = self._changes[key] = after.plus(before, -1)
         return found
 
@@ -285,6 +300,17 @@ class SweepBound:
         work = work.plus(self._attention(lane, layer)).plus(self._turn(lane))
         return work.plus(self._one(OpKind.STAGE, Part.MLP, [lane], layer, Queue.CPU))
 
+    def _cpu_experts(self, lane: LaneLoad, layer: int, experts: int) -> Least:
+        """Both sides of a mixture at once."""
+        work = self._all([lane], (OpKind.STAGE, Part.PRE), (OpKind.STAGE, Part.ROUTE),
+                         (OpKind.MERGE, Part.NONE))  # fmt: skip
+        work = work.plus(self._attention(lane, layer))
+        there = self._one(OpKind.COPY, Part.ROUTE, [lane], queue=Queue.D2H)
+        there = there.plus(self._one(OpKind.COPY, Part.RESIDUAL, [lane], queue=Queue.H2D))
+        mlp = self._one(OpKind.STAGE, Part.MLP, [lane], layer, Queue.CPU, experts)
+        here = self._one(OpKind.STAGE, Part.EXPERTS, [lane], layer, experts=experts)
+        return work.plus(there.plus(mlp).beside(here))
+
     def _turn(self, lane: LaneLoad) -> Least:
         """Residuals to the CPU and back."""
         if lane.tokens not in self._turns:
@@ -302,6 +328,7 @@ class SweepBound:
         lanes: Sequence[LaneLoad],
         layer: int = 0,
         queue: Queue = Queue.ACCEL,
+        experts: int = 0,
     ) -> Least:
         """A single operation."""
         key = (kind, part, layer, queue)
@@ -309,6 +336,6 @@ class SweepBound:
         if op is None:
             tier = Tier.HOST if queue is Queue.CPU else Tier.DEVICE
             op = self._ops[key] = ProgramOp(kind, queue, part, (), layer, 1, (), (), (), tier)
-        demand = self._demands.of(op, lanes)
+        demand = self._demands.of(op, lanes, experts=experts)
         cpu_s = demand.alone_s if queue is Queue.CPU else 0.0
         return Least(demand.alone_s, demand.alone_s * demand.dram_bytes_per_s, cpu_s)

@@ -84,7 +84,7 @@ class Sweeps:
 
     def token_s(self, elsewhere: Elsewhere) -> float:
         """Less than which no token of a prompt takes, in any such sweep."""
-        return self._bound.token_s(elsewhere.whole_on_cpu, elsewhere.mlps_on_cpu)
+        return self._bound.token_s(elsewhere.whole_on_cpu, elsewhere.mlps_on_cpu, elsewhere.experts)
 
     def each_operation(self, elsewhere: Elsewhere, load: SweepLoad) -> list[PricedSweep]:
         """The sweeps of `time` and one more that follows, each operation by itself."""
@@ -131,9 +131,9 @@ class Sweeps:
         cohort: int | None,
         elsewhere: Elsewhere,
     ) -> PricedSweep:
-        hosted = elsewhere.embedding
+        hosted, experts = elsewhere.embedding, elsewhere.experts
         demands = tuple(
-            self._demands.of(op, [loads[lane] for lane in op.lanes], hosted=hosted)
+            self._demands.of(op, [loads[lane] for lane in op.lanes], hosted=hosted, experts=experts)
             for op in schedule.ops
         )
         return PricedSweep(schedule, demands, cohort)

@@ -9,6 +9,7 @@ from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import resident_experts
 from tandem.planner.answer import choose, online_plan
 from tandem.planner.demand import Demands
 from tandem.planner.fluid_queues import Span
@@ -107,6 +108,8 @@ def build(
             model.layer_windows,
             model.dense_layers,
             hosted=plan.embedding == "host",
+            # of all alike: the planner does not know which are used more
+            experts=max(map(len, resident_experts(plan.weights).values()), default=0),
         ),
         hardware.host.pool_bytes_per_s,
         hardware.accelerator.launch_latency_s,

@@ -73,6 +73,7 @@ class ProgramCosts:
         windows: of each layer of the model.
         dense: in a model with experts, layers without.
         hosted: token embeddings are in host memory.
+        experts: of each mixture that is elsewhere, those on the accelerator.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class ProgramCosts:
         dense: Collection[int] = (),
         *,
         hosted: bool = False,
+        experts: int = 0,
     ) -> None:
         self._demands, self._block_size, self._hosted = demands, block_size, hosted
+        self._experts = experts
         self._windows, self._dense = windows, dense
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
         self._cohorts: dict[int, LaneWork] = {}
@@ -148,7 +151,7 @@ class ProgramCosts:
         lanes = [load.lanes[lane] for lane in op.lanes if lane not in left_out]
         if op.lanes and not lanes:
             return _NOTHING
-        return self._demands.of(op, lanes, hosted=self._hosted)
+        return self._demands.of(op, lanes, hosted=self._hosted, experts=self._experts)
 
 
 def _is_single(op: ProgramOp) -> bool:

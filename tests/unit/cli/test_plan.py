@@ -71,9 +71,9 @@ def test_what_host_memory_does_not_hold_is_read_from_disk(
     assert (ran.status, ran.err) == (0, "")
     for part in (
         " of 80 layers streamed, ", " of them from disk", "Limited by: disk, busy",
-        "  +1 GB/s disk", "disk      ", "d read", "Not weighed",
+        "  +1 GB/s disk", "disk      ", "d read",
     ):  # fmt: skip
-        assert (part in ran.out) == (part != "Not weighed"), part
+        assert part in ran.out, part
     homes = {run.home for run in read_plan(file).plan.weights}
     assert homes <= {"resident", "streamed", "host", "disk_streamed"}
     assert "disk_streamed" in homes

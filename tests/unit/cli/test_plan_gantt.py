@@ -47,6 +47,21 @@ def test_layers_on_the_cpu_are_drawn(commands: Commands, policy: str, on_cpu: st
     assert set(whole["weights"]) == {"·"}
 
 
+def test_experts_on_both_sides_are_drawn(commands: Commands) -> None:
+    few = ("qwen3-30b-a3b", "--accelerator", "rtx4090", "--host", "server-genoa", "--requests", "4")
+    ran = commands.run("plan", *few, "--gantt")
+    assert (ran.status, ran.err) == (0, "")
+    assert re.search(
+        r"the experts of 48 of 48 layers (streamed|on the CPU) but for \d+ each", ran.out
+    )
+    chart = ran.out[ran.out.index("One decode cycle") :]
+    found = re.findall(r"^  (\w+) +(\S{72})$", chart, re.MULTILINE)
+    layers = dict(found[5:])
+    assert "M" in layers["cpu"]
+    assert "E experts" in chart
+    assert "R routing" in chart
+
+
 def test_json_has_the_operations_only_if_asked(commands: Commands) -> None:
     found = json.loads(commands.run(*PLAN, "--json", "--gantt").out)
     cycle = found["decode_cycle"]

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import alone, ask, short, with_dense
 
+from tandem.cost.expert_use import ExpertUse
 from tandem.cost.lane_work import LaneWork
+from tandem.cost.split_mixture import MixtureBytes
 from tandem.cost.stage import AttentionWork
-from tandem.cost.sweep_time import layer_times
+from tandem.cost.sweep_time import layer_times, split_times
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.sweep_layers import SweepLayers
@@ -73,6 +75,40 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
             expected = truth.compute_s(op, [work(question)])
         assert demands.of(op, [LOAD]).alone_s == pytest.approx(expected), op
     assert kinds == set(OpKind)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "experts"])
+def test_mixtures_in_part_elsewhere_cost_what_emulator_and_engine_take_for_them(name: str) -> None:
+    question = ask(MODELS[name], host="desktop-ddr5")
+    spec, page = question.model, Footprint(question).page
+    assert spec.experts is not None
+    kept = spec.experts.count // 3
+    ids = tuple(range(kept))
+    truth = PacedTruth(spec, page, question.hardware, experts=dict.fromkeys(range(4), ids))
+    demands = Demands(question, page)
+    placed = (
+        SweepLayers(mlp_on_cpu=(0, 2), split_mlps=(0, 2)),
+        SweepLayers(StreamedLayers((0, 1, 2, 3), mlps=(0, 1, 2, 3))),
+    )
+    sweeps = [sweep_template(4, (LaneShape(),), layers).ops for layers in placed]
+    sizes = MixtureBytes.of(spec, question.precision)
+    use = ExpertUse.uniform(spec)
+    split = split_times(
+        spec, question.precision, LOAD.tokens, question.hardware, 0, ids, use, sizes
+    )
+    parts: set[Part] = set()
+    for op in itertools.chain(*sweeps):
+        found = demands.of(op, [LOAD], experts=kept).alone_s
+        if op.queue is Queue.CPU:
+            if op.kind is OpKind.STAGE:
+                assert found == pytest.approx(split.cpu_s, rel=1e-6)
+                parts.add(op.part)
+        elif op.kind is OpKind.LOAD:
+            assert found == pytest.approx(truth.load_s(op)) == pytest.approx(split.load_s)
+        elif op.part in (Part.ROUTE, Part.EXPERTS, Part.RESIDUAL):
+            assert found == pytest.approx(truth.compute_s(op, [work(question)]), rel=1e-6), op
+            parts.add(op.part)
+    assert parts == {Part.MLP, Part.ROUTE, Part.EXPERTS, Part.RESIDUAL}
 
 
 def test_attention_on_the_host_takes_its_bytes_or_its_flops() -> None:

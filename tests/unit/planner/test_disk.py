@@ -51,8 +51,9 @@ def decode_s(question: Question, elsewhere: Elsewhere) -> float:
         Elsewhere(8, on_disk=4),
         Elsewhere(10, on_disk=3).lending(6),
         Elsewhere(4, 5, "cpu", on_disk=4),
+        Elsewhere(0, 9, "cpu", on_disk=4),
     ],
-    ids=["all", "some of all", "some of some", "beside lent", "beside the CPU's"],
+    ids=["all", "some of all", "some of some", "beside lent", "beside the CPU's", "for the CPU"],
 )
 def test_a_sweep_takes_what_an_engine_without_a_plan_predicts(
     elsewhere: Elsewhere, rate: float
@@ -60,9 +61,11 @@ def test_a_sweep_takes_what_an_engine_without_a_plan_predicts(
     # no contention, which both price, but differently
     question = with_disk(ask(SMALL, "a10g", "server-genoa", prompt="16", generate="8"), rate)
     on_cpu = elsewhere.sweep(12, prompts=False).on_cpu
-    names: dict[Home, Way] = {"disk_streamed": "read", "streamed": "loaded", "host": "loaded"}
+    names: dict[Home, Way] = {
+        "disk_streamed": "read", "streamed": "loaded", "host": "loaded", "disk-cpu": "read-cpu",
+    }  # fmt: skip
     ways: list[Way] = [
-        "cpu" if layer in on_cpu else names.get(home, "resident")
+        "cpu" if layer in on_cpu and home != "disk-cpu" else names.get(home, "resident")
         for layer, home in sorted(homes_by_layer(elsewhere.placement(12)).items())
     ]
     times = layer_times(question.model, question.precision, 1, question.hardware)
@@ -133,11 +136,25 @@ def test_without_a_disk_s_rate_it_is_refused_and_says_so() -> None:
         answer(alone("llama-3.1-70b", host_bytes=2 * GIB))
 
 
-def test_a_policy_without_streaming_reads_nothing() -> None:
+def test_a_policy_without_streaming_leaves_what_is_read_to_the_cpu() -> None:
     for option in (result.option for result in answer(DESKTOP, compare=True).policies):
         assert option is None or option.candidate.on_disk
-    with pytest.raises(ConfigError, match="does not fit under policy 'n-gpu-layers'"):
-        answer(DESKTOP, "n-gpu-layers")
+    found = answer(DESKTOP, "n-gpu-layers")
+    assert set(homes_by_layer(found.plan.weights).values()) == {"resident", "cpu", "disk-cpu"}
+    executes(found, Capacities(DESKTOP.device_bytes, DESKTOP.host_bytes))
+    with pytest.raises(ConfigError, match="does not fit under policy 'n-cpu-moe'"):
+        answer(DESKTOP, "n-cpu-moe")
+
+
+def test_where_the_cpu_computes_what_is_read_no_slots_take_the_place_of_layers() -> None:
+    """Two more layers are resident, and two fewer are read."""
+    search = Search(replace(DESKTOP, host_bytes=100 * GIB))
+    best, streamed = search.best(AUTO), search.best(POLICIES["gpu-only"])
+    assert best is not None
+    assert streamed is not None
+    assert best.candidate.elsewhere.read_on_cpu
+    assert best.candidate.on_disk < streamed.candidate.on_disk
+    assert best.tokens_per_s > 1.1 * streamed.tokens_per_s
 
 
 def executes(found: Answer, capacities: Capacities) -> None:

@@ -40,6 +40,14 @@ from tandem.spec.quantized_maps import uniform_formats
         ("llama-3.1-8b", Candidate("rendezvous", 16, 10, 100, mlps=True)),
         ("llama-3.1-8b", Candidate("ride-along", 20, 20, 30, on_cpu=8, how="host", mlps=True)),
         ("qwen3-30b-a3b", Candidate("gpu-only", 44, 30, 0, on_cpu=42, how="host", mlps=True)),
+        ("qwen3-30b-a3b", Candidate("gpu-only", 48, 30, 0, mlps=True, experts=33)),
+        (
+            "qwen3-30b-a3b",
+            Candidate("gpu-only", 48, 30, 0, on_cpu=40, how="host", mlps=True, experts=1),
+        ),
+        ("qwen3-30b-a3b", Candidate("gpu-only", 0, 9, 0, on_cpu=48, how="cpu-mlp", experts=40)),
+        ("llama-3.1-8b", Candidate("gpu-only", 0, 20, 0, on_cpu=20, how="cpu", on_disk=9)),
+        ("llama-3.1-8b", Candidate("ride-along", 0, 9, 9, on_cpu=9, how="cpu", on_disk=9)),
         ("llama-3.1-8b", Candidate("gpu-only", 24, 30, 0, on_disk=9)),
         ("llama-3.1-8b", Candidate("ride-along", 32, 20, 30, on_disk=32)),
         ("llama-3.1-8b", Candidate("ride-along", 20, 20, 30, on_cpu=8, how="host", on_disk=7)),
@@ -62,8 +70,9 @@ def test_the_engine_finds_the_same_room_for_a_plan(
         Candidate("gpu-only", 0, 20, 0, on_cpu=40, how="cpu"),
         Candidate("gpu-only", 40, 20, 0, on_cpu=38, how="host", mlps=True),
         Candidate("ride-along", 44, 10, 20, embedding=True),
+        Candidate("gpu-only", 45, 20, 0, on_cpu=43, how="host", mlps=True, experts=20),
     ],
-    ids=["disk", "lent", "MLPs", "cpu", "streamed-MLPs", "embeddings"],
+    ids=["disk", "lent", "MLPs", "cpu", "streamed-MLPs", "embeddings", "experts"],
 )
 def test_layers_without_experts_beside_others_are_resident(
     candidate: Candidate, tmp_path: Path

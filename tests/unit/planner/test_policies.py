@@ -19,6 +19,7 @@ def test_policies_of_layers_on_the_cpu_stream_none(policy: str, how: str) -> Non
     assert option.candidate.how == how
     assert 0 < option.candidate.on_cpu < 48
     assert option.candidate.streamed == 0
+    assert option.candidate.experts == 0
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,16 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
             Elsewhere(5, 2, "host", on_disk=2, embedding=True),
             "5 of 8 layers streamed, 2 of them from disk, 2 of them on the CPU where no prompt is "
             "read and embeddings in host memory",
+        ),
+        (Elsewhere(0, 5, "cpu", on_disk=2), "5 of 8 layers on the CPU and 2 of them from disk"),
+        (
+            Elsewhere(8, 6, "host", mlps=True, experts=3),
+            "the experts of 8 of 8 layers streamed but for 3 each and those of 6 layers on the CPU "
+            "where no prompt is read",
+        ),
+        (
+            Elsewhere(0, 8, "cpu-mlp", experts=3),
+            "the experts of 8 of 8 layers on the CPU but for 3 each",
         ),
     ],
 )

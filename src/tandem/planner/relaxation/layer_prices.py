@@ -6,16 +6,21 @@ Nothing dearer than programs are: what residuals of whole layers cost on their w
 from dataclasses import dataclass
 
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.plan.weights import MLPS_APART, ON_DISK
+from tandem.plan.weights import MLPS_APART, ON_CPU, ON_DISK
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
-from tandem.planner.relaxation.homes import THROUGH_SLOTS, LayerHome
+from tandem.planner.relaxation.homes import SHARED, THROUGH_SLOTS, LayerHome
 from tandem.spec.parameters import movable_layer
 
 _LINEAR = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.POST))
 _APART: tuple[LayerHome, ...] = (*MLPS_APART, "streamed-mlp")
+_BEFORE_EXPERTS = (
+    (OpKind.STAGE, Part.PRE),
+    (OpKind.MERGE, Part.NONE),
+    (OpKind.STAGE, Part.ROUTE),
+)
 _BEFORE_MLP = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.OUTPUT))
 
 
@@ -27,6 +32,8 @@ class LayerPrice:
         chain_s: of its stages, one after the other, wherever they run.
         cpu_s: of that, on the CPU. link_s: of its weights on the link. disk_s: on the disk.
         dram_bytes: of weights, in the host's memory.
+        longer_there_s: by how much the chain is longer that goes by the other side of mixtures
+            whose experts are on both; below 0 if it is shorter.
     """
 
     chain_s: float
@@ -34,6 +41,7 @@ class LayerPrice:
     link_s: float = 0.0
     disk_s: float = 0.0
     dram_bytes: float = 0.0
+    longer_there_s: float = 0.0
 
 
 class LayerPrices:
@@ -47,14 +55,18 @@ class LayerPrices:
 
     def device_bytes(self, home: LayerHome) -> int:
         """Of a layer on the accelerator; slots are counted apart."""
-        if home == "resident":
+        if home in ("resident", "experts"):
             return self._footprint.layer_bytes
+        if home in SHARED:
+            return self._footprint.layer_bytes - self._footprint.experts_bytes
         return self._footprint.layer_bytes - self._footprint.mlp_bytes if home in _APART else 0
 
     def host_bytes(self, home: LayerHome) -> int:
         """Of a layer in the host's memory."""
         if home in _APART:
             return self._footprint.mlp_bytes
+        if home in SHARED and home != "experts":
+            return self._footprint.experts_bytes
         return self._footprint.layer_bytes if home in ("streamed", "host", "cpu") else 0
 
     def dense_s(self, tokens: int) -> float:
@@ -74,10 +86,13 @@ class LayerPrices:
         return self._prices[key]
 
     def _price(self, home: LayerHome, tokens: int) -> LayerPrice:
-        if home == "cpu":
+        if home in ON_CPU:
             works = [self._one(*op, tokens, Queue.CPU) for op in _LINEAR]
-            cpu_s, read_bytes = _sum(works)
-            return LayerPrice(cpu_s, cpu_s, dram_bytes=read_bytes)
+            cpu_s, moved_bytes = _sum(works)
+            disk_s, read_bytes = self._read(tokens) if home in ON_DISK else (0.0, 0.0)
+            return LayerPrice(cpu_s, cpu_s, 0.0, disk_s, moved_bytes + read_bytes)
+        if home in SHARED:
+            return self._of_shared(home, tokens)
         if home == "cpu-mlp":
             return self._mlp_apart(tokens)
         # of stages on the accelerator, the host alone has the bytes in its own memory
@@ -88,9 +103,33 @@ class LayerPrices:
             load_s, loaded_bytes = _sum([self._one(OpKind.LOAD, part, tokens, Queue.WEIGHTS)])
             moved_bytes += loaded_bytes
         if home in ON_DISK:
-            disk_s, read_bytes = _sum([self._one(OpKind.READ, Part.NONE, tokens, Queue.DISK)])
+            disk_s, read_bytes = self._read(tokens)
             moved_bytes += read_bytes
         return LayerPrice(chain_s, 0.0, load_s, disk_s, moved_bytes)
+
+    def _of_shared(self, home: LayerHome, tokens: int) -> LayerPrice:
+        """Of a layer whose experts are all at `home`, or a share of one.
+
+        Two chains are counted, of which neither is longer than a program's: by what waits for the
+        accelerator's experts, and by what waits for those of the CPU.
+        """
+        whole_s, _ = _sum([self._one(*op, tokens) for op in _LINEAR])
+        routed_s, _ = _sum([self._one(*op, tokens) for op in _BEFORE_EXPERTS])
+        if home == "experts":
+            return LayerPrice(whole_s, longer_there_s=min(0.0, routed_s - whole_s))
+        if home == "experts-streamed":
+            # without the router, which stays
+            share = self._footprint.experts_bytes / self._footprint.mlp_bytes
+            load_s, size = _sum([self._one(OpKind.LOAD, Part.MLP, tokens, Queue.WEIGHTS)])
+            return LayerPrice(whole_s, 0.0, share * load_s, dram_bytes=share * size)
+        turn = ((Part.ROUTE, Queue.D2H), (Part.RESIDUAL, Queue.H2D))
+        turn_s, copied = _sum([self._one(OpKind.COPY, part, tokens, way) for part, way in turn])
+        cpu_s, read = _sum([self._one(OpKind.STAGE, Part.EXPERTS, tokens, Queue.CPU)])
+        return LayerPrice(routed_s, cpu_s, dram_bytes=copied + read, longer_there_s=turn_s + cpu_s)
+
+    def _read(self, tokens: int) -> tuple[float, float]:
+        """Of the disk, and the bytes that it writes into the host's memory."""
+        return _sum([self._one(OpKind.READ, Part.NONE, tokens, Queue.DISK)])
 
     def _mlp_apart(self, tokens: int) -> LayerPrice:
         """Residuals go down to each MLP, and come back."""

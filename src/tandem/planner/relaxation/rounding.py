@@ -10,7 +10,13 @@ from tandem.planner.elsewhere import CPU_HOMES, Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Bounded
-from tandem.planner.relaxation.homes import MLPS_STREAMED, THROUGH_SLOTS, LayerHome
+from tandem.planner.relaxation.homes import (
+    EXPERTS_STREAMED,
+    MLPS_STREAMED,
+    SHARED,
+    THROUGH_SLOTS,
+    LayerHome,
+)
 
 _WHOLE = 1e-6  # of a layer
 
@@ -60,17 +66,26 @@ def _with_rows(
 
 
 def _elsewheres(layers: Mapping[LayerHome, float], question: Question) -> Iterator[Elsewhere]:
-    """What is not resident, rounded up, and down to the next whole layers."""
+    """What is not resident, rounded up, and down to the next whole layers or experts."""
+    if any(layers.get(home, 0.0) > _WHOLE for home in SHARED):
+        yield from _shared(layers, question)
+        return
     slotted = sum(layers.get(home, 0.0) for home in THROUGH_SLOTS)
     mlps = any(layers.get(home, 0.0) > _WHOLE for home in MLPS_STREAMED)
     lent = layers.get("host-mlp" if mlps else "host", 0.0)
     how = max(CPU_HOMES, key=lambda home: layers.get(home, 0.0) if home != "host" else 0.0)
     on_cpu = 0.0 if how == "host" else layers.get(how, 0.0)
     read = layers.get("disk", 0.0) if question.host_only else layers.get("disk_streamed", 0.0)
+    read_on_cpu = layers.get("disk-cpu", 0.0)
+    held = layers.get("cpu", 0.0)
     for whole in (_up, math.floor):
         count = min(whole(slotted), question.movable_layers)
         if question.host_only:
             yield Elsewhere(on_disk=_beyond(whole(read), SLOTS, question.movable_layers))
+            continue
+        if read_on_cpu > _WHOLE and not count:
+            computed = min(whole(held + read_on_cpu), question.movable_layers)
+            yield Elsewhere(0, computed, "cpu", on_disk=min(_up(read_on_cpu), computed))
             continue
         streamed = _beyond(count, STREAM_SLOTS, question.movable_layers)
         here = Elsewhere(streamed, on_disk=min(_up(read), streamed), mlps=mlps and streamed > 0)
@@ -80,6 +95,24 @@ def _elsewheres(layers: Mapping[LayerHome, float], question: Question) -> Iterat
             continue
         for number in (_up(lent), math.floor(lent)):
             yield here.lending(number)
+
+
+def _shared(layers: Mapping[LayerHome, float], question: Question) -> Iterator[Elsewhere]:
+    """Of all mixtures, as many experts in each."""
+    assert question.model.experts is not None
+    count, every = question.model.experts.count, question.movable_layers
+    streamed = sum(layers.get(home, 0.0) for home in EXPERTS_STREAMED)
+    away = (streamed + layers.get("experts-cpu", 0.0)) / every
+    lent = every * layers.get("experts-host", 0.0) / streamed if streamed > _WHOLE else 0.0
+    for whole in (_up, math.floor):
+        experts = count - whole(away * count)
+        if not 0 < experts < count:
+            continue
+        if streamed <= _WHOLE:
+            yield Elsewhere(0, every, "cpu-mlp", experts=experts)
+            continue
+        for number in (_up(lent), math.floor(lent)):
+            yield Elsewhere(every, mlps=True, experts=experts).lending(number)
 
 
 def _beyond(count: int, slots: int, most: int) -> int:

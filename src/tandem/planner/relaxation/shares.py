@@ -9,7 +9,7 @@ rate.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tandem.plan.weights import STREAM_SLOTS
+from tandem.plan.weights import ON_CPU, STREAM_SLOTS
 from tandem.planner.relaxation.attention_shares import (
     AttentionForms,
     Carried,
@@ -18,7 +18,7 @@ from tandem.planner.relaxation.attention_shares import (
     Place,
     attention_forms,
 )
-from tandem.planner.relaxation.homes import THROUGH_SLOTS, LayerHome
+from tandem.planner.relaxation.homes import EXPERTS_STREAMED, THROUGH_SLOTS, LayerHome
 from tandem.planner.relaxation.layer_prices import LayerPrice
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.programme import Optimum, Programme
@@ -27,6 +27,12 @@ from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 
 _ROUNDED_UP = 1 + 1e-9
+_STREAMED: Mapping[LayerHome, LayerHome] = {
+    "host": "streamed",
+    "host-mlp": "streamed-mlp",
+    "experts-host": "experts-streamed",
+}
+"""What homes are that the CPU need not compute, where it does not."""
 _LEFT_OUT = 1e-9  # of a layer, where a number of them is asked for
 
 
@@ -70,7 +76,7 @@ class _Relaxation:
     def solve(self) -> Shares | None:
         """Build the rows, and minimise."""
         self._memory()
-        if self._way.streams:
+        if self._way.streams and not self._way.shares_mixtures:
             slotted = [column for home, column in self._homes.items() if home in THROUGH_SLOTS]
             least = STREAM_SLOTS + 1 - _LEFT_OUT
             if self._way.all_streamed:
@@ -137,7 +143,7 @@ class _Relaxation:
     def _memory(self) -> None:
         prices, way = self._prices, self._way
         question, footprint = prices.question, prices.footprint
-        slots = STREAM_SLOTS if way.streams else 0
+        slots = STREAM_SLOTS if way.streams and not way.shares_mixtures else 0
         slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
         fixed = footprint.outside_bytes + slots * slot_bytes
         fixed += footprint.workspace(way.strategy, self._through + self._cohort)
@@ -149,13 +155,23 @@ class _Relaxation:
             looked_up = self._p.column(upper=1.0)
             hosted.append((looked_up, float(footprint.embedding_bytes)))
         self._p.at_most(
-            [*self._layer_form(prices.layer.device_bytes), *((c, -f) for c, f in hosted)],
+            [
+                *self._layer_form(prices.layer.device_bytes),
+                *self._shared_slots(),
+                *((c, -f) for c, f in hosted),
+            ],
             question.device_bytes - fixed - on_device - row_bytes,
         )
         self._p.at_most(
             [*self._layer_form(prices.layer.host_bytes), *hosted],
             question.host_bytes - on_host - prices.row_bytes * self._cohort,
         )
+
+    def _shared_slots(self) -> Form:
+        """Slots for what is left of two mixtures: of all, as much is."""
+        each = STREAM_SLOTS * self._prices.footprint.experts_bytes
+        share = each / self._prices.question.movable_layers
+        return [(column, share) for home, column in self._homes.items() if home in EXPERTS_STREAMED]
 
     def _layer_form(self, value: Callable[[LayerHome], float]) -> Form:
         return [(column, float(value(home))) for home, column in self._homes.items()]
@@ -186,11 +202,13 @@ class _Relaxation:
             ]
             logits = (self._through if kind.decodes else 0) + bool(kind.prompt_tokens)
             chain = [entry for forms in attention for entry in forms.chain]
-            chain += self._priced(layer, lambda price: price.chain_s)
+            stages = self._priced(layer, lambda price: price.chain_s)
             around_s = prices.ends_s(tokens, logits) + prices.layer.dense_s(tokens)
-            self._at_least(time, chain, around_s)
+            self._at_least(time, [*chain, *stages], around_s)
+            if self._way.shares_mixtures:
+                there = self._priced(layer, lambda price: price.chain_s + price.longer_there_s)
+                self._at_least(time, [*chain, *there], around_s)
             if self._way.passes and cohort:
-                stages = self._priced(layer, lambda price: price.chain_s)
                 beside_s = prices.beside_passes_s(self._way, self._through, cohort)
                 self._at_least(time, stages, around_s + beside_s)
             cpu = [entry for forms in attention for entry in forms.cpu]
@@ -209,10 +227,10 @@ class _Relaxation:
 
     def _stay(self, kind: SweepKind, layer: Mapping[LayerHome, LayerPrice]) -> LayerPrice:
         """What loads are spared where the CPU takes over all but those that stay in their slots."""
-        lends = "host" in self._homes or "host-mlp" in self._homes
-        if not lends or kind.prompt_tokens:
+        lent = [home for home in _STREAMED if home in self._homes]
+        if not lent or kind.prompt_tokens:
             return LayerPrice(0.0)
-        load = layer["streamed-mlp" if self._way.streams_mlps else "streamed"]
+        load = layer[_STREAMED[lent[0]]]
         return LayerPrice(
             0.0, link_s=STREAM_SLOTS * load.link_s, dram_bytes=STREAM_SLOTS * load.dram_bytes
         )
@@ -275,7 +293,7 @@ class _Relaxation:
 def _place(home: LayerHome) -> Place:
     if home == "host":
         return "lent"
-    return "cpu" if home == "cpu" else "accelerator"
+    return "cpu" if home in ON_CPU else "accelerator"
 
 
 def _used(home: LayerHome, kind: SweepKind) -> LayerHome:
@@ -284,4 +302,6 @@ def _used(home: LayerHome, kind: SweepKind) -> LayerHome:
         return "streamed" if kind.prompt_tokens else "cpu"
     if home == "host-mlp":
         return "streamed-mlp" if kind.prompt_tokens else "cpu-mlp"
+    if home == "experts-host":
+        return "experts-streamed" if kind.prompt_tokens else "experts-cpu"
     return home

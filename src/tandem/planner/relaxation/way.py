@@ -9,7 +9,18 @@ from tandem.planner.elsewhere import CPU_HOMES
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
-from tandem.planner.relaxation.homes import MLPS_STREAMED, THROUGH_SLOTS, LayerHome
+from tandem.planner.relaxation.homes import (
+    EXPERTS_STREAMED,
+    MLPS_STREAMED,
+    SHARED,
+    THROUGH_SLOTS,
+    LayerHome,
+)
+
+_SHARED_WAYS: tuple[tuple[LayerHome, ...], ...] = (
+    ("experts", "experts-cpu"),
+    ("experts", *EXPERTS_STREAMED),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,11 @@ class Way:
         return any(home in MLPS_STREAMED for home in self.homes)
 
     @property
+    def shares_mixtures(self) -> bool:
+        """Whether of every mixture some experts are resident, and not all."""
+        return any(home in SHARED for home in self.homes)
+
+    @property
     def reads(self) -> bool:
         """Whether layers may be read from disk, through slots in the host's memory."""
         return any(home in ON_DISK for home in self.homes)
@@ -64,9 +80,13 @@ def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[
     homes.extend(home for home in policy.homes if home not in SLOTTED or policy.streams)
     if policy.streams and known and not footprint.holds_weights:
         homes.append("disk_streamed")
+    if "cpu" in policy.homes and known and not footprint.holds_weights:
+        homes.append("disk-cpu")
     if policy.streams and not policy.all_streamed:
         homes.append("streamed-mlp")
         homes.extend("host-mlp" for home in policy.homes if home == "host")
+    if policy.single_experts and question.model.experts is not None:
+        homes.extend(SHARED)
     return tuple(homes)
 
 
@@ -88,16 +108,20 @@ def ways(
         if strategy == "asymmetric":
             yield from _with_passes(policy, num_layers)
             continue
-        all_homes = _without(homes, (*CPU_HOMES, "host-mlp", *ON_DISK) if cohort else ())
+        all_homes = _without(
+            homes, (*CPU_HOMES, "host-mlp", *ON_DISK, *SHARED) if cohort else SHARED
+        )
         every = _without(all_homes, MLPS_STREAMED)
         unread = _without(every, ON_DISK)
         lasting = _without(unread, SLOTTED)
+        on_cpu = _without(every, SLOTTED)
         mlps: tuple[LayerHome, ...] = (
             *lasting,
             *(home for home in all_homes if home in MLPS_STREAMED),
         )
-        for allowed in dict.fromkeys((lasting, unread, every, mlps)):
-            if allowed == lasting and policy.all_streamed:
+        shared = () if cohort or not set(SHARED) <= set(homes) else _SHARED_WAYS
+        for allowed in dict.fromkeys((lasting, on_cpu, unread, every, mlps, *shared)):
+            if allowed in (lasting, on_cpu) and policy.all_streamed:
                 continue
             for in_cohort in (False, True) if cohort else (False,):
                 yield Way(strategy, allowed, policy.all_on_host, policy.all_streamed, in_cohort)
