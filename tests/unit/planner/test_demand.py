@@ -74,7 +74,7 @@ def test_operations_cost_what_the_emulator_takes_for_them(name: str) -> None:
         else:
             expected = truth.compute_s(op, [work(question)])
         assert demands.of(op, [LOAD]).alone_s == pytest.approx(expected), op
-    assert kinds == set(OpKind)
+    assert kinds == set(OpKind) - {OpKind.SWEEP}  # what engines replay
 
 
 @pytest.mark.parametrize("name", ["mixtral", "experts"])
