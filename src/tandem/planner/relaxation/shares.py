@@ -27,12 +27,7 @@ from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 
 _ROUNDED_UP = 1 + 1e-9
-_STREAMED: Mapping[LayerHome, LayerHome] = {
-    "host": "streamed",
-    "host-mlp": "streamed-mlp",
-    "experts-host": "experts-streamed",
-}
-"""What homes are that the CPU need not compute, where it does not."""
+_LENT: frozenset[LayerHome] = frozenset(("host", "host-mlp", "experts-host"))
 _LEFT_OUT = 1e-9  # of a layer, where a number of them is asked for
 
 
@@ -227,10 +222,10 @@ class _Relaxation:
 
     def _stay(self, kind: SweepKind, layer: Mapping[LayerHome, LayerPrice]) -> LayerPrice:
         """What loads are spared where the CPU takes over all but those that stay in their slots."""
-        lent = [home for home in _STREAMED if home in self._homes]
+        lent = list(_LENT.intersection(self._homes))
         if not lent or kind.prompt_tokens:
             return LayerPrice(0.0)
-        load = layer[_STREAMED[lent[0]]]
+        load = layer[_streamed(lent[0])]
         return LayerPrice(
             0.0, link_s=STREAM_SLOTS * load.link_s, dram_bytes=STREAM_SLOTS * load.dram_bytes
         )
@@ -298,10 +293,19 @@ def _place(home: LayerHome) -> Place:
 
 def _used(home: LayerHome, kind: SweepKind) -> LayerHome:
     """How a layer is used: lent ones are streamed where prompts are read."""
+    if kind.prompt_tokens:
+        return _streamed(home)
     if home == "host":
-        return "streamed" if kind.prompt_tokens else "cpu"
+        return "cpu"
     if home == "host-mlp":
-        return "streamed-mlp" if kind.prompt_tokens else "cpu-mlp"
-    if home == "experts-host":
-        return "experts-streamed" if kind.prompt_tokens else "experts-cpu"
-    return home
+        return "cpu-mlp"
+    return "experts-cpu" if home == "experts-host" else home
+
+
+def _streamed(home: LayerHome) -> LayerHome:
+    """What a layer that may be lent is where it is not."""
+    if home == "host":
+        return "streamed"
+    if home == "host-mlp":
+        return "streamed-mlp"
+    return "experts-streamed" if home == "experts-host" else home
