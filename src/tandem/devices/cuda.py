@@ -115,6 +115,13 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
     return release
 
 
+def pinned_bytes(size_bytes: int) -> torch.Tensor:
+    """New pinned memory: uint8 [size]. Torch rounds it up to a power of two, keeps it when it is
+    freed, and gives it out again when no copy from it is under way.
+    """
+    return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+
+
 def as_seen_by(device: torch.device, pinned: torch.Tensor) -> torch.Tensor:
     """Contiguous host memory that has been pinned, as a tensor of the device: the same bytes, which
     kernels read over the link, row by row if they gather rows.
@@ -229,7 +236,7 @@ class CudaProbe:
 
     def pinned(self, size_bytes: int) -> torch.Tensor:
         """uint8 [size_bytes] in host memory, locked in place."""
-        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+        return pinned_bytes(size_bytes)
 
     def synchronize(self) -> None:
         """Wait until all that was submitted has ended."""

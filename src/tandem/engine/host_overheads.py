@@ -2,7 +2,7 @@
 
 from tandem.engine.capacities import Capacities
 from tandem.memory.page import KVPageSpec
-from tandem.memory.scratch import LIBRARY_BYTES, kept_bytes, torch_attention_bytes
+from tandem.memory.scratch import LIBRARY_BYTES, PINNED_BYTES, kept_bytes, torch_attention_bytes
 from tandem.memory.workspace import LargestStep, StepMemory
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.spec.dtype import DType
@@ -53,6 +53,8 @@ def staging_overheads(
     per_token = memory.qkv_token_bytes + memory.partial_token_bytes
     tokens = step.tokens + step.cohort_tokens
     sizes = {"staging": tokens * per_token}
+    if step.device_type == "cuda":
+        sizes["staging"] += PINNED_BYTES
     cpu_tokens = tokens if sweeps.cpu_tokens is None else sweeps.cpu_tokens
     mlp_tokens = tokens if sweeps.cpu_mlp_tokens is None else sweeps.cpu_mlp_tokens
     if cpu_tokens or mlp_tokens:

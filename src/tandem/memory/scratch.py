@@ -8,6 +8,13 @@ LIBRARY_BYTES = 20 << 20
 """Code and heap that Python, torch and the compiled kernels touch only once steps run, the scratch
 of the kernels' threads included; measured, 18 MiB."""
 
+PINNED_LANE_BYTES = 16 << 20
+"""Most of a lane's activations on their way over a link that lie in pinned memory: some hundreds of
+rows that decode."""
+PINNED_BYTES = 6 * PINNED_LANE_BYTES
+"""Most that pinned activations come to: those of two steps in flight and what is sampled, rounded
+up to powers of two, of which torch keeps one of each size. Not measured on a GPU yet."""
+
 _KEPT_SHARE = 0.5
 _MOST_KEPT_BYTES = 64 << 20  # beyond twice its largest threshold for own mappings, glibc trims
 _FP32_BYTES = 4

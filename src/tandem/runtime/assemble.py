@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.devices.cuda import CudaDriver, CudaGraphs, CudaMemory, pin
+from tandem.devices.cuda import CudaDriver, CudaGraphs, CudaMemory, pin, pinned_bytes
 from tandem.kernels.tier_kernels import ReferenceKernels, StaticKernels, TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
@@ -121,7 +121,9 @@ def build_machine(
             pin,
         )
     runner = OpRunner(model, kv, buffers, slots, upload, kernels, passing)
-    staging = StagingShape.of(model.spec, model.dtype)
+    # what blocks of batches take of the host's memory is planned to the byte, without rounding up
+    pins = device.type == "cuda" and sizes.blocks is None
+    staging = StagingShape.of(model.spec, model.dtype, pinned_bytes if pins else None)
     slot_kernels = None if passing is None else passing.kernels
     contexts = ContextCache(device, kernels, model.spec.layer_windows, staging, slot_kernels)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)

@@ -1,13 +1,18 @@
 """Host memory through which a lane's queries go to the CPU, and its attention comes back."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
+from tandem.memory.scratch import PINNED_LANE_BYTES
 from tandem.plan.binding import LaneBinding
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
+
+_ALIGNMENT = 64  # of a cache line, so that threads and copies of two parts share none
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +36,26 @@ class LaneStaging:
 
 @dataclass(frozen=True, slots=True)
 class StagingShape:
-    """What of a model decides the size of staging memory; `dtype` is that of activations."""
+    """What of a model decides the size of staging memory; `dtype` is that of activations.
+
+    Attributes:
+        pinned: gives so many bytes that a device copies from and to at the link's full rate: uint8
+            [size]; None: there is no such device. Lanes of more than `PINNED_LANE_BYTES`, which are
+            prompts, do without: they come seldom, and pinned memory is never given back.
+    """
 
     heads: int
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    pinned: Callable[[int], Tensor] | None = None
 
     @staticmethod
-    def of(model: ModelSpec, dtype: torch.dtype) -> "StagingShape":
+    def of(
+        model: ModelSpec, dtype: torch.dtype, pinned: Callable[[int], Tensor] | None = None
+    ) -> "StagingShape":
         """A model's."""
-        return StagingShape(model.num_heads, model.num_kv_heads, model.head_dim, dtype)
+        return StagingShape(model.num_heads, model.num_kv_heads, model.head_dim, dtype, pinned)
 
     def allocate(self, binding: LaneBinding) -> LaneStaging:
         """Memory for the tokens of a lane that attend and append in the host tier."""
@@ -50,10 +64,23 @@ class StagingShape:
         appended = 0 if append is None else len(append.slots)
         entries = (appended, self.kv_heads, self.head_dim)
         queries = (attending, self.heads, self.head_dim)
-        return LaneStaging(
-            query=torch.empty(queries, dtype=self.dtype),
-            key=torch.empty(entries, dtype=self.dtype),
-            value=torch.empty(entries, dtype=self.dtype),
-            out=torch.empty(queries, dtype=torch.float32),
-            lse=torch.empty(queries[:2], dtype=torch.float32),
+        own, sums = self.dtype, torch.float32
+        query, key, value, out, lse = self._empty(
+            ((queries, own), (entries, own), (entries, own), (queries, sums), (queries[:2], sums))
         )
+        return LaneStaging(query, key, value, out, lse)
+
+    def _empty(self, parts: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
+        """Tensors of these shapes and types; pinned ones lie in one block."""
+        sizes = [prod(shape) * dtype.itemsize for shape, dtype in parts]
+        starts, end = [0], 0
+        for size in sizes:
+            end = starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT
+            starts.append(end)
+        if self.pinned is None or end > PINNED_LANE_BYTES:
+            return [torch.empty(shape, dtype=dtype) for shape, dtype in parts]
+        block = self.pinned(end)
+        return [
+            block[start : start + size].view(dtype).view(shape)
+            for (shape, dtype), start, size in zip(parts, starts, sizes, strict=False)
+        ]
