@@ -14,10 +14,11 @@ from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
-from tandem.planner.offline.ceiling import BlockCeilings, least_passes
+from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.occupancy import Occupancy, least_passes
 from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
-from tandem.planner.question import Question
+from tandem.planner.question import Lengths, Question
 from tandem.planner.sensitivity import larger_machines
 from tandem.planner.virtual_time import steady_sweep
 from tandem.spec.dtype import DType
@@ -25,6 +26,7 @@ from tandem.spec.kv_type import CodeType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.quantized_maps import uniform_formats
+from tandem.spec.workload import RequestShape, Workload
 
 AUTO = OFFLINE_POLICIES["auto"]
 MODELS = [
@@ -117,10 +119,25 @@ def test_no_order_takes_fewer_passes_than_the_bound(
         )
         for choice in product(range(places), repeat=len(generated))
     )
+    generated.sort(reverse=True)
     bound = least_passes(generated, places)
     assert max(generated) <= bound <= best
-    more = [*generated, data.draw(st.integers(1, 30))]
+    more = sorted([*generated, data.draw(st.integers(1, 30))], reverse=True)
     assert bound <= least_passes(more, places)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40))
+def test_as_many_places_as_a_mean_number_of_sequences_needs(
+    generated: list[int], rows: int
+) -> None:
+    shapes = tuple(RequestShape(8, count) for count in generated)
+    occupancy = Occupancy(Lengths.of(Workload("any", shapes)))
+    most = [occupancy.most_rows(places) for places in range(1, len(shapes) + 1)]
+    assert most == sorted(most)
+    assert all(0 < rows <= places + 1 for places, rows in enumerate(most))
+    places = occupancy.places(rows)
+    assert places >= min(rows, len(shapes))
+    assert places == 1 or most[places - 2] < rows  # none fewer will do
 
 
 @settings(max_examples=4)

@@ -1,6 +1,7 @@
 """What no plan of a batch job exceeds: a linear programme over shares of weights and of KV.
 
-For a number of sequences and of batches, all shares are free: of layers that are streamed (none, or
+For a number of sequences and of batches, for which memory has places as requests are so long
+(`occupancy.py`), all shares are free: of layers that are streamed (none, or
 some, whose slots take their room), and of sequences with their KV on the accelerator, streamed,
 streamed with all of their prompt recomputed, or attended on the CPU. A pass takes at least what
 each resource takes for all of its work, and what waits for each other where the CPU attends; else
@@ -12,7 +13,7 @@ import heapq
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from tandem.plan.weights import stream_slots
 from tandem.planner.offline.bound import Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
+from tandem.planner.offline.occupancy import Occupancy
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 from tandem.planner.relaxation.programme import Entries, Programme, Solver
@@ -34,7 +36,7 @@ class BlockCeiling:
     """The most output tokens per second of the job.
 
     Attributes:
-        rows: sequences of the block that reaches it, in all batches.
+        rows: sequences of the block that reaches it, in all batches, in the mean over its passes.
         streamed: share of the layers. resident, crossing, recomputed, cpu: of sequences.
         programmes: that were solved.
     """
@@ -47,18 +49,6 @@ class BlockCeiling:
     recomputed: float
     cpu: float
     programmes: int
-
-
-def least_passes(generated: Sequence[float], places: int) -> float:
-    """Passes before all sequences have their tokens, a token of each place in a pass, and each
-    sequence in one place: of the `n * places + 1` longest, some place has n + 1, which take no less
-    than the n + 1 shortest of them.
-    """
-    longest = sorted(generated, reverse=True)
-    return max(
-        sum(longest[n * places - n : n * places + 1])
-        for n in range(math.ceil(len(longest) / places))
-    )
 
 
 class _Least(NamedTuple):
@@ -77,7 +67,7 @@ class BlockCeilings:
 
     def __init__(self, question: Question, times: BlockTimes) -> None:
         self._q, self._times, self._solver = question, times, Solver()
-        self._layers = question.model.num_layers
+        self._layers, self._occupancy = question.model.num_layers, Occupancy(question.lengths)
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
         self._programmes = 0
 
@@ -91,7 +81,7 @@ class BlockCeilings:
         queue: list[tuple[float, int, int, int, _Least]] = []
 
         def push(low: int, high: int) -> None:
-            found = self._least(low, high)
+            found = self._least(low, high, self._occupancy.places(low))
             if found is not None:
                 heapq.heappush(queue, (-self._rate(high, found), next(ties), low, high, found))
 
@@ -112,25 +102,25 @@ class BlockCeilings:
         """Sequences in a pass, in the mean.
 
         If memory does not hold all requests at once, some place serves several one after the other,
-        and there are too many passes for the job's tokens to fill all places. Predictions by mean
-        lengths, in as many rounds, are not ruled out.
+        and there are too many passes for the job's tokens to fill all places.
         """
         lengths = self._q.lengths
         most = min(lengths.requests, self._times.footprint.max_rows * BATCHES[-1])
         held = bisect_left(
-            range(1, most + 1), True, key=lambda rows: self._least(rows, rows) is None
+            range(1, most + 1), True, key=lambda rows: self._least(rows, rows, rows) is None
         )
-        places = max(1, held)
-        mean, requests = lengths.generated_tokens, lengths.requests
-        generated = [shape.generated_tokens for shape in lengths.shapes] or [mean] * requests
-        passes = min(least_passes(generated, places), math.ceil(requests / places) * mean)
-        return max(1, min(most, math.ceil(requests * mean / passes)))
+        return max(1, min(most, math.ceil(self._occupancy.most_rows(max(1, held)))))
 
     def _rate(self, rows: int, least: _Least) -> float:
         return rows * self._q.lengths.generated_tokens / least.block_s
 
-    def _least(self, low: int, high: int) -> _Least | None:
-        """Of so many sequences, in any number of batches and of all types that may be chosen."""
+    def _least(self, low: int, high: int, places: int) -> _Least | None:
+        """Of so many sequences in a pass, in any number of batches and of all types that may be
+        chosen.
+
+        Args:
+            places: that memory must have.
+        """
         precisions = self._times.precisions
         found: list[_Least] = []
         for batches, bits, host_kv in product(
@@ -138,12 +128,12 @@ class BlockCeilings:
             precisions.layer_choices,
             precisions.host_kv_choices,
         ):
-            rows = max(1, low // batches)
-            start = BlockCandidate(batches, 0, rows, 0, 0, 0, bits, host_kv)
+            start = BlockCandidate(batches, 0, max(1, low // batches), 0, 0, 0, bits, host_kv)
             kinds = tuple(self._kinds(start))
+            held = tuple(self._kinds(replace(start, resident_rows=max(1, places // batches))))
             # with few bits in streamed layers only, layers may stay in slots as well
             for streams in (None,) if bits == "streamed" else (False, True):
-                solved = self._solve(kinds, streams)
+                solved = self._solve(kinds, held, streams)
                 found += [solved] if solved is not None else []
         return min(found, default=None)
 
@@ -157,10 +147,16 @@ class BlockCeilings:
         if most and not any(self._q.model.layer_windows):
             yield replace(resident.shared(0, 0), recomputed_tokens=most)
 
-    def _solve(self, kinds: tuple[BlockCandidate, ...], streams: bool | None) -> _Least | None:
+    def _solve(
+        self,
+        kinds: tuple[BlockCandidate, ...],
+        held: tuple[BlockCandidate, ...],
+        streams: bool | None,
+    ) -> _Least | None:
         """With that share of each kind of KV.
 
         Args:
+            held: the same kinds with as many sequences as memory must have room for.
             streams: whether any layer is streamed, through slots that take their room however few
                 pass through them; None: either way, by an average of no slots and all.
         """
@@ -186,7 +182,7 @@ class BlockCeilings:
             (s, bound.way_s(kind) / unit_s) for s, kind in zip(shares, kinds, strict=True)
         ]
         programme.at_most([(decode, -1.0), *way], 0.0)
-        self._memory(programme, streamed, shares, kinds, slots=bool(streams))
+        self._memory(programme, streamed, shares, held, slots=bool(streams))
         optimum = self._solver.minimise(programme)
         if optimum is None:
             return None

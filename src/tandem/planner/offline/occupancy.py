@@ -1,0 +1,48 @@
+"""How many places a batch job needs for so many sequences in a pass, in the mean."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from tandem.planner.question import Lengths
+
+
+def least_passes(generated: Sequence[float], places: int) -> float:
+    """Passes before all sequences have their tokens, a token of each place in a pass, and each
+    sequence in one place: of the `n * places + 1` longest, some place has n + 1, which take no less
+    than the n + 1 shortest of them.
+
+    Args:
+        generated: tokens of each sequence, the longest first.
+    """
+    return max(
+        sum(generated[n * places - n : n * places + 1])
+        for n in range(math.ceil(len(generated) / places))
+    )
+
+
+class Occupancy:
+    """Of a job's requests, as long as they are, or all of mean length if that is not known.
+
+    Places whose sequences are over are empty at a job's end, and where each serves several one
+    after the other, that may be long.
+    """
+
+    def __init__(self, lengths: Lengths) -> None:
+        self._requests, self._mean = lengths.requests, lengths.generated_tokens
+        known = [float(shape.generated_tokens) for shape in lengths.shapes]
+        self._generated = sorted(known or [self._mean] * self._requests, reverse=True)
+
+    def most_rows(self, places: int) -> float:
+        """Sequences in a pass, in the mean, at most. Predictions by mean lengths, in as many
+        rounds, are not ruled out.
+        """
+        by_means = math.ceil(self._requests / places) * self._mean
+        passes = min(least_passes(self._generated, places), by_means)
+        return min(places, self._requests * self._mean / passes)
+
+    def places(self, rows: int) -> int:
+        """The fewest of which so many are taken in the mean, as far as these bounds say."""
+        most = range(1, self._requests + 1)
+        found = bisect_left(most, True, key=lambda places: self.most_rows(places) >= rows - 1e-9)
+        return min(found + 1, self._requests)
