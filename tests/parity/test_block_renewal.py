@@ -12,7 +12,6 @@ from tests.parity.greedy import TieCount, assert_greedy_parity
 from tests.support.blocks import ExecutorKind, block_core, small_plan
 from tests.support.script import run_all
 
-from tandem.cost.block_calibration import BlockFactors
 from tandem.engine import block_renewal
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks
@@ -81,7 +80,7 @@ class Blocks:
             nonlocal steps
             steps += 1
             if steps == 3:
-                self.core.core.scheduler.misjudged = BlockFactors(link=4.0)
+                self.core.core.scheduler.misjudged = True
             return step()
 
         self.core.step = counted

@@ -5,12 +5,14 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from tandem.cost.block_calibration import BlockFactors
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_stats import BlockCounts
 from tandem.engine.stats import EngineStats
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
+from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.blocks.places import BlockPlaces
 from tandem.scheduler.sequence import Sequence
 from tandem.spec.errors import EngineDeadError, TandemError
@@ -67,6 +69,7 @@ class RenewedBlocks:
         self._core: BlockCore | None = core
         self._planned, self._renewal = planned, renewal
         self._next: PlanFile | None = None
+        self._factors = BlockFactors()  # by which it was planned
 
     @property
     def core(self) -> BlockCore:
@@ -115,7 +118,9 @@ class RenewedBlocks:
         which it comes into force, as loading.
         """
         if self._next is not None and self.core.scheduler.is_empty:
-            self._renew(self._next)
+            self._plan_again()
+            if self._next is not None:
+                self._renew(self._next)
         outputs = self.core.step()
         self._see_to()
         return outputs
@@ -128,11 +133,29 @@ class RenewedBlocks:
     # --- another plan -----------------------------------------------------------------------------
 
     def _see_to(self) -> None:
-        """Plan for the rest, if passes were misjudged and no other plan is to come anyway."""
+        """Plan for the rest, if passes were misjudged."""
         scheduler = self.core.scheduler
-        factors, scheduler.misjudged = scheduler.misjudged, None
-        if factors is None or self._next is not None:
-            return
+        misjudged, scheduler.misjudged = scheduler.misjudged, False
+        if misjudged and self._next is None:
+            self._plan_rest(scheduler)
+
+    def _plan_again(self) -> None:
+        """With what was measured while the block came to its end: attention on the CPU may not have
+        been before.
+        """
+        scheduler = self.core.scheduler
+        if scheduler.factors != self._factors:
+            self._plan_rest(scheduler)
+
+    def _plan_rest(self, scheduler: BlockScheduler) -> None:
+        """Find a better plan for those that wait, say so, and let nobody enter before it; or let
+        them enter.
+        """
+        self._factors = scheduler.factors
+        self._next = self._better(scheduler, self._factors)
+        scheduler.drains = self._next is not None
+
+    def _better(self, scheduler: BlockScheduler, factors: BlockFactors) -> PlanFile | None:
         from tandem.planner.offline.replan import as_measured, plan_rest
 
         waiting, plan, renewal = tuple(scheduler.waiting), self._planned.blocks, self._renewal
@@ -140,14 +163,14 @@ class RenewedBlocks:
             self._say(
                 f"all but shares stays as it is: {len(waiting)} requests wait, less than a block"
             )
-            return
+            return None
         machine, shapes = as_measured(renewal.machine, factors), tuple(map(_shape, waiting))
         found = plan_rest(
             machine, renewal.model, renewal.precision, plan, scheduler.streamed_rows, shapes
         )
         if found is None or not _holds(found.plan, waiting):
             self._say("all but shares stays as it is: no other plan is better for those that wait")
-            return
+            return None
         gain = found.before_s / (found.after_s + renewal.load_s)
         took = (
             f"the {len(waiting)} requests that wait take {found.after_s:.3g} s and loading "
@@ -155,12 +178,11 @@ class RenewedBlocks:
         )
         if gain < _LEAST_GAIN:
             self._say(f"all but shares stays as it is: by the best other plan, {took}")
-            return
-        self._next = replace(
+            return None
+        self._say(f"from the next block on {found.after}; until then {found.before}: {took}")
+        return replace(
             self._planned, hardware=found.question.hardware.name, plan=found.plan, machine=machine
         )
-        scheduler.drain()
-        self._say(f"from the next block on {found.after}; until then {found.before}: {took}")
 
     def _say(self, line: str) -> None:
         said = f"planned anew: {line}"

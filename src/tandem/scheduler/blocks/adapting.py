@@ -26,13 +26,11 @@ class ShareChange:
 
     Attributes:
         streamed_rows: of a batch, places from now on.
-        said: the news, if it is any: predicted and measured times of a pass. factors: then, what
-            was measured over what was planned.
+        said: the news, if it is any: predicted and measured times of a pass.
     """
 
     streamed_rows: int
     said: str | None = None
-    factors: BlockFactors | None = None
 
 
 class BlockAdaptation:
@@ -49,6 +47,11 @@ class BlockAdaptation:
         self._pending: dict[int, PassWork] = {}
         self._last: tuple[int, StepTimes] | None = None
         self._window: list[MeasuredPass] = []
+
+    @property
+    def factors(self) -> BlockFactors:
+        """What was measured over what was planned, as the last review found it."""
+        return self._factors
 
     @property
     def is_due(self) -> bool:
@@ -93,8 +96,7 @@ class BlockAdaptation:
         changes = self._solve(terms, now)
         if not off:
             return ShareChange(self._streamed) if changes else None
-        said = self._news(predicted_s, took_s, before, now)
-        return ShareChange(self._streamed, said, self._factors)
+        return ShareChange(self._streamed, self._news(predicted_s, took_s, before, now))
 
     def _solve(self, terms: ShareTerms, now: PassWork) -> bool:
         """Whether other shares are better by enough."""

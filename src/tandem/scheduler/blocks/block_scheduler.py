@@ -58,8 +58,9 @@ class BlockScheduler:
 
     Attributes:
         share_changes: how often sequences were shared out anew. replans: what was said of those
-            that a wrong prediction brought about, a line each. misjudged: what was measured over
-            what was planned, as the last of them found it, until somebody has seen to it.
+            that a wrong prediction brought about, a line each. misjudged: there was such a
+            prediction, until somebody has seen to it. drains: nobody enters, while those that are
+            there go on to their ends.
     """
 
     def __init__(
@@ -91,8 +92,8 @@ class BlockScheduler:
             self._adaptation = BlockAdaptation(plan.terms, plan.host_rows, plan.streamed_rows)
         self.share_changes = 0
         self.replans: list[str] = []
-        self.misjudged: BlockFactors | None = None
-        self._drains = False
+        self.misjudged = False
+        self.drains = False
         self._awaited: dict[tuple[int, int], LaneSlot] = {}
 
     # --- requests ---------------------------------------------------------------------------------
@@ -155,6 +156,11 @@ class BlockScheduler:
     # --- another plan -----------------------------------------------------------------------------
 
     @property
+    def factors(self) -> BlockFactors:
+        """What passes were measured to take over what was planned, term by term."""
+        return BlockFactors() if self._adaptation is None else self._adaptation.factors
+
+    @property
     def streamed_rows(self) -> int:
         """Of a batch, places for streamed sequences as they are shared out now."""
         return self.places.count(KVHome.STREAMED)
@@ -163,10 +169,6 @@ class BlockScheduler:
     def is_empty(self) -> bool:
         """Whether no sequence has a place."""
         return not self._by_row
-
-    def drain(self) -> None:
-        """From now on nobody enters; those that are there go on to their ends."""
-        self._drains = True
 
     def hand_over(self) -> Handover:
         """All that wait, which are forgotten here."""
@@ -225,7 +227,7 @@ class BlockScheduler:
             return
         if change.said is not None:
             self.replans.append(change.said)
-            self.misjudged = change.factors
+            self.misjudged = True
         self.share(change.streamed_rows)
 
     def share(self, streamed_rows: int) -> None:
@@ -263,7 +265,7 @@ class BlockScheduler:
     def _room(self) -> int:
         """About how many of those that wait could enter."""
         smallest = min(self.waiting, key=lambda sequence: sequence.limit, default=None)
-        if smallest is None or self._drains:
+        if smallest is None or self.drains:
             return 0
         return self.places.num_open(smallest)
 
