@@ -121,10 +121,12 @@ def _parse(path: Path, text: str) -> Profile:
             raise ValueError("not an object")
         values = cast("dict[str, Any]", parsed)
         number: Any = values.pop("format", None)
-        if isinstance(number, int) and number != FORMAT:
-            raise _refusal(path, f"is old: of format {number}, not {FORMAT}")
         if number is None:
             raise ValueError("format is missing")
+        if type(number) is not int:
+            raise ValueError(f"format must be a whole number, not {number!r:.40}")
+        if number != FORMAT:
+            raise _refusal(path, f"is old: of format {number}, not {FORMAT}")
         return from_plain(Profile, values)
     except (ValueError, RecursionError) as error:
         raise _refusal(path, f"is corrupt ({error})") from None

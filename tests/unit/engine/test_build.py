@@ -117,8 +117,8 @@ def test_the_length_that_is_asked_for_decides_the_rotation(
 ) -> None:
     loaded: list[Model] = []
 
-    def load(*args: Any) -> Model:
-        loaded.append(load_model(*args))
+    def load(*args: Any, **options: Any) -> Model:
+        loaded.append(load_model(*args, **options))
         return loaded[-1]
 
     monkeypatch.setattr(model_loading, "load_model", load)

@@ -18,7 +18,12 @@ from tandem.kernels.native_pages import append_kv
 from tandem.kernels.native_pool import NativePool, usable_threads
 from tandem.probes.attention_times import probe_pages
 from tandem.probes.beside import beside
-from tandem.probes.contention import attention_work, copying_in_memory, measure_contention
+from tandem.probes.contention import (
+    BusyWith,
+    attention_work,
+    copying_in_memory,
+    measure_contention,
+)
 from tandem.probes.effort import Effort, coarse
 from tandem.probes.kernel_cases import HeadShape, LayerCase, Workload, make_layers
 from tandem.probes.rounds import median_seconds
@@ -74,11 +79,12 @@ def measure_host_means(model: ModelSpec, report: Callable[[str], None]) -> HostM
         coarse(), heads=heads, batches=(_ROWS,), contexts=(_CONTEXT,), memory_bytes=_MEMORY_BYTES
     )
     copy = copying_in_memory(_MEMORY_BYTES)
+    copies = BusyWith("copies within memory", "copies in memory", copy)
     threads: dict[int, Contention] = {}
     for count in _counts(usable_threads()):
         report(f"this host: attention on {count} threads beside copies")
         work = attention_work(NativePool(count), effort)
-        (threads[count],) = measure_contention((work,), "copies within memory", copy)
+        (threads[count],) = measure_contention((work,), copies)
     report("this host: layouts of keys and values")
     samples = _layouts(NativePool(max(threads)), effort)
 
