@@ -76,9 +76,9 @@ class _LayerBytes:
         each = expert_matrix_bytes(spec, precision, layer)
         router, use = mlp - experts.count * each, ExpertUse.uniform(spec)
         others = [expert for expert in range(experts.count) if expert not in resident]
-        touched = [each * use.touched(layer, ids, tokens) for ids in (resident, others)]
+        here, there = (each * use.touched(layer, ids, tokens) for ids in (resident, others))
         kept = router + len(resident) * each if resident else 0
-        return _LayerBytes(attention, router, *touched, mlp, kept)
+        return _LayerBytes(attention, router, here, there, mlp, kept)
 
 
 def _layer_s(
