@@ -103,18 +103,7 @@ def _build(
     counts: BlockCounts | None = None,
 ) -> _Built:
     plan = planned.blocks
-    if config.kv_disk is not None:
-        raise ConfigError(
-            f"--kv-disk {config.kv_disk} has no meaning with --plan {config.plan}, whose blocks of "
-            "batches use no prefix again; leave it out",
-            param="kv_disk",
-        )
-    if config.cuda_graphs == "on":
-        raise ConfigError(
-            f"--cuda-graphs on has no meaning with --plan {config.plan}, whose passes wait for the "
-            "link in every layer; leave it out",
-            param="cuda_graphs",
-        )
+    _refuse_meaningless(config)
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
@@ -164,6 +153,24 @@ def _build(
     free = assembled.machine.free
     core = BlockCore(scheduler, assembled.executor, stats, check=check, release=free, trace=trace)
     return _Built(core, spec, precision)
+
+
+def _refuse_meaningless(config: EngineConfig) -> None:
+    """Raises:
+    ConfigError: an option that blocks of batches cannot follow.
+    """
+    if config.kv_disk is not None:
+        raise ConfigError(
+            f"--kv-disk {config.kv_disk} has no meaning with --plan {config.plan}, whose blocks of "
+            "batches use no prefix again; leave it out",
+            param="kv_disk",
+        )
+    if config.cuda_graphs == "on":
+        raise ConfigError(
+            f"--cuda-graphs on has no meaning with --plan {config.plan}, whose passes wait for the "
+            "link in every layer; leave it out",
+            param="cuda_graphs",
+        )
 
 
 def _assemble(

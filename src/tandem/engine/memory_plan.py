@@ -13,7 +13,6 @@ from tandem.engine.expert_placement import check_experts, void_hits
 from tandem.engine.host_overheads import process_overheads, staging_overheads
 from tandem.engine.host_room import NoRoomError, disk_hint, plan_within_room
 from tandem.engine.mlp_choice import PlacementTimes
-from tandem.engine.nearest_settings import nearest_settings
 from tandem.engine.placement_choice import place_weights
 from tandem.engine.plan_checks import (
     check_config,
@@ -21,6 +20,12 @@ from tandem.engine.plan_checks import (
     may_choose_steps,
 )
 from tandem.engine.planned import require_room
+from tandem.engine.step_bounds import (
+    cohorts_of,
+    interposition_budget_of,
+    largest_step,
+    strategy_of,
+)
 from tandem.engine.weight_notes import weight_notes
 from tandem.engine.weight_placement import WeightSizes, refuse_fixed, refuse_tied
 from tandem.memory.budget import MemoryBudget
@@ -32,9 +37,8 @@ from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace_bytes
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
-from tandem.plan.strategy_names import COHORT_STRATEGIES, PASS_STRATEGIES
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import PlacedWeights, WeightPlacement, homes_by_layer
+from tandem.plan.weights import PlacedWeights, WeightPlacement
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
 from tandem.spec.hardware import HardwareSpec
@@ -46,8 +50,6 @@ if TYPE_CHECKING:
     from tandem.engine.graph_choice import GraphChoice
 
 _SLOT_BYTES = 8  # a sampled token id, int64
-_MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
-_TURNS = 2  # cohorts where steps are chosen: they take turns where the CPU does not keep up
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def plan_memory(
     try:
         return made(config, capacities)
     except ShortOfMemoryError as error:
+        from tandem.engine.nearest_settings import nearest_settings  # no other start needs it
+
         no_room = error if isinstance(error, NoRoomError) else None
         remedy = nearest_settings(config, capacities, fits, no_room)
         raise ConfigError(f"{error.message}; {remedy}", param=error.param) from None
@@ -296,8 +300,8 @@ def _filled(
     on_device = in_host if device.location == "host" else most
     pools = size_pools(page, device, host, max_tokens=1, max_blocks=PoolSizes(on_device, in_host))
     max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
-    strategy = _strategy(config, pools, chooses=chooses)
-    cohorts, cohort_rows = _cohorts(config, strategy)
+    strategy = strategy_of(config, pools, chooses=chooses)
+    cohorts, cohort_rows = cohorts_of(config, strategy)
     if config.tpot_bound is not None and config.ttft_bound is None and strategy != "auto":
         notes += (
             f"--tpot-bound {config.tpot_bound} has no effect: no rates are known to choose by",
@@ -318,56 +322,9 @@ def _filled(
         cpu_rules=rules,
         kv_placement=config.kv_placement,
         max_host_seqs=config.max_host_seqs,
-        interposition_budget=_interposition_budget(config, strategy, placed.layers),
+        interposition_budget=interposition_budget_of(config, strategy, placed.layers),
         notes=notes + length_notes,
     )
-
-
-def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
-    """The shapes that a step may reach; a sequence in a cohort is none of the main lane's."""
-    cohorts = 0
-    if config.strategy in COHORT_STRATEGIES or may_choose_steps(config, capacities):
-        count, rows = _cohorts(config, config.strategy)
-        cohorts = count * rows
-    both_tiers = capacities.host_bytes > 0 and config.strategy != "gpu-only"
-    on_gpu = capacities.real and capacities.device_location == "device"
-    return LargestStep(
-        tokens=config.max_num_batched_tokens,
-        rows=config.max_num_seqs,
-        cohort_tokens=min(cohorts, config.max_num_seqs),
-        tiers=2 if both_tiers else 1,
-        device_type="cuda" if on_gpu else "cpu",
-    )
-
-
-def _cohorts(config: EngineConfig, strategy: str) -> tuple[int, int]:
-    """How many may be under way, and their rows: where steps are chosen, all on the host."""
-    if strategy != "auto":
-        return _MAX_COHORTS, _MAX_COHORT_ROWS
-    hosted = config.max_host_seqs or config.max_num_seqs
-    return _TURNS, min(_MAX_COHORT_ROWS, -(-hosted // _TURNS))
-
-
-def _interposition_budget(
-    config: EngineConfig, strategy: str, placement: tuple[WeightPlacement, ...]
-) -> int:
-    """Unless it is bounded, a cohort may have a pass beside every layer, if all are resident."""
-    homes = homes_by_layer(placement).values()
-    if strategy not in PASS_STRATEGIES or any(home != "resident" for home in homes):
-        return 0
-    asked = config.interposition_budget
-    return len(homes_by_layer(placement)) if asked is None else asked
-
-
-def _strategy(config: EngineConfig, sizes: PoolSizes, *, chooses: bool) -> str:
-    """`auto` is device first; what does not fit rides along on the host, if there is one, unless
-    every step can be chosen by predicted time.
-    """
-    if config.strategy != "auto":
-        return config.strategy
-    if chooses and sizes.host_blocks:
-        return "auto"
-    return "ride-along" if sizes.host_blocks else "gpu-only"
 
 
 def _pool_bytes(plan: OnlinePlan, page: KVPageSpec) -> tuple[int, int]:
