@@ -86,7 +86,8 @@ def _cpu_kernels() -> str:
 def _gpu_kernels() -> str:
     from tandem.kernels import triton_support
 
-    return "Triton" if triton_support.available() else "torch reference: Triton is not installed"
+    reason = triton_support.reason_against()
+    return "Triton" if reason is None else f"torch reference: {reason}"
 
 
 def _accelerators() -> str:

@@ -94,7 +94,8 @@ def device_kernel_notes(device: torch.device) -> tuple[str, ...]:
         return ()
     from tandem.kernels import triton_support
 
-    return () if triton_support.available() else (triton_support.unavailable_message(),)
+    reason = triton_support.reason_against()
+    return () if reason is None else (triton_support.unavailable_message(reason),)
 
 
 def require_compiled(spec: ModelSpec, *, computes: bool) -> None:

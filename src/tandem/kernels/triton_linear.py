@@ -108,9 +108,12 @@ def dequantize_codes(
     CODE_BITS: tl.constexpr,
     BYTES: tl.constexpr,  # of a program
 ):
-    """`(q - z) s` in the type of `weight`. Grid: [pieces of a row, outputs]."""
+    """`(q - z) s` in the type of `weight`.
+
+    Grid: [outputs, pieces of a row]; only the first may exceed 65,535.
+    """
     GROUP_BYTES: tl.constexpr = GROUP * CODE_BITS // 8
-    piece, out = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    out, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
     byte = piece * BYTES + tl.arange(0, BYTES)
     is_byte = byte < groups * GROUP_BYTES
     of_group = out * groups + byte // GROUP_BYTES

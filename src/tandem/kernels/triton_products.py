@@ -120,7 +120,7 @@ def dequantize(weight: QuantizedWeight, dtype: torch.dtype) -> Tensor:
     made = torch.empty((weight.outputs, weight.inputs), dtype=dtype, device=weight.q.device)
     if made.numel() == 0:
         return made
-    grid = (-(-weight.q.shape[1] // DEQUANTIZED_BYTES), weight.outputs)
+    grid = (weight.outputs, -(-weight.q.shape[1] // DEQUANTIZED_BYTES))
     cast("Any", dequantize_codes)[grid](
         weight.q,
         weight.scales,

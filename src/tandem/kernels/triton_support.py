@@ -4,14 +4,19 @@ The rest of the package imports without Triton; the torch kernels are then used,
 """
 
 import importlib.util
+import os
+import shutil
+import sysconfig
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
 FIRST_WITH_DOT = (8, 0)  # the first compute capability whose matrix units are used
+_HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH")  # where compilers look for headers, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +37,37 @@ def available() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+def reason_against() -> str | None:
+    """Why a GPU is left to the torch kernels, with the remedy; None if it is not.
+
+    With the first kernel that it starts, Triton compiles what calls the driver
+    (`triton/runtime/build.py`), in C against Python's headers: containers often have neither.
+    """
+    if not available():
+        return (
+            "Triton is not installed: install torch from a CUDA index, which brings it, or the "
+            "package triton"
+        )
+    if not any(map(shutil.which, ("gcc", "clang"))) and "CC" not in os.environ:
+        return "Triton needs a C compiler: install gcc or clang, or name one in CC"
+    if not _has_python_headers():
+        return "Triton needs Python's headers (Python.h): install python3-dev, or python3-devel"
+    return None
+
+
+def _has_python_headers() -> bool:
+    if any(name in os.environ for name in _HEADER_VARIABLES):
+        return True
+    scheme = sysconfig.get_default_scheme()
+    # Debian's own scheme has no headers; Triton looks where this one has them, too
+    scheme = "posix_prefix" if scheme == "posix_local" else scheme
+    return Path(sysconfig.get_path("include", scheme), "Python.h").is_file()
+
+
 @cache
 def unit_of(device: "torch.device") -> TritonDevice | None:
-    """What a GPU has; None of other devices, and without Triton."""
-    if device.type != "cuda" or not available():
+    """What a GPU has; None of other devices, and where Triton cannot run."""
+    if device.type != "cuda" or reason_against() is not None:
         return None
     from tandem.devices.cuda import compute_capability, multiprocessors
 
@@ -43,9 +75,6 @@ def unit_of(device: "torch.device") -> TritonDevice | None:
     return TritonDevice(multiprocessors(device), has_dot)
 
 
-def unavailable_message() -> str:
-    """One line for users of a GPU without Triton."""
-    return (
-        "attention and quantized weights on the GPU run on slow reference kernels, because Triton "
-        "is not installed: install torch from a CUDA index, which brings it, or the package triton"
-    )
+def unavailable_message(reason: str) -> str:
+    """One line for users of a GPU on which Triton cannot run."""
+    return f"attention and quantized weights on the GPU run on slow reference kernels: {reason}"

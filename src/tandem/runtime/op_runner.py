@@ -205,15 +205,16 @@ class OpRunner:
     # --- attention ------------------------------------------------------------------------------
 
     def _stage_qkv(self, running: Running) -> None:
+        # Nothing here waits for the copies: the CPU's work begins when this operation has ended.
         for lane in self._states.lanes(running):
             tier, state = lane.tiers[Tier.HOST], self._states.get(running, lane)
             query, key, value = qkv_of(state)
             staging = lane.host_staging
             if tier.plans is not None:
-                staging.query.copy_(select(query, tier.attend))
+                staging.query.copy_(select(query, tier.attend), non_blocking=True)
             if tier.slots is not None:
-                staging.key.copy_(select(key, tier.append))
-                staging.value.copy_(select(value, tier.append))
+                staging.key.copy_(select(key, tier.append), non_blocking=True)
+                staging.value.copy_(select(value, tier.append), non_blocking=True)
             staged = (staging.query, staging.key, staging.value)
             self._put(running, HOST_QKV, lane, staged, Place.HOST)
 

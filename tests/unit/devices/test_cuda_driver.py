@@ -17,6 +17,7 @@ class FakeEvent:
     """Completes when the test says so."""
 
     enable_timing: bool = False
+    blocking: bool = False
     completed: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
     reached_s: float = 0.0
@@ -102,6 +103,16 @@ def test_a_stream_waits_for_another_without_blocking_the_host(harness: Harness) 
     assert harness.reports == []
     harness.accel.recorded[0].complete()
     harness.await_reports(1)
+    harness.driver.close()
+
+
+def test_only_what_the_cpu_waits_for_keeps_a_core_busy(harness: Harness) -> None:
+    for value, queue in enumerate((Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS), start=1):
+        harness.driver.done(queue, value, str(queue), 0.0)
+    up, down, weights, _ = (stream.recorded[:1] for stream in harness.streams)
+    assert [event.blocking for event in (*harness.accel.recorded, *up, *weights)] == [True] * 3
+    assert [event.blocking for event in down] == [False]
+    harness.await_reports(4)
     harness.driver.close()
 
 

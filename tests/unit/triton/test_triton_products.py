@@ -1,5 +1,6 @@
 """Linear maps with quantized weights by the Triton kernels, against float64 and the reference."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.triton.triton_case import DEVICE, WITH_DOT, WITHOUT_DOT
 
+from tandem.kernels import triton_products
 from tandem.kernels.triton_products import cut_product, dequantize, most_rows_fused, multiply
 from tandem.kernels.triton_support import TritonDevice
 from tandem.models.linear import quantized_linear
@@ -95,6 +97,27 @@ def test_rows_of_a_wider_tensor_and_of_a_slice_of_outputs() -> None:
     whole = weight_of(WeightFormat(4, 32), 64, 96)
     x = torch.randn(6, 2, 96)[:, 1]
     check(whole.rows(20, 17), x)
+
+
+def test_the_second_side_of_no_grid_grows_with_the_outputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outputs, grids = 70_000, list[tuple[int, ...]]()  # CUDA allows 65,535 of the second side
+
+    class Kernel:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            grids.append(grid)
+            return lambda *_, **__: None
+
+    monkeypatch.setattr(triton_products, "dequantize_codes", Kernel())
+    weight = QuantizedWeight(
+        q=torch.zeros(outputs, 16, dtype=torch.uint8),
+        scales=torch.ones(outputs, 1, dtype=torch.float16),
+        zeros=torch.zeros(outputs, 1, dtype=torch.uint8),
+        format=WeightFormat(4, 32),
+    )
+    triton_products.dequantize(weight, torch.bfloat16)
+    assert grids == [(outputs, 1)]
 
 
 def test_no_rows() -> None:
