@@ -40,7 +40,7 @@ class CompletionAnswer(Answer[CompletionRequest]):
         """The answer as it comes."""
         offsets: dict[int, int] = {}
         async with aclosing(deltas):
-            for event in self._echoes(offsets):
+            for event in self._echoes():
                 yield event
             async for delta in deltas:
                 self._usage.add(delta)
@@ -77,7 +77,7 @@ class CompletionAnswer(Answer[CompletionRequest]):
             "stop_reason": delta.stop_reason,
         }
 
-    def _echoes(self, offsets: dict[int, int]) -> list[dict[str, Any]]:
+    def _echoes(self) -> list[dict[str, Any]]:
         if not self._body.echo:
             return []
         return [

@@ -21,7 +21,7 @@ async def respond(
     """
     generation = context.frontend.start(answer.jobs)
     await unless_gone(request.receive, generation.accepted())
-    deltas = context.metrics.observed(generation, answer.jobs, arrived_at)
+    deltas = context.metrics.requests.observed(generation, answer.jobs, arrived_at)
     if answer.is_stream:
         return EventStream(answer.chunks(deltas))
     return JSONResponse(await unless_gone(request.receive, answer.whole(deltas)))
