@@ -1,9 +1,10 @@
-"""GET /health and /metrics."""
+"""GET /health, /version and /metrics."""
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
+import tandem
 from tandem.server.context import context_of
 
 router = APIRouter()
@@ -17,6 +18,12 @@ async def health(request: Request) -> Response:
     if death is None:
         return JSONResponse({"status": "ok"})
     return JSONResponse({"status": "dead", "reason": death.message}, 503)
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    """Tandem's, where vLLM tells its own."""
+    return {"version": tandem.__version__}
 
 
 @router.get("/metrics")

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes.core import FOREVER_TOKEN, FakeCore, FakeTierStats
 from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
+import tandem
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
@@ -19,6 +20,11 @@ def test_models(server: RunningServer) -> None:
     assert [model.id for model in client.models.list()] == ["demo", "alias/demo"]
     card = client.models.retrieve("alias/demo").model_dump()
     assert (card["owned_by"], card["max_model_len"]) == ("tandem", MAX_MODEL_LEN)
+
+
+def test_the_version_is_the_packages(server: RunningServer) -> None:
+    with server.http() as http:
+        assert http.get("/version").json() == {"version": tandem.__version__}
 
 
 def test_tokens_go_there_and_back(server: RunningServer, tokenizer: Tokenizer) -> None:
