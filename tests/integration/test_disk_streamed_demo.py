@@ -11,17 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.script import run_all
+from tests.support.four_requests import generate, serve
 
 from tandem.engine.build import build_engine_core
-from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
 from tandem.kernels import native
 from tandem.models.resolve import resolve_model
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.errors import ConfigError, EngineDeadError
-from tandem.spec.request import EngineRequest
-from tandem.spec.sampling import SamplingParams
 from tandem.spec.units import parse_size
 
 if not native.available():
@@ -39,21 +36,6 @@ AMPLE = EngineConfig(
     max_num_batched_tokens=64,
 )
 SCARCE = replace(AMPLE, gpu_memory="13MiB")
-GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
-
-
-def generate(core: EngineCore) -> dict[str, list[int]]:
-    prompts = [tuple((7 * i + 3 * j) % 500 + 5 for j in range(9 + 40 * i)) for i in range(4)]
-    results = run_all(core, [EngineRequest(str(i), p, GREEDY) for i, p in enumerate(prompts)])
-    return {name: result.token_ids for name, result in results.items()}
-
-
-def serve(config: EngineConfig) -> tuple[dict[str, list[int]], EngineStats]:
-    core = build_engine_core(config, check=True)
-    try:
-        return generate(core), core.stats()
-    finally:
-        core.close()
 
 
 def placed(tmp_path: Path, homes: dict[int, str]) -> str:

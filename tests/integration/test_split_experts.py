@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.small_mixture import check_hits, check_weights, serve, small_mixture
+from tests.support.four_requests import serve
+from tests.support.small_mixture import check_hits, check_weights, small_mixture
 
 from tandem.engine.build import build_engine_core
 from tandem.spec.config import EngineConfig

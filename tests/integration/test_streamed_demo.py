@@ -5,14 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.script import run_all
+from tests.support.four_requests import serve
 
 from tandem.engine.build import build_engine_core
 from tandem.engine.stats import EngineStats
 from tandem.spec.config import EngineConfig, HostLayers, KVPlacement
 from tandem.spec.errors import ConfigError
-from tandem.spec.request import EngineRequest
-from tandem.spec.sampling import SamplingParams
 
 CONFIG = EngineConfig(
     "demo",
@@ -24,16 +22,6 @@ CONFIG = EngineConfig(
     max_num_seqs=4,
     max_num_batched_tokens=64,
 )
-GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
-
-
-def serve(config: EngineConfig) -> tuple[dict[str, list[int]], EngineStats]:
-    prompts = [tuple((7 * i + 3 * j) % 500 + 5 for j in range(9 + 40 * i)) for i in range(4)]
-    core = build_engine_core(config, check=True)
-    results = run_all(core, [EngineRequest(str(i), p, GREEDY) for i, p in enumerate(prompts)])
-    stats = core.stats()
-    core.close()
-    return {name: result.token_ids for name, result in results.items()}, stats
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32"])

@@ -3,14 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.script import run_all
+from tests.support.four_requests import PROMPTS
 from tests.unit.models.configs import QWEN3_30B_A3B, write
 
-from tandem.engine.build import build_engine_core
 from tandem.engine.stats import EngineStats
 from tandem.spec.config import EngineConfig
-from tandem.spec.request import EngineRequest
-from tandem.spec.sampling import SamplingParams
 
 _MODEL = QWEN3_30B_A3B | {
     "vocab_size": 512,
@@ -25,8 +22,6 @@ _MODEL = QWEN3_30B_A3B | {
     "num_key_value_heads": 2,
     "head_dim": 32,
 }
-_GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
-_PROMPTS = [tuple((7 * i + 3 * j) % 500 + 5 for j in range(9 + 40 * i)) for i in range(4)]
 
 
 def small_mixture(directory: Path, **changes: Any) -> EngineConfig:
@@ -44,19 +39,9 @@ def small_mixture(directory: Path, **changes: Any) -> EngineConfig:
     return EngineConfig(str(write(directory, _MODEL)), **(config | changes))
 
 
-def serve(config: EngineConfig) -> tuple[dict[str, list[int]], EngineStats]:
-    """Tokens of four requests, and the engine's statistics."""
-    core = build_engine_core(config, check=True)
-    requests = [EngineRequest(str(i), prompt, _GREEDY) for i, prompt in enumerate(_PROMPTS)]
-    results = run_all(core, requests)
-    stats = core.stats()
-    core.close()
-    return {name: result.token_ids for name, result in results.items()}, stats
-
-
 def check_hits(stats: EngineStats) -> None:
     """Every token of every request was computed once, and went to four experts of a layer."""
-    computed = sum(len(prompt) + 11 for prompt in _PROMPTS)
+    computed = sum(len(prompt) + 11 for prompt in PROMPTS)
     sums = [sum(layer) for layer in stats.expert_hits]
     assert [bool(count) for count in sums] == [False, True, True, False, True, True]
     # Launch-ahead may compute a token beyond an end.
