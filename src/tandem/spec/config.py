@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
@@ -15,11 +15,6 @@ HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
 CudaGraphs = Literal["auto", "on", "off"]
 
-_KV_PLACEMENTS = ("auto", "device", "host", "split")
-_HOST_LAYERS = ("auto", "stream", "cpu", "mlp")
-_PREEMPTION_MODES = ("auto", "recompute", "swap")
-_DISK_IO = ("direct", "cached")
-_CUDA_GRAPHS = ("auto", "on", "off")
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 _MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
@@ -197,7 +192,7 @@ class EngineConfig:
         _at_least(self.max_num_seqs, 1, "max_num_seqs")
         _at_least(self.max_num_batched_tokens, 1, "max_num_batched_tokens")
         _at_least(self.max_num_queued_reqs, 0, "max_num_queued_reqs")
-        _one_of(self.kv_placement, _KV_PLACEMENTS, "kv_placement")
+        _one_of(self.kv_placement, get_args(KVPlacement), "kv_placement")
         _at_least(self.max_host_seqs, 0, "max_host_seqs")
         _check_share(self.host_prefix_share)
         if self.kv_disk_size is not None:
@@ -206,10 +201,10 @@ class EngineConfig:
         for param in ("tpot_bound", "ttft_bound"):
             if (bound := getattr(self, param)) is not None:
                 parse_duration_s(bound, param=param)
-        _one_of(self.host_layers, _HOST_LAYERS, "host_layers")
-        _one_of(self.preemption_mode, _PREEMPTION_MODES, "preemption_mode")
-        _one_of(self.disk_io, _DISK_IO, "disk_io")
-        _one_of(self.cuda_graphs, _CUDA_GRAPHS, "cuda_graphs")
+        _one_of(self.host_layers, get_args(HostLayers), "host_layers")
+        _one_of(self.preemption_mode, get_args(PreemptionMode), "preemption_mode")
+        _one_of(self.disk_io, get_args(DiskIO), "disk_io")
+        _one_of(self.cuda_graphs, get_args(CudaGraphs), "cuda_graphs")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)
         parse_size(self.trace_limit, param="trace_limit")
