@@ -6,7 +6,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tandem.api.errors import ApiError
+from tandem.api.errors import ApiError, unsupported
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -72,12 +72,8 @@ def refuse_unknown(body: BaseModel, prefix: str = "") -> None:
     """
     for name, value in (body.model_extra or {}).items():
         if value is not None:
-            raise ApiError(
-                400,
-                f"the field '{prefix}{name}' is not supported; leave it out",
-                param=f"{prefix}{name}",
-                code="unsupported_parameter",
-            )
+            field = f"{prefix}{name}"
+            raise unsupported(f"the field '{field}' is not supported; leave it out", field)
 
 
 class _ConstantError(ValueError):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.api.body import StrictBody, refuse_unknown
-from tandem.api.errors import ApiError
+from tandem.api.errors import ApiError, unsupported
 from tandem.api.fields import GenerationFields
 from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 
@@ -47,10 +47,8 @@ class ChatMessage(StrictBody):
             raise ApiError(400, f"{place} has no content; give it a text", param="messages")
         for part in self.content:
             if part.type != "text" or part.text is None:
-                raise ApiError(
-                    400,
-                    f"{place} has content of type '{part.type}'; only text is supported",
-                    param="messages",
+                raise unsupported(
+                    f"{place} has content of type '{part.type}'; only text is supported", "messages"
                 )
         return "\n".join(part.text or "" for part in self.content)
 
@@ -84,17 +82,16 @@ class ChatRequest(GenerationFields):
         """
         self.check_stream()
         if self.tools or self.functions:
-            raise ApiError(400, "tools are not supported; leave them out", param="tools")
+            raise unsupported("tools are not supported; leave them out", "tools")
         if self.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "tool_choice needs tools; leave it out", param="tool_choice")
         if self.response_format is not None and self.response_format.type != "text":
-            raise ApiError(
-                400,
+            raise unsupported(
                 f"response_format '{self.response_format.type}' is not supported; use 'text'",
-                param="response_format",
+                "response_format",
             )
         if self.modalities not in (None, ["text"]):
-            raise ApiError(400, "only text is produced; use ['text']", param="modalities")
+            raise unsupported("only text is produced; use ['text']", "modalities")
         if self.top_logprobs is not None and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true; set it", param="top_logprobs")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.api.errors import ApiError
+from tandem.api.errors import ApiError, unsupported
 from tandem.api.fields import GenerationFields
 from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 
@@ -43,11 +43,10 @@ class CompletionRequest(GenerationFields):
                 param="best_of",
             )
         if self.echo and self.logprobs is not None:
-            raise ApiError(
-                400,
+            raise unsupported(
                 "echo with logprobs needs log-probabilities of the prompt, which are not "
                 "supported; leave one out",
-                param="echo",
+                "echo",
             )
 
     def sampling(self) -> SamplingParams:

@@ -52,6 +52,11 @@ class ApiError(Exception):
         }
 
 
+def unsupported(message: str, param: str) -> ApiError:
+    """For what Tandem does not do: its code tells that from a mistake, without the message."""
+    return ApiError(400, message, param=param, code="unsupported_parameter")
+
+
 def api_error(error: Exception) -> ApiError:
     """The API's view of an error."""
     match error:
