@@ -57,6 +57,14 @@ def serve(
         str,
         typer.Option(help="critical, error, warning, info or debug.", envvar=env_twin("log_level")),
     ] = "info",
+    vllm_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--vllm-metrics",
+            help="Tell metrics under vLLM's names, too.",
+            envvar=env_twin("vllm_metrics"),
+        ),
+    ] = False,
 ) -> None:
     """Serve a model over an OpenAI-compatible API."""
     from tandem.server.settings import ServerSettings
@@ -72,6 +80,7 @@ def serve(
         max_body_size=max_body_size,
         isolate_engine=isolate_engine,
         log_level=log_level,
+        vllm_metrics=vllm_metrics,
     )
     from tandem.server.serve import serve_model
 

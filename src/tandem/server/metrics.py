@@ -8,6 +8,7 @@ from prometheus_client.exposition import generate_latest
 from tandem.server.overlap_metrics import OverlapMetrics
 from tandem.server.prefix_metrics import PrefixDiskMetrics, PrefixMetrics
 from tandem.server.request_metrics import RequestMetrics
+from tandem.server.vllm_metrics import VllmMetrics
 
 
 class ServerMetrics:
@@ -15,12 +16,13 @@ class ServerMetrics:
 
     Args:
         ttft_bound_s: within which first tokens are wanted; None: nobody asks.
+        vllm_model: also tell what vLLM does under its names, of a model of this name; None: do not.
 
     Attributes:
         requests: what is counted as requests are answered; the rest is the engine's to tell.
     """
 
-    def __init__(self, ttft_bound_s: float | None = None) -> None:
+    def __init__(self, ttft_bound_s: float | None = None, vllm_model: str | None = None) -> None:
         registry = self._registry = CollectorRegistry()
         self.requests = RequestMetrics(registry, ttft_bound_s)
         self._running = Gauge(
@@ -37,6 +39,7 @@ class ServerMetrics:
         self._overlap: OverlapMetrics | None = None  # once an engine tells of it
         self._prefix = PrefixMetrics(registry)
         self._disk: PrefixDiskMetrics | None = None  # likewise
+        self._vllm = None if vllm_model is None else VllmMetrics(registry, vllm_model)
 
     def render(self, stats: dict[str, Any]) -> bytes:
         """All metrics as text; `stats` is what the engine tells about itself."""
@@ -54,4 +57,5 @@ class ServerMetrics:
         for tier in stats["tiers"]:
             if total := tier["total_blocks"]:
                 self._kv_usage.labels(tier["location"]).set(1 - tier["free_blocks"] / total)
-        return generate_latest(self._registry)
+        text = generate_latest(self._registry)
+        return text if self._vllm is None else text + generate_latest(self._vllm)

@@ -78,7 +78,10 @@ def serve_model(
             server.should_exit = True
 
         bound = config.ttft_bound
-        metrics = ServerMetrics(None if bound is None else parse_duration_s(bound))
+        metrics = ServerMetrics(
+            None if bound is None else parse_duration_s(bound),
+            settings.served_model_names[0] if settings.vllm_metrics else None,
+        )
         context = ServerContext(service, settings, metrics)
         server.config.app = create_app(context)
         host, port = listener.getsockname()[:2]

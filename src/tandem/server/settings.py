@@ -24,6 +24,7 @@ class ServerSettings:
         max_body_bytes: larger request bodies are refused.
         isolate_engine: run the engine in a process of its own.
         log_level: of the server's log.
+        vllm_metrics: tell metrics under vLLM's names, too.
     """
 
     served_model_names: tuple[str, ...]
@@ -35,6 +36,7 @@ class ServerSettings:
     max_body_bytes: int = 32 * MIB
     isolate_engine: bool = True
     log_level: str = "info"
+    vllm_metrics: bool = False
 
     @staticmethod
     def checked(
@@ -48,6 +50,7 @@ class ServerSettings:
         max_body_size: str,
         isolate_engine: bool,
         log_level: str,
+        vllm_metrics: bool,
     ) -> "ServerSettings":
         """Settings as people write them.
 
@@ -78,4 +81,5 @@ class ServerSettings:
             max_body_bytes=parse_size(max_body_size, param="max_body_size"),
             isolate_engine=isolate_engine,
             log_level=log_level,
+            vllm_metrics=vllm_metrics,
         )

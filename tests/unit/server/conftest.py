@@ -86,7 +86,8 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
         settings = replace(settings, **changes)
         died = threading.Event()
         frontend.client.on_death(died.set)
-        context = ServerContext(service, settings, ServerMetrics(ttft_bound_s))
+        vllm_model = settings.served_model_names[0] if settings.vllm_metrics else None
+        context = ServerContext(service, settings, ServerMetrics(ttft_bound_s, vllm_model))
         listener = bind(settings)
         server = DrainingServer(settings, service)
         server.config.app = create_app(context)

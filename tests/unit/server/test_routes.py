@@ -71,6 +71,24 @@ def test_metrics(start: Start) -> None:
     assert samples["tandem:e2e_request_latency_seconds_count", None] == 1
 
 
+def test_metrics_under_vllms_names_are_the_same_values(start: Start) -> None:
+    server = start(vllm_metrics=True)
+    server.openai().completions.create(model="demo", prompt=[5, 6, 7], max_tokens=2)
+    with server.http() as http:
+        families = list(text_string_to_metric_families(http.get("/metrics").text))
+    own, theirs = (
+        {family.name.removeprefix(prefix): family for family in families if prefix in family.name}
+        for prefix in ("tandem:", "vllm:")
+    )
+    assert {"generation_tokens", "num_requests_waiting", "e2e_request_latency_seconds"} < {*theirs}
+    for name, family in theirs.items():
+        assert family.type == own[name].type
+        for sample, twin in zip(family.samples, own[name].samples, strict=True):
+            assert sample.value == twin.value
+            assert sample.labels == {**twin.labels, "model_name": "demo", "engine": "0"}
+    assert not [name for name, _ in metrics(start()) if name.startswith("vllm:")]
+
+
 @pytest.mark.parametrize(("bound_s", "in_time"), [(1e-9, "no"), (60.0, "yes")])
 def test_first_tokens_are_counted_by_whether_they_kept_the_bound(
     start: Start, bound_s: float, in_time: str
