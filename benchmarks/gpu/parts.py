@@ -34,6 +34,7 @@ def parts_of(scale: Scale) -> list[Part]:
         Part("profile", 150, 60, _profile),
         Part("links", 120, 40, _links),
         Part("kernels", 200, 60, _kernels),
+        Part("host", 300, 150, _host),
     ]
     if scale.accelerator == "cuda":
         parts.insert(0, Part("check", 190, 90, _check))
@@ -70,6 +71,12 @@ def _kernels() -> Measure:
     from benchmarks.gpu.kernels_part import measure_kernels
 
     return measure_kernels
+
+
+def _host() -> Measure:
+    from benchmarks.gpu.host_part import measure_host
+
+    return measure_host
 
 
 def _online(cell: OnlineCell) -> Measure:

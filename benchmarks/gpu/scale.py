@@ -13,8 +13,14 @@ from tandem.devices.cuda import CudaProbe, open_cuda
 from tandem.models.catalogue import known_models
 from tandem.models.config import read_model_spec
 from tandem.probes.effort import Effort, coarse
-from tandem.probes.kernel_cases import HeadShape
-from tandem.probes.linear_cases import FLOAT16
+from tandem.probes.kernel_cases import HeadShape, Workload, workloads
+from tandem.probes.linear_cases import (
+    BFLOAT16,
+    FLOAT16,
+    MatrixShape,
+    WeightKind,
+    quantized_kind,
+)
 from tandem.probes.torch_accelerator import ProbeDevice
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
@@ -114,6 +120,24 @@ class KernelSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSizes:
+    """What the compiled kernels work on, on the machine's own processor.
+
+    Attributes:
+        heads: of attention; the first with KV of every type. loads: of decode.
+        matrices: the first with weights of every kind, the others of float16. rows: of activations.
+        rounds: samples of each variant.
+    """
+
+    heads: tuple[HeadShape, ...]
+    loads: tuple[Workload, ...]
+    matrices: tuple[MatrixShape, ...]
+    kinds: tuple[WeightKind, ...]
+    rows: tuple[int, ...]
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """All sizes of a run.
 
@@ -132,6 +156,7 @@ class Scale:
     planned: tuple[PlannedCell, ...]
     offline: tuple[PlannedCell, ...]
     kernels: KernelSizes
+    host: HostSizes
     effort: Effort
     launch_shape: Shape
     dtype: DType
@@ -212,6 +237,14 @@ def full() -> Scale:
             trips=1000,
             rounds=7,
         ),
+        host=HostSizes(
+            heads=tuple(HeadShape(*sizes) for sizes in ((32, 8, 128), (32, 32, 128), (64, 8, 128))),
+            loads=workloads(),
+            matrices=tuple(MatrixShape(n, 4096) for n in (14_336, 4096)),
+            kinds=(FLOAT16, BFLOAT16, quantized_kind(8, 128), quantized_kind(4, 64)),
+            rows=(1, 4, 32, 128, 512),
+            rounds=5,
+        ),
         effort=coarse(),
         launch_shape=Shape("llama-3.1-8b", narrow),
         dtype=DType.BFLOAT16,
@@ -255,6 +288,14 @@ def tiny() -> Scale:
             copies=2,
             blocks=3,
             trips=3,
+            rounds=1,
+        ),
+        host=HostSizes(
+            heads=(HeadShape(8, 2, 64),),  # pages and copies exceed the caches: few, large ones
+            loads=(Workload("A", (2048,) * 16),),
+            matrices=(MatrixShape(2048, 2048),),
+            kinds=(FLOAT16, quantized_kind(8, 64)),
+            rows=(1,),
             rounds=1,
         ),
         effort=Effort(

@@ -14,6 +14,7 @@ from benchmarks.gpu.scale import HYBRID, tiny
 
 from tandem.bench.records import BenchRecord, BenchRow
 from tandem.kernels import native
+from tandem.probes import kernel_cases, linear_cases
 
 
 @pytest.mark.slow
@@ -27,6 +28,9 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert list(command[1:3]) == ["-m", "benchmarks.gpu.part"]
         return part.main(command[3:])
 
+    # Nothing is measured: pages and copies need not exceed the caches.
+    monkeypatch.setattr(kernel_cases, "_POOL_BYTES", 0)
+    monkeypatch.setattr(linear_cases, "_CACHE_MULTIPLE", 0)
     parts = parts_of(tiny())
     assert run_parts(parts, tmp_path, Deadline.after(500.0), tiny=True, start=here) == []
     records = {
@@ -43,6 +47,11 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert variants["offline-llama-3.1-8b"] == {"auto", "kvpr"}
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
     assert cases == {"decode", "prefill", "linear", "dequantize"}
+    errors = [row for row in records["host"].rows if row.metric.startswith("largest error")]
+    assert {row.variant for row in errors} == set(native.supported_isas())
+    assert all(row.fraction is not None and row.fraction < 1 for row in errors)
+    best = f"tandem {native.choose_isa()}"
+    assert {"bandwidth", "rate"} <= {r.metric for r in records["host"].rows if r.variant == best}
     assert {"link", "launch", "signals"} <= {row.case for row in records["links"].rows}
     assert {row.variant for row in records["links"].rows} >= {"one graph", "operations"}
     assert all(row.value > 0 for record in records.values() for row in record.rows)

@@ -1,16 +1,18 @@
 """Cases of the linear benchmark: shapes, kinds of weights, and copies that exceed the caches."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.devices.host_memory import bulk_zeros
-from tandem.kernels.native_linear import NativeLinear
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.weight_format import WeightFormat
+
+if TYPE_CHECKING:
+    from tandem.kernels.native_linear import NativeLinear
 
 _CACHE_MULTIPLE = 8
 _DISTINCT = 1 << 22  # random numbers; a weight repeats them
@@ -77,8 +79,10 @@ class Copies:
     tensors: tuple[Tensor, ...]
     quantized: tuple[QuantizedWeight, ...]
 
-    def native(self) -> list[NativeLinear]:
+    def native(self) -> "list[NativeLinear]":
         """For the compiled kernels, over the same memory."""
+        from tandem.kernels.native_linear import NativeLinear  # they may not be compiled yet
+
         if self.kind.format is not None:
             return [NativeLinear.quantized(weight) for weight in self.quantized]
         return [NativeLinear.of(weight) for weight in self.tensors]

@@ -1,6 +1,8 @@
 """The calls of `run_all.sh`: resumed, ended in time, and told of."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -108,6 +110,24 @@ def test_a_process_that_takes_too_long_is_ended_with_its_children(tmp_path: Path
     assert not told.exists()
 
 
+def test_a_call_begins_before_anything_is_compiled() -> None:
+    script = """
+import sys
+sys.modules["tandem.kernels._native"] = None  # as where it is not there
+from benchmarks.gpu.parts import parts_of
+from benchmarks.gpu.run import main
+from benchmarks.gpu.scale import full
+check, *_ = parts_of(full())
+print(check.name, check.load().__name__)
+"""
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (run.stdout.split(), run.stderr) == (["check", "measure_check"], "")
+
+
 def test_rounds_stop_when_another_would_not_end_in_time() -> None:
     clock = Clock()
     rounds = 0
@@ -124,7 +144,7 @@ def test_every_part_fits_a_call_and_has_a_name_of_its_own() -> None:
     assert all(each.least_s < each.limit_s < 500 for each in parts)
     kinds = {each.name.partition("-")[0] for each in parts}
     assert kinds == {
-        "check", "profile", "links", "kernels", "online", "larger", "planned", "offline",
+        "check", "profile", "links", "kernels", "host", "online", "larger", "planned", "offline",
     }  # fmt: skip
     assert {each.name.partition("-")[0] for each in parts_of(tiny())} == kinds - {"check"}
 
