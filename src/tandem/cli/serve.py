@@ -29,6 +29,14 @@ def serve(
         list[str] | None,
         list_option("served_model_name", "Name of the model in the API; repeatable.", "NAME"),
     ],
+    allowed_origins: Annotated[
+        list[str] | None,
+        list_option(
+            "allowed_origins",
+            "Origin whose web pages may ask from a browser, or *; repeatable.",
+            "ORIGIN",
+        ),
+    ],
     chat_template: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +89,7 @@ def serve(
         isolate_engine=isolate_engine,
         log_level=log_level,
         vllm_metrics=vllm_metrics,
+        allowed_origins=allowed_origins or [],
     )
     from tandem.server.serve import serve_model
 

@@ -4,6 +4,7 @@ import logging
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 import tandem
@@ -41,6 +42,14 @@ def create_app(context: ServerContext) -> FastAPI:
         app.include_router(router)
     app.add_middleware(LimitBody, max_bytes=context.settings.max_body_bytes)
     app.add_middleware(RequireApiKey, keys=context.settings.api_keys)
+    if context.settings.allowed_origins:
+        # Around the others: browsers ask without a key whether they may send one.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=context.settings.allowed_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+        )
     return app
 
 

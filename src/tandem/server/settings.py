@@ -1,5 +1,6 @@
 """What can be chosen about the server, as opposed to the engine."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from tandem.spec.units import MIB, parse_size
 
 _LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 _MAX_PORT = 65535
+_ORIGIN = re.compile(r"https?://[^/\s]+|\*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class ServerSettings:
         isolate_engine: run the engine in a process of its own.
         log_level: of the server's log.
         vllm_metrics: tell metrics under vLLM's names, too.
+        allowed_origins: web pages of these may ask from a browser; `*`: all.
     """
 
     served_model_names: tuple[str, ...]
@@ -37,6 +40,7 @@ class ServerSettings:
     isolate_engine: bool = True
     log_level: str = "info"
     vllm_metrics: bool = False
+    allowed_origins: tuple[str, ...] = ()
 
     @staticmethod
     def checked(
@@ -51,6 +55,7 @@ class ServerSettings:
         isolate_engine: bool,
         log_level: str,
         vllm_metrics: bool,
+        allowed_origins: Sequence[str],
     ) -> "ServerSettings":
         """Settings as people write them.
 
@@ -71,6 +76,13 @@ class ServerSettings:
             )
         if not all(api_keys):
             raise ConfigError("an API key is empty; leave --api-key out instead", param="api_key")
+        for origin in allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"'{origin}' is no origin of web pages; write http://HOST:PORT, without a path,"
+                    " or * for all",
+                    param="allowed_origins",
+                )
         return ServerSettings(
             served_model_names=tuple(served_model_names),
             host=host,
@@ -82,4 +94,5 @@ class ServerSettings:
             isolate_engine=isolate_engine,
             log_level=log_level,
             vllm_metrics=vllm_metrics,
+            allowed_origins=tuple(allowed_origins),
         )

@@ -112,6 +112,8 @@ def test_collect_env(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> Non
         (["--port", "70000"], "port must be between 0 and 65535"),
         (["--max-body-size", "big"], "'big' is not a size"),
         (["--log-level", "loud"], "unknown log_level 'loud'"),
+        (["--allowed-origins", "localhost:3000"], "'localhost:3000' is no origin"),
+        (["--allowed-origins", "http://localhost/"], "without a path"),
         (["--api-key", ""], "an API key is empty"),
         (["--host", "256.1.1.1", "--port", "0"], "cannot listen on 256.1.1.1:0"),
     ],

@@ -233,3 +233,21 @@ def test_api_keys(start: Start) -> None:
         headers = {b"Authorization": "Bearer sécond".encode()}
         assert http.get("/v1/models", headers=headers).status_code == 200
     assert server.openai("first").models.list().data[0].id == "demo"
+
+
+def preflight(http: httpx.Client, origin: str) -> httpx.Response:
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-any"}
+    return http.options("/v1/chat/completions", headers={"Origin": origin, **asked})
+
+
+def test_web_pages_ask_only_if_they_may(start: Start) -> None:
+    ours, theirs = "http://localhost:3000", "https://example.com"
+    server = start(allowed_origins=(ours,), api_keys=("secret",))
+    with server.http() as http:
+        assert preflight(http, ours).headers["access-control-allow-origin"] == ours
+        assert preflight(http, theirs).status_code == 400
+        refused = http.get("/v1/models", headers={"Origin": ours})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == ours
+    with start().http() as http:
+        assert "access-control-allow-origin" not in preflight(http, ours).headers
