@@ -79,7 +79,7 @@ class PolicyOptions:
         bool, typer.Option("--compare-policies", help="Also what each policy would do.")
     ] = False
     robust: Annotated[
-        bool, typer.Option("--robustness", help="Also the plan if a number is off by a fifth.")
+        bool, typer.Option("--robustness", help="Also the plan if a number is off by 15%.")
     ] = False
 
 

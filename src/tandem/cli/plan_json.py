@@ -87,6 +87,7 @@ def _robustness(answer: Answer, found: Robustness) -> dict[str, Any]:
     return {
         "decisive": found.decisive,
         "worst_regret": found.worst.regret,
+        "fragile": [{"number": case.number, "error": case.error} for case in found.fragile],
         "cases": [
             {
                 "number": case.number,

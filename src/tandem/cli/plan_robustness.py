@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tandem.planner.robustness import Robustness
+from tandem.planner.robustness import WITHIN, Robustness, WrongNumber
 
 _FLAT = 0.005
 """Less regret than predictions are fine."""
@@ -25,10 +25,26 @@ def robustness_text(found: Robustness, num_layers: int) -> Iterator[str]:
         regret = f"{case.regret:.1%}" if case.plan_in_time or case.best is None else "too slow"
         row = "".join(f"{cell:>13}" for cell in [*cells, regret])
         yield f"  {case.number:<15}{case.error:+5.0%}{row}"
-    worst = found.worst
-    if worst.regret < _FLAT or worst.best is None:
-        yield "Worst regret: below 0.5%, the plan stays the right one"
-    else:
-        better = worst.best.candidate.describe(num_layers)
-        yield f"Worst regret: {worst.regret:.1%} at {worst.number} {worst.error:+.0%}, for {better}"
+    yield from _verdict(found, num_layers)
     yield f"Its own speed depends most on: {found.decisive}"
+
+
+def _verdict(found: Robustness, num_layers: int) -> Iterator[str]:
+    """Whether the plan stands all cases; if not, which it does not."""
+    if found.fragile:
+        cases = ", ".join(_short(case) for case in found.fragile)
+        yield f"Fragile: late, or over {WITHIN:.0%} short of the best plan, at {cases}"
+    else:
+        yield f"Robust: in every case within {WITHIN:.0%} of the best plan"
+    worst = found.worst
+    if worst.regret >= _FLAT and worst.best is not None:
+        better = worst.best.candidate.describe(num_layers)
+        yield f"Worst regret: {worst.regret:.1%} at {_name(worst)}, for {better}"
+
+
+def _short(case: WrongNumber) -> str:
+    return f"{_name(case)} ({f'{case.regret:.1%}' if case.plan_in_time else 'late'})"
+
+
+def _name(case: WrongNumber) -> str:
+    return f"{case.number} {case.error:+.0%}"

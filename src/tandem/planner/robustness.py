@@ -15,8 +15,10 @@ from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.spec.hardware import HardwareSpec
 
-Number = Literal["GPU rates", "host bandwidth", "link", "disk"]
-_ERROR = 0.2
+Number = Literal["GPU rates", "host rates", "link", "disk"]
+_ERROR = 0.15
+WITHIN = 0.03
+"""Of the best plan's tokens per second, what a plan may lack and still be a good one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class WrongNumber:
             return 0.0
         return max(0.0, 1 - self.plan_tokens_per_s / self.best.tokens_per_s)
 
+    @property
+    def breaks_plan(self) -> bool:
+        """Whether the plan is not within 3% of the best one then, or comes late."""
+        return self.regret > WITHIN or not self.plan_in_time
+
 
 @dataclass(frozen=True, slots=True)
 class Robustness:
@@ -62,6 +69,11 @@ class Robustness:
     def worst(self) -> WrongNumber:
         """The case with the most regret."""
         return max(self.cases, key=lambda case: case.regret)
+
+    @property
+    def fragile(self) -> tuple[WrongNumber, ...]:
+        """The cases that the plan does not stand; none: it is robust."""
+        return tuple(case for case in self.cases if case.breaks_plan)
 
     @property
     def decisive(self) -> Number:
@@ -96,10 +108,10 @@ def robustness(
 
 
 def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question]]:
-    """The question for machines with one number a fifth lower or higher; memory is the same. The
-    disk's is one of them where not all weights fit in memory.
+    """The question for machines with one number 15% lower or higher; memory is the same. The disk's
+    is one of them where not all weights fit in memory.
 
-    The host's is left out where it was measured: times stand in its place.
+    The host's are left out where they were measured: times stand in their place.
     """
     hardware = question.hardware
     for error in (-_ERROR, _ERROR):
@@ -109,9 +121,12 @@ def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question
             memory_bandwidth_bytes_per_s=hardware.accelerator.memory_bandwidth_bytes_per_s * factor,
             flops_per_s={k: v * factor for k, v in hardware.accelerator.flops_per_s.items()},
         )
+        shared = hardware.host.shared_memory_bandwidth_bytes_per_s
         host = replace(
             hardware.host,
             memory_bandwidth_bytes_per_s=hardware.host.memory_bandwidth_bytes_per_s * factor,
+            shared_memory_bandwidth_bytes_per_s=None if shared is None else shared * factor,
+            flops_per_s=hardware.host.flops_per_s * factor,
         )
         link = replace(
             hardware.link,
@@ -120,7 +135,7 @@ def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question
         )
         machines: list[tuple[Number, HardwareSpec]] = [
             ("GPU rates", replace(hardware, accelerator=accelerator)),
-            ("host bandwidth", replace(hardware, host=host)),
+            ("host rates", replace(hardware, host=host)),
             ("link", replace(hardware, link=link)),
         ]
         disk = hardware.host.disk_bytes_per_s
@@ -128,6 +143,6 @@ def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question
             host = replace(hardware.host, disk_bytes_per_s=disk * factor)
             machines.append(("disk", replace(hardware, host=host)))
         for number, machine in machines:
-            if number == "host bandwidth" and question.measured is not None:
+            if number == "host rates" and question.measured is not None:
                 continue
             yield number, error, replace(question, hardware=machine)
