@@ -102,9 +102,12 @@ class Elsewhere(NamedTuple):
     def lending(self, count: int) -> "Elsewhere":
         """The same streamed ones, as many of them lent as may be up to `count`."""
         on_disk = 0 if self.read_on_cpu else self.on_disk
-        plain = self._replace(on_cpu=0, how="cpu", on_disk=on_disk)
-        count = max(0, min(count, plain.may_be_lent))
-        return plain._replace(on_cpu=count, how="host") if count else plain
+        on_its_way = on_disk if self.streamed else 0
+        count = max(0, min(count, self.streamed - max(STREAM_SLOTS, on_its_way)))
+        return Elsewhere(
+            self.streamed, count, "host" if count else "cpu", on_disk, self.mlps, self.embedding,
+            self.experts,
+        )  # fmt: skip
 
     @property
     def may_be_lent(self) -> int:
@@ -174,10 +177,11 @@ class Elsewhere(NamedTuple):
         return self._rules(streamed_among(self._homes(num_layers, fixed)), tokens)
 
     def _rules(self, streamed: StreamedLayers, tokens: int) -> tuple[CpuRule, ...]:
-        if not self.lent:
-            return ()
+        return (CpuRule(tokens, self._lent_among(streamed)),) if self.lent else ()
+
+    def _lent_among(self, streamed: StreamedLayers) -> tuple[int, ...]:
         free = [n for n in streamed.layers[streamed.slots :] if n not in streamed.on_disk]
-        return (CpuRule(tokens, spread_among(free, self.lent)),)
+        return spread_among(free, self.lent)
 
     def sweep(self, num_layers: int, fixed: Collection[int] = (), *, prompts: bool) -> SweepLayers:
         """What a sweep does with them. Layers that are read in place are on disk without being
@@ -190,8 +194,15 @@ class Elsewhere(NamedTuple):
         if self.read_in_place:
             read = tuple(layer for layer, home in homes.items() if home in ON_DISK)
             return SweepLayers(StreamedLayers(on_disk=read))
-        rules = () if prompts else self._rules(streamed_among(homes), 1)
-        return SweepChoice.of_homes(homes, rules, self._resident_experts(homes)).of(1)
+        plain = SweepChoice.of_homes(homes, experts=self._resident_experts(homes)).usual
+        return self.lend(plain) if self.lent and not prompts else plain
+
+    def lend(self, plain: SweepLayers) -> SweepLayers:
+        """What a sweep does that reads no prompt, after what it does if no layer is lent."""
+        lent = self._lent_among(plain.streamed)
+        if not self.mlps:
+            return SweepLayers(plain.streamed, lent)
+        return SweepLayers(plain.streamed, (), lent, lent if self.experts else ())
 
     def describe(self, num_layers: int) -> str:
         """For people."""

@@ -39,16 +39,24 @@ class Lending:
             return
         if self._predictor.decode_share(candidate) < _LEAST_SHARE:
             return
-        unread, load = here._replace(on_disk=0), self._predictor.loads.of(candidate)
-        all_streamed_s = self._sweeps.bound_s(unread, load)
-        chain_s = self._sweeps.bound_s(Elsewhere(), load)
+        load = self._predictor.loads.of(candidate)
+
+        def seconds(elsewhere: Elsewhere) -> float:
+            return self._sweeps.bound_s(elsewhere, load)
+
+        here_s, chain_s = seconds(here), seconds(Elsewhere())
+        unread = here._replace(on_disk=0)
+        all_streamed_s = seconds(unread) if here.on_disk else here_s
         if all_streamed_s <= chain_s:
             return
-        longest_s = self._sweeps.bound_s(unread.lending(most), load)
+        all_lent = here.lending(most)
+        all_lent_s = seconds(all_lent)
+        longest_s = seconds(unread.lending(most)) if here.on_disk else all_lent_s
         link_s, each_s = all_streamed_s / streamed, (longest_s - chain_s) / most
         balanced = (all_streamed_s - chain_s) / max(link_s, link_s + each_s)
         below = max(1, int(balanced))
-        around = [here.lending(count) for count in (below, below + 1, most)]
-        moved = min(around, key=lambda elsewhere: self._sweeps.bound_s(elsewhere, load))
-        if self._sweeps.bound_s(moved, load) < self._sweeps.bound_s(here, load):
+        around = [(seconds(there), there) for there in map(here.lending, (below, below + 1))]
+        around.append((all_lent_s, all_lent))
+        moved_s, moved = min(around, key=lambda found: found[0])
+        if moved_s < here_s:
             yield candidate.with_elsewhere(moved)

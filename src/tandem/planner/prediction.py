@@ -32,7 +32,6 @@ class Predictor:
         self._pace = PromptPace(question, self.loads)
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
-        self._decode_bounds: dict[Candidate, float] = {}
         self._first_bounds: dict[Candidate, float] = {}
         self._rough_bounds: dict[Candidate, float] = {}
 
@@ -43,34 +42,23 @@ class Predictor:
 
     # --- bounds, ever closer and dearer -----------------------------------------------------------
 
-    def decode_bound(self, candidate: Candidate) -> float:
-        """Tokens per second if prompts took no time: no less than the bound, and sooner found."""
-        if candidate not in self._decode_bounds:
-            self._decode_bounds[candidate] = self._decode_bound(candidate)
-        return self._decode_bounds[candidate]
-
-    def _decode_bound(self, candidate: Candidate) -> float:
-        lengths, served = self._q.lengths, self._pace.of(candidate).served
-        decode_s = self._decode_s(candidate, self._sweeps.bound_s)
-        return served / lengths.decode_sweeps * lengths.generated_tokens / decode_s
-
     def first_bound(self, candidate: Candidate) -> float:
         """Tokens per second over the job if of prompts' sweeps only arithmetic outside attention
-        took time, or as much as of others: as soon found as `decode_bound`, and mostly closer.
+        took time, or as much as of others: sooner found than any other bound.
         """
         if candidate not in self._first_bounds:
             self._first_bounds[candidate] = self._first_bound(candidate)
         return self._first_bounds[candidate]
 
     def _first_bound(self, candidate: Candidate) -> float:
-        lengths, here = self._q.lengths, candidate.elsewhere
-        token_s, decode_s = self._sweeps.token_s(here), self._least_decode_s(candidate)
+        lengths, here, bound_s = self._q.lengths, candidate.elsewhere, self._sweeps.bound_s
+        token_s, decode_s = self._sweeps.token_s(here), self._decode_s(candidate, bound_s)
         if self._q.objective == "latency":
             ttft_s = lengths.prompt_tokens * token_s
             return lengths.generated_tokens / (ttft_s + lengths.decode_sweeps * decode_s)
         beside, least_s = candidate.in_every_sweep(), decode_s
         if here.lent:  # in sweeps with prompts nothing is
-            least_s = self._least_decode_s(candidate.with_elsewhere(here.lending(0)))
+            least_s = bound_s(here.lending(0), self.loads.of(candidate))
 
         def mixed_s(tokens: int) -> float:
             return max(least_s, (tokens + beside) * token_s)
@@ -80,12 +68,6 @@ class Predictor:
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
         mixed = mixed_s(pace.chunk)
         return self._job_bound(candidate, sweep_s, mixed, lengths.decode_sweeps * decode_s)
-
-    def _least_decode_s(self, candidate: Candidate) -> float:
-        """Of a sweep without prompts, by the bound."""
-        lengths = self._q.lengths
-        per_s = lengths.decode_sweeps * self.decode_bound(candidate)
-        return self._pace.of(candidate).served * lengths.generated_tokens / per_s
 
     def rough_bound(self, candidate: Candidate) -> float:
         """With as many prompts in each sweep as in the mean of those that read any, which takes no

@@ -65,7 +65,10 @@ class Schedules:
         key = elsewhere, prompts and elsewhere.lent > 0  # else it makes no difference
         found = self._layers.get(key)
         if found is None:
-            layers = elsewhere.sweep(self._num_layers, self._dense, prompts=prompts)
+            if elsewhere.lent and not prompts:
+                layers = elsewhere.lend(self.layers(elsewhere.lending(0), prompts=False)[0])
+            else:
+                layers = elsewhere.sweep(self._num_layers, self._dense, prompts=prompts)
             counts = count_layers(layers, self._windows)._replace(experts=elsewhere.experts)
             found = self._layers[key] = layers, counts
         return found

@@ -107,21 +107,28 @@ class SweepBound:
 
     def seconds(self, counts: SweepCounts, load: SweepLoad) -> float:
         """Of a sweep with so many layers streamed or on the CPU."""
-        work = self._floors.get(load)
-        if work is None:
-            work = self._floors[load] = self._floor(load)
+        floor = self._floors.get(load)
+        if floor is None:
+            floor = self._floors[load] = self._floor(load)
+        chain_s, dram, cpu_s = floor
         if load.cohort is None and counts.by_window:
+            # thousands of these are asked for: sums are made without a tuple for each
             for window, count in counts.by_window:
                 change = self._change(load.main, window, counts.whole, counts.experts)
-                work = work.plus(change, count)
-            work = work.plus(self._turn(load.main), counts.runs)
+                chain_s += count * change.chain_s
+                dram += count * change.dram_bytes
+                cpu_s += count * change.cpu_s
+            if counts.runs:
+                turn = self._turn(load.main)
+                chain_s += counts.runs * turn.chain_s
+                dram += counts.runs * turn.dram_bytes
         whole, mlps = counts.loads - counts.mlp_loads, counts.mlp_loads
         mlp_load = self._mlp_load(counts.experts)
         loads_s = whole * self._load.chain_s + mlps * mlp_load.chain_s
         reads_s = counts.reads * self._read.chain_s
-        dram = work.dram_bytes + counts.reads * self._read.dram_bytes
+        dram += counts.reads * self._read.dram_bytes
         dram += whole * self._load.dram_bytes + mlps * mlp_load.dram_bytes
-        return max(work.chain_s, work.cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
+        return max(chain_s, cpu_s, loads_s, reads_s, dram / self._dram_bytes_per_s)
 
     def _mlp_load(self, experts: int) -> Least:
         """Of an MLP, or of what is left of a mixture without so many experts."""
