@@ -43,7 +43,10 @@ def bench_app() -> typer.Typer:
 
 
 def bench(context: typer.Context) -> None:
-    """Measure this machine: one suite per command, every figure beside its limit."""
+    """Measure this machine, every figure beside its limit.
+
+    One suite per command.
+    """
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -60,7 +63,10 @@ def engine(
         bool, typer.Option("--quick", help="Under a minute: smaller model, fewer repeats.")
     ] = False,
 ) -> None:
-    """The scheduler's time per step, and the host alone against transformers."""
+    """The scheduler's steps; the host beside transformers.
+
+    The scheduler's time per step, and the host alone against transformers.
+    """
     machine = _start(json_path)
     from tandem.bench.engine import FULL, QUICK, SUITE, run_engine
 
@@ -74,7 +80,7 @@ def kernels(
         bool, typer.Option("--quick", help="Under a minute: one shape in float16.")
     ] = False,
 ) -> None:
-    """Decode attention on the CPU beside its roofline and beside torch."""
+    """Decode attention on the CPU beside its limit and torch."""
     machine = _start(json_path)
     from tandem.bench import kernels as suite
 
@@ -100,7 +106,10 @@ def copies(
     json_path: JsonOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few seconds.")] = False,
 ) -> None:
-    """Copies of KV blocks between pools in host memory, beside torch and reading."""
+    """Copies of KV blocks in host memory.
+
+    Between pools, beside torch and reading.
+    """
     machine = _start(json_path)
     from tandem.bench import copies as suite
 
@@ -117,7 +126,7 @@ def linear(
         bool, typer.Option("--quick", help="Under a minute: one shape, float16 and int8.")
     ] = False,
 ) -> None:
-    """Linear maps on the CPU beside their roofline and beside torch."""
+    """Linear maps on the CPU beside their limit and torch."""
     machine = _start(json_path)
     from tandem.bench import linear as suite
 
@@ -129,7 +138,10 @@ def pool(
     json_path: JsonOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="A second.")] = False,
 ) -> None:
-    """How long work for the CPU's threads waits until it begins, and until its end is known."""
+    """How long work for the CPU's threads waits.
+
+    Until it begins, and until its end is known.
+    """
     machine = _start(json_path)
     from tandem.bench import pool as suite
 
@@ -144,7 +156,10 @@ def perplexity(
     json_path: JsonOption = None,
     model: Annotated[str, typer.Option(help="Directory, or demo.")] = "demo",
 ) -> None:
-    """What weights and KV cache in 8 and 4 bits cost on held-out text."""
+    """What weights and KV in 8 and 4 bits cost.
+
+    In perplexity on held-out text.
+    """
     machine = _start(json_path)
     from tandem.bench.perplexity import SUITE, run_perplexity
 
@@ -163,7 +178,10 @@ def memory(
         bool, typer.Option("--cgroup", help="Each in a control group, whose peak counts too.")
     ] = False,
 ) -> None:
-    """Memory as predicted beside the peak of the device and of the process."""
+    """Memory as predicted beside its peak.
+
+    Of the device and of the process.
+    """
     machine = _start(json_path)
     from tandem.bench import memory as suite
 
@@ -200,7 +218,10 @@ def online(
         bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
     ] = False,
 ) -> None:
-    """Each policy's plan, executed on an accelerator whose times are emulated."""
+    """Plans executed on an emulated accelerator.
+
+    Each policy's, on an accelerator whose times are emulated.
+    """
     machine = _start(json_path)
     from tandem.bench.online.selection import check_policies, choose_cells, truth_of
     from tandem.kernels import native
@@ -224,7 +245,10 @@ def calibration(
     layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
     truths: Annotated[int, typer.Option(help="For each cell.", min=1)] = 6,
 ) -> None:
-    """Steps chosen by wrong times, with --calibrate, beside right ones; in virtual time."""
+    """What --calibrate makes of wrong times.
+
+    Steps chosen by them beside steps chosen by right ones, in virtual time.
+    """
     machine = _start(json_path)
     from tandem.bench.online import calibrated as suite
 
@@ -252,7 +276,10 @@ def overlap(
         list[str] | None, typer.Option(help="May be repeated. All, if none is named.")
     ] = None,
 ) -> None:
-    """One step of each strategy, drawn queue by queue; in virtual time, nothing is measured."""
+    """One step of each strategy, drawn queue by queue.
+
+    In virtual time: nothing is measured.
+    """
     machine = _start(json_path)
     from tandem.bench import overlap as suite
     from tandem.cli.overlap_text import overlap_text
@@ -288,7 +315,10 @@ def offline(
         ),
     ] = False,
 ) -> None:
-    """Batch jobs by each offline policy's plan, on emulated machines in virtual time."""
+    """Batch jobs by plans, on emulated machines.
+
+    By each offline policy's, in virtual time.
+    """
     machine = _start(json_path)
     from tandem.bench.offline.rows import describe, rows_of
     from tandem.bench.offline.selection import check_policies, choose_cells
@@ -334,7 +364,7 @@ def batch(
         bool, typer.Option("--quick", help="Under a minute: smaller model, fewer requests.")
     ] = False,
 ) -> None:
-    """Whole batch jobs on the host alone, beside transformers."""
+    """Batch jobs on the host beside transformers."""
     machine = _start(json_path)
     from tandem.bench.batch.suite import FULL, QUICK, SUITE, run_batch
 
@@ -348,7 +378,10 @@ def placement(
     ] = "small",
     layers: Annotated[int, typer.Option(help="Layers of Llama-3.1-8B's 32.", min=2, max=32)] = 8,
 ) -> None:
-    """One request where weights do not fit an accelerator whose times are emulated."""
+    """One request whose weights do not fit.
+
+    On an accelerator whose times are emulated.
+    """
     machine = _start(json_path)
     from tandem.bench.placement import SUITE, PlacementBench, run_placement
 
@@ -365,7 +398,10 @@ def disk(
         bool, typer.Option("--quick", help="Under a minute: smaller model, fewer repeats.")
     ] = False,
 ) -> None:
-    """Decode on the host alone with weights on disk, beside the disk's rate."""
+    """Decode with weights on disk, beside its rate.
+
+    On the host alone.
+    """
     machine = _start(json_path)
     from tandem.bench import disk as suite
 
@@ -380,7 +416,10 @@ def papers(
         typer.Option(help="Draw a picture per paper into this folder.", metavar="DIR"),
     ] = None,
 ) -> None:
-    """What the cost models say beside what the papers published; measures nothing."""
+    """What the cost models say beside the papers' figures.
+
+    Measures nothing.
+    """
     from tandem.bench.papers import record as suite
     from tandem.bench.papers.plot import check_plots, plot_cells
     from tandem.bench.records import check_writable

@@ -21,7 +21,10 @@ _SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 def collect_env(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Print versions, processor, memory and accelerators, for bug reports."""
+    """Print what bug reports need to say.
+
+    Versions, processor, memory and accelerators.
+    """
     facts = environment()
     if as_json:
         print(json.dumps(facts))

@@ -4,7 +4,10 @@ import typer
 
 
 def demo() -> None:
-    """Show in a minute what Tandem is for, on an emulated accelerator with too little memory."""
+    """Show in a minute what Tandem is for.
+
+    On an emulated accelerator with too little memory.
+    """
     from rich.console import Console
 
     from tandem.demo.show import run_demo

@@ -120,7 +120,10 @@ def plan(
     policies: PolicyOptions,
     shown: OutputOptions,
 ) -> None:
-    """Predict placement, speed and limits of a model on a machine that need not be there."""
+    """Predict what a machine will do with a model.
+
+    Its placement, speed and limits; the machine need not be there.
+    """
     from tandem.cli.plan_hardware import plan_hardware, with_disk
 
     if policies.offline:

@@ -31,7 +31,10 @@ def profile(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
 ) -> None:
-    """Measure memory, kernels, disks and the link of this machine, for plans and placements."""
+    """Measure what this machine reaches, for plans.
+
+    Its memory, kernels, disks and link, for plans and placements.
+    """
     from tandem.cli.profile_text import profile_text
     from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
     from tandem.profiling.profile_file import profile_path, read_profile, to_json, write_profile

@@ -47,7 +47,10 @@ def simulate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Serve requests in virtual time, on a machine that need not be there."""
+    """Serve requests in virtual time.
+
+    On a machine that need not be there.
+    """
     from tandem.cli.simulate_runs import Runs
     from tandem.cli.simulate_sweep import read_sweep
     from tandem.cli.simulate_text import runs_json, runs_text

@@ -23,6 +23,13 @@ def test_help_is_shown(commands: Commands, args: list[str]) -> None:
     assert ran.out.startswith("Usage: tandem")
 
 
+@pytest.mark.parametrize("args", [["--help"], ["bench", "--help"]])
+def test_every_command_is_described_in_whole(commands: Commands, args: list[str]) -> None:
+    listed = commands.run(*args).out.partition("Commands:\n")[2].splitlines()
+    assert len(listed) > 9
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_version(commands: Commands) -> None:
     assert commands.run("--version").out == f"tandem {tandem.__version__}\n"
 
