@@ -28,18 +28,20 @@ class TierWork(NamedTuple):
 
 
 class CohortWork(NamedTuple):
-    """A cohort's part in a sweep, in the mean.
+    """A cohort's part in a sweep, if its attention is always ready in time.
 
     Attributes:
         keys: of its rows on the host, in one layer.
-        visits: layers that it leaves behind, if its attention is always ready in time.
+        visits: layers that it leaves behind: in the mean of all sweeps, or in one that it crosses.
         passes: of those visits, the ones apart from the main lane.
+        tokens: that each of its rows gets, in the mean of all sweeps.
     """
 
     rows: int
     keys: float
-    visits: float
+    visits: float = 0.0
     passes: float = 0.0
+    tokens: float = 0.0
 
 
 class StepWork(NamedTuple):
@@ -181,14 +183,20 @@ class StepPrices:
         elif cohorts_s > time_s:
             time_s += min(self.max_join_wait_s, cohorts_s - time_s)
             done = min(1.0, time_s / cohorts_s)
-        advanced = sum(each.rows * each.visits for each in work.cohorts) * done / self.num_layers
+        advanced = done * sum(each.rows * each.tokens for each in work.cohorts)
         attended_s = self.num_layers * riding_s + done * cohorts_s
         return StepForecast(time_s, work.decodes + advanced, work.prompts, attended_s)
 
-    def keeps_up(self, work: StepWork) -> bool:
-        """Whether the CPU attends to all cohorts while the accelerator does its part."""
+    def late_s(self, work: StepWork) -> float:
+        """How long the CPU goes on attending, in a sweep that all cohorts cross, once the
+        accelerator has done its part; negative: it is done before.
+        """
         cpu_s, main_s, stages_s = self._sides(work)
-        return cpu_s <= main_s + sum(stages_s)
+        return cpu_s - main_s - sum(stages_s)
+
+    def keeps_up(self, work: StepWork) -> bool:
+        """Whether it is done by then."""
+        return self.late_s(work) <= 0.0
 
     def keeps_pace(self, work: StepWork) -> bool:
         """Likewise for cohorts with passes of their own, each of whose attentions has the time in
@@ -241,5 +249,5 @@ class StepPrices:
         alone_s, merge_s = self.layer.at(cohort.rows), self.merge.at(cohort.rows)
         shared_s = self.layer.at(tokens + cohort.rows) - self.layer.at(tokens)
         own, shared = cohort.passes, cohort.visits - cohort.passes
-        head_s = cohort.visits / self.num_layers * self.head.at(cohort.rows)
+        head_s = cohort.tokens * self.head.at(cohort.rows)
         return own * (alone_s + merge_s) + shared * (shared_s + merge_s) + head_s

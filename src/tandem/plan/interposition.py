@@ -51,3 +51,29 @@ def token_sweeps(num_layers: int, passes: int) -> tuple[tuple[Visit, ...], ...]:
         sweeps.append(plan_visits(left_behind, num_layers, passes, entered=False))
         left_behind += len(sweeps[-1])
     return tuple(sweeps)
+
+
+class Rhythm(NamedTuple):
+    """How a cohort's tokens follow each other.
+
+    Attributes:
+        sweeps: from the one with which it enters to the one with which it enters again.
+        own: of its visits, the passes apart from the others.
+    """
+
+    sweeps: int
+    own: int
+
+
+@lru_cache(maxsize=64)
+def token_rhythm(num_layers: int, passes: int, every: int, in_flight: int) -> Rhythm:
+    """Of a cohort whose attention is always there in time.
+
+    Args:
+        every: it takes part in one of so many sweeps.
+        in_flight: sweeps; the next token begins when the last one is known, so many after it.
+    """
+    sweeps = [visits for visits in token_sweeps(num_layers, passes) if visits]
+    entering = not plan_visits(0, num_layers, passes, entered=True)
+    own = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
+    return Rhythm(entering + (len(sweeps) - 1) * every + in_flight, own)

@@ -199,10 +199,13 @@ def _apply(
     ahead: list[int] = []
     behind: list[int] = []
     waiting: list[Sequence] = []
+    dues: dict[str, float] = {}
     before_them = 0
     for reading, late in zip(order.readings, order.late, strict=True):
         if reading.row is None:
             waiting.append(reading.sequence)
+            if not reading.first:
+                dues[reading.sequence.request_id] = reading.due_s
             before_them += not behind
         else:
             (behind if late and waiting else ahead).append(reading.row)
@@ -214,4 +217,5 @@ def _apply(
         behind=np.array(behind, dtype=np.int64),
         num_before_them=before_them if behind else 0,
         most_prompt_tokens=most_tokens,
+        dues=dues,
     )

@@ -55,7 +55,7 @@ class StepTimer:
         main = len(proposal.decode) or proposal.chunks or proposal.admissions
         return CountedStep(
             counter.work(proposal, ()) if main else None,
-            tuple(counter.cohort(rows, 0) for rows in proposal.cohort_starts),
+            counter.cohorts(proposal.cohort_starts),
         )
 
     def submitted(

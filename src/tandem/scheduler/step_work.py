@@ -6,8 +6,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.cost.step_prices import CohortWork, StepPrices, StepWork, TierWork
+from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
+from tandem.plan.interposition import token_rhythm
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.view import SchedulerView
@@ -51,43 +52,74 @@ class StepCounter:
         token_s = self._prices.forecast(self.work(StepProposal(decode=rows), ())).time_s / len(rows)
         return self._prices.linear.at(prompts) / prompts / token_s
 
-    def cohort(self, rows: LongArray, passes: int, *, ahead: bool = False) -> CohortWork:
-        """A cohort of `rows` with up to `passes` passes in each sweep that it takes part in."""
-        _, host = self._decoded(rows)
-        return CohortWork(len(rows), host.keys, *self.visits(passes, ahead=ahead))
+    def cohorts(self, members: Iterable[LongArray]) -> tuple[CohortWork, ...]:
+        """By their rows; they stay where they are."""
+        return tuple(CohortWork(len(rows), self._decoded(rows)[1].keys) for rows in members)
 
-    def cohorts(
-        self, members: Iterable[LongArray], passes: int, *, ahead: bool
+    def under_way(self) -> tuple[CohortWork, ...]:
+        """The view's, likewise."""
+        return self.cohorts(cohort.rows.rows for cohort in self._view.cohorts.values())
+
+    def in_the_mean(
+        self, cohorts: Iterable[CohortWork], passes: int, aheads: Iterable[bool]
     ) -> tuple[CohortWork, ...]:
-        """Several of them, by their rows."""
-        return tuple(self.cohort(rows, passes, ahead=ahead) for rows in members)
+        """The same with what they do in the mean of all sweeps, from one token's begin to the next
+        one's, with up to `passes` passes in each sweep that they take part in.
 
-    def under_way(self, passes: int) -> tuple[CohortWork, ...]:
-        """The view's cohorts."""
-        return tuple(
-            self.cohort(cohort.rows.rows, passes, ahead=cohort.ahead)
-            for cohort in self._view.cohorts.values()
-        )
+        Whether a cohort joined is known when the next sweep has been submitted already, so that it
+        takes part in one of as many as may be in flight, unless it joins before it is known: each
+        cohort `ahead`, or not.
+        """
+        layers, in_flight = self._cohort_layers, self._view.config.launch_ahead_steps
 
-    def paced(
-        self, cohorts: Sequence[CohortWork], passes: int, aheads: Iterable[bool]
-    ) -> tuple[CohortWork, ...]:
-        """The same cohorts with another number of passes, each ahead or not."""
-        timed = {ahead: self.visits(passes, ahead=ahead) for ahead in (True, False)}
+        def mean(cohort: CohortWork, every: int) -> CohortWork:
+            sweeps, own = token_rhythm(layers, passes, every, in_flight)
+            return cohort._replace(visits=layers / sweeps, passes=own / sweeps, tokens=1 / sweeps)
+
         return tuple(
-            cohort._replace(visits=timed[ahead][0], passes=timed[ahead][1])
+            mean(cohort, 1 if ahead else in_flight)
             for cohort, ahead in zip(cohorts, aheads, strict=True)
         )
 
-    def visits(self, passes: int, *, ahead: bool) -> tuple[float, float]:
-        """Of a cohort in the mean of all sweeps, and those of them that are passes of its own.
+    def crossing(self, cohorts: Iterable[CohortWork], passes: int) -> tuple[CohortWork, ...]:
+        """The same in a sweep of which all take part."""
+        visits = min(self._cohort_layers, passes + _SHARED_VISITS)
+        own = visits - _SHARED_VISITS
+        return tuple(cohort._replace(visits=visits, passes=own) for cohort in cohorts)
 
-        Whether it joined is known when the next sweep has been submitted already, so that it takes
-        part in one of as many as may be in flight, unless it joins before it is known (`ahead`).
+    def beside_cohorts(
+        self, main: StepWork, cohorts: Sequence[CohortWork], passes: int, aheads: Sequence[bool]
+    ) -> StepForecast:
+        """The main lane with cohorts in the mean. If some join ahead, sweeps that they cross wait
+        for the CPU where it is late.
         """
-        visits = min(self._prices.num_layers, passes + _SHARED_VISITS)
-        turns = 1 if ahead else self._view.config.launch_ahead_steps
-        return visits / turns, max(0, visits - _SHARED_VISITS) / turns
+        mean = main._replace(cohorts=self.in_the_mean(cohorts, passes, aheads))
+        found = self._prices.forecast(mean)
+        if not any(aheads):
+            return found
+        full = main._replace(cohorts=self.crossing(cohorts, passes))
+        late_s = min(max(0.0, self._prices.late_s(full)), self._wait_s(cohorts))
+        crossed = sum(each.visits for each in mean.cohorts)
+        crossed /= sum(each.visits for each in full.cohorts)
+        return found._replace(time_s=found.time_s + crossed * late_s)
+
+    def may_be_ahead(self, main: StepWork, cohorts: Sequence[CohortWork], passes: int) -> bool:
+        """Whether cohorts that join ahead are ready before a sweep has waited for each for as long
+        as it may: else it waits in vain.
+        """
+        if self._view.config.launch_ahead_steps == 1:
+            return False
+        full = main._replace(cohorts=self.crossing(cohorts, passes))
+        return self._prices.late_s(full) <= self._wait_s(cohorts)
+
+    def _wait_s(self, cohorts: Sequence[CohortWork]) -> float:
+        """Most that a sweep which all of them cross waits for the CPU."""
+        return len(cohorts) * self._prices.max_join_wait_s
+
+    @cached_property
+    def _cohort_layers(self) -> int:
+        """Those at which cohorts leave the sweep."""
+        return len(self._view.config.cohort_layers)
 
     def host_keys(self, rows: LongArray) -> NDArray[np.float64]:
         """Keys on the host that each row's next token sees in one layer, in the mean."""

@@ -84,6 +84,8 @@ class SchedulerView:
         behind: rows that read prompts, too, but after the first `num_before_them` of those who wait
             have begun.
         most_prompt_tokens: that a step should read.
+        dues: of waiting requests whose first tokens are wanted in time, by id: when that is, in
+            seconds from the begin of a step that is proposed now.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal. turn: how it was chosen, if that may be kept to.
         filling: blocks that are being filled for the prefix cache, and free then.
@@ -104,6 +106,7 @@ class SchedulerView:
     behind: LongArray = field(default_factory=no_rows)
     num_before_them: int = 0
     most_prompt_tokens: int = UNLIMITED
+    dues: Mapping[str, float] = field(default_factory=dict[str, float])
     turn: "Turn | None" = None
 
     @property

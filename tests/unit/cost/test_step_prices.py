@@ -43,27 +43,27 @@ def test_host_rows_that_ride_cost_what_the_accelerator_does_not_hide() -> None:
 
 def test_a_cohort_costs_the_stages_that_it_shares_and_brings_a_layer_of_its_tokens() -> None:
     prices = round_prices(10, token_s=0.1, host_key_s=0.01)
-    cohort = CohortWork(20, 500, visits=0.5)
+    cohort = CohortWork(20, 500, visits=0.5, tokens=0.05)
     found = prices.forecast(alone(5)._replace(cohorts=(cohort,)))
     assert found.time_s == pytest.approx(10 * 1.4 + 0.5 * 20 * 0.1)
-    assert found.decoded == pytest.approx(5 + 20 * 0.5 / 10)
+    assert found.decoded == pytest.approx(5 + 20 * 0.05)
     assert found.attended_s == pytest.approx(0.5 * 5.0)
 
 
 def test_passes_cost_whole_stages() -> None:
     prices = round_prices(10, token_s=0.1)
-    cohort = CohortWork(20, 0, visits=5.0, passes=4.0)
+    cohort = CohortWork(20, 0, visits=5.0, passes=4.0, tokens=0.25)
     found = prices.forecast(alone(5)._replace(cohorts=(cohort,)))
     assert found.time_s == pytest.approx(10 * 1.4 + 4 * 2.9 + 1 * 2.0)
-    assert found.decoded == pytest.approx(5 + 20 * 5 / 10)
+    assert found.decoded == pytest.approx(5 + 20 * 0.25)
 
 
 def test_a_host_that_is_late_holds_cohorts_up_and_the_sweep_no_longer_than_it_may_wait() -> None:
     prices = round_prices(10, host_key_s=0.1, wait_s=2.0)
-    cohort = CohortWork(20, 1000, visits=0.5)  # 50 s in each 10 s
+    cohort = CohortWork(20, 1000, visits=0.5, tokens=0.05)  # 50 s in each 10 s
     found = prices.forecast(alone(5)._replace(cohorts=(cohort,)))
     assert found.time_s == pytest.approx(12.0)
-    assert found.decoded == pytest.approx(5 + 20 * 0.5 / 10 * 12 / 50)
+    assert found.decoded == pytest.approx(5 + 20 * 0.05 * 12 / 50)
     assert found.attended_s == pytest.approx(12.0)
 
 

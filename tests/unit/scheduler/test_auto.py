@@ -68,6 +68,21 @@ def test_passes_pay_where_the_host_is_fast_and_nothing_hides_it(engine: TestEngi
     assert not way(engine, replace(prices, max_join_wait_s=0.0)).startswith(PASS)
 
 
+@pytest.mark.parametrize(
+    ("key_s", "wait_s", "ahead"), [(0.1, 0.0, False), (0.1, 1.0, True), (0.12, 1.0, False)]
+)
+def test_cohorts_join_ahead_where_sweeps_wait_for_less_than_it_brings(
+    engine: TestEngine, key_s: float, wait_s: float, ahead: bool
+) -> None:
+    """Two attentions to some 21 keys each in a sweep of 4 s: ahead, a token takes 6 sweeps, else
+    9, which brings a twentieth.
+    """
+    prices = round_prices(LAYERS, host_key_s=key_s, wait_s=wait_s)
+    chosen = Auto().propose(engine.scheduler.view(), prices)
+    assert chosen.way == MEET
+    assert chosen.starts_ahead == ahead
+
+
 def test_rows_ride_in_turns_where_some_are_hidden(engine: TestEngine) -> None:
     # the window is as long as one row's attention, and there is no room for cohorts
     view = engine.scheduler.view()

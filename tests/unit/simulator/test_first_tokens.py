@@ -104,3 +104,19 @@ def test_prompts_are_cut_for_who_decodes_while_nobody_is_late_for_it(plan: Plann
     # cut prompts would make the second one late
     assert first_token_s(tight, 5) <= 0.48 < first_token_s(loose, 5)
     assert longest_gap_s(tight) > 1.5 * tpot_bound_s
+
+
+def test_who_would_be_late_for_want_of_room_starts_on_the_host_as_late_as_it_may() -> None:
+    """Four decode for long where there is room for four; a fifth has few tokens to repay its prompt
+    on the host, and would wait for one of them to end.
+    """
+    made = planned(Case("ride-along", 4, 4), "300", "2-500", 8)
+    few = replace(made.plan, strategy="auto", max_device_seqs=4)
+    load = requests(*(RequestShape(300, 400) for _ in range(4)), RequestShape(300, 2, 0.5))
+    bound_s = 1.0
+    waits, starts = (
+        serve(replace(made, plan=few), load, ttft_bound_s=bound) for bound in (None, bound_s)
+    )
+    assert first_token_s(waits, 4) > 2 * bound_s
+    assert bound_s / 2 < first_token_s(starts, 4) <= bound_s
+    assert starts.record.tokens == waits.record.tokens

@@ -1,7 +1,8 @@
 """Whether a request for which the accelerator has no room should start on the host, or wait.
 
 Its prompt is attended there, too, where arithmetic is slow, which holds up a step; its tokens repay
-that, or not, by what the best way to attend to rows on the host gains with each of them.
+that, or not, by what the best way to attend to rows on the host gains with each of them. If its
+first token is wanted in time, it starts there when it has waited for as long as it could.
 """
 
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ class HostAdmission:
                 continue
             hosted += 1
             sequence = next(each for each in waiting if each.request_id == admission.request_id)
-            if not self._pays(sequence, hosted):
+            if not (self._is_due(sequence) or self._pays(sequence, hosted)):
                 return replace(proposal, admissions=proposal.admissions[:place])
         return proposal
 
@@ -53,6 +54,20 @@ class HostAdmission:
         prompt = len(sequence.tokens)
         left = sequence.limit - prompt
         return left * self._gain_s(coming, prompt + left / 2) > self._prompt_s(prompt)
+
+    def _is_due(self, sequence: Sequence) -> bool:
+        """Whether its first token will be in time if its prompt is read on the host now, but not
+        once another step has been taken, however long.
+        """
+        due_s = self.view.dues.get(sequence.request_id)
+        if due_s is None:
+            return False
+        alone = self.counter.work(StepProposal(decode=self.mine), ())
+        tokens, most = len(sequence.tokens), self.view.config.max_num_batched_tokens
+        read = TierWork(tokens, tokens, tokens * (tokens + 1) / 2)
+        read_s = self.prices.forecast(alone._replace(prompts=tokens, host=read)).time_s
+        longest_s = self.prices.forecast(alone._replace(prompts=most)).time_s
+        return read_s <= due_s < read_s + longest_s
 
     def _prompt_s(self, tokens: int) -> float:
         """What attending to a prompt on the host costs beyond doing so on the accelerator."""
@@ -77,18 +92,18 @@ class HostAdmission:
     def _ways(self, alone: StepWork, rows: int, keys: float) -> list[StepForecast]:
         """A step in which all on the host ride along, and ones in which they are in cohorts."""
         decodes, config = alone.decodes + rows, self.view.config
-        works = [alone._replace(decodes=decodes, logits=decodes, host=TierWork(rows, keys, keys))]
+        riding = alone._replace(decodes=decodes, logits=decodes, host=TierWork(rows, keys, keys))
+        found = [self.prices.forecast(riding)]
         count = min(config.max_cohorts, rows)
-        if count and config.cohort_layers:
-            resident = config.layers.all_resident
-            for passes in {0, config.interposition_budget if resident else 0}:
-                each, seen = -(-rows // count), keys / count
-                every, seldom = (
-                    CohortWork(each, seen, *self.counter.visits(passes, ahead=ahead))
-                    for ahead in (True, False)
-                )
-                work = alone._replace(cohorts=(every,) * count)
-                if not self.prices.keeps_up(work):
-                    work = alone._replace(cohorts=(seldom,) * count)
-                works.append(work)
-        return [self.prices.forecast(work) for work in works]
+        if not (count and config.cohort_layers):
+            return found
+        cohorts = (CohortWork(-(-rows // count), keys / count),) * count
+        for passes in {0, config.interposition_budget if config.layers.all_resident else 0}:
+            full = alone._replace(cohorts=self.counter.crossing(cohorts, passes))
+            if passes and not self.prices.keeps_pace(full):
+                continue
+            ahead = self.counter.may_be_ahead(alone, cohorts, passes)
+            for tempo in {False, ahead}:
+                tempos = (tempo,) * count
+                found.append(self.counter.beside_cohorts(alone, cohorts, passes, tempos))
+        return found

@@ -68,7 +68,7 @@ class Neo:
         view: SchedulerView, prices: StepPrices, work: StepWork, hosted: LongArray
     ) -> Placing:
         counter = StepCounter(view, prices)
-        crossing = [counter.cohort(cohort.rows.rows, 0) for cohort in view.cohorts.values()]
+        crossing = counter.under_way()
         rows, keys = sum(each.rows for each in crossing), sum(each.keys for each in crossing)
         price = prices.host
         draft = Draft(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tandem.cost.step_prices import StepForecast, StepPrices, StepWork
+from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork
 from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
@@ -126,7 +126,8 @@ class StepOptions:
         """Each once; who has waited for long is left out of none."""
         meet = self.admitting(Rendezvous().propose(self.view, self.prices))
         main = self._counter.work(meet, ())
-        cohorts, forecast = self._counter.under_way(0), self.prices.forecast
+        forecast, crossing = self.prices.forecast, self._counter.under_way()
+        cohorts = self._counter.in_the_mean(crossing, 0, self._tempos)
         if meet.has_main and not (self._overdue or cohort_overdue(self.view)):
             yield StepOption(ALONE, meet, forecast(main))
         if len(self.hosted):
@@ -153,18 +154,36 @@ class StepOptions:
         if len(self.hosted) and not starting and self._overdue:
             return  # all cohorts are under way, and who is in none has waited for long
         counter, prices = self._counter, self.prices
-        tempos = [cohort.ahead for cohort in self.view.cohorts.values()]
-        crossing = (*counter.under_way(0), *counter.cohorts(starting, 0, ahead=True))
+        crossing = (*counter.under_way(), *counter.cohorts(starting))
         for passes in (0, *self._passes()):
-            every = counter.paced(crossing, passes, (True,) * len(crossing))
-            full = main._replace(cohorts=every)  # a sweep of which all take part
-            if passes and not prices.keeps_pace(full):
+            if passes and not prices.keeps_pace(
+                main._replace(cohorts=counter.crossing(crossing, passes))
+            ):
                 continue
-            ahead = prices.keeps_up(full)
-            each = counter.paced(crossing, passes, (*tempos, *(ahead for _ in starting)))
-            way = f"{PASS} {passes}" if passes else MEET
-            forecast = prices.forecast(main._replace(cohorts=each))
-            yield StepOption(way, meet, forecast, meet.cohort_joins, True, passes, ahead)
+            way, joins = f"{PASS} {passes}" if passes else MEET, meet.cohort_joins
+            for ahead in self._possible_tempos(starting, main, crossing, passes):
+                tempos = (*self._tempos, *(ahead for _ in starting))
+                forecast = counter.beside_cohorts(main, crossing, passes, tempos)
+                yield StepOption(way, meet, forecast, joins, True, passes, ahead)
+
+    def _possible_tempos(
+        self,
+        starting: list[LongArray],
+        main: StepWork,
+        cohorts: tuple[CohortWork, ...],
+        passes: int,
+    ) -> tuple[bool, ...]:
+        """Whether those that start may join ahead, and whether they may not."""
+        if not starting:
+            return (False,)
+        if self._counter.may_be_ahead(main, cohorts, passes):
+            return (True, False)
+        return (False,)
+
+    @property
+    def _tempos(self) -> list[bool]:
+        """Of each cohort that is under way, whether it joins ahead."""
+        return [cohort.ahead for cohort in self.view.cohorts.values()]
 
     def _passes(self) -> Iterator[int]:
         config = self.view.config

@@ -16,7 +16,8 @@ def with_tempo(proposal: StepProposal, view: SchedulerView, prices: StepPrices) 
     """With `starts_ahead` if cohorts start and are predicted to get on so."""
     if not proposal.cohort_starts or view.config.launch_ahead_steps == 1:
         return proposal
-    counter, passes = StepCounter(view, prices), proposal.interposed_passes
-    starting = counter.cohorts(proposal.cohort_starts, passes, ahead=True)
-    work = counter.work(proposal, counter.under_way(passes) + starting)
-    return replace(proposal, starts_ahead=prices.keeps_up(work))
+    counter = StepCounter(view, prices)
+    cohorts = (*counter.under_way(), *counter.cohorts(proposal.cohort_starts))
+    crossing = counter.crossing(cohorts, proposal.interposed_passes)
+    ahead = prices.keeps_up(counter.work(proposal, crossing))
+    return replace(proposal, starts_ahead=ahead)
