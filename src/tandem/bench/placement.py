@@ -4,6 +4,7 @@ Each way of placing what does not fit is decoded with; layers on the CPU are com
 accelerator's and the link's times are emulated, so all variants carry the word `paced`. A step at
 batch 1 is a chain: its bound is every weight byte over the rate of what it comes through, one after
 the other (`chain.py`), the host's rate probed in turns with the steps, while nothing is in flight.
+Of experts those count that a token is expected to go to.
 """
 
 import itertools
@@ -22,9 +23,10 @@ from tandem.engine.paced_machine import PacedOptions
 from tandem.probes.interleave import interleave
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
-from tandem.spec.model import ModelSpec, RopeSpec
+from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -37,34 +39,24 @@ _PROMPT_TOKENS = 32
 _MAX_MODEL_LEN = 2048
 _DTYPE = DType.BFLOAT16
 
-LLAMA_8B = ModelSpec(
-    architecture="llama",
-    vocab_size=128_256,
-    hidden_size=4096,
-    num_layers=32,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    intermediate_size=14_336,
-    max_positions=131_072,
-    rope=RopeSpec(theta=500_000.0, kind="llama3", factor=8.0),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class PlacementBench:
     """What to run.
 
     Attributes:
+        model: `layers` of its layers are run, the output head cut alike. name: of its shape.
         hardware: name or path of a description.
-        model: `layers` of its layers are run, the output head cut alike.
+        ways: of placing what does not fit.
         memory_shares: of the model's weights that the accelerator has room for, a case each.
         step_tokens: of one sample.
     """
 
+    model: ModelSpec
+    name: str
     hardware: str = "small"
-    model: ModelSpec = LLAMA_8B
     layers: int = 8
+    ways: tuple[HostLayers, ...] = WAYS
     memory_shares: tuple[float, ...] = (0.4, 0.7)
     step_tokens: int = 8
     rounds: int = 7
@@ -77,15 +69,18 @@ def run_placement(bench: PlacementBench, report: Callable[[str], None]) -> tuple
         report: told in words what is being done.
 
     Raises:
-        ConfigError: the machine has a single core, or nothing of the model would fit.
+        ConfigError: the machine has a single core, nothing of the model would fit, or it has fewer
+            layers.
     """
+    if bench.layers > bench.model.num_layers:
+        raise ConfigError(f"{bench.name} has {bench.model.num_layers} layers, not {bench.layers}")
     hardware = load_hardware(bench.hardware)
     whole, cut = bench.model, bench.layers / bench.model.num_layers
     model = replace(whole, num_layers=bench.layers, vocab_size=int(whole.vocab_size * cut))
     rows: list[BenchRow] = []
     with own_core() as cores:
         for share in bench.memory_shares:
-            for way in WAYS:
+            for way in bench.ways:
                 report(f"{way}: {share:.0%} of the weights fit")
                 rows += _Cell(bench, hardware, model, share, way, cores).rows()
     return tuple(rows)
@@ -107,7 +102,7 @@ class _Cell:
         self._way: HostLayers = way
         self._cores, self._numbers = cores, itertools.count()
         self._case = (
-            f"{hardware.name}, {model.num_layers} layers of Llama-3.1-8B's shape, {_DTYPE.value}, "
+            f"{hardware.name}, {model.num_layers} layers of {bench.name}'s shape, {_DTYPE.value}, "
             f"batch 1, room for {share:.0%} of the weights"
         )
         self._engine = self._build(int(share * _weight_bytes(model)))

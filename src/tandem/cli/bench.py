@@ -376,7 +376,8 @@ def placement(
     hardware: Annotated[
         str, typer.Option(help="Name or TOML file of the hardware to emulate.")
     ] = "small",
-    layers: Annotated[int, typer.Option(help="Layers of Llama-3.1-8B's 32.", min=2, max=32)] = 8,
+    model: Annotated[str, typer.Option(help="Name of a model's shape.")] = "llama-3.1-8b",
+    layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
 ) -> None:
     """One request whose weights do not fit.
 
@@ -384,8 +385,9 @@ def placement(
     """
     machine = _start(json_path)
     from tandem.bench.placement import SUITE, PlacementBench, run_placement
+    from tandem.models.catalogue import plannable_spec
 
-    bench = PlacementBench(hardware, layers=layers)
+    bench = PlacementBench(plannable_spec(model), model, hardware, layers)
     _finish(SUITE, machine, run_placement(bench, _report), json_path)
 
 

@@ -36,6 +36,12 @@ def test_every_operation_of_a_sweep_is_computed(
     for op in ran:
         layers.run(op, 40, 1)
     assert sum(op.part is Part.MLP for op in ran) == len(mlps)
+    if spec.experts is not None and on_cpu:  # nor do those of one token always go to the same
+        layers._layers.expert_hits.counts.zero_()
+        for _ in range(16):
+            for op in ran:
+                layers.run(op, 1, 1)
+        assert int(torch.count_nonzero(layers._layers.expert_hits.counts)) > 3 * 2
     if spec.experts is not None and not on_cpu:  # tokens differ, and so do their experts
         hits = layers._layers.expert_hits.counts
         assert int(hits.sum()) == 40 * 2 * len(mlps)

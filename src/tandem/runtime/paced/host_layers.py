@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _CPU = torch.device("cpu")
 _CACHE_MULTIPLE = 8
 _TILE = 1 << 20
+_RESIDUALS = 256
 
 
 class PacedHostLayers:
@@ -90,8 +91,8 @@ class PacedHostLayers:
             self._mlp(op.layer, layer, tokens)
             self._visits += 1
         elif op.part is Part.PRE:
-            residual = torch.ones(tokens, self._spec.hidden_size, dtype=self._layers.dtype)
-            self._state = LayerState(torch.zeros(tokens, dtype=torch.int64), residual)
+            positions = torch.zeros(tokens, dtype=torch.int64)
+            self._state = LayerState(positions, self._residual(tokens))
             self._layers.pre(layer, self._state)
         elif op.kind is OpKind.MERGE:
             self._merge(tiers)
@@ -108,12 +109,15 @@ class PacedHostLayers:
         (self._split if split else self._layers).mlp(number, state)
 
     def _residual(self, tokens: int) -> torch.Tensor:
-        """Another one for each token, since like tokens would all go to the same experts."""
+        """Another one for each token and layer, since routers send like tokens to the same experts,
+        whose weights would then be in caches.
+        """
         if len(self._residuals) < tokens:
             generator = torch.Generator().manual_seed(self._seed)
-            shape = (tokens, self._spec.hidden_size)
+            shape = (max(tokens, _RESIDUALS), self._spec.hidden_size)
             self._residuals = torch.randn(shape, generator=generator).to(self._layers.dtype)
-        return self._residuals[:tokens].clone()
+        start = self._visits * tokens
+        return self._residuals[torch.arange(start, start + tokens) % len(self._residuals)]
 
     def _merge(self, tiers: int) -> None:
         state = self._state
