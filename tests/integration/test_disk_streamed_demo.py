@@ -125,8 +125,9 @@ def test_tokens_are_the_same_in_any_memory(expected: dict[str, list[int]], more:
         dict.fromkeys(range(6), "disk"),
         {0: "disk-cpu", 1: "cpu", 2: "disk-cpu", 3: "streamed", 4: "cpu-mlp", 5: "disk-cpu"},
         dict.fromkeys(range(6), "disk-cpu"),
+        {0: "disk", 1: "disk-cpu", 2: "host", 3: "disk", 4: "disk-cpu", 5: "disk"},
     ],
-    ids=["streamed", "cpu-and-host", "all", "computed", "all-computed"],
+    ids=["streamed", "cpu-and-host", "all", "computed", "all-computed", "both"],
 )
 def test_a_file_places_layers_on_disk(
     homes: dict[int, str], expected: dict[str, list[int]], tmp_path: Path
@@ -137,9 +138,11 @@ def test_a_file_places_layers_on_disk(
     check_memory(config, stats)
 
 
-def test_one_file_places_layers_on_disk_one_way(tmp_path: Path) -> None:
+def test_layers_on_disk_that_would_stay_on_the_accelerator_are_not_read_for_it(
+    tmp_path: Path,
+) -> None:
     config = replace(AMPLE, placement=placed(tmp_path, {0: "disk", 2: "disk-cpu", 3: "disk"}))
-    with pytest.raises(ConfigError, match=r"layers \[0, 3\] on disk come .* layers \[2\] on disk"):
+    with pytest.raises(ConfigError, match=r"layers \[0, 3\] .* once and stay, .* home resident"):
         build_engine_core(config)
 
 

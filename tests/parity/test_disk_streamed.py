@@ -52,6 +52,13 @@ PLACEMENTS: dict[str, tuple[Homes, tuple[CpuRule, ...]]] = {
     "all-kinds-of-experts": (((1, READ), (2, "cpu-mlp"), (3, "host-mlp"), (4, READ)), ()),
     "one-computed": (((1, "streamed"), (2, READ), (3, "streamed"), (4, "streamed")), ()),
     "all-kinds": (((0, READ), (1, "cpu"), (2, "cpu-mlp"), (3, "streamed"), (4, READ)), ()),
+    "both": (((0, DISK), (1, READ), (2, DISK), (3, "streamed"), (4, READ)), ()),
+    "both-first-computed": (((0, READ), (1, DISK), (2, DISK), (3, READ), (4, DISK)), ()),
+    "both-by-step": (
+        ((0, READ), (1, DISK), (2, "streamed"), (3, "host"), (4, "streamed")),
+        (CpuRule(1, (3,)),),
+    ),
+    "both-of-experts": (((1, DISK), (2, READ), (3, "host-mlp"), (4, DISK)), ()),
     "by-step": (((0, DISK), (1, DISK), (2, "host"), (3, "host")), (CpuRule(1, (2,)),)),
 }
 RUNS = (
@@ -65,6 +72,10 @@ RUNS = (
     ("dense", "one-computed", ("exact-cohorts", "threaded-split")),
     ("dense", "all-kinds", ("chunked", "exact-swapped", "exact-plain-loop")),
     ("qwen3moe", "all-kinds-of-experts", ("in-torch", "exact-split", "threaded-split")),
+    ("dense", "both", ("in-torch", "batched", "exact-split", "threaded-cohorts")),
+    ("dense", "both-first-computed", ("exact-swapped", "threaded-split")),
+    ("dense", "both-by-step", ("exact-device", "threaded-split")),
+    ("qwen3moe", "both-of-experts", ("exact-split", "threaded-split")),
     ("dense", "by-step", ("exact-device", "cohorts-split", "threaded-split")),
     ("qwen3moe", "most", ("in-torch", "exact-split", "threaded-cohorts")),
     ("mixtral", "by-step", ("batched", "exact-split")),
@@ -115,6 +126,7 @@ def test_greedy_tokens_equal_transformers(
         (WeightFormat(8, 128), "threaded-split", "most"),
         (WeightFormat(4, 32), "exact-split", "most"),
         (WeightFormat(4, 32), "exact-split", "computed"),
+        (WeightFormat(4, 32), "threaded-split", "both"),
     ],
     ids=str,
 )

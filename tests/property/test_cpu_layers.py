@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.engines import model_engine, tiny_model
 from tests.support.script import run_all
-from tests.support.setups import Setup, sweep_choice
+from tests.support.setups import Setup, going_together, sweep_choice
 
 from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import CpuRule
@@ -31,8 +31,7 @@ Homes = tuple[tuple[int, Home], ...]
 @st.composite
 def placements(draw: st.DrawFn) -> tuple[Homes, tuple[CpuRule, ...]]:
     """Homes of all layers, and up to three rules that fit them."""
-    from_disk = draw(st.sampled_from(FROM_DISK))
-    some = st.sampled_from((*BESIDE, from_disk, from_disk))
+    some = st.sampled_from((*BESIDE, *FROM_DISK, *FROM_DISK))
     homes: list[Home] = [draw(some) for _ in range(LAYERS)]
     circle = [layer for layer, home in enumerate(homes) if home in SLOTTED]
     free = [layer for layer in circle[2:] if homes[layer] in LENT]
@@ -41,7 +40,7 @@ def placements(draw: st.DrawFn) -> tuple[Homes, tuple[CpuRule, ...]]:
         chosen = [layer for layer in free if draw(st.booleans())]
         every = draw(st.booleans()) and all(homes[layer] in LENT for layer in circle)
         rules.append(CpuRule(tokens, tuple(circle if every else chosen)))
-    return tuple(enumerate(homes)), tuple(rules)
+    return going_together(homes, tuple(rules))
 
 
 def tokens(setup: Setup) -> dict[str, list[int]]:

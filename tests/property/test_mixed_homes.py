@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.engines import model_engine
 from tests.support.script import Generated, run_all
-from tests.support.setups import ExecutorKind, Setup, sweep_choice
+from tests.support.setups import ExecutorKind, Setup, going_together, sweep_choice
 
 from tandem.engine.quantization_choice import StoredWeights, choose_quantization
 from tandem.kernels.open_pool import open_pool
@@ -92,15 +92,15 @@ class Homes(NamedTuple):
 @st.composite
 def placements(draw: st.DrawFn, kind: Kind) -> Homes:
     """Homes of all layers; in a mixture, some of the experts of MLPs that are elsewhere stay."""
-    every = (*BESIDE, draw(st.sampled_from(FROM_DISK)))
+    every = (*BESIDE, *FROM_DISK)
     homes: list[Home] = [draw(st.sampled_from(every)) for _ in range(LAYERS)]
     circle = [layer for layer, home in enumerate(homes) if home in SLOTTED]
     lent = tuple(layer for layer in circle[2:] if homes[layer] in LENT)
-    rules = (CpuRule(4, lent),) if lent else ()
+    placed, rules = going_together(homes, (CpuRule(4, lent),) if lent else ())
     some = st.sets(st.integers(0, EXPERTS - 1), max_size=EXPERTS - 1).map(sorted).map(tuple)
     apart = [layer for layer, home in enumerate(homes) if home in MLPS_APART and kind == "moe"]
     experts = tuple((layer, ids) for layer in apart if (ids := draw(some)))
-    return Homes(tuple(enumerate(homes)), rules, experts, draw(st.sampled_from(EMBEDDING_HOMES)))
+    return Homes(placed, rules, experts, draw(st.sampled_from(EMBEDDING_HOMES)))
 
 
 @st.composite

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.plans import plan_of
+from tests.support.setups import going_together
 
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, read_plan
@@ -30,10 +31,9 @@ some = st.integers(1, 1 << 20)
 def plans(draw: st.DrawFn) -> PlanFile:
     """Any plan that an engine could be asked for."""
     host_only = draw(st.booleans())
-    # layers on disk have one way beside an accelerator, all of them the same
-    unwanted: Home = draw(st.sampled_from(["disk-cpu", "disk_streamed"]))
-    beside: list[Home] = [home for home in BESIDE if home != unwanted]
-    homes = draw(st.lists(st.sampled_from(ALONE if host_only else beside), min_size=1, max_size=12))
+    some_homes = st.sampled_from(ALONE if host_only else BESIDE)
+    homes: list[Home] = draw(st.lists(some_homes, min_size=1, max_size=12))
+    homes = [home for _, home in going_together(homes, ())[0]]
     hosted = tuple(layer for layer, home in enumerate(homes) if home in LENT)
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))

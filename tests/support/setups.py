@@ -1,16 +1,18 @@
 """How a test wants its engine: sizes, strategy, executor and loop."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tandem.cost.step_prices import StepPrices
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import Home, WeightPlacement
+from tandem.plan.weights import SLOTTED, STREAM_SLOTS, Home, WeightPlacement
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.config import KVPlacement, PreemptionMode
+from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import KVType
 
 ExecutorKind = Literal["host", "inline", "threaded", "exact"]
@@ -25,6 +27,30 @@ def sweep_choice(
     single = dict(experts)
     runs = [WeightPlacement(n, n, home, single.get(n, ())) for n, home in homes]
     return SweepChoice.of_plan(runs, rules)
+
+
+def going_together(
+    homes: Sequence[Home], rules: tuple[CpuRule, ...]
+) -> tuple[tuple[tuple[int, Home], ...], tuple[CpuRule, ...]]:
+    """The homes of layers 0, 1, ..., and of the rules those that do not change the order in which
+    layers on disk are read. Such a layer that would stay in a slot of the accelerator, while the
+    CPU computes others, is streamed from host memory instead.
+    """
+    slotted = sum(home in SLOTTED for home in homes)
+    if slotted <= STREAM_SLOTS and "disk-cpu" in homes:
+        homes = ["streamed" if home == "disk_streamed" else home for home in homes]
+    placed = tuple(enumerate(homes))
+
+    def keeps(rule: CpuRule) -> bool:
+        try:
+            sweep_choice(placed, (rule,))
+        except ConfigError as error:
+            if "they are read in one" not in error.message:
+                raise
+            return False
+        return True
+
+    return placed, tuple(filter(keeps, rules))
 
 
 def streamed(*layers: int) -> tuple[tuple[int, Home], ...]:

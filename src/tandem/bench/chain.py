@@ -32,7 +32,7 @@ def chain_s(
 ) -> float:
     """Seconds of a step of so many tokens, by the way that the plan computes it."""
     sweep = SweepChoice.of_plan(plan.weights, plan.cpu_rules).of(tokens)
-    loads = sweep.loaded if len(sweep.loaded) > sweep.streamed.slots else ()
+    loads = sweep.loaded if sweep.reloads else ()
     here = resident_experts(plan.weights)
     layers = (
         _LayerBytes.of(spec, dtype, layer, here.get(layer, ()), tokens)

@@ -25,8 +25,8 @@ from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
 from tandem.spec.precision import Precision
 
 Way = Literal["resident", "loaded", "loaded-mlp", "read", "cpu", "read-cpu", "cpu-mlp"]
-"""`read`: from disk, and then loaded; `read-cpu`: from disk for the CPU, no layer then has way
-`read`. `loaded-mlp`, `cpu-mlp`: the MLP alone.
+"""`read`: from disk, and then loaded; `read-cpu`: from disk for the CPU. `loaded-mlp`, `cpu-mlp`:
+the MLP alone.
 """
 LOADED: tuple[Way, ...] = ("loaded", "loaded-mlp", "read")
 _ON_CPU: tuple[Way, ...] = ("cpu", "read-cpu")

@@ -168,9 +168,11 @@ def build_parts(
             pool = open_pool()
         if memory.graphs is not None:
             pool = None  # graphs are of torch's operations, compiled ones would not be recorded
-        on_disk = disk_layers(placement)
+        # beside an accelerator reads have an order of their own
+        on_disk = layers.usual.on_disk or disk_layers(placement)
         if on_disk:
-            require_compiled(spec, computes=not layers.usual.streamed.on_disk)
+            copied, computed = layers.usual.streamed.on_disk, layers.usual.read_on_cpu
+            require_compiled(spec, computes=bool(computed or not copied))
         model = load_reported(
             directory, config, precision, target.device, pool, layers, on_disk,
             memory.plan.embedding, progress,

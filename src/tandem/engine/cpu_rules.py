@@ -10,7 +10,7 @@ from tandem.cost.expert_use import ExpertUse
 from tandem.cost.placed_sweep import mixture_times, ways_of
 from tandem.cost.split_mixture import MixtureBytes
 from tandem.cost.sweep_time import LayerTimes, SplitTimes, layer_times, sweep_s
-from tandem.plan.sweep_layers import CpuRule, spread_among
+from tandem.plan.sweep_layers import CpuRule, SweepChoice, spread_among
 from tandem.plan.weights import (
     LENT,
     WeightPlacement,
@@ -18,6 +18,7 @@ from tandem.plan.weights import (
     resident_experts,
     streamed_layers,
 )
+from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -83,10 +84,22 @@ def _fastest(
 
 def _candidates(placements: Sequence[WeightPlacement]) -> Iterator[tuple[int, ...]]:
     """None of the layers that may be computed on the CPU, then ever more of them; those that
-    sweeps begin with stay in their slots.
+    sweeps begin with stay in their slots. Where layers on disk go both ways, what would change the
+    order of reads is left out.
     """
     streamed, homes = streamed_layers(placements), homes_by_layer(placements)
     free = [layer for layer in streamed.layers[streamed.slots :] if homes[layer] in LENT]
     step = 1 + len(free) // _MOST_TRIED
+    both = bool(streamed.on_disk) and "disk-cpu" in homes.values()
     for count in (*range(0, len(free), step), len(free)):
-        yield spread_among(free, count)
+        layers = spread_among(free, count)
+        if not both or _keeps_reads(placements, layers):
+            yield layers
+
+
+def _keeps_reads(placements: Sequence[WeightPlacement], layers: tuple[int, ...]) -> bool:
+    try:
+        SweepChoice.of_plan(placements, (CpuRule(1, layers),))
+    except ConfigError:
+        return False
+    return True

@@ -30,7 +30,7 @@ def weight_notes(
     if on_disk:
         size = format_size(sizes.disk_bytes(placement))
         notes.append(
-            f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk and are "
+            f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk"
             f"{_disk_fate(homes)} in every step"
         )
     if mlps:
@@ -63,9 +63,15 @@ def _of(rules: Sequence[CpuRule], layers: tuple[int, ...]) -> list[CpuRule]:
 
 
 def _disk_fate(homes: Counter[Home]) -> str:
+    if homes["disk-cpu"] and homes["disk_streamed"]:
+        return (
+            f"; {homes['disk_streamed']} are streamed to the accelerator through host memory and "
+            f"{homes['disk-cpu']} are read and computed on the CPU"
+        )
     if homes["disk-cpu"]:
-        return "read and computed on the CPU"
-    return "read" if homes["disk"] else "streamed to the accelerator through host memory"
+        return " and are read and computed on the CPU"
+    how = "read" if homes["disk"] else "streamed to the accelerator through host memory"
+    return f" and are {how}"
 
 
 def _mlps_fate(homes: Counter[Home], rules: Sequence[CpuRule]) -> str:

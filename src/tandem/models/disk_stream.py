@@ -45,6 +45,15 @@ class DiskStream:
         for _ in range(slots_in_use(len(self._layers))):
             self._take()
 
+    def reach(self, layer: int) -> None:
+        """Let go of layers until `layer` is the one that was taken first.
+
+        Raises:
+            RuntimeError: as `begin`.
+        """
+        while self._held[0] != layer:
+            self.follow()
+
     def follow(self) -> None:
         """Let go of the layer that was taken first, and wait for the next one.
 

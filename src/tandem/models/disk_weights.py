@@ -35,7 +35,7 @@ class DiskPlacement:
     """Which layers stay on disk, and how they are read.
 
     Attributes:
-        layers: ascending.
+        layers: in the order in which they are read, in a circle.
         spool_dir: folder for those that no file holds as the kernels read them.
     """
 

@@ -47,6 +47,8 @@ class WeightStream:
     ) -> None:
         streamed = hosted.streamed
         self._streamed = streamed
+        self._reads = hosted.reads
+        self._read_on_cpu = hosted.read_on_cpu
         self.mlps: tuple[int, ...] = streamed.mlps
         self._layouts = layouts
         self._disk = None if disk is None else DiskStream(disk)
@@ -102,9 +104,11 @@ class WeightStream:
         try:
             self._disk.begin()
             for layer in self._streamed.first:
-                self.load(layer, wait=True)  # has ended before its place is let go
                 if layer in self._streamed.on_disk:
-                    self._disk.follow()
+                    self._disk.reach(layer)
+                self.load(layer, wait=True)  # has ended before its place is let go
+            if self._reads:
+                self._disk.reach(self._reads[0])
         except RuntimeError as error:
             raise ModelError(str(error)) from None
 
@@ -112,9 +116,10 @@ class WeightStream:
         """Layers on disk that the CPU computes, in each slot of host memory; None if there are
         none. Once it is known what they are read from.
         """
-        if self._disk is None or self._streamed.on_disk:
+        if self._disk is None or not self._read_on_cpu:
             return None
-        return Moving(self._disk.in_slots(), self._disk.slot_of)
+        slots = self._disk.in_slots()
+        return Moving({n: slots[n] for n in self._read_on_cpu}, self._disk.slot_of)
 
     def load(self, layer: int, *, wait: bool = False) -> None:
         """Bring a layer into the slot whose turn it is, on the current stream if there is one."""

@@ -3,7 +3,8 @@
 A layer is read into a slot in host memory, and computed or copied from there. Like the
 accelerator's slots, the host's are filled again as soon as their layer has been used, at the end of
 a sweep for the next. Layers have no fixed slot here: who uses one looks where it is, so any number
-of layers goes round.
+of layers goes round. Slots are given back in the order in which they were filled, so layers are
+read in the order in which a sweep is done with them, the CPU's among those that are copied.
 """
 
 from tandem.plan.disk_slots import slots_in_use
@@ -15,8 +16,7 @@ class DiskReads:
     """Adds reads to a template, and says what those who use layers wait for.
 
     Args:
-        layers: on disk, ascending; a sweep goes through all of them or none, in this circle's
-            order.
+        layers: on disk, as a sweep is done with them (`SweepLayers.reads`).
     """
 
     def __init__(self, builder: TemplateBuilder, layers: tuple[int, ...]) -> None:

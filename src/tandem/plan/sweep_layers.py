@@ -48,13 +48,6 @@ class SweepLayers:
                 "name others to be computed on the CPU in small steps",
                 param="placement",
             )
-        if brought and self.read_on_cpu:
-            raise ConfigError(
-                f"layers {list(brought)} on disk come to the accelerator, and the CPU computes "
-                f"layers {list(self.read_on_cpu)} on disk; give all of them the same home, disk or "
-                "disk-cpu, since they take turns in the same memory",
-                param="placement",
-            )
         if loaded and loaded[: len(first)] != first:
             raise ConfigError(
                 f"layers {list(loaded)} of {list(self.streamed.layers)} are streamed without "
@@ -75,9 +68,34 @@ class SweepLayers:
         return {layer: loaded[(i + slots) % len(loaded)] for i, layer in enumerate(loaded)}
 
     @property
+    def reloads(self) -> bool:
+        """Whether layers come anew in each sweep; no more than there are slots stay in those."""
+        return len(self.loaded) > self.streamed.slots
+
+    @property
     def on_disk(self) -> tuple[int, ...]:
-        """Layers that are read from files in a sweep, ascending, whatever becomes of them."""
-        return self.streamed.on_disk or self.read_on_cpu
+        """Layers in files, in the order of the circle in which they are read, whatever becomes of
+        them; before the first sweep come those that it finds in the accelerator's slots.
+        """
+        circle, brought = self.reads, self.streamed.on_disk
+        if not circle:
+            return brought
+        begins = next((layer for layer in self.streamed.first if layer in brought), circle[0])
+        at = circle.index(begins)
+        return circle[at:] + circle[:at]
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Layers in files in the order in which a sweep is done with them in host memory: those
+        that the CPU computes in their turn, others when a slot of the accelerator is free for them.
+        """
+        if not self.streamed.on_disk:
+            return self.read_on_cpu
+        brought = frozenset(self.streamed.on_disk)
+        follows = self.successors if self.reloads else {}
+        done = {layer: after for layer, after in follows.items() if after in brought}
+        done |= {layer: layer for layer in self.read_on_cpu}
+        return tuple(done[layer] for layer in sorted(done))
 
     @property
     def all_resident(self) -> bool:
@@ -116,6 +134,24 @@ class SweepChoice:
         default_factory=dict[int, tuple[int, ...]], hash=False
     )
 
+    def __post_init__(self) -> None:
+        brought, read = self.usual.streamed.on_disk, self.usual.read_on_cpu
+        if brought and read and not self.usual.reloads:
+            raise ConfigError(
+                f"layers {list(brought)} on disk would come to the accelerator once and stay, "
+                f"while the CPU computes layers {list(read)} as they are read in every step; give "
+                "those that stay the home resident, which takes as much there, or disk-cpu",
+                param="placement",
+            )
+        for most, sweep in self.rules:
+            if sweep.reads and sweep.reads != self.usual.reads:
+                raise ConfigError(
+                    f"steps of up to {most} tokens would be done with layers on disk in the order "
+                    f"{list(sweep.reads)}, larger ones in the order {list(self.usual.reads)}, and "
+                    "they are read in one; leave other layers to the CPU in small steps",
+                    param="placement",
+                )
+
     @staticmethod
     def of_plan(
         placements: Iterable[WeightPlacement], rules: Iterable[CpuRule] = ()
@@ -123,7 +159,8 @@ class SweepChoice:
         """What a placement and rules say.
 
         Raises:
-            ConfigError: streamed layers that do not go round.
+            ConfigError: streamed layers that do not go round, or rules by which layers on disk do
+                not.
         """
         placements = tuple(placements)
         return SweepChoice.of_homes(homes_by_layer(placements), rules, resident_experts(placements))

@@ -60,7 +60,7 @@ class _SweepBuilder:
         self._split = frozenset(sweep.split_mlps)
         self._mlp_on_cpu = frozenset(sweep.mlp_on_cpu) - self._split
         self._b = TemplateBuilder()
-        self._disk = DiskReads(self._b, sweep.on_disk)
+        self._disk = DiskReads(self._b, sweep.reads)
         self._cpu = CpuLayers(self._b, lanes, self._disk)
         # of the first layers, the sweep before brings the weights
         self._loaded = {

@@ -69,7 +69,7 @@ class FoldedSweeps:
         sweep = _Sweep(
             tuple(replace(lane, cursor=0) if lane.suspends else lane for lane in lanes),
             layers.streamed.slots,
-            len(layers.loaded) > layers.streamed.slots,
+            layers.reloads,
             slots_in_use(len(layers.on_disk)),
         )
         kinds = self._kinds(lanes, layers, refills=sweep.refills)
@@ -169,7 +169,7 @@ def _layers_do(layers: SweepLayers) -> bool:
 
 def _successors(layers: SweepLayers) -> Iterable[tuple[int, int]]:
     """Layers, and who follows in their slots, where others do."""
-    return layers.successors.items() if len(layers.loaded) > layers.streamed.slots else ()
+    return layers.successors.items() if layers.reloads else ()
 
 
 def _followers(loaded: Sequence[int], of: Collection[int], slots: int) -> set[int]:

@@ -39,7 +39,7 @@ def count_layers(layers: SweepLayers, windows: tuple[int, ...]) -> SweepCounts:
     runs = len(set(layers.on_cpu) - {layer + 1 for layer in layers.on_cpu})
     loaded = layers.loaded
     # as many as there are slots stay in them
-    loads = len(loaded) if len(loaded) > layers.streamed.slots else 0
+    loads = len(loaded) if layers.reloads else 0
     mlp_loads = len(set(loaded) & set(layers.streamed.mlps)) if loads else 0
     reads = len(layers.on_disk) if loads or not layers.streamed.layers else 0
     return SweepCounts(tuple(on_cpu.items()), runs, bool(layers.on_cpu), loads, mlp_loads, reads)

@@ -60,6 +60,8 @@ def test_a_chain_beside_which_loads_run(ways: list[Way], expected_s: float) -> N
         (["read-cpu", "loaded"] * 4, 30.0, 4 * 30.0),  # the link beside the disk
         (["read-cpu"], 30.0, 30.0 + 10.75),  # nothing else to do while it comes
         (["read", "loaded", "loaded", "loaded"], 30.0, 4 * 20.0),
+        (["read", "read-cpu"] * 4, 30.0, 8 * 30.0),  # whoever computes them
+        (["read", "read-cpu"] * 4, 1.0, 4 * 21.0),  # slots are given back in turn
     ],
 )
 def test_a_chain_beside_which_layers_are_read(

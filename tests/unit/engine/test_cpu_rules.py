@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.integration.test_paced_streaming import SMALL, WIDE
+from tests.support.setups import going_together
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.engine.cpu_rules import choose_cpu_rules
@@ -107,11 +108,11 @@ def test_where_nothing_is_left_to_choose_there_are_no_rules() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    homes=st.sampled_from(("disk_streamed", "disk-cpu")).flatmap(
-        lambda disk: st.lists(
-            st.sampled_from(("resident", disk, *HOSTED, *MLPS_APART)), min_size=1, max_size=12
-        )
-    ),
+    homes=st.lists(
+        st.sampled_from(("resident", "disk_streamed", "disk-cpu", *HOSTED, *MLPS_APART)),
+        min_size=1,
+        max_size=12,
+    ).map(lambda homes: [home for _, home in going_together(homes, ())[0]]),
     link=st.floats(1e9, 60e9),
     memory=st.floats(5e9, 200e9),
     max_tokens=st.integers(1, 3000),

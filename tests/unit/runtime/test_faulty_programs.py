@@ -40,6 +40,10 @@ ON_DISK = Setup(
     homes=((0, "disk_streamed"), (1, "streamed"), (2, "disk_streamed"), (3, "disk_streamed")),
 )
 ON_CPU = replace(SPLIT, homes=((0, "cpu"), (2, "cpu"), (3, "cpu")))
+BOTH_FROM_DISK = replace(
+    SPLIT,
+    homes=((0, "disk_streamed"), (1, "disk-cpu"), (2, "streamed"), (3, "disk_streamed")),
+)
 FROM_DISK = replace(SPLIT, homes=((0, "disk-cpu"), (1, "cpu"), (2, "disk-cpu"), (3, "disk-cpu")))
 
 APPEND, COPY, STAGE, RESIDUAL = OpKind.APPEND, OpKind.COPY, OpKind.STAGE, Part.RESIDUAL
@@ -91,6 +95,8 @@ FAULTS = (
     Fault("computed-before-it-is-read", drop_waits(PRE_ON_CPU, Queue.DISK), FROM_DISK),
     Fault("read-over-what-is-computed", drop_waits(is_op(OpKind.READ)), FROM_DISK),
     Fault("computed-layer-never-read", drop(is_op(OpKind.READ, layer=2)), FROM_DISK),
+    Fault("read-over-what-either-uses", drop_waits(is_op(OpKind.READ)), BOTH_FROM_DISK),
+    Fault("read-for-the-cpu-left-out", drop(is_op(OpKind.READ, layer=1)), BOTH_FROM_DISK),
     Fault("residual-fetched-too-early", drop_waits(is_op(COPY, RESIDUAL, Queue.D2H)), ON_CPU),
     Fault("layer-on-the-cpu-too-early", drop_waits(is_op(STAGE, Part.PRE, Queue.CPU)), ON_CPU),
     Fault("queries-sent-too-early", drop_waits(is_op(COPY, Part.QKV, Queue.H2D)), ON_CPU),
@@ -130,6 +136,7 @@ TEMPLATES = (
     sweep_template(4, (LaneShape(host=True),), ON_CPU.layers.usual),
     sweep_template(4, (LaneShape(),), ON_DISK.layers.usual),
     sweep_template(4, (LaneShape(host=True),), FROM_DISK.layers.usual),
+    sweep_template(4, (LaneShape(host=True),), BOTH_FROM_DISK.layers.usual),
 )
 
 
@@ -207,8 +214,8 @@ def test_an_adversarial_order_finds_it(faulty: Fault) -> None:
 
 @pytest.mark.parametrize(
     "setup",
-    [SPLIT, COHORTS, STREAMED, ON_CPU, ON_DISK, FROM_DISK],
-    ids=["split", "cohorts", "streamed", "on-cpu", "on-disk", "from-disk-on-the-cpu"],
+    [SPLIT, COHORTS, STREAMED, ON_CPU, ON_DISK, FROM_DISK, BOTH_FROM_DISK],
+    ids=["split", "cohorts", "streamed", "on-cpu", "on-disk", "from-disk-on-the-cpu", "both"],
 )
 def test_whole_programs_pass(setup: Setup) -> None:
     num_layers = layers_of(setup)
