@@ -19,9 +19,13 @@ constexpr int kCpus = 2048;
 std::mutex mutex;
 std::vector<std::vector<int>> pinned;  // processors that each thread was bound to
 
+// As the C library declares them: glibc's do not throw, musl's say nothing.
+constexpr bool kGets = noexcept(sched_getaffinity(0, 0, nullptr));
+constexpr bool kSets = noexcept(pthread_setaffinity_np(pthread_self(), 0, nullptr));
+
 }  // namespace
 
-extern "C" int sched_getaffinity(pid_t, std::size_t bytes, cpu_set_t* set) noexcept {
+extern "C" int sched_getaffinity(pid_t, std::size_t bytes, cpu_set_t* set) noexcept(kGets) {
     if (bytes < kCpus / 8) {
         errno = EINVAL;
         return -1;
@@ -31,7 +35,8 @@ extern "C" int sched_getaffinity(pid_t, std::size_t bytes, cpu_set_t* set) noexc
     return 0;
 }
 
-extern "C" int pthread_setaffinity_np(pthread_t, std::size_t bytes, const cpu_set_t* set) noexcept {
+extern "C" int pthread_setaffinity_np(pthread_t, std::size_t bytes,
+                                      const cpu_set_t* set) noexcept(kSets) {
     std::vector<int> cpus;
     for (int cpu = 0; cpu < kCpus; ++cpu)
         if (CPU_ISSET_S(cpu, bytes, set)) cpus.push_back(cpu);
