@@ -15,10 +15,11 @@ from tandem.cli.main import main
 from tandem.compose import build_engine
 from tandem.engine.driver import Core
 from tandem.engine.plan_options import engine_config
+from tandem.kernels import native
 from tandem.models.config import read_model_spec
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel, read_plan
-from tandem.plan.weights import Home
+from tandem.plan.weights import Home, as_runs
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware_file import PAIRS
@@ -104,6 +105,36 @@ def test_a_file_is_executed(tmp_path: Path, expected: list[list[int]]) -> None:
     assert foreseen["workspace"] > 0
 
 
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+@pytest.mark.parametrize("io", ["direct", "cached"])
+def test_layers_from_disk_are_those_of_the_checkpoint(
+    io: str, tmp_path: Path, expected: list[list[int]]
+) -> None:
+    read: Home = "disk_streamed"
+    plan = replace(PLAN, weights=as_runs((read, "streamed", "resident", read, read, read)))
+    core = build(saved(tmp_path / "p.json", plan), disk_io=io)
+    stats = core.stats()
+    assert "4 layers disk_streamed, 1 layers resident, 1 layers streamed" in stats.notes[0]
+    rows = {(row.location, row.label): row for row in stats.memory}
+    for place in (("disk", "weights"), ("host", "weights"), ("host", "weight slots")):
+        assert rows[place].actual_bytes == rows[place].predicted_bytes > 0, place
+    assert rows["disk", "weights"].actual_bytes == 4 * (rows["host", "weights"].actual_bytes or 0)
+    assert tokens_of(core) == expected
+
+
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_few_bits_of_layers_from_disk_come_from_a_spool(tmp_path: Path) -> None:
+    made: list[list[list[int]]] = []
+    for home in ("streamed", "disk_streamed"):
+        homes: tuple[Home, ...] = (home, home, "resident", home, home, "resident")
+        given = replace(
+            PLAN, weights=as_runs(homes), quantized_layers="streamed", quantization="int8"
+        )
+        path = saved(tmp_path / "p.json", given, quantization="int8", precision=INT8)
+        made.append(tokens_of(build(path, spool_dir=str(tmp_path))))
+    assert made[0] == made[1]
+
+
 def test_weights_in_few_bits_are_those_of_an_engine_that_is_told_so(tmp_path: Path) -> None:
     config = EngineConfig(DEMO, accelerator="none", dtype="float32", quantization="int8")
     reference = tokens_of(build_engine(config))
@@ -182,6 +213,23 @@ def test_what_cannot_be_executed_is_refused_in_one_line(
         build(saved(tmp_path / "p.json", replace(PLAN, **plan), **file), **option)
     assert message in error.value.message
     assert "\n" not in error.value.message
+
+
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_what_host_memory_does_not_hold_is_planned_for_from_disk_and_runs(
+    tmp_path: Path, expected: list[list[int]]
+) -> None:
+    path = tmp_path / "plan.json"
+    asked = ("--prompt", "117", "--generate", "12", "--requests", "7", "--dtype", "float32")
+    machine = ("--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "78MiB")
+    sizes = ("--cpu-memory", "13MiB", "--disk", "1GB/s", "--max-num-batched-tokens", "128")
+    assert main(["plan", DEMO, *machine, *sizes, *asked, "--offline", "--output", str(path)]) == 0
+    read = read_plan(path).blocks.shape.weights.on_disk
+    assert read
+    core = build(path, gpu_memory="78MiB", cpu_memory="13MiB")
+    rows = {(row.location, row.label): row.actual_bytes for row in core.stats().memory}
+    assert rows["disk", "weights"]
+    assert tokens_of(core) == expected
 
 
 def test_a_plan_for_another_model_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tandem.engine.build_paced_blocks import PacedBlocks, build_paced_blocks
 from tandem.engine.paced_machine import PacedOptions
 from tandem.engine.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
+from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.plan.program import OpKind
@@ -25,6 +26,7 @@ from tandem.runtime.paced.report import PacedReport
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
+from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import keys_values
@@ -83,6 +85,7 @@ class Run:
         change: Perturbation | None = None,
         late_s: float = 0.0,
         host: Callable[[HostTask], float] = host_s,
+        hardware: HardwareSpec = SMALL,
     ) -> None:
         path = folder / "plan.json"
         kept = "auto" if plan.host_kv_dtype == plan.kv_dtype else plan.host_kv_dtype
@@ -96,7 +99,7 @@ class Run:
         self.engine: PacedBlocks = build_paced_blocks(
             engine_config({"model": "wide", "plan": str(path), "gpu_memory": "6GB"}),
             WIDE,
-            SMALL,
+            hardware,
             PacedOptions(cache_bytes=1, perturbation=change or Perturbation()),
             clock=self.clock,
             pool=VirtualPool(host),
@@ -139,6 +142,24 @@ def test_streamed_weights_and_kv_take_as_long_as_their_bytes(tmp_path: Path) -> 
         assert size / LINK <= pass_s <= 1.03 * size / LINK
         assert report.brought_bytes == pytest.approx(10 * size)
         assert report.h2d_busy + report.weights_busy > 0.97
+
+
+def test_layers_from_disk_take_as_long_as_their_bytes(tmp_path: Path) -> None:
+    disk = LINK / 3
+    reading = replace(SMALL, host=replace(SMALL.host, disk_bytes_per_s=disk))
+    homes: tuple[Home, ...] = (*("disk_streamed",) * 4, "streamed", "resident")
+    plan = plan_of(homes, resident_rows=1, streamed_rows=1)
+    run = Run(tmp_path, plan, hardware=reading)
+    ledger = {(e.location, e.label): e.predicted_bytes for e in run.engine.memory.ledger.entries}
+    assert ledger["disk", "weights"] == 4 * LAYER_BYTES
+    assert ledger["host", "weights"] == LAYER_BYTES
+    assert ledger["host", "weight slots"] == slots_bytes(LAYER_BYTES)
+    run.add(plan.block_rows)
+    pass_s, _ = run.passes(10, plan.block_rows)
+    reads_s = 4 * LAYER_BYTES / disk
+    assert reads_s <= pass_s <= 1.03 * reads_s
+    with pytest.raises(ConfigError, match=r"whose rate the description of .* lacks"):
+        Run(tmp_path, plan)
 
 
 def test_both_share_the_link(tmp_path: Path) -> None:

@@ -8,15 +8,19 @@ from tests.parity.checkpoints import Checkpoints
 from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import TieCount, assert_greedy_parity
 from tests.parity.tiny_models import Case
-from tests.support.blocks import ExecutorKind, block_engine, small_plan
+from tests.support.blocks import ExecutorKind, block_engine, loaded, small_plan
 
-from tandem.kernels.open_pool import open_pool
-from tandem.models.load import load_model
-from tandem.plan.sweep_layers import SweepChoice
+from tandem.kernels import native
 from tandem.plan.weights import Home
 
 NUM_TOKENS = 24
 HOMES: tuple[Home, ...] = ("streamed", "streamed", "streamed", "streamed")
+DISK: Home = "disk_streamed"
+FROM_DISK: dict[str, tuple[Home, ...]] = {
+    "all": (DISK,) * 5,
+    "odd": (DISK, "streamed", "resident", DISK, DISK),
+    "one": ("streamed", "resident", DISK, "streamed", "resident"),
+}
 LEVERS: dict[str, dict[str, Any]] = {
     "resident-weights": {"weights": (), "resident_rows": 2},
     "resident-kv": {"resident_rows": 2},
@@ -30,12 +34,20 @@ LEVERS: dict[str, dict[str, Any]] = {
     "overlapping": {
         "batches": 3, "resident_rows": 1, "streamed_rows": 1, "cpu_rows": 1, "layers_overlap": True,
     },
+    "in-parts": {"batches": 3, "streamed_rows": 1, "cpu_rows": 1, "weights_in_parts": True},
+    "overlapping-in-parts": {
+        "batches": 3, "resident_rows": 1, "cpu_rows": 1, "layers_overlap": True,
+        "weights_in_parts": True,
+    },
     "one-batch": {"batches": 1, "streamed_rows": 2, "cpu_rows": 1},
 }  # fmt: skip
 CASES = [
     *((case, lever, "exact") for case in BLOCK_MODELS for lever in LEVERS),
     *((LLAMA, lever, "inline") for lever in ("resident-weights", "mixed")),
-    *((LLAMA, lever, "threaded") for lever in ("streamed-kv", "mixed", "overlapping")),
+    *(
+        (LLAMA, lever, "threaded")
+        for lever in ("streamed-kv", "mixed", "overlapping", "overlapping-in-parts")
+    ),
 ]
 
 
@@ -54,11 +66,36 @@ def test_greedy_tokens_equal_transformers(
         del levers["weights"]
         homes = ("resident",) * model_layers
     plan = small_plan(homes, **levers)
-    model = load_model(directory, pool=open_pool(), layers=SweepChoice.of_plan(plan.weights))
+    model = loaded(directory, plan)
     with block_engine(model, plan, kind, seed=len(lever)) as core:
         made = generate(core, PROMPTS, NUM_TOKENS)
     for prompt, tokens in zip(PROMPTS, made, strict=True):
         assert_greedy_parity(reference, prompt, tokens, ties)
+
+
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+@pytest.mark.parametrize("kind", ["exact", "threaded"])
+@pytest.mark.parametrize("lever", ["resident-kv", "mixed", "overlapping-in-parts"])
+@pytest.mark.parametrize("homes", FROM_DISK.values(), ids=FROM_DISK)
+def test_layers_come_from_disk_in_every_pass(
+    homes: tuple[Home, ...],
+    lever: str,
+    kind: ExecutorKind,
+    checkpoints: Checkpoints,
+    ties: TieCount,
+) -> None:
+    directory, reference = checkpoints.get(LLAMA)
+    model = loaded(directory, small_plan(homes, **LEVERS[lever]))
+    disk = model.weights.disk
+    assert disk is not None
+    assert disk.reader is not None
+    with block_engine(model, small_plan(homes, **LEVERS[lever]), kind, seed=3) as core:
+        for num_tokens in (NUM_TOKENS, 8):  # slots are left as the next program expects them
+            before = disk.reader.bytes_read
+            made = generate(core, PROMPTS, num_tokens)
+            for prompt, tokens in zip(PROMPTS, made, strict=True):
+                assert_greedy_parity(reference, prompt, tokens, ties)
+            assert disk.reader.bytes_read - before >= (num_tokens - 1) * disk.disk_bytes
 
 
 def test_prefixes_are_remade_in_parts(

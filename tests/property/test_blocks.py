@@ -12,12 +12,10 @@ from tests.parity.block_models import BLOCK_MODELS
 from tests.parity.checkpoints import Checkpoints
 from tests.parity.greedy import TieCount, assert_greedy_parity
 from tests.parity.tiny_models import VOCAB_SIZE, Case
-from tests.support.blocks import ExecutorKind, block_engine_with_scheduler, small_plan
+from tests.support.blocks import ExecutorKind, block_engine_with_scheduler, loaded, small_plan
 
-from tandem.kernels.open_pool import open_pool
-from tandem.models.load import load_model
+from tandem.kernels import native
 from tandem.plan.offline import OfflinePlan
-from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import Home
 from tandem.spec.errors import ContextLengthError
 from tandem.spec.request import EngineRequest, FinishReason
@@ -61,8 +59,10 @@ ASKED = st.builds(
 @st.composite
 def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
     picked = draw(st.sets(st.integers(0, layers - 1)))
-    streamed = sorted(picked)[: len(picked) // 2 * 2]
-    homes: list[Home] = ["streamed" if i in streamed else "resident" for i in range(layers)]
+    ways: tuple[Home, ...] = ("streamed", "disk_streamed") if native.available() else ("streamed",)
+    homes: list[Home] = [
+        draw(st.sampled_from(ways)) if i in picked else "resident" for i in range(layers)
+    ]
     rows = draw(st.tuples(*[st.integers(0, 2)] * 3).filter(any))
     made = 16 * draw(st.integers(0, 2)) if rows[1] else 0
     return small_plan(
@@ -76,6 +76,7 @@ def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
         prefill_tokens=draw(st.sampled_from((16, 40, 128))),
         prompts_on_host=draw(st.booleans()),
         layers_overlap=draw(st.booleans()),
+        weights_in_parts=draw(st.booleans()),
         max_model_len=80,
     )
 
@@ -112,7 +113,7 @@ def check(
 ) -> None:
     """Before some steps, other numbers of a batch's sequences are streamed."""
     directory, reference = checkpoints.get(case)
-    model = load_model(directory, pool=open_pool(), layers=SweepChoice.of_plan(plan.weights))
+    model = loaded(directory, plan)
     stops = [
         reference.continuation(each.prompt, max(COUNTS))[each.stop - 1] if each.stop else None
         for each in asked

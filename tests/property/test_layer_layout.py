@@ -38,6 +38,11 @@ def test_views_are_aligned_disjoint_and_cover_the_memory(
     memory = layout.allocate(torch.device("cpu"))
     modules = layout.modules(memory, layout.allocate_vectors(torch.device("cpu")))
     written = torch.zeros(len(memory), dtype=torch.bool)
+    parts = torch.zeros(len(memory), dtype=torch.int8)
+    for number, extents in ((1, layout.projections), (2, layout.others)):
+        for first, end in extents:
+            assert not parts[first:end].any()
+            parts[first:end] = number
     for name in ("qkv", "output", "gate_up", "down"):
         kept = modules[name].quantized
         tensors = (modules[name].weight,) if kept is None else (kept.q, kept.scales, kept.zeros)
@@ -46,6 +51,8 @@ def test_views_are_aligned_disjoint_and_cover_the_memory(
             assert start % tensor.itemsize == 0
             assert not written[start : start + tensor.nbytes].any()
             written[start : start + tensor.nbytes] = True
+            read_by = 1 if name == "qkv" else 2
+            assert (parts[start : start + tensor.nbytes] == read_by).all()
     assert written.all()
     rows = [modules[name].weight.data_ptr() for name in ("qkv", "q")]
     assert rows[0] == rows[1]

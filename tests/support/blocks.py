@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -9,11 +10,15 @@ from tests.support.engines import NoMeasures
 
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_stats import BlockCounts, BlockStats
+from tandem.kernels.open_pool import open_pool
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
+from tandem.models.disk_weights import DiskPlacement
+from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.offline import OfflinePlan, TierBudget
+from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import Home, as_runs
 from tandem.runtime.assemble import MachineSizes, build_machine
 from tandem.runtime.exact import ExactExecutor
@@ -59,6 +64,17 @@ def small_plan(homes: tuple[Home, ...], *, row_blocks: int = 10, **changes: Any)
         host_blocks=batches * (passing + settings["cpu_rows"] * row_blocks),
         slot_blocks=max(passing, -(-passes // size)) if hosted + settings["cpu_rows"] else 0,
         **settings,
+    )
+
+
+def loaded(directory: Path, plan: OfflinePlan) -> Model:
+    """The model in a folder, its weights where the plan has them."""
+    layers = SweepChoice.of_plan(plan.weights)
+    return load_model(
+        directory,
+        pool=open_pool(),
+        layers=layers,
+        disk=DiskPlacement(layers.usual.on_disk, "direct", directory / "spool"),
     )
 
 

@@ -1,7 +1,7 @@
 """Correct the terms of a block's passes by what they were measured to take.
 
-Link, accelerator's stages, its attention and the CPU's attention have a factor each, of a window of
-passes; what remains of their time is slack. What a window does not use keeps its factor.
+Link, accelerator's stages, its attention, the CPU's attention and the disk have a factor each, of a
+window of passes; what remains of their time is slack. What a window does not use keeps its factor.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,12 @@ class BlockFactors:
     attention: float = 1.0
     link: float = 1.0
     host: float = 1.0
+    disk: float = 1.0
 
     def __str__(self) -> str:
         named = {"accelerator": self.stages, "its attention": self.attention}
         named |= {"link": self.link, "CPU attention": self.host}
+        named |= {"disk": self.disk} if self.disk != 1.0 else {}
         return ", ".join(f"{name} {factor:.2f}" for name, factor in named.items())
 
 
@@ -58,6 +60,7 @@ def factors_of(
         _factor(said.attention_s, took.attention_s, before.attention),
         _factor(*link, before.link),
         _factor(said.host_s, took.host_s, before.host),
+        _factor(said.reads_s, took.reads_s, before.disk),
     )
 
 
@@ -70,6 +73,7 @@ def corrected(
         stages_s=factors.stages * given.stages_s,
         way_s=factors.stages * given.way_s,
         weights_s=factors.link * given.weights_s,
+        reads_s=factors.disk * given.reads_s,
         attention=given.attention.times(factors.attention),
         cache=given.cache.times(factors.link),
         queries=given.queries.times(factors.link),

@@ -42,7 +42,7 @@ class PassTerms(NamedTuple):
     """What a pass asks of each resource, in seconds.
 
     Attributes:
-        copies_s: to the accelerator, but for weights.
+        copies_s: to the accelerator, but for weights. reads_s: of weights from disk.
     """
 
     stages_s: float = 0.0
@@ -50,6 +50,7 @@ class PassTerms(NamedTuple):
     copies_s: float = 0.0
     weights_s: float = 0.0
     host_s: float = 0.0
+    reads_s: float = 0.0
 
 
 def pass_terms(terms: ShareTerms, work: PassWork) -> PassTerms:
@@ -62,6 +63,7 @@ def pass_terms(terms: ShareTerms, work: PassWork) -> PassTerms:
         cache_s + terms.results.seconds(work.cpu_rows, work.cpu_tokens),
         terms.weights_s,
         terms.host.seconds(work.cpu_rows, work.cpu_tokens),
+        terms.reads_s,
     )
 
 
@@ -84,6 +86,7 @@ def longest_s(terms: ShareTerms, work: PassWork) -> float:
         each.stages_s + each.attention_s,
         each.copies_s + each.weights_s,
         each.host_s,
+        each.reads_s,
         chain_s,
         terms.memory.seconds(work.host_rows, tokens),
     )

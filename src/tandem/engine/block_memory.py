@@ -12,6 +12,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
+from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -50,7 +51,7 @@ def plan_block_memory(
     )
     kept = page.on(Tier.HOST)
     room = BlockRoom.of(plan)
-    weights_there, weights_here = _weights_bytes(plan, spec, precision)
+    weights = _WeightBytes.of(plan, spec, precision)
     memory = StepMemory(spec, precision.activations)
     hidden_bytes = spec.hidden_size * precision.activations.size_bytes
     part_tokens = max(plan.prefill_tokens, plan.max_model_len)
@@ -58,7 +59,7 @@ def plan_block_memory(
     slots = CACHE_SLOTS * room.slot_blocks * kept.bytes_per_block_layer
     slots += room.recomputed_blocks * page.bytes_per_block_layer
     device = {
-        "weights": weights_there,
+        "weights": weights.device,
         "kv pool": room.device_blocks * page.bytes_per_block,
         "kv slots": slots + CACHE_SLOTS * prefix_tokens * hidden_bytes,
         "slot table": plan.block_rows * _SLOT_BYTES,
@@ -78,7 +79,8 @@ def plan_block_memory(
         ),
     )
     host = {
-        "weights": weights_here,
+        "weights": weights.host,
+        "weight slots": weights.host_slots,
         "kv pool": room.host_blocks * kept.bytes_per_block,
         "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
         "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
@@ -96,18 +98,36 @@ def plan_block_memory(
     most = part_tokens + left.left_bytes // _prompt_bytes(plan, hidden_bytes)
     fixed = sum(device.values())
     return BlockMemory(
-        page, room, _ledger(on_device, in_host), capacities.device_bytes - fixed, most
+        page, room, _ledger(weights.disk, on_device, in_host), capacities.device_bytes - fixed, most
     )
 
 
-def _weights_bytes(plan: OfflinePlan, spec: ModelSpec, precision: Precision) -> tuple[int, int]:
-    """On the accelerator, slots included, and on the host."""
-    moving = WeightSizes.of(spec, precision)
-    resident = moving
-    if plan.quantized_layers == "streamed":
-        resident = WeightSizes.of(spec, replace(precision, quantized={}))
-    there = resident.device_bytes(plan.weights) - resident.slots_bytes(plan.weights)
-    return there + moving.slots_bytes(plan.weights), moving.host_bytes(plan.weights)
+@dataclass(frozen=True, slots=True)
+class _WeightBytes:
+    """Where weights are.
+
+    Attributes:
+        device: slots included. host: layers; host_slots: what those on disk go through.
+        disk: what every pass reads.
+    """
+
+    device: int
+    host: int
+    host_slots: int
+    disk: int
+
+    @staticmethod
+    def of(plan: OfflinePlan, spec: ModelSpec, precision: Precision) -> "_WeightBytes":
+        """As a plan places them."""
+        moving = WeightSizes.of(spec, precision)
+        resident = moving
+        if plan.quantized_layers == "streamed":
+            resident = WeightSizes.of(spec, replace(precision, quantized={}))
+        there = resident.device_bytes(plan.weights) - resident.slots_bytes(plan.weights)
+        there += moving.slots_bytes(plan.weights)
+        read = moving.disk_bytes(plan.weights)
+        slots = slots_bytes(moving.layer) if read else 0
+        return _WeightBytes(there, moving.host_bytes(plan.weights), slots, read)
 
 
 def _prompt_bytes(plan: OfflinePlan, hidden_bytes: int) -> int:
@@ -125,10 +145,12 @@ def _require(budget: MemoryBudget) -> None:
         )
 
 
-def _ledger(*budgets: MemoryBudget) -> MemoryLedger:
+def _ledger(disk_bytes: int, *budgets: MemoryBudget) -> MemoryLedger:
     ledger = MemoryLedger({budget.location: budget.capacity_bytes for budget in budgets})
     for budget in budgets:
         for label, size in budget.used_bytes.items():
             if size:
                 ledger.reserve(budget.location, label, size)
+    if disk_bytes:
+        ledger.reserve("disk", "weights", disk_bytes)
     return ledger

@@ -18,6 +18,7 @@ from tandem.engine.model_loading import (
     device_kernel_notes,
     host_kernel_notes,
     load_reported,
+    require_compiled,
     with_usable_ends,
 )
 from tandem.engine.plan_options import require_settings
@@ -119,6 +120,9 @@ def _build(
     notes += device_kernel_notes(target.device)
     memory = plan_block_memory(plan, spec, precision, target.capacities)
     layers = SweepChoice.of_plan(plan.weights)
+    on_disk = layers.usual.on_disk
+    if on_disk:
+        require_compiled(spec, computes=False)
     model = load_reported(
         directory,
         config,
@@ -126,7 +130,7 @@ def _build(
         target.device,
         pool,
         layers,
-        (),
+        on_disk,
         "resident",
         progress,
         resident_quantized=plan.quantized_layers != "streamed",

@@ -17,6 +17,7 @@ from tandem.engine.paced_machine import (
     paced_capacities,
     paced_dtype,
     paced_executor,
+    require_disk_rate,
 )
 from tandem.engine.plan_options import planned_file
 from tandem.engine.planned import plan_note, require_as_planned
@@ -26,7 +27,6 @@ from tandem.engine.tracing import begin_to_count, traced
 from tandem.memory.pool import BlockPool
 from tandem.plan.executed_op import OpListener
 from tandem.plan.sweep_layers import SweepChoice
-from tandem.plan.weights import disk_layers
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.pool import HostPool
@@ -167,10 +167,5 @@ def _plan(
         hardware=hardware,
         planned=None if planned is None else planned.online,
     )
-    if disk_layers(memory.plan.weights) and hardware.host.disk_bytes_per_s is None:
-        raise ConfigError(
-            f"layers would be read from disk, whose rate the description of {hardware.name} lacks; "
-            "raise --cpu-memory, or add disk_bytes_per_s to its [host]",
-            param="cpu_memory",
-        )
+    require_disk_rate(memory.plan.weights, hardware)
     return replace(memory, plan=options.plan(memory.plan))

@@ -17,6 +17,7 @@ from tandem.engine.paced_machine import (
     paced_capacities,
     paced_dtype,
     paced_executor,
+    require_disk_rate,
 )
 from tandem.engine.plan_options import planned_file
 from tandem.engine.planned import block_plan_note, require_as_planned
@@ -76,6 +77,7 @@ def build_paced_blocks(
     assert planned is not None, "an engine of blocks has a plan"
     require_as_planned(planned, precision, PACED)
     plan = planned.blocks
+    require_disk_rate(plan.weights, hardware)
     spec, length_notes = model_for_length(spec, config.max_model_len)
     memory = plan_block_memory(plan, spec, precision, paced_capacities(config, hardware))
     sizes = PacedSizes(memory.page, memory.room.host_blocks, SweepChoice.of_plan(plan.weights))

@@ -12,7 +12,7 @@ from tandem.memory.peaks import read_host_memory
 from tandem.plan.executed_op import OpListener
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
-from tandem.plan.weights import EmbeddingHome
+from tandem.plan.weights import EmbeddingHome, WeightPlacement, disk_layers
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.choices import PacedChoices
 from tandem.runtime.paced.costs import PacedCosts
@@ -133,6 +133,20 @@ def paced_dtype(config: EngineConfig, spec: ModelSpec) -> DType:
             param="quantization",
         )
     return dtype
+
+
+def require_disk_rate(weights: tuple[WeightPlacement, ...], hardware: HardwareSpec) -> None:
+    """Where layers are read from disk, its rate must be known.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if disk_layers(weights) and hardware.host.disk_bytes_per_s is None:
+        raise ConfigError(
+            f"layers would be read from disk, whose rate the description of {hardware.name} lacks; "
+            "raise --cpu-memory, or add disk_bytes_per_s to its [host]",
+            param="cpu_memory",
+        )
 
 
 def paced_capacities(config: EngineConfig, hardware: HardwareSpec) -> Capacities:

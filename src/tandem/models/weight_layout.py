@@ -1,7 +1,7 @@
 """How a layer's weights lie in memory: fused tensors, with a view for every single operation."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -73,6 +73,10 @@ class LayerLayout:
     """A layer's matrices in one piece of memory; its norms and biases lie by themselves.
 
     Wide elements come first, so that all are aligned without gaps.
+
+    Attributes:
+        projections, others: [first, end) in bytes: what queries, keys and values are made by, and
+            what is not.
     """
 
     def __init__(self, shapes: LayerShapes) -> None:
@@ -90,6 +94,13 @@ class LayerLayout:
         starts = [0, *accumulate(taken[i].nbytes for i in order)]
         self._starts = dict(zip(order, starts, strict=False))
         self.size_bytes: int = starts[-1]
+        count, before = len(taken), _projections(shapes)
+        taken.clear()
+        make_modules(before, take)
+        extents = [(starts[n], starts[n + 1], place < len(taken)) for n, place in enumerate(order)]
+        assert count == len(extents)
+        self.projections = _joined(extents, projections=True)
+        self.others = _joined(extents, projections=False)
 
     def allocate(self, device: torch.device) -> Tensor:
         """Memory for one layer's matrices: [bytes] uint8."""
@@ -123,6 +134,23 @@ class LayerLayout:
             return memory[start : start + size].view(dtype).view(shape)
 
         return make_modules(self._shapes, take)
+
+
+def _projections(shapes: LayerShapes) -> LayerShapes:
+    """Of a layer, what its maps of queries, keys and values are; they are used first."""
+    names = FUSED_MODULES["qkv"]
+    chosen = tuple(each for each in shapes.shapes if each.name.rpartition(".")[0] in names)
+    return replace(shapes, shapes=chosen)
+
+
+def _joined(extents: list[tuple[int, int, bool]], *, projections: bool) -> list[tuple[int, int]]:
+    """Those that follow each other as one."""
+    found: list[tuple[int, int]] = []
+    for first, end, chosen in extents:
+        if chosen is projections:
+            follows = bool(found) and found[-1][1] == first
+            found.append((found.pop()[0] if follows else first, end))
+    return found
 
 
 def allocate_modules(shapes: LayerShapes, device: torch.device) -> Modules:

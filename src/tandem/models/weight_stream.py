@@ -10,8 +10,12 @@ from tandem.models.disk_stream import DiskStream
 from tandem.models.disk_weights import DiskWeights, Pin
 from tandem.models.in_slots import Moving
 from tandem.models.weight_layout import LayerLayout, Modules
+from tandem.plan.program import Part
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.spec.errors import ModelError
+
+_PARTS = (Part.PRE, Part.POST)
+_NO_LOADS = dict[Part, int]((part, 0) for part in _PARTS)
 
 
 class WeightStream:
@@ -57,7 +61,7 @@ class WeightStream:
         largest = max((layouts[layer].size_bytes for layer in streamed.layers), default=0)
         self._slots = [bulk_memory((largest,), torch.uint8, device) for _ in range(streamed.slots)]
         self._slot_of: dict[int, int] = {}  # of layers that have come, until their next load
-        self._loads = 0
+        self._loads = dict[Part, int](_NO_LOADS)
         self._unpin: list[Callable[[], None]] = []
         if pin is not None:
             copied = [layer for layer in layers if layer in streamed.layers]
@@ -96,7 +100,7 @@ class WeightStream:
         Raises:
             ModelError: a file cannot be read, or has changed.
         """
-        self._loads = 0
+        self._loads = dict[Part, int](_NO_LOADS)
         if self._disk is None:
             for layer in self._streamed.first:
                 self.load(layer)
@@ -121,11 +125,22 @@ class WeightStream:
         slots = self._disk.in_slots()
         return Moving({n: slots[n] for n in self._read_on_cpu}, self._disk.slot_of)
 
-    def load(self, layer: int, *, wait: bool = False) -> None:
-        """Bring a layer into the slot whose turn it is, on the current stream if there is one."""
-        self.next_place(layer).copy_(self._source(layer), non_blocking=not wait)
-        self._slot_of[layer] = self._next_slot
-        self._loads += 1
+    def load(self, layer: int, part: Part = Part.NONE, *, wait: bool = False) -> None:
+        """Bring a layer into the slot whose turn it is, on the current stream if there is one.
+
+        Args:
+            part: `PRE` or `POST`: what that stage reads. Both come in the same order, so that a
+                layer's parts come to the same slot. Any other: all that comes of the layer.
+        """
+        source = self._source(layer)
+        for place, (first, end) in zip(
+            self.places(layer, part), self._extents(layer, part), strict=True
+        ):
+            place.copy_(source[first:end], non_blocking=not wait)
+        if part is not Part.POST:
+            self._slot_of[layer] = self._next_slot(part)
+        for each in (part,) if part in _PARTS else _PARTS:
+            self._loads[each] += 1
 
     def read(self) -> None:
         """Wait for the next layer on disk, in place of the one that was copied first.
@@ -139,13 +154,19 @@ class WeightStream:
         """Host memory that the next `read` gives up: [bytes] uint8."""
         return self._from_disk.oldest()
 
-    def next_place(self, layer: int) -> Tensor:
-        """Where a layer lies that is brought now: [bytes] uint8."""
-        return self._part(self._next_slot, layer)
+    def places(self, layer: int, part: Part) -> list[Tensor]:
+        """Where a layer, or that part of it, lies that is brought now: [bytes] uint8 each."""
+        slot = self._part(self._next_slot(part), layer)
+        return [slot[first:end] for first, end in self._extents(layer, part)]
 
-    @property
-    def _next_slot(self) -> int:
-        return self._loads % self._streamed.slots
+    def _extents(self, layer: int, part: Part) -> list[tuple[int, int]]:
+        layout = self._layouts[layer]
+        if part is Part.PRE:
+            return layout.projections
+        return layout.others if part is Part.POST else [(0, layout.size_bytes)]
+
+    def _next_slot(self, part: Part) -> int:
+        return self._loads[Part.POST if part is Part.POST else Part.PRE] % self._streamed.slots
 
     def _part(self, slot: int, layer: int) -> Tensor:
         """Of a slot, what the layer takes: an MLP alone may leave a part."""

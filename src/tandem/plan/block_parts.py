@@ -1,7 +1,14 @@
-"""What both passes of a block have: weights that come a layer ahead, and a batch's last steps."""
+"""What both passes of a block have: weights that come a layer ahead, and a batch's last steps.
+
+What comes of a layer is all of it, or what is used before attention and the rest by themselves
+(KVPR's fine-grained order, section 3.3): where batches are in two layers at once, a whole layer's
+place is free only when the next but one is already waited for.
+"""
 
 from tandem.plan.block_shape import BlockShape
+from tandem.plan.disk_reads import DiskReads
 from tandem.plan.program import BufferRef, EventKind, OpKind, Part, Queue, SignalRef
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.template_builder import (
     LOGITS,
     SAMPLED,
@@ -10,39 +17,62 @@ from tandem.plan.template_builder import (
     TemplateBuilder,
     streamed_weights,
 )
-from tandem.plan.weights import StreamedLayers
 
 
 class WeightTurns:
-    """Streamed layers go round once a pass; the first ones were brought by the pass before."""
+    """Streamed layers go round once a pass; the first ones were brought by the pass before, which
+    also read those that come from disk next.
+    """
 
-    def __init__(self, builder: TemplateBuilder, streamed: StreamedLayers) -> None:
-        self._b, self._streamed = builder, streamed
+    def __init__(self, builder: TemplateBuilder, shape: BlockShape) -> None:
+        self._b, self._streamed = builder, shape.weights
+        streamed = shape.weights
+        self._disk = DiskReads(builder, SweepLayers(streamed).reads)
+        self._in_parts = shape.weights_in_parts
+        parts = (Part.PRE, Part.POST) if shape.weights_in_parts else (Part.NONE,)
         self._loaded = {
-            layer: SignalRef(Queue.WEIGHTS, i + 1 - streamed.slots)
-            for i, layer in enumerate(streamed.layers[: streamed.slots])
+            (layer, part): SignalRef(Queue.WEIGHTS, len(parts) * (i - streamed.slots) + n)
+            for i, layer in enumerate(streamed.first)
+            for n, part in enumerate(parts, 1)
         }
 
-    def there(self, layer: int) -> tuple[SignalRef, ...]:
-        """What a stage of the layer waits for."""
-        return (self._loaded[layer],) if layer in self._loaded else ()
+    def there(self, layer: int, stage: Part) -> tuple[SignalRef, ...]:
+        """What a stage of the layer waits for; whole layers have come before the first one."""
+        if not self._in_parts and stage is Part.POST:
+            return ()
+        done = self._loaded.get((layer, self._part(stage)))
+        return () if done is None else (done,)
 
-    def slot(self, layer: int) -> tuple[BufferRef, ...]:
+    def slot(self, layer: int, stage: Part) -> tuple[BufferRef, ...]:
         """Where its weights lie, if they come."""
-        return (streamed_weights(layer),) if layer in self._streamed.layers else ()
+        if layer not in self._streamed.layers:
+            return ()
+        return (streamed_weights(layer, self._part(stage)),)
 
-    def refill(self, layer: int) -> None:
-        """Bring the next streamed layer into the slot of `layer`, which all batches have used."""
+    def used(self, layer: int, stage: Part) -> None:
+        """All batches are through a stage of the layer: what it alone has used gives its place to
+        the next streamed layer's.
+        """
         layers, slots = self._streamed.layers, self._streamed.slots
         if layer not in layers or len(layers) == slots:
             return  # all that have a slot stay there
+        if not self._in_parts and stage is Part.PRE:
+            return
+        part = self._part(stage)
         following = layers[(layers.index(layer) + slots) % len(layers)]
+        read, source = self._disk.source(following)
         done = self._b.add(
-            OpKind.LOAD, Queue.WEIGHTS, layer=following, waits=(self._b.reached(Queue.ACCEL),),
-            writes=(*self.slot(following), *self.slot(layer)),
+            OpKind.LOAD, Queue.WEIGHTS, part, layer=following,
+            waits=(self._b.reached(Queue.ACCEL), *read), reads=source,
+            writes=(*self.slot(following, stage), *self.slot(layer, stage)),
         )  # fmt: skip
+        if stage is Part.POST:  # both parts have been copied
+            self._disk.used(following, done)
         if following > layer:
-            self._loaded[following] = done
+            self._loaded[following, part] = done
+
+    def _part(self, stage: Part) -> Part:
+        return stage if self._in_parts else Part.NONE
 
 
 def sample_batch(

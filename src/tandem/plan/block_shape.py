@@ -23,13 +23,16 @@ class BlockShape:
     All batches are alike.
 
     Attributes:
-        weights: layers that come to the accelerator in every pass; the others are resident.
+        weights: layers that come to the accelerator in every pass, some of them from disk; the
+            others are resident.
         resident, streamed, cpu: whether a batch has sequences whose KV lies on the accelerator, is
             brought there in every layer, or is attended on the CPU.
         recomputes: of streamed ones, a prefix comes as activations.
         prompts_on_host: between layers, activations of prompts lie on the host.
         layers_overlap: in passes, a batch that the CPU has attended to goes on into the next layer
             while the CPU attends to others in this one.
+        weights_in_parts: of a layer that comes, queries', keys' and values' maps come, and give
+            their place to the next layer's, apart from the rest, which is used after attention.
     """
 
     num_layers: int
@@ -41,6 +44,7 @@ class BlockShape:
     recomputes: bool = False
     prompts_on_host: bool = False
     layers_overlap: bool = False
+    weights_in_parts: bool = False
 
     def __post_init__(self) -> None:
         if self.num_layers < 1 or self.batches < 1:

@@ -5,7 +5,7 @@ a layer's batches first all go up to their attention and then all go on, so that
 one while the accelerator works on others; else each goes through the layer at once. Where layers
 overlap, a batch goes on and up to its attention in the next layer before the one after it goes on,
 so that the CPU has work while a layer ends and the next one begins; a layer's weights then leave
-their slot later, for what comes there is wanted no later.
+their slot later, for what comes there is wanted no later, unless they come in parts.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ class _PassBuilder:
         self._stored: dict[int, SignalRef] = {}
         self._used: dict[int, SignalRef] = {}
         self._attended: dict[int, SignalRef] = {}
-        self._weights = WeightTurns(self._b, shape.weights)
+        self._weights = WeightTurns(self._b, shape)
 
     def build(self) -> ProgramTemplate:
         shape = self._shape
@@ -83,7 +83,7 @@ class _PassBuilder:
                     self._onwards(layer, batch)
             for batch in range(shape.batches) if shape.cpu else ():
                 self._onwards(layer, batch)
-            self._weights.refill(layer)
+            self._weights.used(layer, Part.POST)
 
     def _between_layers(self) -> None:
         shape = self._shape
@@ -93,7 +93,7 @@ class _PassBuilder:
             for batch in range(shape.batches):
                 self._onwards(layer, batch)
                 if batch == shape.batches - 1:
-                    self._weights.refill(layer)
+                    self._weights.used(layer, Part.POST)
                 if layer + 1 < shape.num_layers:
                     self._to_attention(layer + 1, batch)
 
@@ -115,8 +115,8 @@ class _PassBuilder:
             )  # fmt: skip
         done = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=(batch,), layer=layer,
-            waits=(*self._weights.there(layer), *self._qkv_free(layer, batch)),
-            reads=(state, *self._weights.slot(layer)), writes=(qkv,),
+            waits=(*self._weights.there(layer, Part.PRE), *self._qkv_free(layer, batch)),
+            reads=(state, *self._weights.slot(layer, Part.PRE)), writes=(qkv,),
         )  # fmt: skip
         if self._shape.cpu:
             self._attend_on_cpu(layer, batch, done)
@@ -126,6 +126,8 @@ class _PassBuilder:
             self._store(layer, batch)
             if not self._delays_load(layer, batch):
                 self._load_next(layer, batch)
+        if batch == self._shape.batches - 1:
+            self._weights.used(layer, Part.PRE)
 
     def _qkv_free(self, layer: int, batch: int) -> tuple[SignalRef, ...]:
         """The layer before has let go of queries, keys and values."""
@@ -184,7 +186,7 @@ class _PassBuilder:
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.RECOMPUTE, lanes=(batch,), layer=layer,
             waits=(self._came_at(pair, Part.PREFIX),),
-            reads=(prefix_slot(pair), *self._weights.slot(layer)),
+            reads=(prefix_slot(pair), *self._weights.slot(layer, Part.PRE)),
             writes=(BufferRef(RECOMPUTED),),
         )  # fmt: skip
 
@@ -210,7 +212,8 @@ class _PassBuilder:
         )  # fmt: skip
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=(batch,), layer=layer,
-            reads=(state, *self._weights.slot(layer)), writes=(state,),
+            waits=self._weights.there(layer, Part.POST),
+            reads=(state, *self._weights.slot(layer, Part.POST)), writes=(state,),
         )  # fmt: skip
         if layer == shape.num_layers - 1:
             sample_batch(self._b, shape, batch, state)

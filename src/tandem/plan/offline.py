@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 QuantizedLayers = Literal["none", "streamed", "all"]
 QUANTIZED_LAYERS: tuple[QuantizedLayers, ...] = ("none", "streamed", "all")
-_HOMES = ("resident", "streamed")
+_HOMES = ("resident", "streamed", "disk_streamed")
 _MAX_LAYERS = 10_000
 _LEAST: dict[str, int] = {
     "batches": 1, "resident_rows": 0, "streamed_rows": 0, "cpu_rows": 0, "recomputed_tokens": 0,
@@ -28,7 +28,7 @@ _FORMS: dict[str, forms.Form] = {
     **dict.fromkeys(_LEAST, forms.whole_number),
     "quantized_layers": forms.text, "quantization": forms.text, "kv_dtype": forms.text,
     "host_kv_dtype": forms.text, "prompts_on_host": forms.flag,
-    "layers_overlap": forms.flag, "notes": forms.texts,
+    "layers_overlap": forms.flag, "weights_in_parts": forms.flag, "notes": forms.texts,
 }  # fmt: skip
 
 
@@ -37,7 +37,8 @@ class TierBudget:
     """One memory, and what of it is for what.
 
     Attributes:
-        weights_bytes: all that are kept there; of streamed ones, on the accelerator, their slots.
+        weights_bytes: all that are kept there; of streamed ones, on the accelerator, their slots;
+            of those on disk, on the host, theirs.
         kv_bytes: keys, values and activations that stay; slot_bytes: room for those that pass.
         workspace_bytes: activations of a step and of the block between layers.
         pinned_bytes: of all of it, what the link reads and writes; 0 on the accelerator.
@@ -81,7 +82,8 @@ class OfflinePlan:
     """A block of equal batches goes through the layers, one layer after the other, for each token.
 
     Attributes:
-        weights: homes of all layers, from the first to the last: `resident` or `streamed`.
+        weights: homes of all layers, from the first to the last: `resident`, `streamed`, or
+            `disk_streamed`, which are read into two slots of host memory before they come.
         quantized_layers: those whose linear maps are kept in few bits; quantization: how, as the
             engine's flag.
         batches: per block. resident_rows, streamed_rows, cpu_rows: sequences of a batch by what
@@ -95,7 +97,7 @@ class OfflinePlan:
         max_model_len: of the longest sequence.
         prefill_tokens: most prompt tokens that are computed at once.
         prompts_on_host: between layers, activations of prompts lie on the host.
-        layers_overlap: as of `BlockShape`.
+        layers_overlap, weights_in_parts: as of `BlockShape`.
         terms: of its passes, by which streamed sequences and those that the CPU attends to are
             shared out anew as it runs, for both of which there is room; None: shares are fixed.
         notes: what was decided for the user and why, one line each.
@@ -125,6 +127,7 @@ class OfflinePlan:
     quantization: str = "none"
     prompts_on_host: bool = False
     layers_overlap: bool = False
+    weights_in_parts: bool = False
     terms: "ShareTerms | None" = None
     notes: tuple[str, ...] = ()
 
@@ -213,6 +216,7 @@ class OfflinePlan:
             recomputes=self.recomputed_tokens > 0,
             prompts_on_host=self.prompts_on_host,
             layers_overlap=self.layers_overlap,
+            weights_in_parts=self.weights_in_parts,
         )
 
     def to_json(self) -> str:

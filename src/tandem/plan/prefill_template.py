@@ -43,13 +43,14 @@ class _PrefillBuilder:
         self._drained: dict[int, SignalRef] = {}
         # by batch: its activations are on the host
         self._parked: dict[int, SignalRef] = {}
-        self._weights = WeightTurns(self._b, shape.weights)
+        self._weights = WeightTurns(self._b, shape)
 
     def build(self) -> ProgramTemplate:
         for layer in range(self._shape.num_layers):
             for batch in range(self._shape.batches):
                 self._through(layer, batch)
-            self._weights.refill(layer)
+            self._weights.used(layer, Part.PRE)
+            self._weights.used(layer, Part.POST)
         return self._b.build(PROMPTS, self._shape.lanes)
 
     def _through(self, layer: int, batch: int) -> None:
@@ -57,11 +58,12 @@ class _PrefillBuilder:
         slot = (layer * shape.batches + batch) % CACHE_SLOTS
         qkv, state = BufferRef(QKV, -1, slot), self._state(batch, slot)
         arrived = self._enter(layer, batch, slot, state)
-        weights, loaded = self._weights.slot(layer), self._weights.there(layer)
+        weights = self._weights
         free = self._drained.get(slot, SignalRef(Queue.D2H, 0))
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer,
-            waits=(*loaded, *arrived, free), reads=(state, *weights), writes=(qkv,),
+            waits=(*weights.there(layer, Part.PRE), *arrived, free),
+            reads=(state, *weights.slot(layer, Part.PRE)), writes=(qkv,),
         )  # fmt: skip
         kept = (batch_pages(Tier.DEVICE, batch, layer),) if shape.resident else ()
         self._b.add(
@@ -75,7 +77,9 @@ class _PrefillBuilder:
         stored = self._drain(layer, batch, slot, attended, state)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=lanes, layer=layer,
-            waits=stored, reads=(state, BufferRef(DEVICE_PARTIAL), *weights), writes=(state,),
+            waits=(*weights.there(layer, Part.POST), *stored),
+            reads=(state, BufferRef(DEVICE_PARTIAL), *weights.slot(layer, Part.POST)),
+            writes=(state,),
         )  # fmt: skip
         self._leave(layer, batch, slot, state)
 

@@ -42,6 +42,7 @@ class ShareTerms:
     Attributes:
         most_streamed_rows: of a batch, those for whose KV the slots have room.
         stages_s: of the accelerator, without attention. weights_s: layers that come over the link.
+            reads_s: those of them that are read from disk before.
         way_s: of a batch through all layers on the accelerator, before and after attention.
         slack: a pass over the longest of its terms.
         attention: on the accelerator. cache: streamed keys and values over the link.
@@ -65,6 +66,7 @@ class ShareTerms:
     host: TermLine
     memory: TermLine
     layers_overlap: bool = False
+    reads_s: float = 0.0
 
     def __post_init__(self) -> None:
         most = forms.in_form(
@@ -72,7 +74,7 @@ class ShareTerms:
         )
         if most < 0:
             raise ConfigError(f"most_streamed_rows must be at least 0, not {most}")
-        _require_seconds(self, ("stages_s", "weights_s", "way_s", "slack"))
+        _require_seconds(self, ("stages_s", "weights_s", "reads_s", "way_s", "slack"))
         forms.in_form(self.layers_overlap, forms.flag, "layers_overlap", ConfigError)
         if not self.slack:
             raise ConfigError("slack must be above 0")

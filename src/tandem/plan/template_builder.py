@@ -25,6 +25,8 @@ DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
 # what the accelerator's experts of a layer add to the residual, while others are the CPU's
 EXPERT_SUM = "expert_sum"
 WEIGHTS = "weights"
+# what two stages read of a layer, where it comes in parts
+PARTS_OF_WEIGHTS = {Part.PRE: "weights.pre", Part.POST: "weights.post"}
 HOST_WEIGHTS = "host_weights"
 # of layers on the CPU: the residual there and on its way back, q, k and v on their way to the
 # accelerator's part of attention, and that part's result
@@ -38,9 +40,11 @@ def pages(tier: Tier, layer: int) -> BufferRef:
     return BufferRef(f"pages.{tier.label}", -1, layer)
 
 
-def streamed_weights(layer: int) -> BufferRef:
-    """A streamed layer's bytes in whichever slot; a load makes them and takes another's place."""
-    return BufferRef(WEIGHTS, -1, layer)
+def streamed_weights(layer: int, part: Part = Part.NONE) -> BufferRef:
+    """A streamed layer's bytes in whichever slot, or those that a stage reads; a load makes them
+    and takes another's place.
+    """
+    return BufferRef(PARTS_OF_WEIGHTS.get(part, WEIGHTS), -1, layer)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from tandem.plan.template_builder import (
     HOST_STATE,
     HOST_WEIGHTS,
     LOGITS,
+    PARTS_OF_WEIGHTS,
     QKV,
     SAMPLED,
     SLOTS,
@@ -43,10 +44,13 @@ Clock = dict[Queue, int]
 _Key = tuple[object, ...]
 _PROGRAM_LOCAL = {SAMPLED, TOKENS}
 # what the engine, or the program before, fills before the first program
-_ALWAYS_DEFINED = {SLOTS, WEIGHTS, HOST_WEIGHTS, CACHE_SLOT, PREFIX_SLOT}
+_ALWAYS_DEFINED = {
+    SLOTS, WEIGHTS, *PARTS_OF_WEIGHTS.values(), HOST_WEIGHTS, CACHE_SLOT, PREFIX_SLOT,
+}  # fmt: skip
 _PER_LAYER = {
     QKV, HOST_QKV, STAGED_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, FETCHED_PARTIAL,
-    EXPERT_SUM, WEIGHTS, HOST_WEIGHTS, CACHE_SLOT, PREFIX_SLOT, RECOMPUTED,
+    EXPERT_SUM, WEIGHTS, *PARTS_OF_WEIGHTS.values(), HOST_WEIGHTS, CACHE_SLOT, PREFIX_SLOT,
+    RECOMPUTED,
 }  # fmt: skip
 # what a cohort brings from an earlier sweep
 _CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}

@@ -30,7 +30,12 @@ from tandem.planner.question import Question
 from tandem.profiling.shared_memory import SharedMemory
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import Operation, default_stages, split_experts, split_post
-from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes, movable_layer
+from tandem.spec.parameters import (
+    layer_matrix_bytes,
+    mlp_matrix_bytes,
+    movable_layer,
+    projection_matrix_bytes,
+)
 from tandem.spec.tier import Tier
 
 _FP32_BYTES = 4
@@ -70,6 +75,8 @@ class Demands:
         movable, self._dense = movable_layer(model), frozenset(model.dense_layers)
         self._load_bytes: int = layer_matrix_bytes(model, question.precision, movable)
         self._mlp_load_bytes: int = mlp_matrix_bytes(model, question.precision, movable)
+        before = projection_matrix_bytes(model, question.precision, movable)
+        self._part_bytes = {Part.PRE: before, Part.POST: self._load_bytes - before}
         self._mixture: MixtureBytes | None = None
         if model.experts is not None:
             self._mixture = MixtureBytes.of(model, question.precision)
@@ -286,7 +293,7 @@ class Demands:
     def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load], experts: int) -> float:
         if op.kind in (OpKind.LOAD, OpKind.READ):
             if op.part is not Part.MLP:
-                return self._load_bytes
+                return self._part_bytes.get(op.part, self._load_bytes)
             return self._mlp_load_bytes if not self._mixture else self._mixture.left(experts)
         if op.part is Part.TOKENS:
             return token_bytes(sum(lane.logits for lane in lanes))

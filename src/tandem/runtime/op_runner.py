@@ -103,6 +103,8 @@ class OpRunner:
             (OpKind.SAMPLE, Part.NONE): self.sampling.sample,
             (OpKind.LOAD, Part.NONE): self._load,
             (OpKind.LOAD, Part.MLP): self._load,
+            (OpKind.LOAD, Part.PRE): self._load,
+            (OpKind.LOAD, Part.POST): self._load,
             (OpKind.READ, Part.NONE): self._read,
             (OpKind.SWEEP, Part.NONE): self._sweep,
         }
@@ -190,7 +192,7 @@ class OpRunner:
         return self.weights.stream
 
     def _load(self, running: Running) -> None:
-        self._stream.load(running.op.layer)
+        self._stream.load(running.op.layer, running.op.part)
 
     def _read(self, running: Running) -> None:
         del running  # the reader knows the order
@@ -199,8 +201,9 @@ class OpRunner:
     def poison_weights(self, op: ProgramOp) -> None:
         """Make memory that weights are coming to unusable until they are there."""
         stream = self._stream
-        memory = stream.let_go() if op.kind is OpKind.READ else stream.next_place(op.layer)
-        memory.fill_(0xFF)  # not a number in every floating-point type
+        given_up = [stream.let_go()] if op.kind is OpKind.READ else stream.places(op.layer, op.part)
+        for memory in given_up:
+            memory.fill_(0xFF)  # not a number in every floating-point type
 
     # --- attention ------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tandem.spec.dtype import DType
 from tandem.spec.layer_operations import layer_operations, norm_weights
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import WeightShape, split_post
+from tandem.spec.operations import WeightShape, default_stages, split_post
 from tandem.spec.precision import Precision
 
 # Modules that share an input lie in one tensor, so that one product computes all of them.
@@ -28,6 +28,13 @@ def mlp_weights(spec: ModelSpec, layer: int = 0) -> tuple[WeightShape, ...]:
     operations = layer_operations(spec, layer)
     mlp = split_post(operations).mlp.of(operations)
     return tuple(weight for op in mlp for weight in op.weights)
+
+
+def projection_weights(spec: ModelSpec, layer: int = 0) -> tuple[WeightShape, ...]:
+    """Of one layer's weights, those that are read before attention."""
+    operations = layer_operations(spec, layer)
+    before = default_stages(operations).pre.of(operations)
+    return tuple(weight for op in before for weight in op.weights)
 
 
 def embedding_weights(spec: ModelSpec) -> tuple[WeightShape, ...]:
@@ -96,6 +103,11 @@ def layer_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) ->
 def mlp_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
     """Of them, those of the MLP or the experts."""
     return _matrix_bytes(mlp_weights(spec, layer), precision)
+
+
+def projection_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
+    """Of them, those of queries, keys and values."""
+    return _matrix_bytes(projection_weights(spec, layer), precision)
 
 
 def expert_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:

@@ -24,6 +24,7 @@ TERMS = ShareTerms(
     results=TermLine(1e-4, 2e-6, 0.0),
     host=TermLine(1e-4, 2e-6, 8e-6),
     memory=TermLine(0.01, 0.0, 1e-6),
+    reads_s=0.025,
 )
 WORKS = st.builds(
     lambda batches, rows, tokens, share: PassWork(
@@ -62,7 +63,7 @@ def test_shares_move_to_the_link_as_kv_outgrows_the_weights() -> None:
 
 @given(
     st.lists(WORKS, min_size=1, max_size=8),
-    st.tuples(*[st.floats(0.2, 5.0)] * 4),
+    st.tuples(*[st.floats(0.2, 5.0)] * 5),
     st.floats(1.0, 2.0),
 )
 def test_terms_that_are_off_by_factors_are_found(
@@ -74,7 +75,9 @@ def test_terms_that_are_off_by_factors_are_found(
         for work in works
     ]
     found = factors_of(TERMS, passes, BlockFactors())
-    assert (found.stages, found.attention, found.link, found.host) == pytest.approx(off)
+    assert (
+        found.stages, found.attention, found.link, found.host, found.disk
+    ) == pytest.approx(off)  # fmt: skip
     again = corrected(TERMS, found, passes)
     assert again.slack == pytest.approx(slack)
     for each in passes:
@@ -96,9 +99,24 @@ def test_weights_tell_what_the_link_takes_where_no_kv_does() -> None:
     assert factors_of(TERMS, [MeasuredPass(work, slow, 1.0)], BlockFactors()).link == 2.0
 
 
+def test_a_pass_is_no_shorter_than_its_reads_from_disk() -> None:
+    work = PassWork(1, resident_rows=4, resident_tokens=400)
+    assert longest_s(replace(TERMS, reads_s=1.5), work) == 1.5
+    slow = pass_terms(replace(TERMS, reads_s=3 * TERMS.reads_s), work)
+    found = factors_of(TERMS, [MeasuredPass(work, slow, 1.0)], BlockFactors())
+    assert found.disk == pytest.approx(3.0)
+    assert str(found).endswith("disk 3.00")
+
+
 @pytest.mark.parametrize(
     "change",
-    [{"stages_s": -1.0}, {"slack": 0.0}, {"weights_s": float("nan")}, {"most_streamed_rows": -1}],
+    [
+        {"stages_s": -1.0},
+        {"slack": 0.0},
+        {"weights_s": float("nan")},
+        {"most_streamed_rows": -1},
+        {"reads_s": -1.0},
+    ],
 )
 def test_terms_out_of_range_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(change))):

@@ -17,7 +17,7 @@ from tandem.plan.prefill_template import prefill_template
 from tandem.plan.program import OpKind, Part, ProgramTemplate, Queue
 from tandem.plan.validator import Placed, ProgramError, validate_sequence
 from tandem.plan.weights import StreamedLayers
-from tandem.planner.offline.work import ENDS, decode_work, prefill_work
+from tandem.planner.offline.work import ENDS, READ, decode_work, prefill_work
 
 
 def check(*templates: ProgramTemplate) -> None:
@@ -29,18 +29,20 @@ def check(*templates: ProgramTemplate) -> None:
 def shapes(draw: st.DrawFn) -> BlockShape:
     layers = draw(st.integers(1, 6))
     picked = draw(st.sets(st.integers(0, layers - 1)))
-    streamed = tuple(sorted(picked))[: len(picked) // 2 * 2]
+    streamed = tuple(sorted(picked))
+    read = draw(st.sets(st.sampled_from(streamed))) if streamed else ()
     resident, comes, cpu = draw(st.tuples(st.booleans(), st.booleans(), st.booleans()).filter(any))
     return BlockShape(
         layers,
         draw(st.integers(1, 5)),
-        StreamedLayers(streamed),
+        StreamedLayers(streamed, tuple(sorted(read))),
         resident,
         comes,
         cpu,
         recomputes=comes and draw(st.booleans()),
         prompts_on_host=draw(st.booleans()),
         layers_overlap=draw(st.booleans()),
+        weights_in_parts=draw(st.booleans()),
     )
 
 
@@ -76,11 +78,13 @@ def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> N
         expected = Counter(dict.fromkeys(ENDS, shape.batches))
         expected.update(dict.fromkeys(work, shape.pairs))
         if len(shape.weights.layers) > shape.weights.slots:
-            expected[OpKind.LOAD, Queue.WEIGHTS, Part.NONE] = len(shape.weights.layers)
+            for part in (Part.PRE, Part.POST) if shape.weights_in_parts else (Part.NONE,):
+                expected[OpKind.LOAD, Queue.WEIGHTS, part] = len(shape.weights.layers)
+            expected[READ] = len(shape.weights.on_disk)
         found = Counter((op.kind, op.queue, op.part) for op in template.ops)
         for queue in (Queue.H2D, Queue.D2H):  # activations, on their way between layers
             found.pop((OpKind.COPY, queue, Part.RESIDUAL), None)
-        assert found == expected
+        assert found == +expected
 
 
 WEIGHTS = StreamedLayers((0, 1, 2, 3))
@@ -88,10 +92,11 @@ ALL = BlockShape(
     4, 3, WEIGHTS, resident=True, streamed=True, cpu=True, recomputes=True, prompts_on_host=True
 )
 OVERLAPPING = replace(ALL, layers_overlap=True)
+READ_BEFORE = replace(ALL, weights=StreamedLayers((0, 1, 2, 3), (0, 1, 3)))
 CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
 COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
-PRE = is_op(OpKind.STAGE, Part.PRE)
+PRE, POST = is_op(OpKind.STAGE, Part.PRE), is_op(OpKind.STAGE, Part.POST)
 Build = Callable[[BlockShape], ProgramTemplate]
 
 
@@ -113,6 +118,25 @@ Build = Callable[[BlockShape], ProgramTemplate]
         pytest.param(block_template, ALL, is_op(COPY, Part.PARTIAL), CPU, id="attended"),
         pytest.param(block_template, ALL, is_op(COPY, Part.QKV), ACCEL, id="qkv-made"),
         pytest.param(block_template, ALL, is_op(OpKind.LOAD), ACCEL, id="weights-used"),
+        *(
+            pytest.param(build, replace(shape, weights_in_parts=True), select, on, id=name)
+            for build, shape, select, on, name in (
+                (block_template, ALL, PRE, Queue.WEIGHTS, "first-part"),
+                (block_template, ALL, POST, Queue.WEIGHTS, "second-part"),
+                (block_template, ALL, is_op(OpKind.LOAD, Part.PRE), ACCEL, "first-part-used"),
+                (block_template, ALL, is_op(OpKind.LOAD, Part.POST), ACCEL, "second-part-used"),
+                (block_template, OVERLAPPING, POST, Queue.WEIGHTS, "overlapping-second-part"),
+                (prefill_template, ALL, POST, Queue.WEIGHTS, "prompts-second-part"),
+            )
+        ),
+        *(
+            pytest.param(build, READ_BEFORE, is_op(kind), on, id=f"{name}-{what}")
+            for name, build in (("passes", block_template), ("prompts", prefill_template))
+            for kind, on, what in (
+                (OpKind.LOAD, Queue.DISK, "weights-read"),
+                (OpKind.READ, Queue.WEIGHTS, "weights-brought"),
+            )
+        ),
         *(
             pytest.param(block_template, OVERLAPPING, select, on, id=f"overlapping-{name}")
             for select, on, name in (
@@ -169,6 +193,27 @@ def test_where_layers_overlap_the_cpu_has_other_batches_between_two_layers() -> 
             assert following < place(Part.POST, layer, batch + 1)
     alone = replace(OVERLAPPING, batches=1)
     assert block_template(alone) == block_template(replace(alone, layers_overlap=False))
+
+
+def test_weights_in_parts_have_a_layer_s_time_to_come_where_layers_overlap() -> None:
+    """What a part takes the place of has been used a layer of all batches before it is wanted."""
+    template = block_template(replace(OVERLAPPING, weights_in_parts=True))
+    stages = {
+        (op.part, op.layer, op.lanes[0]): op.ordinal
+        for op in template.ops
+        if op.kind is OpKind.STAGE and op.part in (Part.PRE, Part.POST)
+    }
+    loads = [op for op in template.ops if op.kind is OpKind.LOAD]
+    assert [op.part for op in loads] == [Part.PRE, Part.POST] * 4
+    for op in loads[:4]:
+        (free,) = (wait.ordinal for wait in op.waits if wait.queue is ACCEL)
+        wanted = stages[op.part, op.layer, 0]
+        between = [n for n in stages.values() if free < n < wanted]
+        assert len(between) >= 2 * OVERLAPPING.batches
+    whole = next(op for op in block_template(OVERLAPPING).ops if op.kind is OpKind.LOAD)
+    (free,) = (wait.ordinal for wait in whole.waits if wait.queue is ACCEL)
+    between = [n for n in stages.values() if free < n < stages[Part.PRE, 2, 0]]
+    assert len(between) == 2  # the last batch's of the next layer, and the first one's after it
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,11 @@ from tandem.plan.weights import WeightPlacement
 from tandem.spec.errors import ConfigError
 
 PLAN = OfflinePlan(
-    weights=(WeightPlacement(0, 1), WeightPlacement(2, 3, "streamed")),
+    weights=(
+        WeightPlacement(0, 1),
+        WeightPlacement(2, 2, "streamed"),
+        WeightPlacement(3, 3, "disk_streamed"),
+    ),
     batches=4,
     resident_rows=2,
     streamed_rows=3,
@@ -42,7 +46,7 @@ def test_a_plan_survives_json() -> None:
 
 def test_sequences_and_layers_add_up() -> None:
     assert (PLAN.batch_rows, PLAN.block_rows, PLAN.num_layers) == (6, 24, 4)
-    assert PLAN.shape.weights.layers == (2, 3)
+    assert (PLAN.shape.weights.layers, PLAN.shape.weights.on_disk) == ((2, 3), (3,))
     assert PLAN.accelerator.free_bytes == 0
 
 
@@ -66,6 +70,7 @@ def budget(**changes: int) -> dict[str, int]:
         changed(weights=[]),
         changed(weights=[{"first_layer": 1, "last_layer": 3}]),
         changed(weights=[{"first_layer": 0, "last_layer": 3, "home": "cpu"}]),
+        changed(weights=[{"first_layer": 0, "last_layer": 3, "home": "disk-cpu"}]),
         changed(batches=0),
         changed(batches=1.5),
         changed(resident_rows=-1),

@@ -17,6 +17,7 @@ _QUEUES = (
     (Queue.H2D, OpKind.COPY),
     (Queue.WEIGHTS, OpKind.LOAD),
     (Queue.CPU, OpKind.ATTEND),
+    (Queue.DISK, OpKind.READ),
 )
 LENGTH = 600
 

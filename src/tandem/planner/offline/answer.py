@@ -1,6 +1,6 @@
 """The offline planner's answer: what to run, what it achieves, and what each policy would do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
@@ -147,6 +147,7 @@ def offline_plan(
         quantization=_quantization(question, candidate.quantized),
         prompts_on_host=away,
         layers_overlap=search.times.layers_overlap(candidate),
+        weights_in_parts=search.times.weights_in_parts(candidate),
         terms=share_terms(search.times, candidate) if adapts else None,
         notes=notes,
     )
@@ -189,11 +190,14 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
     attends = policy.attends and not policy.streams
     host = 0 if not (policy.streams or policy.attends) else 1
     least = BlockCandidate(1, layers, 1 - host, 0 if attends else host, host if attends else 0)
+    if footprint.reads:
+        least = replace(least, on_disk=layers)
     device = footprint.device(least, prompts_on_host=True).total
     there = footprint.host(least, prompts_on_host=True).total
+    read = ", from disk" if footprint.reads else ""
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     return ConfigError(
-        f"no block of requests fits{keeps}: with all layers streamed, one takes "
+        f"no block of requests fits{keeps}: with all layers streamed{read}, one takes "
         f"{format_size(device)} on the accelerator, which may give "
         f"{format_size(question.device_bytes)}, and {format_size(there)} on the host, which may "
         f"give {format_size(question.host_bytes)}; raise --gpu-memory or --cpu-memory, or shorten "

@@ -18,6 +18,7 @@ from tandem.planner.offline.work import (
     CPU_CHAIN,
     ENDS,
     LOAD,
+    READ,
     OpClass,
     decode_work,
     operation,
@@ -73,7 +74,7 @@ class BlockBound:
     def __init__(self, question: Question, prices: BlockPrices) -> None:
         self._q, self._prices = question, prices
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
-        self._weights: dict[int, StreamedLayers] = {}
+        self._weights: dict[tuple[int, int], StreamedLayers] = {}
         self._decode: dict[BlockCandidate, Busy] = {}
         self._prefill: dict[BlockCandidate, Busy] = {}
 
@@ -114,10 +115,11 @@ class BlockBound:
         return sum(self._sum(way, layer, price, 1).by_queue)
 
     def _shape(self, candidate: BlockCandidate) -> BlockShape:
-        weights = self._weights.get(candidate.streamed)
+        key = candidate.streamed, candidate.on_disk
+        weights = self._weights.get(key)
         if weights is None:
             weights = candidate.shape(self._q.model.num_layers).weights
-            self._weights[candidate.streamed] = weights
+            self._weights[key] = weights
         return candidate.with_weights(self._q.model.num_layers, weights)
 
     def _least_s(self, busy: Busy) -> float:
@@ -135,7 +137,10 @@ class BlockBound:
         for kind, count in kinds.items():
             total = total.plus(self._layer(work, layers[kind], price, shape), count)
         if len(shape.weights.layers) > shape.weights.slots:
-            total = total.plus(self._sum([LOAD], shape.weights.layers[0], price, 1), len(streamed))
+            first, read = shape.weights.layers[0], shape.weights.on_disk
+            total = total.plus(self._sum([LOAD], first, price, 1), len(streamed))
+            if read:
+                total = total.plus(self._sum([READ], first, price, 1), len(read))
         return total
 
     def _layer(

@@ -19,6 +19,7 @@ class BlockCandidate:
             cpu_rows: on the host, attended there.
         recomputed_tokens: of each streamed sequence, kept as activations.
         quantized: layers whose maps are in few bits. host_kv: KV on the host in few bits.
+        on_disk: of the streamed layers, those that are read from disk before they come.
     """
 
     batches: int
@@ -29,6 +30,7 @@ class BlockCandidate:
     recomputed_tokens: int = 0
     quantized: QuantizedLayers = "none"
     host_kv: CodeType | None = None
+    on_disk: int = 0
 
     @property
     def rows(self) -> int:
@@ -54,15 +56,20 @@ class BlockCandidate:
 
     def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
         """Homes of all layers, spread evenly."""
-        return Elsewhere(self.streamed).placement(num_layers)
+        return self._elsewhere.placement(num_layers)
 
     def shape(
-        self, num_layers: int, *, prompts_on_host: bool = False, layers_overlap: bool = False
+        self,
+        num_layers: int,
+        *,
+        prompts_on_host: bool = False,
+        layers_overlap: bool = False,
+        weights_in_parts: bool = False,
     ) -> BlockShape:
         """What its programs depend on."""
         weights = streamed_layers(self.placement(num_layers))
         shape = self.with_weights(num_layers, weights, prompts_on_host=prompts_on_host)
-        return replace(shape, layers_overlap=layers_overlap)
+        return replace(shape, layers_overlap=layers_overlap, weights_in_parts=weights_in_parts)
 
     def with_weights(
         self, num_layers: int, weights: StreamedLayers, *, prompts_on_host: bool = False
@@ -81,7 +88,7 @@ class BlockCandidate:
 
     def describe(self, num_layers: int) -> str:
         """One line for people."""
-        weights = Elsewhere(self.streamed).describe(num_layers)
+        weights = self._elsewhere.describe(num_layers)
         if self.quantized != "none":
             weights += f" ({self.quantized} in few bits)"
         kv = [
@@ -93,6 +100,10 @@ class BlockCandidate:
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
         bits = f", KV on the host in {self.host_kv}" if self.host_kv else ""
         return f"{weights}; {batches} of {self.rows}: {homes}{bits}"
+
+    @property
+    def _elsewhere(self) -> Elsewhere:
+        return Elsewhere(self.streamed, on_disk=self.on_disk)
 
     def _streams(self) -> str:
         if not self.recomputed_tokens:

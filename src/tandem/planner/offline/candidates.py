@@ -40,7 +40,8 @@ class BlockCandidates:
         """Candidates that keep to the policy and to all capacities, each once."""
         seen: set[BlockCandidate] = set()
         for start in self._starts(policy):
-            for candidate in self._shared(start, policy):
+            for found in self._shared(start, policy):
+                candidate = self._footprint.placed(found)
                 if candidate not in seen:
                     seen.add(candidate)
                     if self.possible(candidate, policy):
@@ -50,6 +51,10 @@ class BlockCandidates:
         """Whether it keeps to the policy and to all capacities."""
         keeps = policy.allows(candidate, self._q.model.num_layers)
         return keeps and self._footprint.fits(candidate)
+
+    def placed(self, candidate: BlockCandidate) -> BlockCandidate:
+        """With as few layers on disk as must be."""
+        return self._footprint.placed(candidate)
 
     def sizes(self) -> list[int]:
         """Sequences of a block, as even as a whole number of blocks makes them."""
@@ -135,7 +140,8 @@ class BlockCandidates:
         low, high = 0, start.rows
         while low < high:
             middle = (low + high + 1) // 2
-            if self._footprint.fits(start.shared(middle, start.rows - middle)):
+            shared = start.shared(middle, start.rows - middle)
+            if self._footprint.fits(self._footprint.placed(shared)):
                 low = middle
             else:
                 high = middle - 1

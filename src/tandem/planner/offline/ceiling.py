@@ -2,11 +2,11 @@
 
 For a number of sequences and of batches, for which memory has places as requests are so long
 (`occupancy.py`), all shares are free: of layers that are streamed (none, or
-some, whose slots take their room), and of sequences with their KV on the accelerator, streamed,
-streamed with all of their prompt recomputed, or attended on the CPU. A pass takes at least what
-each resource takes for all of its work, and what waits for each other where the CPU attends; else
-nothing waits. Costs and sizes are those of the planner's own candidates, between which they are
-convex.
+some, whose slots take their room), of those that are read from disk before, and of sequences with
+their KV on the accelerator, streamed, streamed with all of their prompt recomputed, or attended on
+the CPU. A pass takes at least what each resource takes for all of its work, and what waits for each
+other where the CPU attends; else nothing waits. Costs and sizes are those of the planner's own
+candidates, between which they are convex.
 """
 
 import heapq
@@ -132,8 +132,9 @@ class BlockCeilings:
             kinds = tuple(self._kinds(start))
             held = tuple(self._kinds(replace(start, resident_rows=max(1, places // batches))))
             # with few bits in streamed layers only, layers may stay in slots as well
-            for streams in (None,) if bits == "streamed" else (False, True):
-                solved = self._solve(kinds, held, streams)
+            ways = (None,) if bits == "streamed" else (False, True)
+            for streams, reads in product(ways, (False, True) if self._lacks(held) else (False,)):
+                solved = self._solve(kinds, held, streams, reads=reads)
                 found += [solved] if solved is not None else []
         return min(found, default=None)
 
@@ -152,6 +153,8 @@ class BlockCeilings:
         kinds: tuple[BlockCandidate, ...],
         held: tuple[BlockCandidate, ...],
         streams: bool | None,
+        *,
+        reads: bool,
     ) -> _Least | None:
         """With that share of each kind of KV.
 
@@ -159,7 +162,10 @@ class BlockCeilings:
             held: the same kinds with as many sequences as memory must have room for.
             streams: whether any layer is streamed, through slots that take their room however few
                 pass through them; None: either way, by an average of no slots and all.
+            reads: whether any of them is read from disk, through slots of host memory.
         """
+        if reads and streams is False:
+            return None
         if streams and self._layers <= stream_slots(self._layers):
             return None
         self._programmes += 1
@@ -167,26 +173,43 @@ class BlockCeilings:
         passes = max(0.0, self._q.lengths.generated_tokens - 1)
         unit_s = bound.decode_s(kinds[0])  # so that times are about 1
         prefill, decode = programme.column(1.0), programme.column(passes)
+        read = programme.column(upper=1.0 if reads else 0.0)
         streamed = programme.column(upper=0.0 if streams is False else 1.0)
         shares = [programme.column() for _ in kinds]
         programme.equal([(share, 1.0) for share in shares], 1.0)
         for time, busy_of in ((prefill, bound.prefill_busy), (decode, bound.decode_busy)):
             busies = [self._resources(busy_of(kind)) for kind in kinds]
-            loaded = self._resources(busy_of(replace(kinds[0], streamed=self._layers)))
+            away = replace(kinds[0], streamed=self._layers)
+            loaded = self._resources(busy_of(away))
+            all_read = loaded
+            if reads:
+                all_read = self._resources(busy_of(replace(away, on_disk=self._layers)))
             for resource, of_kinds in enumerate(zip(*busies, strict=True)):
                 loads_s = loaded[resource] - busies[0][resource]
+                reads_s = all_read[resource] - loaded[resource]
                 work: Entries = [(streamed, loads_s / unit_s), (time, -1.0)]
+                work += [(read, reads_s / unit_s)]
                 work += [(s, each / unit_s) for s, each in zip(shares, of_kinds, strict=True)]
                 programme.at_most(work, self._kept(kinds[0]) * max(0.0, loads_s) / unit_s)
         way: Entries = [
             (s, bound.way_s(kind) / unit_s) for s, kind in zip(shares, kinds, strict=True)
         ]
         programme.at_most([(decode, -1.0), *way], 0.0)
-        self._memory(programme, streamed, shares, held, slots=bool(streams))
+        programme.at_most([(read, 1.0), (streamed, -1.0)], 0.0)
+        columns = streamed, read
+        self._memory(programme, columns, shares, held, slots=bool(streams), reads=reads)
         optimum = self._solver.minimise(programme)
         if optimum is None:
             return None
         return _Least(optimum.value * unit_s, optimum.columns[streamed:])
+
+    def _lacks(self, kinds: tuple[BlockCandidate, ...]) -> bool:
+        """Whether layers may be read from disk, and host memory may be too small without."""
+        question, footprint = self._q, self._times.footprint
+        away = (replace(kind, streamed=self._layers) for kind in kinds)
+        return footprint.reads and any(
+            footprint.host(kind, prompts_on_host=False).total > question.host_bytes for kind in away
+        )
 
     def _kept(self, kind: BlockCandidate) -> float:
         """Share of the layers that need no loads: as many as there are slots stay there. They take
@@ -200,17 +223,21 @@ class BlockCeilings:
     def _memory(
         self,
         programme: Programme,
-        streamed: int,
+        weights_columns: tuple[int, int],
         shares: list[int],
         kinds: tuple[BlockCandidate, ...],
         *,
         slots: bool,
+        reads: bool,
     ) -> None:
         """Of both memories, in gigabytes.
 
         Args:
-            slots: streamed layers' are there, however few pass through them.
+            weights_columns: shares of layers that are streamed, and of those that are read before.
+            slots: streamed layers' are there, however few pass through them. reads: so are those of
+                host memory.
         """
+        streamed, read = weights_columns
         footprint, question = self._times.footprint, self._q
         away = replace(kinds[0], streamed=self._layers)
         for size_of, prompts_on_host, capacity in (
@@ -225,5 +252,9 @@ class BlockCeilings:
                 fixed = -weights * count / (self._layers - count)
                 weights -= fixed
             entries: Entries = [(streamed, weights / 1e9)]
+            if reads and size_of == footprint.host:
+                entries += [(read, -weights / 1e9)]
+                all_read = size_of(replace(away, on_disk=self._layers), prompts_on_host=False)
+                fixed = all_read.weights
             entries += [(s, each.total / 1e9) for s, each in zip(shares, sums, strict=True)]
             programme.at_most(entries, (capacity - fixed) / 1e9)

@@ -1,5 +1,6 @@
 """Which bytes an offline plan takes in which memory."""
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from tandem.memory.block_step import BlockStep, block_step_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
 from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
+from tandem.plan.disk_slots import SLOTS, slot_bytes, slots_bytes
 from tandem.plan.offline import QuantizedLayers, TierBudget
 from tandem.plan.weights import stream_slots
 from tandem.planner.footprint import Footprint
@@ -88,6 +90,8 @@ class BlockFootprint:
         )
         self._step_blocks: int = self.page.blocks_for_tokens(self._part_tokens)
         self.max_rows: int = min(MAX_ROWS, question.max_num_batched_tokens)
+        self.reads: bool = question.hardware.host.disk_bytes_per_s is not None
+        """Whether layers may be read from disk."""
 
     def host_page(self, candidate: BlockCandidate) -> KVPageSpec:
         """Of KV on the host."""
@@ -105,6 +109,22 @@ class BlockFootprint:
         device = self.device(candidate, prompts_on_host=away).total
         host = self.host(candidate, prompts_on_host=away).total
         return device <= self._q.device_bytes and host <= self._q.host_bytes
+
+    def placed(self, candidate: BlockCandidate) -> BlockCandidate:
+        """With as few layers on disk as the host's memory makes necessary; with none if even all
+        streamed ones there would not be enough.
+        """
+        here = replace(candidate, on_disk=0) if candidate.on_disk else candidate
+        if not self.reads or not here.streamed:
+            return here
+        over = self.host(here, prompts_on_host=True).total - self._q.host_bytes
+        if over > 0 and not self.prompts_on_host(here):
+            over = self.host(here, prompts_on_host=False).total - self._q.host_bytes
+        if over <= 0:
+            return here
+        size = self._layer_bytes[here.quantized, True]
+        count = math.ceil((over + slots_bytes(size)) / size)
+        return replace(here, on_disk=count) if count <= here.streamed else here
 
     def device(
         self, candidate: BlockCandidate, *, prompts_on_host: bool, adapts: bool = False
@@ -202,7 +222,11 @@ class BlockFootprint:
         Args:
             adapts: any sequence with its KV there may come to be streamed, or attended there.
         """
-        weights = candidate.streamed * self._layer_bytes[candidate.quantized, True]
+        size = self._layer_bytes[candidate.quantized, True]
+        weights = pinned = (candidate.streamed - candidate.on_disk) * size
+        if candidate.on_disk:
+            weights += slots_bytes(size)
+            pinned += SLOTS * slot_bytes(size)
         block_bytes, batches = self.host_page(candidate).bytes_per_block, candidate.batches
         streamed = candidate.streamed_rows * batches
         crossing = self._crossing_blocks(candidate) * block_bytes
@@ -214,7 +238,7 @@ class BlockFootprint:
         if prompts_on_host:
             prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
             workspace += prompts * self.activation_bytes
-        pinned = weights + crossing + workspace + (stays if adapts else 0)
+        pinned += crossing + workspace + (stays if adapts else 0)
         return TierSums(weights, crossing + stays, 0, workspace, pinned)
 
     def most_resident(self, candidate: BlockCandidate) -> int:
@@ -222,7 +246,7 @@ class BlockFootprint:
         low, high = 0, candidate.rows - candidate.cpu_rows
         while low < high:
             middle = (low + high + 1) // 2
-            if self.fits(candidate.shared(middle, candidate.cpu_rows)):
+            if self.fits(self.placed(candidate.shared(middle, candidate.cpu_rows))):
                 low = middle
             else:
                 high = middle - 1

@@ -22,7 +22,8 @@ class BlockMoves:
     def of(self, candidate: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """Each of them possible, none the same."""
         seen = {candidate}
-        for moved in self._moved(candidate, policy):
+        for found in self._moved(candidate, policy):
+            moved = self._candidates.placed(found)
             if moved not in seen and self._candidates.possible(moved, policy):
                 seen.add(moved)
                 yield moved

@@ -54,7 +54,8 @@ class BlockPrices:
 
     def _demands(self, candidate: BlockCandidate, op: ProgramOp) -> Demands:
         """By the types of what the operation reads."""
-        streamed = op.kind is OpKind.LOAD or self._is_streamed(candidate, op.layer)
+        comes = op.kind in (OpKind.LOAD, OpKind.READ)
+        streamed = comes or self._is_streamed(candidate, op.layer)
         key = (candidate.quantized, streamed, candidate.host_kv)
         if op.queue is not Queue.CPU:
             key = (candidate.quantized, streamed, None)

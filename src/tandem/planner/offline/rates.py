@@ -88,10 +88,13 @@ def phases(question: Question, time: BlockTime, rates: BlockRates) -> tuple[Phas
 
 
 def _busy(question: Question, time: SweepTime) -> tuple[tuple[Resource, float], ...]:
-    return (
+    found: tuple[tuple[Resource, float], ...] = (
         ("accelerator", time.accelerator_s / time.period_s),
         ("host processor", time.cpu_s / time.period_s),
         ("link to the accelerator", time.h2d_s / time.period_s),
         ("link to the host", time.d2h_s / time.period_s),
         ("host memory", time.dram_bytes / time.period_s / question.hardware.host.pool_bytes_per_s),
     )
+    if time.disk_s:
+        return (*found, ("disk", time.disk_s / time.period_s))
+    return found

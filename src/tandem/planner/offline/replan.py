@@ -39,6 +39,7 @@ def as_measured(machine: HardwareSpec, factors: BlockFactors) -> HardwareSpec:
     What cores and copies share stays as it was told, or is what the cores alone were found to read.
     """
     card, link, host = machine.accelerator, machine.link, machine.host
+    disk = host.disk_bytes_per_s
     read = host.memory_bandwidth_bytes_per_s / factors.host
     return replace(
         machine,
@@ -59,6 +60,7 @@ def as_measured(machine: HardwareSpec, factors: BlockFactors) -> HardwareSpec:
             memory_bandwidth_bytes_per_s=read,
             flops_per_s=host.flops_per_s / factors.host,
             shared_memory_bandwidth_bytes_per_s=max(host.pool_bytes_per_s, read),
+            disk_bytes_per_s=None if disk is None else disk / factors.disk,
         ),
     )
 
@@ -113,12 +115,14 @@ def _policy(plan: OfflinePlan) -> OfflinePolicy:
 
 
 def _candidate(plan: OfflinePlan, streamed_rows: int) -> BlockCandidate:
+    streamed = streamed_layers(plan.weights)
     return BlockCandidate(
         plan.batches,
-        len(streamed_layers(plan.weights).layers),
+        len(streamed.layers),
         plan.resident_rows,
         streamed_rows,
         plan.host_rows - streamed_rows,
         plan.recomputed_tokens,
         plan.quantized_layers,
+        on_disk=len(streamed.on_disk),
     )

@@ -77,7 +77,8 @@ class OfflineSearch:
         if policy.name == "auto" and self._effort.policies:
             for narrower in OFFLINE_POLICIES.values():
                 best = _better(best, self._searched(narrower))
-        for candidate in known:
+        for each in known:
+            candidate = self.footprint.placed(each)
             if self.candidates.possible(candidate, policy):
                 best = _better(best, self.option(candidate))
         return best
@@ -158,9 +159,12 @@ class OfflineSearch:
 
 
 def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
-    """By what is streamed, where KV lies, what is recomputed and in few bits, one batch or more."""
+    """By what is streamed, also from disk, where KV lies, what is recomputed and in few bits, one
+    batch or more.
+    """
     return (
         candidate.streamed > 0,
+        candidate.on_disk > 0,
         candidate.resident_rows > 0,
         candidate.streamed_rows > 0,
         candidate.cpu_rows > 0,

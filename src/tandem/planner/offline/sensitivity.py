@@ -1,7 +1,7 @@
 """What more of a resource would bring to a batch job, by planning anew for the larger machine."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.offline.search import BlockOption, OfflineSearch
@@ -25,10 +25,7 @@ def block_sensitivities(
     search: OfflineSearch, policy: OfflinePolicy, best: BlockOption
 ) -> Iterator[BlockSensitivity]:
     """One more of each resource that such plans use; the best candidate is tried on each."""
-    hardware = search.question.hardware
-    host = replace(hardware.host, disk_bytes_per_s=None)
-    undisked = replace(search.question, hardware=replace(hardware, host=host))
-    for change, larger in larger_machines(undisked):
+    for change, larger in larger_machines(search.question):
         option = OfflineSearch(larger, like=search).best(policy, known=[best.candidate])
         if option is not None:
             yield BlockSensitivity(change, option, option.tokens_per_s / best.tokens_per_s - 1)

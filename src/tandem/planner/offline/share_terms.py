@@ -10,7 +10,7 @@ from tandem.plan.share_terms import ShareTerms, TermLine
 from tandem.planner.demand import Demand
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.times import BlockTimes
-from tandem.planner.offline.work import CPU_CHAIN, ENDS, LOAD, OpClass, operation
+from tandem.planner.offline.work import CPU_CHAIN, ENDS, LOAD, READ, OpClass, operation
 from tandem.planner.question import Question
 
 _PRE = (OpKind.STAGE, Queue.ACCEL, Part.PRE)
@@ -42,7 +42,8 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
     read = pricing.line((_CACHE,), _only(candidate, streamed=every), lambda d: _bytes(d) / pool)
     stages_s = pricing.layers((_PRE, _POST), candidate) * candidate.batches
     merges_s = pricing.layers((_MERGE,), candidate) * candidate.batches
-    loads_s, loaded = pricing.loads(candidate)
+    loads_s, loaded = pricing.brings(LOAD, candidate)
+    reads_s, came = pricing.brings(READ, candidate)
     terms = ShareTerms(
         most_streamed_rows=times.footprint.most_streamed(candidate),
         stages_s=stages_s + merges_s + pricing.ends(candidate) * candidate.batches,
@@ -54,8 +55,9 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
         queries=pricing.line(_QUERIES, cpu, _seconds),
         results=pricing.line(_RESULTS, cpu, _seconds),
         host=pricing.line(_HOST, cpu, _seconds),
-        memory=replace(read, start_s=read.start_s + loaded / pool),
+        memory=replace(read, start_s=read.start_s + (loaded + came) / pool),
         layers_overlap=times.layers_overlap(candidate),
+        reads_s=reads_s,
     )
     pass_s = times.time(candidate).decode.period_s
     return replace(terms, slack=pass_s / longest_s(terms, mean_work(question, candidate)))
@@ -76,7 +78,7 @@ class _Pricing:
         self._times, self._q = times, times.question
         model, size = self._q.model, self._q.block_size
         weights = candidate.shape(model.num_layers).weights
-        self._streamed, self._slots = frozenset(weights.layers), weights.slots
+        self._streamed, self._weights = frozenset(weights.layers), weights
         kinds = [(window, i in self._streamed) for i, window in enumerate(model.layer_windows)]
         self._layers = {kind: i for i, kind in enumerate(kinds)}
         self._counts = Counter(kinds)
@@ -94,13 +96,14 @@ class _Pricing:
         there = [found for found in ENDS if found[1] is Queue.ACCEL]
         return sum(price(operation(found, 0)).alone_s for found in there)
 
-    def loads(self, candidate: BlockCandidate) -> tuple[float, float]:
-        """Of a pass, seconds and bytes of weights that come over the link."""
-        count = len(self._streamed)
-        if count <= self._slots:
+    def brings(self, found: OpClass, candidate: BlockCandidate) -> tuple[float, float]:
+        """Of a pass, seconds and bytes of weights that come over the link, or from disk."""
+        weights = self._weights
+        count = len(weights.on_disk if found == READ else weights.layers)
+        if not count or len(weights.layers) <= weights.slots:
             return 0.0, 0.0
-        load = self._times.prices.decode(candidate)(operation(LOAD, min(self._streamed)))
-        return count * load.alone_s, count * _bytes(load)
+        one = self._times.prices.decode(candidate)(operation(found, weights.layers[0]))
+        return count * one.alone_s, count * _bytes(one)
 
     def line(
         self, found: tuple[OpClass, ...], candidate: BlockCandidate, value: _Value

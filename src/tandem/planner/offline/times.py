@@ -7,6 +7,7 @@ from tandem.plan.block_shape import BlockShape
 from tandem.plan.block_template import block_template
 from tandem.plan.prefill_template import prefill_template
 from tandem.plan.program import ProgramTemplate
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.grouping import grouped_by
 from tandem.planner.groups import Schedule
 from tandem.planner.offline.bound import BlockBound
@@ -18,7 +19,9 @@ from tandem.planner.question import Question
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
 _PASSES = 2
-"""The last one's time is taken; the first brings the queues into the state that they keep."""
+"""The last one's time is taken; the first brings the queues into the state that they keep, as do
+two where slots of host memory are filled, too.
+"""
 _Build = Callable[[BlockShape], ProgramTemplate]
 
 
@@ -67,7 +70,7 @@ class BlockTimes:
         """In virtual time, with everything shared."""
         if candidate not in self._times:
             bound = self.bound
-            prefill = self._steady(self.prefill_pass(candidate))
+            prefill = self._steady(candidate, self.prefill_pass(candidate))
             decode = self._decode(candidate)
             # loads that were ahead may make one pass of two shorter than many can be
             self._times[candidate] = BlockTime(
@@ -91,25 +94,31 @@ class BlockTimes:
         self.time(candidate)
         return self._overlaps[candidate]
 
+    def weights_in_parts(self, candidate: BlockCandidate) -> bool:
+        """Whether they are: where layers overlap and some are streamed."""
+        return candidate.streamed > STREAM_SLOTS and self.layers_overlap(candidate)
+
     def _decode(self, candidate: BlockCandidate) -> SweepTime:
         """By whichever of the two programs takes less time; if they take equally long, layer by
         layer.
         """
-        found = self._steady(self._decode_pass(candidate, layers_overlap=False))
+        found = self._steady(candidate, self._decode_pass(candidate, layers_overlap=False))
         self._overlaps[candidate] = False
         if not candidate.cpu_rows or candidate.batches == 1:
             return found
-        between = self._steady(self._decode_pass(candidate, layers_overlap=True))
+        between = self._steady(candidate, self._decode_pass(candidate, layers_overlap=True))
         self._overlaps[candidate] = between.period_s < found.period_s
         return min(found, between, key=lambda time: time.period_s)
 
     def _decode_pass(self, candidate: BlockCandidate, *, layers_overlap: bool) -> PricedSweep:
         layers = self.question.model.num_layers
-        shape = candidate.shape(layers, layers_overlap=layers_overlap)
+        in_parts = layers_overlap and candidate.streamed > STREAM_SLOTS
+        shape = candidate.shape(layers, layers_overlap=layers_overlap, weights_in_parts=in_parts)
         return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
 
-    def _steady(self, passed: PricedSweep) -> SweepTime:
-        return steady_sweep([passed] * _PASSES, self._dram_bytes_per_s)
+    def _steady(self, candidate: BlockCandidate, passed: PricedSweep) -> SweepTime:
+        passes = _PASSES + (1 if candidate.on_disk else 0)
+        return steady_sweep([passed] * passes, self._dram_bytes_per_s)
 
     def _schedule(self, build: _Build, shape: BlockShape) -> Schedule:
         key = (build, shape)

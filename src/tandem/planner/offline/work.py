@@ -7,6 +7,7 @@ from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.spec.tier import Tier
 
 LOAD = (OpKind.LOAD, Queue.WEIGHTS, Part.NONE)
+READ = (OpKind.READ, Queue.DISK, Part.NONE)
 OpClass = tuple[OpKind, Queue, Part]
 _STAGE, _COPY = OpKind.STAGE, OpKind.COPY
 ENDS: tuple[OpClass, ...] = (

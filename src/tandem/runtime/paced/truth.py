@@ -33,7 +33,11 @@ from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import default_stages, split_experts, split_post
-from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
+from tandem.spec.parameters import (
+    layer_matrix_bytes,
+    mlp_matrix_bytes,
+    projection_matrix_bytes,
+)
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 
@@ -68,6 +72,8 @@ class PacedTruth:
         precision = Precision.uniform(page.float_type)
         self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
         self._mlp_bytes: int = mlp_matrix_bytes(model, precision, streamable)
+        before = projection_matrix_bytes(model, precision, streamable)
+        self._part_bytes = {Part.PRE: before, Part.POST: self._layer_bytes - before}
         self._left_bytes: dict[int, int] = {}
         if experts:
             mixture = MixtureBytes.of(model, precision)
@@ -126,10 +132,12 @@ class PacedTruth:
         return self._true.duration_s(copy_cost(size, self._links[op.queue]))
 
     def weight_bytes(self, op: ProgramOp) -> int:
-        """What a load or a read brings: a layer's weights, or its MLP's but for what stays."""
+        """What a load or a read brings: a layer's weights, those that a stage reads, or its MLP's
+        but for what stays.
+        """
         if op.part is Part.MLP:
             return self._left_bytes.get(op.layer, self._mlp_bytes)
-        return self._layer_bytes
+        return self._part_bytes.get(op.part, self._layer_bytes)
 
     def load_s(self, op: ProgramOp) -> float:
         """One streamed layer's weights, or its MLP's, on a link of its own."""

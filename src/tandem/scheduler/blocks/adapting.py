@@ -135,4 +135,5 @@ def _busy(busy_s: Mapping[tuple[Queue, OpKind], float]) -> PassTerms:
         of(Queue.H2D, OpKind.COPY),
         of(Queue.WEIGHTS, OpKind.LOAD),
         of(Queue.CPU, OpKind.APPEND, OpKind.ATTEND),
+        of(Queue.DISK, OpKind.READ),
     )
