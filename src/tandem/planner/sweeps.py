@@ -67,10 +67,12 @@ class Sweeps:
         if key not in self._times:
             loads, (layers, _) = load.lanes, self._layers_of(elsewhere, load)
             turns = self._turns(load)
-            sweeps = [
-                self._priced(self._schedules.of(turn.lanes, layers), loads, turn.cohort, elsewhere)
-                for turn in turns
-            ]
+            of = self._schedules.of
+            priced = {
+                turn: self._priced(of(turn.lanes, layers), loads, turn.cohort, elsewhere)
+                for turn in dict.fromkeys(turns)
+            }
+            sweeps = [priced[turn] for turn in turns]
             cycle = len(turns) - _WARM_UP_TURNS if load.passes else 1
             found = steady_sweep(sweeps, self._dram, cycle=cycle)
             # loads that were ahead may make one sweep of a few shorter than many can be

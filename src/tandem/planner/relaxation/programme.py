@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import highspy
 import numpy as np
@@ -33,9 +34,8 @@ class Programme:
     _upper: list[float] = field(default_factory=list[float])
     _limits: list[float] = field(default_factory=list[float])
     _is_equality: list[bool] = field(default_factory=list[bool])
-    _starts: list[int] = field(default_factory=lambda: [0])
-    _columns: list[int] = field(default_factory=list[int])
-    _factors: list[float] = field(default_factory=list[float])
+    _lengths: list[int] = field(default_factory=list[int])
+    _entries: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
 
     def column(self, cost: float = 0.0, upper: float = INFINITY) -> int:
         """A new variable."""
@@ -52,33 +52,37 @@ class Programme:
         self._row(entries, value, is_equality=True)
 
     def _row(self, entries: Entries, limit: float, *, is_equality: bool) -> None:
-        scale, merged = 0.0, dict[int, float]()
-        for column, factor in entries:
-            if factor:
-                scale = max(scale, abs(factor))
-                merged[column] = merged.get(column, 0.0) + factor
-        scale = scale or 1.0
-        self._columns.extend(merged)
-        self._factors.extend([factor / scale for factor in merged.values()])
-        self._starts.append(len(self._columns))
-        self._limits.append(limit / scale)
+        self._entries.extend(entries)
+        self._lengths.append(len(entries))
+        self._limits.append(limit)
         self._is_equality.append(is_equality)
 
     def model(self) -> highspy.HighsLp:
         """In the solver's form."""
         model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = len(self._costs), len(self._limits)
+        num_columns, num_rows = len(self._costs), len(self._limits)
+        model.num_col_, model.num_row_ = num_columns, num_rows
         model.col_cost_ = np.array(self._costs)
-        model.col_lower_ = np.zeros(len(self._costs))
+        model.col_lower_ = np.zeros(num_columns)
         model.col_upper_ = np.array(self._upper)
-        limits = np.array(self._limits)
+        flat = np.fromiter(chain.from_iterable(self._entries), np.float64, 2 * len(self._entries))
+        columns, factors = flat[::2].astype(np.int64), flat[1::2]
+        rows = np.repeat(np.arange(num_rows), self._lengths)
+        # a column that a row names more than once has the sum
+        places = rows * num_columns + columns
+        sums = np.bincount(places, factors, num_rows * num_columns)
+        dense = sums.reshape(num_rows, num_columns)
+        scales = np.abs(dense).max(axis=1)
+        scales[scales == 0.0] = 1.0
+        limits = np.array(self._limits) / scales
         model.row_lower_ = np.where(self._is_equality, limits, -INFINITY)
         model.row_upper_ = limits
+        row_of, column_of = dense.nonzero()
         matrix = model.a_matrix_
         matrix.format_ = highspy.MatrixFormat.kRowwise
-        matrix.start_ = np.array(self._starts, dtype=np.int32)
-        matrix.index_ = np.array(self._columns, dtype=np.int32)
-        matrix.value_ = np.array(self._factors)
+        matrix.start_ = np.searchsorted(row_of, np.arange(num_rows + 1)).astype(np.int32)
+        matrix.index_ = column_of.astype(np.int32)
+        matrix.value_ = dense[row_of, column_of] / scales[row_of]
         return model
 
 
