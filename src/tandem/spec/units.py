@@ -50,9 +50,13 @@ def parse_size_with_unit(text: str, *, param: str | None = None) -> int:
     """
     size = _parse_size(text, param, "12GiB or 800MiB")
     if text.strip()[-1].isdigit():
-        raise ConfigError(f"'{text}' has no unit; write for example {text.strip()}GiB", param=param)
+        raise ConfigError(
+            f"'{text}' has no unit{_of(param)}; write for example {text.strip()}GiB", param=param
+        )
     if size == 0:
-        raise ConfigError(f"'{text}' is no memory at all; write for example 12GiB", param=param)
+        raise ConfigError(
+            f"'{text}' is no memory at all{_of(param)}; write for example 12GiB", param=param
+        )
     return size
 
 
@@ -82,7 +86,7 @@ def parse_duration_s(text: str, *, param: str | None = None) -> float:
     factor = _SECONDS.get(match.group(2)) if match else None
     if match is None or factor is None or not float(match.group(1)):
         raise ConfigError(
-            f"'{text}' is not a duration; write for example 100ms or 0.5s", param=param
+            f"'{text}' is not a duration{_of(param)}; write for example 100ms or 0.5s", param=param
         )
     return float(match.group(1)) * factor
 

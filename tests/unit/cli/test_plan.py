@@ -226,10 +226,13 @@ def test_what_a_trace_makes_void_is_refused(
     [
         (["--accelerator", "rtx4900"], "unknown accelerator 'rtx4900'; nearest: rtx4090"),
         (["--accelerator", "a10g", "--host", "g5.4xl"], "'g5.4xl'; nearest: g5.4xlarge"),
-        (["--accelerator", "a10g", "--gpu-memory", "24"], "'24' has no unit"),
+        (["--accelerator", "a10g", "--gpu-memory", "24"], "'24' has no unit (--gpu-memory)"),
         (["--accelerator", "a10g", "--cpu-memory", "-4GiB"], "'-4GiB' is not a size"),
         (["--accelerator", "a10g", "--gpu-memory", "80GiB"], "--gpu-memory 80.0 GiB is more than"),
-        (["--accelerator", "a10g", "--tpot-bound", "100"], "'100' is not a duration"),
+        (
+            ["--accelerator", "a10g", "--tpot-bound", "100"],
+            "'100' is not a duration (--tpot-bound)",
+        ),
         (["--accelerator", "a10g", "--disk", "3GB"], "'3GB' is not a rate (--disk); write"),
         (["--accelerator", "a10g", "--disk", "3/s"], "'3/s' is not a rate (--disk); write"),
         (["--accelerator", "a10g", "--disk", "0GB/s"], "'0GB/s' is not a rate (--disk); write"),
