@@ -147,7 +147,8 @@ def test_streamed_weights_and_kv_take_as_long_as_their_bytes(tmp_path: Path) -> 
 def test_layers_from_disk_take_as_long_as_their_bytes(tmp_path: Path) -> None:
     disk = LINK / 3
     reading = replace(SMALL, host=replace(SMALL.host, disk_bytes_per_s=disk))
-    homes: tuple[Home, ...] = (*("disk_streamed",) * 4, "streamed", "resident")
+    on_disk: Home = "disk_streamed"
+    homes: tuple[Home, ...] = (on_disk, on_disk, on_disk, on_disk, "streamed", "resident")
     plan = plan_of(homes, resident_rows=1, streamed_rows=1)
     run = Run(tmp_path, plan, hardware=reading)
     ledger = {(e.location, e.label): e.predicted_bytes for e in run.engine.memory.ledger.entries}

@@ -17,7 +17,7 @@ NUM_TOKENS = 24
 HOMES: tuple[Home, ...] = ("streamed", "streamed", "streamed", "streamed")
 DISK: Home = "disk_streamed"
 FROM_DISK: dict[str, tuple[Home, ...]] = {
-    "all": (DISK,) * 5,
+    "all": (DISK, DISK, DISK, DISK, DISK),
     "odd": (DISK, "streamed", "resident", DISK, DISK),
     "one": ("streamed", "resident", DISK, "streamed", "resident"),
 }
