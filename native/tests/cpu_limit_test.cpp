@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -20,8 +21,8 @@ std::mutex mutex;
 std::vector<std::vector<int>> pinned;  // processors that each thread was bound to
 
 // As the C library declares them: glibc's do not throw, musl's say nothing.
-constexpr bool kGets = noexcept(sched_getaffinity(0, 0, nullptr));
-constexpr bool kSets = noexcept(pthread_setaffinity_np(pthread_self(), 0, nullptr));
+constexpr bool kGets = noexcept(sched_getaffinity(0, 0, std::declval<cpu_set_t*>()));
+constexpr bool kSets = noexcept(pthread_setaffinity_np({}, 0, std::declval<cpu_set_t*>()));
 
 }  // namespace
 
