@@ -99,7 +99,7 @@ def test_the_settings_that_a_refusal_names_suffice_and_smaller_ones_do_not(
     check_sums(message)
     remedies = changes_of(message, on_host)
     assert remedies or (room is not None and "no more memory that this machine has" in message)
-    with patch("tandem.engine.memory_plan.nearest_settings", return_value=""):
+    with patch("tandem.engine.nearest_settings.nearest_settings", return_value=""):
         for remedy, (enough, too_little) in remedies.items():
             assert refusal(*enough(config, capacities)) is None, (remedy, message)
             assert refusal(*too_little(config, capacities)) is not None, (remedy, message)
