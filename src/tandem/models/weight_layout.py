@@ -81,24 +81,13 @@ class LayerLayout:
 
     def __init__(self, shapes: LayerShapes) -> None:
         self._shapes = shapes
-        taken: list[Tensor] = []
-
-        def take(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            tensor = torch.empty(shape, dtype=dtype, device="meta")
-            if len(shape) > 1:
-                taken.append(tensor)
-            return tensor
-
-        make_modules(shapes, take)
-        order = sorted(range(len(taken)), key=lambda i: -taken[i].itemsize)
-        starts = [0, *accumulate(taken[i].nbytes for i in order)]
+        matrices = _matrices(shapes)
+        order = sorted(range(len(matrices)), key=lambda i: -matrices[i].itemsize)
+        starts = [0, *accumulate(matrices[i].nbytes for i in order)]
         self._starts = dict(zip(order, starts, strict=False))
         self.size_bytes: int = starts[-1]
-        count, before = len(taken), _projections(shapes)
-        taken.clear()
-        make_modules(before, take)
-        extents = [(starts[n], starts[n + 1], place < len(taken)) for n, place in enumerate(order)]
-        assert count == len(extents)
+        before = len(_matrices(_projections(shapes)))  # modules are made in the order of their use
+        extents = [(starts[n], starts[n + 1], place < before) for n, place in enumerate(order)]
         self.projections = _joined(extents, projections=True)
         self.others = _joined(extents, projections=False)
 
@@ -134,6 +123,20 @@ class LayerLayout:
             return memory[start : start + size].view(dtype).view(shape)
 
         return make_modules(self._shapes, take)
+
+
+def _matrices(shapes: LayerShapes) -> list[Tensor]:
+    """Of a layer's fused tensors, without memory."""
+    taken: list[Tensor] = []
+
+    def take(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        tensor = torch.empty(shape, dtype=dtype, device="meta")
+        if len(shape) > 1:
+            taken.append(tensor)
+        return tensor
+
+    make_modules(shapes, take)
+    return taken
 
 
 def _projections(shapes: LayerShapes) -> LayerShapes:

@@ -19,8 +19,8 @@ from tandem.planner.question import Question
 from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
 
 _PASSES = 2
-"""The last one's time is taken; the first brings the queues into the state that they keep, as do
-two where slots of host memory are filled, too.
+"""The last one's time is taken; the first brings the queues into the state that they keep. Where
+layers are read from disk it takes two, since slots of host memory are filled, too.
 """
 _Build = Callable[[BlockShape], ProgramTemplate]
 
@@ -96,7 +96,7 @@ class BlockTimes:
 
     def weights_in_parts(self, candidate: BlockCandidate) -> bool:
         """Whether they are: where layers overlap and some are streamed."""
-        return candidate.streamed > STREAM_SLOTS and self.layers_overlap(candidate)
+        return _in_parts(candidate, layers_overlap=self.layers_overlap(candidate))
 
     def _decode(self, candidate: BlockCandidate) -> SweepTime:
         """By whichever of the two programs takes less time; if they take equally long, layer by
@@ -112,7 +112,7 @@ class BlockTimes:
 
     def _decode_pass(self, candidate: BlockCandidate, *, layers_overlap: bool) -> PricedSweep:
         layers = self.question.model.num_layers
-        in_parts = layers_overlap and candidate.streamed > STREAM_SLOTS
+        in_parts = _in_parts(candidate, layers_overlap=layers_overlap)
         shape = candidate.shape(layers, layers_overlap=layers_overlap, weights_in_parts=in_parts)
         return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
 
@@ -126,6 +126,10 @@ class BlockTimes:
             kind_of = self.prices.kind_of(frozenset(shape.weights.layers))
             self._schedules[key] = grouped_by(build(shape).ops, kind_of)
         return self._schedules[key]
+
+
+def _in_parts(candidate: BlockCandidate, *, layers_overlap: bool) -> bool:
+    return layers_overlap and candidate.streamed > STREAM_SLOTS
 
 
 def _priced(schedule: Schedule, price: Price) -> PricedSweep:
