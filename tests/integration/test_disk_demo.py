@@ -84,7 +84,7 @@ def test_tokens_are_the_same_in_any_memory(expected: dict[str, list[int]], more:
     tokens, stats = serve(replace(AMPLE, cpu_memory=str(cap)))
     assert tokens == expected
     host = next(each for each in stats.memory_totals if each.location == "host")
-    on_top = ("process", "libraries", "kept by malloc", "kernel buffers", "page tables")
+    on_top = ("process", "libraries", "kept by malloc", "kernel buffers", "kernel")
     beside = sum(row.predicted_bytes for row in stats.memory if row.label in on_top)
     assert host.predicted_bytes - beside <= cap
 

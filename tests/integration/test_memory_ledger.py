@@ -99,7 +99,7 @@ def test_every_user_of_memory_is_entered_with_what_it_really_took() -> None:
         ("host", "libraries"),
         ("host", "kept by malloc"),
         ("host", "emulation"),
-        ("host", "page tables"),
+        ("host", "kernel"),
     }
     staging = row(stats, "host", "staging")
     assert staging.actual_bytes is not None

@@ -32,7 +32,7 @@ from tandem.memory.budget import MemoryBudget
 from tandem.memory.host_default import default_host_blocks
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
-from tandem.memory.scratch import page_table_bytes
+from tandem.memory.scratch import KERNEL_BYTES, page_table_bytes
 from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace_bytes
 from tandem.plan.disk_slots import slots_bytes
@@ -209,7 +209,7 @@ def _plan(asked: _Asked) -> MemoryPlan:
         sweeps = SweepChoice.of_plan(placement, plan.cpu_rules)
         beside |= staging_overheads(spec, precision.activations, largest, sweeps)
     pools = _pool_bytes(plan, page)
-    beside["page tables"] = _page_tables(capacities, device, host, pools, beside)
+    beside["kernel"] = _kernel_bytes(capacities, device, host, pools, beside)
     ledger = _ledger(device, host, pools, beside)
     if sizes.disk_bytes(placement):
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
@@ -334,18 +334,20 @@ def _pool_bytes(plan: OnlinePlan, page: KVPageSpec) -> tuple[int, int]:
     return on_device, plan.host_blocks * hosted.bytes_per_block
 
 
-def _page_tables(
+def _kernel_bytes(
     capacities: Capacities,
     device: MemoryBudget,
     host: MemoryBudget,
     pools: tuple[int, int],
     beside: dict[str, int],
 ) -> int:
-    """Of all that lies in host memory, an emulated accelerator's included."""
+    """Page tables of all that lies in host memory, an emulated accelerator's included, and the rest
+    that the kernel keeps for a process.
+    """
     mapped = sum(beside.values()) + sum(host.used_bytes.values()) + pools[1]
     if device.location == "host" or capacities.device_in_host:
         mapped += sum(device.used_bytes.values()) + pools[0]
-    return page_table_bytes(mapped)
+    return page_table_bytes(mapped) + KERNEL_BYTES
 
 
 def _ledger(

@@ -15,6 +15,11 @@ PINNED_BYTES = 6 * PINNED_LANE_BYTES
 """Most that pinned activations come to: those of two steps in flight and what is sampled, rounded
 up to powers of two, of which torch keeps one of each size. Not measured on a GPU yet."""
 
+KERNEL_BYTES = 3 << 20
+"""What the kernel keeps for a process beside its page tables, and charges its control group for:
+threads' stacks and the like, and files cached while they were read. The most that a group held
+beyond what was predicted without it was 2.3 MiB (`tandem bench memory --cgroup`)."""
+
 _KEPT_SHARE = 0.5
 _MOST_KEPT_BYTES = 64 << 20  # beyond twice its largest threshold for own mappings, glibc trims
 _FP32_BYTES = 4

@@ -10,7 +10,7 @@ from tests.unit.engine.small_model import FLOAT32, SPEC
 from tandem.engine.capacities import Capacities
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.scheduler_options import prices_of
-from tandem.memory.scratch import page_table_bytes
+from tandem.memory.scratch import KERNEL_BYTES, page_table_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import disk_layers, layers_at, streamed_layers
 from tandem.spec.config import EngineConfig, HostLayers
@@ -72,13 +72,13 @@ def test_context_is_limited_to_what_fits_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("real", [False, True], ids=["emulated", "real"])
-def test_page_tables_of_all_that_lies_in_host_memory_are_charged(real: bool) -> None:
+def test_what_the_kernel_keeps_for_all_that_lies_in_host_memory_is_charged(real: bool) -> None:
     entries = plan(capacities=replace(HYBRID, device_bytes=128 * MIB, real=real)).ledger.entries
-    (tables,) = (e for e in entries if e.label == "page tables")
-    mapped = sum(e.predicted_bytes for e in entries if e.location == "host" and e != tables)
+    (kernel,) = (e for e in entries if e.label == "kernel")
+    mapped = sum(e.predicted_bytes for e in entries if e.location == "host" and e != kernel)
     mapped += 0 if real else sum(e.predicted_bytes for e in entries if e.location == "device")
-    assert tables.location == "host"
-    assert tables.predicted_bytes == page_table_bytes(mapped) >= mapped // 512
+    assert kernel.location == "host"
+    assert kernel.predicted_bytes - KERNEL_BYTES == page_table_bytes(mapped) >= mapped // 512
 
 
 def test_real_devices_set_kernel_scratch_aside() -> None:
