@@ -121,7 +121,7 @@ def _run(job: "Batch") -> "End":
     try:
         tell_load(service.description)
         with job_progress() as report:
-            end = job.run(service, report)
+            end = job.run(service, report, _tell_draining)
         _tell_end(service)
         return end
     finally:
@@ -138,6 +138,13 @@ def _tell_end(service: "Service") -> None:
         overlap = describe_overlap(stats)
         if overlap is not None:
             tell(overlap)
+
+
+def _tell_draining(num_running: int) -> None:
+    lines, them = f"{num_running:,} lines are", "them"
+    if num_running == 1:
+        lines, them = "1 line is", "it"
+    tell(f"stopping: {lines} being answered and will be finished; Ctrl-C again drops {them}")
 
 
 def _tell_stopped(job: "Batch", end: "End") -> None:

@@ -108,15 +108,28 @@ class Batch:
         open_client = open_in_child if self._settings.isolate_engine else open_in_process
         return open_service(self._config, open_client, progress, self._settings.chat_template)
 
-    def run(self, service: Service, report: Callable[[Status], None]) -> End:
+    def run(
+        self,
+        service: Service,
+        report: Callable[[Status], None],
+        tell_draining: Callable[[int], None],
+    ) -> End:
         """Answer what is left. An interrupt drains, a second one or a termination stops.
+
+        Args:
+            tell_draining: called with the number of lines that are finished after an interrupt.
 
         Raises:
             TandemError: the job cannot go on; what was finished is kept.
         """
-        return asyncio.run(self._run(service, report))
+        return asyncio.run(self._run(service, report, tell_draining))
 
-    async def _run(self, service: Service, report: Callable[[Status], None]) -> End:
+    async def _run(
+        self,
+        service: Service,
+        report: Callable[[Status], None],
+        tell_draining: Callable[[int], None],
+    ) -> End:
         pace = Pace(self.num_lines, self.counts)
         model = NamedModel(service.frontend, self._settings.served_model_names)
         runner = JobRunner(
@@ -126,7 +139,7 @@ class Batch:
             _window(service, self._config),
             lambda: report(pace.status(self.counts)),
         )
-        stopped_by = _obey_signals(runner)
+        stopped_by = _obey_signals(runner, tell_draining)
         is_done = await runner.run()
         return End(is_done, None if is_done else stopped_by())
 
@@ -179,14 +192,16 @@ def _window(service: Service, config: EngineConfig) -> Window:
     return Window(_WINDOW_FACTOR * config.max_num_seqs, _WINDOW_FACTOR * num_kv_tokens)
 
 
-def _obey_signals(runner: JobRunner) -> Callable[[], signal.Signals | None]:
+def _obey_signals(
+    runner: JobRunner, tell_draining: Callable[[int], None]
+) -> Callable[[], signal.Signals | None]:
     received: list[signal.Signals] = []
 
     def obey(number: signal.Signals) -> None:
         is_first_interrupt = number == signal.SIGINT and not received
         received.append(number)
         if is_first_interrupt:
-            runner.drain()
+            tell_draining(runner.drain())
         else:
             runner.stop()
 

@@ -63,9 +63,10 @@ class JobRunner:
         self._is_at_end = False
         self._ended = asyncio.Event()
 
-    def drain(self) -> None:
-        """Begin no further line; what runs is finished."""
+    def drain(self) -> int:
+        """Begin no further line; what runs is finished: so many lines."""
         self._window.close()
+        return len(self._tasks)
 
     def stop(self) -> None:
         """Begin no further line, and give up what runs."""

@@ -244,9 +244,10 @@ def test_stopping(
     def send() -> None:
         os.kill(os.getpid(), number)
 
-    def drain_and_send(runner: JobRunner) -> None:
-        drain(runner)
+    def drain_and_send(runner: JobRunner) -> int:
+        num_running = drain(runner)
         send()
+        return num_running
 
     drain = JobRunner.drain
     monkeypatch.setattr(JobRunner, "drain", drain_and_send)
@@ -255,6 +256,8 @@ def test_stopping(
     assert ran.status == status
     assert "stopped after 2 of 3 lines" in ran.err
     assert "same command" in ran.err
+    told = "stopping: 1 line is being answered and will be finished; Ctrl-C again drops it"
+    assert (told in ran.err) == (number == signal.SIGINT)
     assert sorted(line_numbers(read_results(tmp_path / "out.jsonl"))) == [1, 3]
 
 

@@ -194,15 +194,17 @@ async def test_draining_finishes_what_runs_and_begins_nothing(job: Job) -> None:
     write_requests(job.input, [f"r{n}" for n in range(1, 101)])
     runners: list[JobRunner] = []
     gate = asyncio.Event()
+    told: list[int] = []
 
     async def think(request: RequestLine) -> None:
         if request.number == 8:
-            runners[0].drain()
+            told.append(runners[0].drain())
             gate.set()
         await gate.wait()
 
     answerer = ScriptedAnswerer(think)
     assert not await job.run(answerer, begun=lambda runner, record: runners.append(runner))
+    assert told == [8]
     assert sorted(line_numbers(job.results())) == list(range(1, 9))
     rest = ScriptedAnswerer()
     assert await job.run(rest)
