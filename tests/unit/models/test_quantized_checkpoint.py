@@ -32,6 +32,13 @@ def quantization(**config: Any) -> dict[str, Any]:
     return {"quantization_config": config}
 
 
+def transformed(location: str) -> dict[str, Any]:
+    """With a rotation, as llm-compressor's SpinQuant and QuIP write it."""
+    place = {"targets": ["re:.*down_proj$"], "location": location, "inverse": False, "ignore": []}
+    schemes = {"R4": {"type": "hadamard", "apply": [place], "randomize": False}}
+    return {**PACKED.config, "transform_config": {"config_groups": schemes}}
+
+
 @pytest.mark.parametrize(
     ("config", "named"),
     [
@@ -40,11 +47,14 @@ def quantization(**config: Any) -> dict[str, Any]:
         ({**GPTQ.config, "bits": 3}, "3 bits.*4 or 8"),
         ({**GPTQ.config, "bits": None}, "'bits'.*missing"),
         ({**GPTQ.config, "bits": "4"}, "'bits'.*not an integer"),
+        ({**GPTQ.config, "group_size": 0}, "'group_size'.* is 0, neither above 0 nor -1"),
+        ({**GPTQ.config, "group_size": -128}, "'group_size'.* is -128"),
         ({**GPTQ.config, "desc_act": "yes"}, "'desc_act'.*true or false"),
         ({**GPTQ.config, "checkpoint_format": "marlin"}, "'marlin'.*gptq_v2"),
         ({**GPTQ.config, "is_marlin_format": True}, "'marlin'"),
         ({**GPTQ.config, "dynamic": {".*down.*": {"bits": 8}}}, "down.*same for all"),
         ({**AWQ.config, "bits": 3}, "AWQ of 3 bits"),
+        ({**AWQ.config, "group_size": 0}, "'group_size'.* is 0"),
         ({**AWQ.config, "version": "gemv"}, "'gemv'.*gemm"),
         ({**AWQ.config, "zero_point": False}, "zero_point true"),
         ({**PACKED.config, "format": "marlin-24"}, "'marlin-24'.*pack-quantized"),
@@ -52,6 +62,8 @@ def quantization(**config: Any) -> dict[str, Any]:
         ({**PACKED.config, "config_groups": []}, "nothing that is quantized"),
         ({**PACKED.config, "config_groups": {"group_0": {"weights": None}}}, "no weights"),
         ({**PACKED.config, "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse"),
+        (transformed("input"), "'R4'.*activations.*'input'.*without a transform_config"),
+        (transformed("k_cache"), "'R4'.*activations.*'k_cache'"),
         ({"quant_method": "fp8", "fmt": "e5m2"}, "'e5m2'.*e4m3"),
         ({"quant_method": "fp8", "weight_block_size": [128]}, "two positive integers"),
     ],
@@ -77,6 +89,8 @@ def weights_of(published: Published, **changes: Any) -> dict[str, Any]:
         ({"num_bits": 4, "type": "float"}, "floating point of 4 bits"),
         ({"strategy": "block"}, "by 'block'"),
         ({"group_size": 48}, "groups of 48 are not supported"),
+        ({"group_size": 0}, "'group_size'.* is 0"),
+        ({"group_size": None}, "'group_size'.*missing"),
     ],
 )
 def test_unsupported_groups(changes: dict[str, Any], named: str, tmp_path: Path) -> None:
@@ -226,6 +240,37 @@ def test_what_only_activations_or_other_tools_need_is_ignored(tmp_path: Path) ->
         f"{Q0}.bias": torch.zeros(128),
         f"{Q0}.input_scale": torch.ones(1),
         "model.layers.0.self_attn.k_scale": torch.ones(1),
+        "model.layers.0.self_attn.q_scale": torch.ones(1),
+        "model.layers.1.self_attn.kv_scale": torch.ones(1),
     }
     change(tmp_path, extras)
+    load_model(tmp_path, DType.FLOAT32)
+
+
+def test_transforms_that_weights_have_in_them_are_no_hindrance(tmp_path: Path) -> None:
+    write(tmp_path, PACKED)
+    set_config(tmp_path, **quantization(**transformed("weight_input")))
+    load_model(tmp_path, DType.FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("near", "wide"),
+    [
+        (["re:model.layers.*"], ["Linear"]),
+        (["exact names"], ["Linear"]),
+        (["exact names"], ["re:model.layers.*"]),
+    ],
+)
+@pytest.mark.parametrize("wide_first", [True, False])
+def test_the_group_that_names_a_map_most_closely_counts(
+    near: list[str], wide: list[str], wide_first: bool, tmp_path: Path
+) -> None:
+    """As in compressed-tensors: a name before an expression, an expression before a class."""
+    written = write(tmp_path, PACKED)
+    group = PACKED.config["config_groups"]["group_0"]
+    right = {**group, "targets": sorted(written.weights) if near == ["exact names"] else near}
+    wrong = {**group, "targets": wide, "weights": {**group["weights"], "num_bits": 8}}
+    groups = [wrong, right] if wide_first else [right, wrong]
+    named = {f"group_{i}": group for i, group in enumerate(groups)}
+    set_config(tmp_path, **quantization(**{**PACKED.config, "config_groups": named}))
     load_model(tmp_path, DType.FLOAT32)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tandem.quant.formats.config_fields import flag, text, whole_number
+from tandem.quant.formats.config_fields import flag, group_size, text, whole_number
 from tandem.quant.formats.grouping import WHOLE_ROW, format_of, regrouped
 from tandem.quant.formats.integers import unpack_words
 from tandem.quant.formats.stored_weight import FLOATS, StoredPart
@@ -44,7 +44,7 @@ class AWQ:
             raise ModelError(
                 "AWQ without zero points is not supported; use a checkpoint with zero_point true"
             )
-        return AWQ(whole_number(config, "group_size", "q_group_size"))
+        return AWQ(group_size(config, "group_size", "q_group_size"))
 
     @property
     def label(self) -> str:

@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tandem.quant.formats.config_fields import flag, names, section, text, whole_number
+from tandem.quant.formats.config_fields import (
+    flag,
+    group_size,
+    names,
+    section,
+    text,
+    whole_number,
+)
 from tandem.quant.formats.fp8 import FP8Weight, block_of, fp8_weight
 from tandem.quant.formats.grouping import WHOLE_ROW, are_in_order, format_of, regrouped
 from tandem.quant.formats.integers import unpack_words
@@ -25,6 +32,10 @@ from tandem.spec.weight_format import BITS, WeightFormat
 
 _FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "float-quantized")
 _INTEGERS = frozenset({"I8", "I32"})
+_IN_WEIGHTS = (
+    "weight_input",
+    "weight_output",
+)  # places of transforms that the weights have in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +130,9 @@ class _Group:
     def is_float(self) -> bool:
         return self.format == "float-quantized" or text(self.weights, "type", "int") == "float"
 
-    def has(self, module: str) -> bool:
-        return "Linear" in self.targets or any(_matches(t, module) for t in self.targets)
+    def nearness(self, module: str) -> int:
+        """How it names the map: 3 by name, 2 by an expression, 1 as a linear map, 0 not at all."""
+        return max((_nearness(target, module) for target in self.targets), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +150,7 @@ class CompressedTensors:
                 f"sparse weights ('{sparsity}') are not supported; use a checkpoint without a "
                 "sparsity_config"
             )
+        _refuse_transforms(section(config, "transform_config"))
         common = text(config, "format", "dense")
         groups = tuple(
             _read_group(name, section(section(config, "config_groups"), name), common)
@@ -162,12 +175,12 @@ class CompressedTensors:
         return all(group.is_float for group in self.groups)
 
     def weight(self, module: str, types: Mapping[str, str]) -> IntegerWeight | FP8Weight | None:
-        """By the group that names the map, if it has a scale."""
+        """By the group that names it most closely, as in the library, if it has a scale."""
         packed = "weight_packed" in types
         if not packed and not ("weight_scale" in types and "weight" in types):
             return None
-        group = next((group for group in self.groups if group.has(module)), None)
-        if group is None:
+        group = max(self.groups, key=lambda group: group.nearness(module))
+        if not group.nearness(module):
             raise ModelError(
                 f"'{module}' is quantized, but no group in config_groups has it as a target; "
                 "config.json and weights do not belong together"
@@ -202,10 +215,7 @@ def _float_weight(group: _Group, module: str, types: Mapping[str, str]) -> FP8We
 
 def _integer_weight(group: _Group, packed: bool) -> IntegerWeight:
     weights = group.weights
-    strategy = text(weights, "strategy")
-    size = whole_number(weights, "group_size", default=WHOLE_ROW)
-    if not strategy:
-        strategy = "group" if size > 0 else "tensor"
+    strategy = text(weights, "strategy") or _implied_strategy(weights)
     if strategy not in ("group", "channel", "tensor"):
         raise ModelError(
             f"weights quantized by '{strategy}' are not supported; use a checkpoint quantized by "
@@ -213,12 +223,49 @@ def _integer_weight(group: _Group, packed: bool) -> IntegerWeight:
         )
     return IntegerWeight(
         bits=whole_number(weights, "num_bits"),
-        group=size if strategy == "group" else WHOLE_ROW,
+        group=group_size(weights, "group_size") if strategy == "group" else WHOLE_ROW,
         per_tensor=strategy == "tensor",
         packed=packed,
         has_zeros=not flag(weights, "symmetric", True),
         act_order=text(weights, "actorder") in ("group", "true"),
     )
+
+
+def _implied_strategy(weights: Mapping[str, Any]) -> str:
+    """What a group's size says where no strategy is given."""
+    if weights.get("group_size") is None:
+        return "tensor"
+    return "channel" if group_size(weights, "group_size") == WHOLE_ROW else "group"
+
+
+def _refuse_transforms(transforms: Mapping[str, Any]) -> None:
+    """Rotations of activations, without which the weights mean something else.
+
+    Raises:
+        ModelError: there are some.
+    """
+    schemes = section(transforms, "config_groups")
+    for name in schemes:
+        places = section(schemes, name).get("apply") or []
+        if not isinstance(places, list):
+            raise ModelError(
+                f"'apply' of the transform '{name}' is no list; download config.json again"
+            )
+        for place in places:
+            location = text(place, "location") if isinstance(place, Mapping) else repr(place)
+            if location not in _IN_WEIGHTS:
+                raise ModelError(
+                    f"the transform '{name}' is applied to activations ('{location}'), which is "
+                    "not supported; use a checkpoint without a transform_config"
+                )
+
+
+def _nearness(target: str, module: str) -> int:
+    if target == "Linear":
+        return 1
+    if not _matches(target, module):
+        return 0
+    return 2 if target.startswith("re:") else 3
 
 
 def _matches(target: str, module: str) -> bool:

@@ -21,6 +21,21 @@ def whole_number(config: Mapping[str, Any], *names: str, default: int | None = N
     return value
 
 
+def group_size(config: Mapping[str, Any], *names: str) -> int:
+    """Elements that share a scale; -1: all of a row.
+
+    Raises:
+        ModelError: missing, or no such number.
+    """
+    size = whole_number(config, *names)
+    if size < 1 and size != -1:
+        raise ModelError(
+            f"'{names[0]}' of the quantization is {size}, neither above 0 nor -1 for whole rows"
+            f"{_AGAIN}"
+        )
+    return size
+
+
 def flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
     """A boolean, or the default.
 

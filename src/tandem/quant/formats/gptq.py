@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tandem.quant.formats.config_fields import flag, section, text, whole_number
+from tandem.quant.formats.config_fields import flag, group_size, section, text, whole_number
 from tandem.quant.formats.grouping import WHOLE_ROW, are_in_order, format_of, regrouped
 from tandem.quant.formats.integers import unpack_words
 from tandem.quant.formats.stored_weight import FLOATS, StoredPart
@@ -65,7 +65,7 @@ class GPTQ:
             )
         return GPTQ(
             bits,
-            whole_number(config, "group_size"),
+            group_size(config, "group_size"),
             1 if layout == "gptq" else 0,
             flag(config, "desc_act", False),
         )
