@@ -23,8 +23,9 @@ _FP32_BYTES = 4
 _INDEX_BYTES = 8
 KERNEL_SCRATCH_BYTES = 64 << 20
 """Gathered pages and score blocks inside one attention call stay below this."""
-SAMPLING_CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 128 << 20}
-"""Rows are sampled so many at a time that their integer weights take about this much."""
+SAMPLING_CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 32 << 20}
+"""Rows are sampled so many at a time that their integer weights take about this much: of a
+vocabulary of 128 thousand, 32 rows. Six arrays of that size are room that KV cannot have."""
 _SAMPLED_ROW_BYTES = 16 + MAX_LOGPROBS * 12  # id, validity, log-probabilities; not yet on the host
 _SAMPLED_STEPS = 2
 _SAMPLING_ARRAYS = 6  # as large as a chunk's weights, at once: weights, their floats, top-p's sort
