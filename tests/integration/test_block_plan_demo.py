@@ -106,6 +106,15 @@ def test_a_file_is_executed(tmp_path: Path, expected: list[list[int]]) -> None:
 
 
 @pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_an_engine_says_that_it_has_not_so_many_threads(tmp_path: Path) -> None:
+    core = build(saved(tmp_path / "p.json", replace(PLAN, threads=1 << 16)))
+    try:
+        assert any("not on the 65536 of the plan" in note for note in core.stats().notes)
+    finally:
+        core.close()
+
+
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
 @pytest.mark.parametrize("io", ["direct", "cached"])
 def test_layers_from_disk_are_those_of_the_checkpoint(
     io: str, tmp_path: Path, expected: list[list[int]]

@@ -82,6 +82,8 @@ def offline_text(
     yield ""
     yield from basis
     yield from _rates(found)
+    if found.threads is not None:
+        yield f"  CPU threads            {found.threads}"
     yield ""
     yield from _limits(found.chosen)
     yield from sensitivity_lines(found.sensitivities)

@@ -1,5 +1,6 @@
 """Build an engine that executes an offline plan."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from tandem.engine.model_loading import (
     with_usable_ends,
 )
 from tandem.engine.plan_options import require_settings
+from tandem.engine.plan_threads import set_threads
 from tandem.engine.planned import (
     block_plan_note,
     require_as_planned,
@@ -46,6 +48,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
+from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.engine.engine_trace import EngineTrace
@@ -137,6 +140,8 @@ def _build(
     )
     listeners = () if trace is None else (trace.executed,)
     assembled = _assemble(plan, model, memory, target.choice, listeners)
+    kernels = assembled.machine.runner.kernels[Tier.HOST]
+    notes += set_threads(kernels, plan.threads, os.environ)
     scheduler = block_scheduler(plan, config, spec, memory)
     _record_actual(memory, assembled)
     hits = assembled.machine.runner.expert_hits

@@ -29,6 +29,7 @@ _FORMS: dict[str, forms.Form] = {
     "quantized_layers": forms.text, "quantization": forms.text, "kv_dtype": forms.text,
     "host_kv_dtype": forms.text, "prompts_on_host": forms.flag,
     "layers_overlap": forms.flag, "weights_in_parts": forms.flag, "notes": forms.texts,
+    "threads": forms.optional(forms.whole_number),
 }  # fmt: skip
 
 
@@ -100,6 +101,7 @@ class OfflinePlan:
         layers_overlap, weights_in_parts: as of `BlockShape`.
         terms: of its passes, by which streamed sequences and those that the CPU attends to are
             shared out anew as it runs, for both of which there is room; None: shares are fixed.
+        threads: of the CPU, which attend; None: as many as the engine may use.
         notes: what was decided for the user and why, one line each.
 
     Raises:
@@ -129,10 +131,13 @@ class OfflinePlan:
     layers_overlap: bool = False
     weights_in_parts: bool = False
     terms: "ShareTerms | None" = None
+    threads: int | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         forms.apply_forms(self, _FORMS, ConfigError)
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, not {self.threads}")
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")

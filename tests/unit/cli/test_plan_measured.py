@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.profiles import KERNELS, MACHINE, profile
+from tests.support.profiles import KERNELS, MACHINE, attention_times, profile
 from tests.unit.cli.conftest import Commands, Ran
 
 from tandem.devices import this_machine
 from tandem.memory import peaks
+from tandem.profiling.measurements import MemoryRates, ThreadPoint
 from tandem.profiling.profile_file import profile_path, write_profile
 
 MODEL = ("plan", "opt-1.3b", "--requests", "20", "--prompt", "100", "--generate", "20")
@@ -66,6 +67,24 @@ def test_the_host_alone(commands: Commands, here: Path) -> None:
     assert found["host_only"]
     assert found["extrapolated"]
     assert found["plan"]["host_blocks"] == 0
+
+
+def test_a_batch_job_attends_with_the_threads_that_are_best(commands: Commands, here: Path) -> None:
+    found = profile()
+    sweep = tuple(ThreadPoint(n, 300e9, rate, 10e9) for n, rate in ((1, 225e9), (2, 150e9)))
+    fast = attention_times("float16")
+    times = tuple(tuple(each / 20 for each in row) for row in fast.surface.seconds)
+    fast = replace(fast, surface=replace(fast.surface, seconds=times))
+    host = replace(found.host, sweep=sweep, attention=(fast,), memory=MemoryRates(3e11, 3e11, 1e11))
+    write_profile(replace(found, host=host), here)
+    job = (*MODEL[:-1], "400", "--accelerator", "a10g", "--host", "measured", "--offline")
+    job = (*job, "--gpu-memory", "3GiB")
+    ran = commands.run(*job)
+    assert (ran.status, ran.err) == (0, "")
+    said = "1 of 2 attend, to 225 GB/s of keys and values, 2 to 150; 1 left for launches"
+    assert f"  CPU threads            {said}\n" in ran.out
+    plan = json.loads(commands.run(*job, "--json").out)["plan"]
+    assert (plan["threads"], plan["notes"][-1]) == (1, f"CPU threads: {said}")
 
 
 def test_a_measured_disk_is_read_from(commands: Commands, here: Path) -> None:

@@ -33,6 +33,7 @@ PLAN = OfflinePlan(
     quantized_layers="streamed",
     quantization="int4:64",
     prompts_on_host=True,
+    threads=3,
     notes=("so it is",),
 )
 
@@ -42,6 +43,11 @@ def test_a_plan_survives_json() -> None:
     assert OfflinePlan.from_json(text) == PLAN
     assert json.loads(text)["format"] == FORMAT
     assert "\n" not in text
+
+
+def test_a_plan_of_before_leaves_threads_to_the_engine() -> None:
+    given = {name: value for name, value in PLAN.to_object().items() if name != "threads"}
+    assert OfflinePlan.from_object(given).threads is None
 
 
 def test_sequences_and_layers_add_up() -> None:
@@ -84,6 +90,8 @@ def budget(**changes: int) -> dict[str, int]:
         changed(quantized_layers="none"),
         changed(quantization="none"),
         changed(prompts_on_host=1),
+        changed(threads=0),
+        changed(threads=1.5),
         changed(accelerator=None),
         changed(accelerator=budget(kv_bytes=201)),
         changed(accelerator=budget(kv_bytes=-1)),

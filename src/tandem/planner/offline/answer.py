@@ -13,6 +13,7 @@ from tandem.planner.offline.policies import (
 from tandem.planner.offline.search import BlockOption, OfflineSearch
 from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivities
 from tandem.planner.offline.share_terms import share_terms
+from tandem.planner.offline.threads import PlannedThreads, at_best_threads, planned_threads
 from tandem.planner.question import Question
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
@@ -34,6 +35,7 @@ class OfflineAnswer:
 
     Attributes:
         recomputation: why KV is recomputed as far as it is.
+        threads: of the CPU; None: it does not attend, or no number of them was measured.
         alternatives: the best of other kinds that were tried, best first.
     """
 
@@ -42,6 +44,7 @@ class OfflineAnswer:
     chosen: BlockOption
     plan: OfflinePlan
     recomputation: str
+    threads: PlannedThreads | None
     alternatives: tuple[BlockOption, ...]
     sensitivities: tuple[BlockSensitivity, ...]
     policies: tuple[OfflineResult, ...] = ()
@@ -50,7 +53,7 @@ class OfflineAnswer:
 def offline_answer(
     question: Question, policy_name: str = "auto", compare: bool = False
 ) -> OfflineAnswer:
-    """Plan.
+    """Plan. Where attention was measured by numbers of threads, as many as are best attend.
 
     Args:
         compare: also what each policy alone would do.
@@ -60,17 +63,23 @@ def offline_answer(
     """
     policy = find_offline_policy(policy_name)
     _check(question)
+    question = at_best_threads(question)
     search = OfflineSearch(question)
     chosen = search.best(policy)
     if chosen is None:
         raise _nothing(search, policy)
     reason = recomputation(search, chosen.candidate)
+    plan = offline_plan(search, chosen.candidate, (reason,), adapts=policy.adapts)
+    threads = planned_threads(question, chosen.candidate, adapts=plan.terms is not None)
+    if threads is not None:
+        plan = replace(plan, threads=threads.count, notes=(*plan.notes, f"CPU threads: {threads}"))
     return OfflineAnswer(
         question=question,
         policy=policy,
         chosen=chosen,
-        plan=offline_plan(search, chosen.candidate, (reason,), adapts=policy.adapts),
+        plan=plan,
         recomputation=reason,
+        threads=threads,
         alternatives=tuple(islice(search.alternatives(policy, chosen), _NUM_ALTERNATIVES)),
         sensitivities=tuple(block_sensitivities(search, policy, chosen)),
         policies=compare_offline(search) if compare else (),

@@ -100,7 +100,7 @@ def plan_rest(
     layers = model.num_layers
     return Replanned(
         question,
-        offline_plan(search, best.candidate, adapts=True),
+        replace(offline_plan(search, best.candidate, adapts=True), threads=plan.threads),
         before.candidate.describe(layers),
         best.candidate.describe(layers),
         before.prediction.rates.job_s,

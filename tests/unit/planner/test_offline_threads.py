@@ -1,0 +1,112 @@
+"""Threads of the CPU in plans of batch jobs follow what a profile's sweep over them found."""
+
+from dataclasses import replace
+
+import pytest
+from tests.support.profiles import host_measurements
+from tests.unit.planner.questions import SMALL, ask
+
+from tandem.planner.offline.answer import offline_answer
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.replan import plan_rest
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.offline.threads import at_best_threads, best_point, planned_threads
+from tandem.planner.question import Question
+from tandem.profiling.measurements import HostMeasurements, ThreadPoint
+from tandem.spec.units import GIB
+from tandem.spec.workload import RequestShape
+
+FALLS = {1: 10e9, 2: 19e9, 4: 30e9, 8: 24e9, 12: 15e9}
+ON_CPU = BlockCandidate(1, 0, 0, 0, 16)
+
+
+def measured(rates: dict[int, float]) -> HostMeasurements:
+    """As fast as the profile's attention is with all threads, by the sweep as given."""
+    sweep = tuple(ThreadPoint(n, 2 * rate, rate, rate) for n, rate in rates.items())
+    return replace(host_measurements(), threads=max(rates, default=2), sweep=sweep)
+
+
+def asked(rates: dict[int, float]) -> Question:
+    return ask(SMALL, "a10g", "server-genoa", requests=64, measured=measured(rates))
+
+
+@pytest.mark.parametrize(
+    ("rates", "best"),
+    [
+        (FALLS, 4),
+        ({1: 10e9, 2: 19e9, 4: 30e9}, 4),
+        ({1: 10e9, 2: 19e9, 4: 30e9, 8: 30.5e9}, 4),  # as fast as can be told
+        ({1: 10e9, 2: 19e9, 4: 30e9, 8: 35e9}, 8),
+        ({1: 10e9}, 1),
+    ],
+)
+def test_the_fewest_threads_that_attend_as_fast_as_any(rates: dict[int, float], best: int) -> None:
+    found = best_point(measured(rates))
+    assert found is not None
+    assert found.threads == best
+    planned = planned_threads(at_best_threads(asked(rates)), ON_CPU, adapts=False)
+    assert planned is not None
+    assert planned.count == best
+
+
+def test_attention_is_priced_by_the_threads_that_are_planned() -> None:
+    """30 GB/s with 4 of them, where all 12 reach 15."""
+    all_, best = (
+        OfflineSearch(question).times.time(ON_CPU).decode.cpu_s
+        for question in (asked(FALLS), at_best_threads(asked(FALLS)))
+    )
+    assert best < all_
+    by_hand = at_best_threads(asked(FALLS)).measured
+    assert by_hand is not None
+    took, takes = (
+        each.attention[0].surface.at(16, 512).seconds for each in (measured(FALLS), by_hand)
+    )
+    assert takes == pytest.approx(took / 2)
+    again = at_best_threads(at_best_threads(asked(FALLS)))
+    assert again == at_best_threads(asked(FALLS))
+
+
+def test_nothing_is_planned_where_nothing_is_known_or_the_cpu_does_not_attend() -> None:
+    question = at_best_threads(asked(FALLS))
+    streamed = BlockCandidate(1, 0, 0, 16, 0)
+    assert planned_threads(question, streamed, adapts=False) is None
+    assert planned_threads(question, streamed, adapts=True) is not None
+    assert planned_threads(question, BlockCandidate(1, 0, 16, 0, 0), adapts=True) is None
+    unswept, unmeasured = asked({}), replace(question, measured=None)
+    for unknown in (unswept, unmeasured):
+        assert at_best_threads(unknown) == unknown
+        assert planned_threads(unknown, ON_CPU, adapts=False) is None
+
+
+def test_what_is_left_for_others_is_said() -> None:
+    question = at_best_threads(asked(FALLS))
+    said = str(planned_threads(question, ON_CPU, adapts=False))
+    assert said == "4 of 12 attend, to 30 GB/s of keys and values, 12 to 15; 8 left for launches"
+    from_disk = str(planned_threads(question, replace(ON_CPU, on_disk=2), adapts=False))
+    assert from_disk.endswith("8 left for launches and the 4 that read from disk")
+    all_ = str(planned_threads(asked({1: 10e9, 2: 20e9}), ON_CPU, adapts=False))
+    assert all_.endswith(
+        "2 of 2 attend, to 20 GB/s of keys and values; none left for launches: they take turns"
+    )
+
+
+def test_the_plan_says_how_many_and_a_plan_for_the_rest_keeps_them() -> None:
+    question = replace(asked(FALLS), device_bytes=6 * GIB)
+    found = offline_answer(question)
+    plan = found.plan
+    assert plan.host_rows
+    assert plan.terms is not None
+    assert plan.threads == 4
+    assert plan.notes[-1] == f"CPU threads: {found.threads}"
+    assert offline_answer(replace(question, measured=None)).plan.threads is None
+    slow = replace(question.hardware.link, h2d_bytes_per_s=2e9, d2h_bytes_per_s=2e9)
+    rest = plan_rest(
+        replace(question.hardware, link=slow),
+        question.model,
+        question.precision,
+        plan,
+        plan.streamed_rows,
+        (RequestShape(512, 128),) * 200,
+    )
+    assert rest is not None
+    assert rest.plan.threads == 4
