@@ -9,7 +9,7 @@ import typer
 from tandem.cli.arguments import ModelArgument
 from tandem.cli.engine_flags import EngineOptions, fill_engine
 from tandem.cli.flags import env_twin, list_option
-from tandem.cli.job_progress import describe_counts, job_progress
+from tandem.cli.job_progress import Report, describe_counts, job_progress
 from tandem.cli.terminal import load_progress, tell, tell_load, tell_notes
 from tandem.spec.errors import ConfigError, EngineDeadError
 from tandem.spec.units import parse_size
@@ -121,11 +121,20 @@ def _run(job: "Batch") -> "End":
     try:
         tell_load(service.description)
         with job_progress() as report:
-            end = job.run(service, report, _tell_draining)
+            end = _answer(job, service, report)
         _tell_end(service)
         return end
     finally:
         service.close()
+
+
+def _answer(job: "Batch", service: "Service", report: Report) -> "End":
+    try:
+        return job.run(service, report, _tell_draining)
+    except EngineDeadError:
+        _tell_progress(job)
+        tell("the same command goes on from here, and first runs what ran now one line at a time")
+        raise
 
 
 def _tell_end(service: "Service") -> None:
@@ -148,7 +157,11 @@ def _tell_draining(num_running: int) -> None:
 
 
 def _tell_stopped(job: "Batch", end: "End") -> None:
-    num_done, counts = job.counts.num_done, describe_counts(job.counts)
-    tell(f"stopped after {num_done:,} of {job.num_lines:,} lines: {counts}")
+    _tell_progress(job)
     tell("the same command goes on from here")
     raise typer.Exit(SIGNAL_STATUS + (end.stopped_by or 0))
+
+
+def _tell_progress(job: "Batch") -> None:
+    num_done, counts = job.counts.num_done, describe_counts(job.counts)
+    tell(f"stopped after {num_done:,} of {job.num_lines:,} lines: {counts}")

@@ -213,7 +213,7 @@ def _plan(asked: _Asked) -> MemoryPlan:
     ledger = _ledger(device, host, pools, beside)
     if sizes.disk_bytes(placement):
         ledger.reserve("disk", "weights", sizes.disk_bytes(placement))
-        if planned is None:
+        if planned is None and config.placement is None:  # else nothing would leave fewer there
             plan = replace(plan, notes=plan.notes + disk_hint(capacities, beside))
     return MemoryPlan(plan, page, ledger, workspace, recorded)
 

@@ -41,6 +41,11 @@ def read_placement(path: Path, num_layers: int, *, host_only: bool = False) -> P
     runs: list[WeightPlacement] = []
     for entry in entries:
         run = _read_run(path, entry)
+        if run.first_layer > run.last_layer:
+            raise _refusal(
+                path, f"first_layer {run.first_layer} is beyond last_layer {run.last_layer}; "
+                "exchange them"
+            )  # fmt: skip
         if not 0 <= run.first_layer <= run.last_layer < num_layers:
             raise _refusal(
                 path, f"layers {run.first_layer} to {run.last_layer} are none of the model's "
@@ -78,7 +83,9 @@ def _read_entries(path: Path) -> tuple[list[Any], EmbeddingHome]:
 
 def _read_run(path: Path, entry: Any) -> WeightPlacement:
     needs = f"{json.dumps(entry)} needs first_layer, last_layer and home"
-    if not isinstance(entry, dict) or not isinstance(entry.get("experts", []), list):
+    if not isinstance(entry, dict) or "home" not in entry:
+        raise _refusal(path, needs)
+    if not isinstance(entry.get("experts", []), list):
         raise _refusal(path, f"{needs}, and experts as a list if any")
     experts: list[Any] = entry.get("experts", [])
     numbers = (entry.get("first_layer", 0), entry.get("last_layer", 0), *experts)

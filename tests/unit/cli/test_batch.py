@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.answerer import line_numbers, read_results, request_line
-from tests.fakes.core import FOREVER_TOKEN
+from tests.fakes.core import CRASH_TOKEN, FOREVER_TOKEN
 from tests.unit.cli.conftest import SAID, Commands, Ran
 
 from tandem.cli.job_progress import describe_counts, job_progress
@@ -277,6 +278,16 @@ def test_draining(batch: Batch, tmp_path: Path, commands: Commands) -> None:
     assert len(done) == len(commands.core.requests) < 40
     assert batch("--max-num-seqs", "1").status == 0
     assert sorted(line_numbers(read_results(tmp_path / "out.jsonl"))) == list(range(1, 41))
+
+
+def test_a_dead_engine(batch: Batch, tmp_path: Path) -> None:
+    """What is done is told, and how to go on."""
+    write(tmp_path, request_line("a"), request_line("crash", body={"prompt": [CRASH_TOKEN]}))
+    ran = batch("--max-num-seqs", "1")
+    assert ran.status == 2
+    assert re.search(r"stopped after \d of 2 lines: ", ran.err)
+    assert "the same command goes on from here" in ran.err
+    assert ran.err.splitlines()[-1].startswith("tandem: error: ")
 
 
 def tell_when(condition: Callable[[], bool], act: Callable[[], None], commands: Commands) -> None:

@@ -258,6 +258,23 @@ def test_a_placement_says_where_embeddings_lie(tmp_path: Path) -> None:
     assert again.embedding == "host"
 
 
+def test_how_fewer_layers_would_stay_on_disk_is_told_where_nobody_placed_them(
+    tmp_path: Path,
+) -> None:
+    chosen = tmp_path / "placement.json"
+    chosen.write_text('{"layers": [{"first_layer": 0, "last_layer": 2, "home": "disk"}]}')
+    roomy = Capacities(64 * MIB, 0, "host", elastic=True)
+    config = replace(CONFIG, placement=str(chosen))
+    placed = plan_memory(config, UNTIED, FLOAT32, roomy).plan
+    assert disk_layers(placed.weights) == (0, 1, 2)
+    assert not any("fewer" in note for note in placed.notes)
+    deep = replace(UNTIED, num_layers=100)
+    scarce = replace(roomy, device_bytes=weight_bytes(deep, DType.FLOAT32))
+    alone = plan_memory(CONFIG, deep, FLOAT32, scarce).plan
+    assert disk_layers(alone.weights)
+    assert any("fewer" in note for note in alone.notes)
+
+
 def test_layers_without_experts_are_not_streamed_among_those_with_some(tmp_path: Path) -> None:
     experts = ExpertSpec(4, 2, 48, dense_layers=(0, 5))
     spec = replace(SPEC, num_layers=8, experts=experts, tie_embeddings=True)

@@ -28,6 +28,8 @@ from tandem.plan.weights import (
 )
 from tandem.spec.errors import ConfigError
 
+CPU = {"home": "cpu"}
+
 
 @given(
     layers=st.integers(1, 90),
@@ -171,10 +173,12 @@ def test_layers_on_disk_go_to_the_accelerator_if_there_is_one(tmp_path: Path) ->
         ({"layers": [], "kv": 3}, "and nothing else"),
         ({"layers": 3}, "needs a list 'layers'"),
         ({"layers": [{"first": 1}]}, "needs first_layer"),
-        ({"layers": [{"first_layer": 0, "last_layer": 6}]}, "none of the model's 0 to 5"),
-        ({"layers": [{"first_layer": "0", "last_layer": 1}]}, "whole numbers"),
+        ({"layers": [{"first_layer": 0, "last_layer": 1}]}, "last_layer and home"),
+        ({"layers": [{"first_layer": 0, "last_layer": 6, **CPU}]}, "none of the model's 0 to 5"),
+        ({"layers": [{"first_layer": 3, "last_layer": 1, **CPU}]}, "3 is beyond last_layer 1"),
+        ({"layers": [{"first_layer": "0", "last_layer": 1, **CPU}]}, "whole numbers"),
         ({"layers": [{"first_layer": 0, "last_layer": 1, "home": "moon"}]}, "home 'moon'"),
-        ({"layers": [{"first_layer": 0, "last_layer": 1}] * 2}, "placed twice"),
+        ({"layers": [{"first_layer": 0, "last_layer": 1, **CPU}] * 2}, "placed twice"),
     ],
 )
 def test_files_that_say_something_else_are_refused(
