@@ -12,7 +12,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def resolve_model(model: str, environ: Mapping[str, str] | None = None) -> Path:
-    """The directory meant by `model`: `demo`, a path, or a Hugging Face id in the local cache.
+    """The directory meant by `model`: `demo`, a path, or a Hugging Face id in the local cache, for
+    which the name that `tandem plan` has for it may stand.
 
     `demo` is the packaged model; write `./demo` for a directory of that name. The cache is found
     as Hugging Face's libraries find it: HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, the home directory.
@@ -26,18 +27,27 @@ def resolve_model(model: str, environ: Mapping[str, str] | None = None) -> Path:
     path = os.path.expanduser(model)
     if os.path.exists(path):
         return Path(path)
-    if _HUB_ID.fullmatch(model) is None:
+    hub_id = model if _HUB_ID.fullmatch(model) else _known_hub_id(model)
+    if hub_id is None:
         raise ModelError(
             f"there is no directory '{model}'; give a model directory or '{DEMO_MODEL}'"
         )
     cache = hub_cache(os.environ if environ is None else environ)
-    snapshot = _find_snapshot(cache / f"models--{model.replace('/', '--')}")
+    snapshot = _find_snapshot(cache / f"models--{hub_id.replace('/', '--')}")
     if snapshot is None:
+        meant = "" if hub_id == model else f", of which '{model}' is the name,"
         raise ModelError(
-            f"'{model}' is neither a directory nor in the Hugging Face cache {cache}, and nothing "
-            f"is downloaded for you; fetch it with: hf download {model}"
+            f"'{hub_id}'{meant} is neither a directory nor in the Hugging Face cache {cache}, and "
+            f"nothing is downloaded for you; fetch it with: hf download {hub_id}"
         )
     return snapshot
+
+
+def _known_hub_id(name: str) -> str | None:
+    """Of a model of the catalogue, which is read only where nothing else can be meant."""
+    from tandem.models.catalogue import known_models
+
+    return next((entry.hub_id for entry in known_models() if entry.name == name), None)
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:

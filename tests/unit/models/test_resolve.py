@@ -17,16 +17,20 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
     assert resolve_model(str(tmp_path)) == tmp_path
 
 
-def test_a_hugging_face_id_is_found_in_the_cache(tmp_path: Path) -> None:
-    repository = tmp_path / "models--some-org--Some.Model-1B"
+@pytest.mark.parametrize(
+    ("folder", "model"),
+    [
+        ("models--some-org--Some.Model-1B", "some-org/Some.Model-1B"),
+        ("models--Qwen--Qwen3-30B-A3B", "qwen3-30b-a3b"),  # as `tandem plan` names it
+    ],
+)
+def test_a_hugging_face_id_is_found_in_the_cache(folder: str, model: str, tmp_path: Path) -> None:
+    repository = tmp_path / folder
     snapshot = repository / "snapshots" / "abc123"
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("abc123\n")
-
-    found = resolve_model("some-org/Some.Model-1B", {"HF_HUB_CACHE": str(tmp_path)})
-
-    assert found == snapshot
+    assert resolve_model(model, {"HF_HUB_CACHE": str(tmp_path)}) == snapshot
 
 
 def test_the_cache_agrees_with_hugging_face_hub(tmp_path: Path) -> None:
@@ -40,6 +44,12 @@ def test_the_cache_agrees_with_hugging_face_hub(tmp_path: Path) -> None:
 def test_an_absent_model_says_that_nothing_is_downloaded(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nothing is downloaded.*hf download org/model"):
         resolve_model("org/model", {"HF_HUB_CACHE": str(tmp_path)})
+
+
+def test_a_name_of_the_planner_s_says_which_model_is_meant(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="of which 'opt-30b' is the name") as error:
+        resolve_model("opt-30b", {"HF_HUB_CACHE": str(tmp_path)})
+    assert error.value.message.endswith("fetch it with: hf download facebook/opt-30b")
 
 
 @pytest.mark.parametrize(
