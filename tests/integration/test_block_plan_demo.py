@@ -105,6 +105,24 @@ def test_a_file_is_executed(tmp_path: Path, expected: list[list[int]]) -> None:
     assert foreseen["workspace"] > 0
 
 
+def test_mlps_on_the_cpu_are_where_the_plan_has_them(
+    tmp_path: Path, expected: list[list[int]]
+) -> None:
+    apart: Home = "host-mlp"
+    homes: tuple[Home, ...] = (apart, apart, "resident", apart, apart, "resident")
+    plan = replace(PLAN, weights=as_runs(homes), cpu_mlps=(3, 4))
+    core = build(saved(tmp_path / "p.json", plan))
+    stats = core.stats()
+    assert "4 layers host-mlp, 2 layers resident" in stats.notes[0]
+    assert "; in passes the CPU computes 2 MLPs" in stats.notes[0]
+    rows = {(row.location, row.label): row for row in stats.memory}
+    for place in (("device", "weights"), ("host", "weights")):
+        assert rows[place].actual_bytes == rows[place].predicted_bytes > 0, place
+    assert tokens_of(core) == expected
+    foreseen = sum(row.predicted_bytes for row in stats.memory if row.location == "device")
+    assert core.stats().memory_totals[0].peak_bytes <= foreseen
+
+
 @pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
 def test_an_engine_says_that_it_has_not_so_many_threads(tmp_path: Path) -> None:
     core = build(saved(tmp_path / "p.json", replace(PLAN, threads=1 << 16)))

@@ -18,7 +18,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
-from tandem.plan.program import OpKind
+from tandem.plan.program import OpKind, Part
 from tandem.plan.weights import Home
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.perturbed_rates import Perturbation
@@ -30,7 +30,8 @@ from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import keys_values
-from tandem.spec.parameters import layer_matrix_parameters
+from tandem.spec.parameters import layer_matrix_parameters, mlp_matrix_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -142,6 +143,38 @@ def test_streamed_weights_and_kv_take_as_long_as_their_bytes(tmp_path: Path) -> 
         assert size / LINK <= pass_s <= 1.03 * size / LINK
         assert report.brought_bytes == pytest.approx(10 * size)
         assert report.h2d_busy + report.weights_busy > 0.97
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_mlps_on_the_cpu_are_not_brought_and_hide_what_the_accelerator_does(
+    batches: int, tmp_path: Path
+) -> None:
+    """Four of six: the other two stay in the slots."""
+    apart: tuple[Home, ...] = ("host-mlp",) * 6
+    mlp_s = mlp_matrix_bytes(WIDE, Precision.uniform(DType.FLOAT16)) / LINK
+
+    def host(task: HostTask) -> float:
+        return mlp_s / 4 if task.entry.op.part is Part.MLP else 1e-5
+
+    passes: list[tuple[float, PacedReport]] = []
+    for computed in ((), (2, 3, 4, 5)):
+        plan = plan_of(apart, batches=batches, resident_rows=2, cpu_mlps=computed)
+        run = Run(tmp_path, plan, host=host)
+        run.add(plan.block_rows)
+        passes.append(run.passes(10, plan.block_rows))
+    (brought_s, brought), (pass_s, report) = passes
+    assert 6 * mlp_s <= brought_s <= 1.03 * 6 * mlp_s
+    assert brought.cpu_busy == 0
+    hidden_s = 4 * batches * mlp_s / 4
+    activations = 4 * batches * 2 * WIDE.hidden_size * 2
+    assert report.brought_bytes == pytest.approx(10 * activations)
+    assert report.cpu_busy * pass_s == pytest.approx(hidden_s, rel=0.02)
+    one_after_the_other_s = hidden_s + report.accel_busy * pass_s
+    if batches == 1:
+        assert one_after_the_other_s <= pass_s < 1.05 * one_after_the_other_s
+    else:  # but for the layers that the accelerator computes
+        assert hidden_s < pass_s < 0.95 * one_after_the_other_s
+    assert pass_s < 0.8 * brought_s
 
 
 def test_layers_from_disk_take_as_long_as_their_bytes(tmp_path: Path) -> None:

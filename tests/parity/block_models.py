@@ -1,7 +1,7 @@
 """Tiny models of as many layers as take turns in the slots, for blocks of batches."""
 
 from tests.parity.tiny_models import Case, gemma, opt, rotary
-from transformers import Gemma2Config, LlamaConfig, Qwen3Config
+from transformers import Gemma2Config, LlamaConfig, MixtralConfig, Qwen3Config
 
 LLAMA = Case("llama-5-layers", rotary(LlamaConfig, 32, 4, 2, 8, num_hidden_layers=5))
 OPT = Case("opt-4-layers", opt(32, 4, num_hidden_layers=4))
@@ -16,4 +16,7 @@ GEMMA2 = Case(
     ),
 )  # fmt: skip
 QWEN3 = Case("qwen3-4-layers", rotary(Qwen3Config, 32, 4, 2, 16, num_hidden_layers=4))
+MIXTURE = Case(
+    "mixtral-4-layers", rotary(MixtralConfig, 32, 4, 2, 8, num_hidden_layers=4, num_local_experts=3)
+)
 BLOCK_MODELS = (LLAMA, OPT, GEMMA2, QWEN3)

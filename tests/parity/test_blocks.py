@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.parity.block_models import BLOCK_MODELS, LLAMA
+from tests.parity.block_models import BLOCK_MODELS, LLAMA, MIXTURE
 from tests.parity.checkpoints import Checkpoints
 from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import TieCount, assert_greedy_parity
@@ -15,6 +15,8 @@ from tandem.plan.weights import Home
 
 NUM_TOKENS = 24
 HOMES: tuple[Home, ...] = ("streamed", "streamed", "streamed", "streamed")
+MLPS: tuple[Home, ...] = ("host-mlp", "host-mlp", "host-mlp", "host-mlp")
+SOME_MLPS: tuple[Home, ...] = ("streamed", "host-mlp", "streamed", "host-mlp")
 DISK: Home = "disk_streamed"
 FROM_DISK: dict[str, tuple[Home, ...]] = {
     "all": (DISK, DISK, DISK, DISK, DISK),
@@ -40,13 +42,32 @@ LEVERS: dict[str, dict[str, Any]] = {
         "weights_in_parts": True,
     },
     "one-batch": {"batches": 1, "streamed_rows": 2, "cpu_rows": 1},
+    "streamed-mlps": {"weights": MLPS, "resident_rows": 2},
+    "cpu-mlps": {"weights": MLPS, "cpu_mlps": (2, 3), "resident_rows": 1, "streamed_rows": 1},
+    "some-cpu-mlps": {
+        "weights": SOME_MLPS, "cpu_mlps": (3,), "batches": 3, "resident_rows": 1,
+        "streamed_rows": 1, "cpu_rows": 1, "recomputed_tokens": 16, "prompts_on_host": True,
+    },
+    "all-cpu-mlps": {
+        "weights": MLPS, "cpu_mlps": (0, 1, 2, 3), "batches": 3, "cpu_rows": 1, "streamed_rows": 1,
+        "layers_overlap": True,
+    },
 }  # fmt: skip
 CASES = [
     *((case, lever, "exact") for case in BLOCK_MODELS for lever in LEVERS),
+    *((MIXTURE, lever, "exact") for lever in ("mixed", "streamed-mlps", "some-cpu-mlps")),
     *((LLAMA, lever, "inline") for lever in ("resident-weights", "mixed")),
     *(
         (LLAMA, lever, "threaded")
-        for lever in ("streamed-kv", "mixed", "overlapping", "overlapping-in-parts")
+        for lever in (
+            "streamed-kv",
+            "mixed",
+            "overlapping",
+            "overlapping-in-parts",
+            "cpu-mlps",
+            "some-cpu-mlps",
+            "all-cpu-mlps",
+        )
     ),
 ]
 
@@ -61,10 +82,8 @@ def test_greedy_tokens_equal_transformers(
     directory, reference = checkpoints.get(case)
     model_layers = case.config().num_hidden_layers
     levers = {**LEVERS[lever]}
-    homes: tuple[Home, ...] = (*HOMES, *["resident"] * (model_layers - 4))
-    if "weights" in levers:
-        del levers["weights"]
-        homes = ("resident",) * model_layers
+    elsewhere: tuple[Home, ...] = levers.pop("weights", HOMES)
+    homes: tuple[Home, ...] = (*elsewhere, *["resident"] * (model_layers - len(elsewhere)))
     plan = small_plan(homes, **levers)
     model = loaded(directory, plan)
     with block_engine(model, plan, kind, seed=len(lever)) as core:

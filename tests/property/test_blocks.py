@@ -16,7 +16,7 @@ from tests.support.blocks import ExecutorKind, block_engine_with_scheduler, load
 
 from tandem.kernels import native
 from tandem.plan.offline import OfflinePlan
-from tandem.plan.weights import Home
+from tandem.plan.weights import Home, as_runs, streamed_layers
 from tandem.spec.errors import ContextLengthError
 from tandem.spec.request import EngineRequest, FinishReason
 from tandem.spec.sampling import SamplingParams
@@ -60,9 +60,13 @@ ASKED = st.builds(
 def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
     picked = draw(st.sets(st.integers(0, layers - 1)))
     ways: tuple[Home, ...] = ("streamed", "disk_streamed") if native.available() else ("streamed",)
+    if draw(st.booleans()):
+        ways = ("streamed", "host-mlp")
     homes: list[Home] = [
         draw(st.sampled_from(ways)) if i in picked else "resident" for i in range(layers)
     ]
+    apart = [i for i, home in enumerate(homes) if home == "host-mlp"]
+    computed = draw(computed_mlps(homes, apart))
     rows = draw(st.tuples(*[st.integers(0, 2)] * 3).filter(any))
     made = 16 * draw(st.integers(0, 2)) if rows[1] else 0
     return small_plan(
@@ -76,9 +80,19 @@ def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
         prefill_tokens=draw(st.sampled_from((16, 40, 128))),
         prompts_on_host=draw(st.booleans()),
         layers_overlap=draw(st.booleans()),
-        weights_in_parts=draw(st.booleans()),
+        weights_in_parts=not apart and draw(st.booleans()),
+        cpu_mlps=computed,
         max_model_len=80,
     )
+
+
+def computed_mlps(homes: list[Home], apart: list[int]) -> st.SearchStrategy[tuple[int, ...]]:
+    """Any of which streamed layers still go round: the first ones are what a pass begins with."""
+    first = streamed_layers(as_runs(homes)).first
+    away = [i for i, home in enumerate(homes) if home == "streamed"]
+    chosen = st.sets(st.sampled_from(apart)) if apart else st.just(set[int]())
+    all_but = chosen.map(lambda found: tuple(sorted(found - {*first})))
+    return all_but if away else all_but | st.just(tuple(apart))
 
 
 @pytest.fixture(scope="module")

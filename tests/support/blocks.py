@@ -18,7 +18,6 @@ from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.offline import OfflinePlan, TierBudget
-from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import Home, as_runs
 from tandem.runtime.assemble import MachineSizes, build_machine
 from tandem.runtime.exact import ExactExecutor
@@ -69,7 +68,7 @@ def small_plan(homes: tuple[Home, ...], *, row_blocks: int = 10, **changes: Any)
 
 def loaded(directory: Path, plan: OfflinePlan) -> Model:
     """The model in a folder, its weights where the plan has them."""
-    layers = SweepChoice.of_plan(plan.weights)
+    layers = plan.layers
     return load_model(
         directory,
         pool=open_pool(),

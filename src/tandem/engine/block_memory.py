@@ -14,6 +14,7 @@ from tandem.plan.block_room import BlockRoom
 from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan
+from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
@@ -85,6 +86,11 @@ def plan_block_memory(
         "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
         "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
     }
+    if plan.cpu_mlps:
+        layers = StepMemory(spec, DType.FLOAT32)
+        host["staging"] += plan.block_rows * (layers.token_bytes + layers.routed_token_bytes)
+        host["cpu layer scratch"] = plan.batch_rows * layers.post_token_bytes
+        workspace += plan.batch_rows * memory.token_bytes  # a batch's on its way back
     prompts = part_tokens * _prompt_bytes(plan, hidden_bytes)
     if plan.prompts_on_host:
         host["prompts"] = prompts

@@ -38,7 +38,6 @@ from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
-from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
@@ -122,7 +121,10 @@ def _build(
     notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)
     notes += device_kernel_notes(target.device)
     memory = plan_block_memory(plan, spec, precision, target.capacities)
-    layers = SweepChoice.of_plan(plan.weights)
+    layers = plan.layers
+    computing = pool
+    if computing is None and layers.uses_cpu:
+        computing = open_pool()
     on_disk = layers.usual.on_disk
     if on_disk:
         require_compiled(spec, computes=False)
@@ -131,7 +133,7 @@ def _build(
         config,
         precision,
         target.device,
-        pool,
+        computing,
         layers,
         on_disk,
         "resident",

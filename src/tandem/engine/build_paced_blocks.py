@@ -23,7 +23,6 @@ from tandem.engine.plan_options import planned_file
 from tandem.engine.planned import block_plan_note, require_as_planned
 from tandem.engine.tracing import begin_to_count, traced
 from tandem.plan.executed_op import OpListener
-from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.pool import HostPool
@@ -80,7 +79,7 @@ def build_paced_blocks(
     require_disk_rate(plan.weights, hardware)
     spec, length_notes = model_for_length(spec, config.max_model_len)
     memory = plan_block_memory(plan, spec, precision, paced_capacities(config, hardware))
-    sizes = PacedSizes(memory.page, memory.room.host_blocks, SweepChoice.of_plan(plan.weights))
+    sizes = PacedSizes(memory.page, memory.room.host_blocks, plan.layers)
     scheduler = block_scheduler(plan, config, spec, memory)
     note = block_plan_note(str(config.plan), planned, plan)
     clock = clock or RealClock()

@@ -21,13 +21,19 @@ from tandem.plan.template_builder import (
 
 class WeightTurns:
     """Streamed layers go round once a pass; the first ones were brought by the pass before, which
-    also read those that come from disk next.
+    also read those that come from disk next. Of some, only the MLP comes, for the stage after
+    attention.
+
+    Args:
+        sweep: which of them this pass brings.
     """
 
-    def __init__(self, builder: TemplateBuilder, shape: BlockShape) -> None:
-        self._b, self._streamed = builder, shape.weights
+    def __init__(self, builder: TemplateBuilder, shape: BlockShape, sweep: SweepLayers) -> None:
+        self._b, self._mlps = builder, frozenset(shape.weights.mlps)
         streamed = shape.weights
-        self._disk = DiskReads(builder, SweepLayers(streamed).reads)
+        self._brought = frozenset(sweep.loaded)
+        self._successors = sweep.successors if sweep.reloads else {}
+        self._disk = DiskReads(builder, sweep.reads)
         self._in_parts = shape.weights_in_parts
         parts = (Part.PRE, Part.POST) if shape.weights_in_parts else (Part.NONE,)
         self._loaded = {
@@ -38,38 +44,44 @@ class WeightTurns:
 
     def there(self, layer: int, stage: Part) -> tuple[SignalRef, ...]:
         """What a stage of the layer waits for; whole layers have come before the first one."""
-        if not self._in_parts and stage is Part.POST:
+        if not self._in_parts and stage is not self._first_stage(layer):
             return ()
         done = self._loaded.get((layer, self._part(stage)))
         return () if done is None else (done,)
 
     def slot(self, layer: int, stage: Part) -> tuple[BufferRef, ...]:
         """Where its weights lie, if they come."""
-        if layer not in self._streamed.layers:
+        if layer not in self._brought or (stage is Part.PRE and layer in self._mlps):
             return ()
-        return (streamed_weights(layer, self._part(stage)),)
+        return self._place(layer, stage)
 
     def used(self, layer: int, stage: Part) -> None:
         """All batches are through a stage of the layer: what it alone has used gives its place to
         the next streamed layer's.
         """
-        layers, slots = self._streamed.layers, self._streamed.slots
-        if layer not in layers or len(layers) == slots:
+        if layer not in self._successors:
             return  # all that have a slot stay there
         if not self._in_parts and stage is Part.PRE:
             return
-        part = self._part(stage)
-        following = layers[(layers.index(layer) + slots) % len(layers)]
+        following = self._successors[layer]
+        part = Part.MLP if following in self._mlps else self._part(stage)
         read, source = self._disk.source(following)
         done = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, part, layer=following,
             waits=(self._b.reached(Queue.ACCEL), *read), reads=source,
-            writes=(*self.slot(following, stage), *self.slot(layer, stage)),
+            writes=(*self._place(following, stage), *self._place(layer, stage)),
         )  # fmt: skip
         if stage is Part.POST:  # both parts have been copied
             self._disk.used(following, done)
         if following > layer:
-            self._loaded[following, part] = done
+            self._loaded[following, self._part(stage)] = done
+
+    def _first_stage(self, layer: int) -> Part:
+        """That uses what has come of it."""
+        return Part.POST if layer in self._mlps else Part.PRE
+
+    def _place(self, layer: int, stage: Part) -> tuple[BufferRef, ...]:
+        return (streamed_weights(layer, self._part(stage)),)
 
     def _part(self, stage: Part) -> Part:
         return stage if self._in_parts else Part.NONE

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from tandem.plan.program import BufferRef, LaneShape
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers
 from tandem.spec.tier import Tier
 
@@ -11,9 +12,10 @@ CACHE_SLOTS = 2
 MADE_AT_ONCE = 1024
 """Tokens of prefixes whose keys and values are made anew in one product: enough for full speed, and
 few enough that their intermediates are small beside a step's."""
-AHEAD_COPIES = 3 * CACHE_SLOTS
+AHEAD_COPIES = 4 * CACHE_SLOTS
 """At most so many copies end a pass on `h2d` that bring something for the next one, those between
-them included: for each slot a prefix, keys and values, and a result of the CPU before them."""
+them included: for each slot a prefix, keys and values, a result of the CPU's attention before them,
+and one of its MLP behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class BlockShape:
             while the CPU attends to others in this one.
         weights_in_parts: of a layer that comes, queries', keys' and values' maps come, and give
             their place to the next layer's, apart from the rest, which is used after attention.
+        mlps_on_cpu: of the layers of which only the MLP comes, those whose MLPs the CPU computes in
+            passes. Over prompts they come as the others do.
     """
 
     num_layers: int
@@ -45,6 +49,7 @@ class BlockShape:
     prompts_on_host: bool = False
     layers_overlap: bool = False
     weights_in_parts: bool = False
+    mlps_on_cpu: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_layers < 1 or self.batches < 1:
@@ -53,6 +58,18 @@ class BlockShape:
             raise ValueError("batches without sequences")
         if self.recomputes and not self.streamed:
             raise ValueError("only streamed KV is recomputed")
+        if self.weights_in_parts and self.weights.mlps:
+            raise ValueError("MLPs come as a whole")
+
+    @property
+    def over_prompts(self) -> SweepLayers:
+        """What the program over prompts does with layers that are not resident."""
+        return SweepLayers(self.weights)
+
+    @property
+    def in_passes(self) -> SweepLayers:
+        """What passes do with them."""
+        return SweepLayers(self.weights, mlp_on_cpu=self.mlps_on_cpu)
 
     @property
     def attends(self) -> bool:

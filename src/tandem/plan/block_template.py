@@ -5,7 +5,9 @@ a layer's batches first all go up to their attention and then all go on, so that
 one while the accelerator works on others; else each goes through the layer at once. Where layers
 overlap, a batch goes on and up to its attention in the next layer before the one after it goes on,
 so that the CPU has work while a layer ends and the next one begins; a layer's weights then leave
-their slot later, for what comes there is wanted no later, unless they come in parts.
+their slot later, for what comes there is wanted no later, unless they come in parts. Where the CPU
+computes a layer's MLP, a batch's activations go there, and come back when the batch is wanted next,
+while the accelerator works on others.
 """
 
 from collections.abc import Mapping
@@ -25,9 +27,11 @@ from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
+    HOST_STATE,
     QKV,
     SLOTS,
     STAGED_PARTIAL,
+    STAGED_STATE,
     STATE,
     TemplateBuilder,
 )
@@ -64,7 +68,8 @@ class _PassBuilder:
         self._stored: dict[int, SignalRef] = {}
         self._used: dict[int, SignalRef] = {}
         self._attended: dict[int, SignalRef] = {}
-        self._weights = WeightTurns(self._b, shape)
+        self._mlps: dict[int, SignalRef] = {}  # by batch: the CPU has computed one
+        self._weights = WeightTurns(self._b, shape, shape.in_passes)
 
     def build(self) -> ProgramTemplate:
         shape = self._shape
@@ -108,6 +113,7 @@ class _PassBuilder:
 
     def _to_attention(self, layer: int, batch: int) -> None:
         state, qkv = BufferRef(STATE, batch), BufferRef(QKV, batch)
+        self._bring_back(layer - 1, batch)
         if layer == 0:
             self._b.add(
                 OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=(batch,), layer=0,
@@ -210,13 +216,48 @@ class _PassBuilder:
             OpKind.MERGE, Queue.ACCEL, lanes=(batch,), layer=layer, waits=waits,
             reads=parts, writes=(state,),
         )  # fmt: skip
-        self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=(batch,), layer=layer,
-            waits=self._weights.there(layer, Part.POST),
-            reads=(state, *self._weights.slot(layer, Part.POST)), writes=(state,),
-        )  # fmt: skip
+        if layer in shape.mlps_on_cpu:
+            self._mlp_on_cpu(layer, batch)
+        else:
+            self._b.add(
+                OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=(batch,), layer=layer,
+                waits=self._weights.there(layer, Part.POST),
+                reads=(state, *self._weights.slot(layer, Part.POST)), writes=(state,),
+            )  # fmt: skip
         if layer == shape.num_layers - 1:
+            self._bring_back(layer, batch)
             sample_batch(self._b, shape, batch, state)
+
+    def _mlp_on_cpu(self, layer: int, batch: int) -> None:
+        lanes, state, there = (batch,), BufferRef(STATE, batch), BufferRef(HOST_STATE, batch)
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.OUTPUT, lanes=lanes, layer=layer, reads=(state,),
+            writes=(state,),
+        )  # fmt: skip
+        fetched = self._b.add(
+            OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=lanes, layer=layer,
+            waits=(self._b.reached(Queue.ACCEL),), reads=(state,), writes=(there,),
+        )  # fmt: skip
+        self._mlps[batch] = self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.MLP, lanes=lanes, layer=layer, waits=(fetched,),
+            reads=(there,), writes=(there,),
+        )  # fmt: skip
+
+    def _bring_back(self, layer: int, batch: int) -> None:
+        """What the CPU has made of a batch; not before it is wanted, since copies to the
+        accelerator that are wanted sooner would wait behind it.
+        """
+        if layer not in self._shape.mlps_on_cpu:
+            return
+        lanes, staged = (batch,), BufferRef(STAGED_STATE, batch)
+        brought = self._b.add(
+            OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
+            waits=(self._mlps[batch],), reads=(BufferRef(HOST_STATE, batch),), writes=(staged,),
+        )  # fmt: skip
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
+            reads=(staged,), writes=(BufferRef(STATE, batch),),
+        )  # fmt: skip
 
     # --- loads ------------------------------------------------------------------------------------
 

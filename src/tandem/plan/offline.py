@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.plan_object import fields_of, parse_plan
+from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import WeightPlacement, homes_by_layer, streamed_layers
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 QuantizedLayers = Literal["none", "streamed", "all"]
 QUANTIZED_LAYERS: tuple[QuantizedLayers, ...] = ("none", "streamed", "all")
-_HOMES = ("resident", "streamed", "disk_streamed")
+_HOMES = ("resident", "streamed", "disk_streamed", "host-mlp")
 _MAX_LAYERS = 10_000
 _LEAST: dict[str, int] = {
     "batches": 1, "resident_rows": 0, "streamed_rows": 0, "cpu_rows": 0, "recomputed_tokens": 0,
@@ -29,7 +30,7 @@ _FORMS: dict[str, forms.Form] = {
     "quantized_layers": forms.text, "quantization": forms.text, "kv_dtype": forms.text,
     "host_kv_dtype": forms.text, "prompts_on_host": forms.flag,
     "layers_overlap": forms.flag, "weights_in_parts": forms.flag, "notes": forms.texts,
-    "threads": forms.optional(forms.whole_number),
+    "threads": forms.optional(forms.whole_number), "cpu_mlps": forms.whole_numbers,
 }  # fmt: skip
 
 
@@ -83,8 +84,11 @@ class OfflinePlan:
     """A block of equal batches goes through the layers, one layer after the other, for each token.
 
     Attributes:
-        weights: homes of all layers, from the first to the last: `resident`, `streamed`, or
-            `disk_streamed`, which are read into two slots of host memory before they come.
+        weights: homes of all layers, from the first to the last: `resident`, `streamed`,
+            `disk_streamed`, which are read into two slots of host memory before they come, or
+            `host-mlp`, of which the MLP is in host memory, and the rest resident.
+        cpu_mlps: of the latter, ascending, those whose MLPs the CPU computes in passes; prompts,
+            and the others in passes, too, have them streamed.
         quantized_layers: those whose linear maps are kept in few bits; quantization: how, as the
             engine's flag.
         batches: per block. resident_rows, streamed_rows, cpu_rows: sequences of a batch by what
@@ -131,6 +135,7 @@ class OfflinePlan:
     layers_overlap: bool = False
     weights_in_parts: bool = False
     terms: "ShareTerms | None" = None
+    cpu_mlps: tuple[int, ...] = ()
     threads: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -142,8 +147,27 @@ class OfflinePlan:
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
         _check_layers(self.weights)
+        self._check_mlps()
         self._check_rows()
         self._check_bits()
+
+    def _check_mlps(self) -> None:
+        apart = streamed_layers(self.weights).mlps
+        if not apart and not self.cpu_mlps:
+            return
+        if any(run.experts for run in self.weights):
+            raise ConfigError("blocks of batches place no single experts")
+        others = sorted({*self.cpu_mlps} - {*apart})
+        if others or list(self.cpu_mlps) != sorted({*self.cpu_mlps}):
+            raise ConfigError(
+                f"cpu_mlps {list(self.cpu_mlps)} are not, ascending, layers with home 'host-mlp'"
+            )
+        if self.weights_in_parts or self.quantized_layers == "streamed":
+            what = "weights_in_parts" if self.weights_in_parts else "few bits in streamed layers"
+            raise ConfigError(f"{what} and layers with home 'host-mlp' do not go together")
+        if self.cpu_mlps and self.terms is not None:
+            raise ConfigError("shares are not solved anew where the CPU computes MLPs")
+        _ = self.layers  # streamed ones that do not go round
 
     def _check_rows(self) -> None:
         if not self.batch_rows:
@@ -209,6 +233,16 @@ class OfflinePlan:
         return len(homes_by_layer(self.weights))
 
     @property
+    def layers(self) -> SweepChoice:
+        """What programs do with layers that are not resident: in passes, and over prompts.
+
+        Raises:
+            ConfigError: streamed ones do not go round.
+        """
+        rules = (CpuRule(self.batch_rows, self.cpu_mlps),) if self.cpu_mlps else ()
+        return SweepChoice.of_plan(self.weights, rules)
+
+    @property
     def shape(self) -> BlockShape:
         """What its programs depend on."""
         return BlockShape(
@@ -222,6 +256,7 @@ class OfflinePlan:
             prompts_on_host=self.prompts_on_host,
             layers_overlap=self.layers_overlap,
             weights_in_parts=self.weights_in_parts,
+            mlps_on_cpu=self.cpu_mlps,
         )
 
     def to_json(self) -> str:

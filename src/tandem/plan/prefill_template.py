@@ -43,7 +43,7 @@ class _PrefillBuilder:
         self._drained: dict[int, SignalRef] = {}
         # by batch: its activations are on the host
         self._parked: dict[int, SignalRef] = {}
-        self._weights = WeightTurns(self._b, shape)
+        self._weights = WeightTurns(self._b, shape, shape.over_prompts)
 
     def build(self) -> ProgramTemplate:
         for layer in range(self._shape.num_layers):

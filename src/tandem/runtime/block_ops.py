@@ -25,6 +25,7 @@ from tandem.plan.template_builder import (
 )
 from tandem.runtime.block_lanes import is_of_prompts, lanes_of, slot_of
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.cpu_layer_ops import CpuLayerOps
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, Partial, merge_parts, qkv_of
@@ -36,6 +37,10 @@ from tandem.runtime.sampling_ops import SamplingOps
 from tandem.spec.tier import Tier
 
 _CPU = torch.device("cpu")
+_OF_MLPS = (
+    (OpKind.STAGE, Part.MLP, Queue.CPU),
+    (OpKind.STAGE, Part.RESIDUAL, Queue.ACCEL),
+)
 
 
 class BlockOps:
@@ -64,6 +69,7 @@ class BlockOps:
         self._sampling = sampling
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
         self.copies = PassingCopies(kv, passing, buffers, kernels)
+        self._cpu_layers = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.PRE, Queue.ACCEL): self._pre,
             (OpKind.STAGE, Part.POST, Queue.ACCEL): self._post,
@@ -74,8 +80,9 @@ class BlockOps:
             (OpKind.MERGE, Part.NONE, Queue.ACCEL): self._merge,
             (OpKind.SAMPLE, Part.NONE, Queue.ACCEL): self._sample,
             (OpKind.COPY, Part.QKV, Queue.D2H): self._stage_qkv,
-            (OpKind.COPY, Part.RESIDUAL, Queue.D2H): self._park,
-            (OpKind.COPY, Part.RESIDUAL, Queue.H2D): self._bring_back,
+            **{each: self._cpu_layers[each] for each in _OF_MLPS},
+            (OpKind.COPY, Part.RESIDUAL, Queue.D2H): self._to_host,
+            (OpKind.COPY, Part.RESIDUAL, Queue.H2D): self._from_host,
             **self.copies.table,
         }
 
@@ -217,6 +224,21 @@ class BlockOps:
             staging.value.copy_(select(value, tier.append))
             staged = (staging.query, staging.key, staging.value)
             self._put(running, HOST_QKV, lane, staged, Place.HOST)
+
+    def _to_host(self, running: Running) -> None:
+        """Prompts' activations wait there, a pass's are computed on."""
+        if is_of_prompts(running):
+            self._park(running)
+        else:
+            self._cpu_layers[OpKind.COPY, Part.RESIDUAL, Queue.D2H](running)
+
+    def _from_host(self, running: Running) -> None:
+        if is_of_prompts(running):
+            self._bring_back(running)
+            return
+        self._cpu_layers[OpKind.COPY, Part.RESIDUAL, Queue.H2D](running)
+        for lane in self._states.lanes(running):
+            self._buffers.discard((HOST_STATE, lane.key), running.op.queue)
 
     def _park(self, running: Running) -> None:
         for lane in self._states.lanes(running):

@@ -1,7 +1,7 @@
 """A block's passes: complete by the validator, and each kind of wait in them is needed."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,13 @@ from tests.support.mutations import Selector, drop_waits, is_op
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.block_template import block_template, first_block_template
 from tandem.plan.fill_template import fill_template
-from tandem.plan.prefill_template import prefill_template
+from tandem.plan.prefill_template import PROMPTS, prefill_template
 from tandem.plan.program import OpKind, Part, ProgramTemplate, Queue
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.validator import Placed, ProgramError, validate_sequence
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.offline.work import ENDS, READ, decode_work, prefill_work
+from tandem.spec.errors import ConfigError
 
 
 def check(*templates: ProgramTemplate) -> None:
@@ -32,18 +34,37 @@ def shapes(draw: st.DrawFn) -> BlockShape:
     streamed = tuple(sorted(picked))
     read = draw(st.sets(st.sampled_from(streamed))) if streamed else ()
     resident, comes, cpu = draw(st.tuples(st.booleans(), st.booleans(), st.booleans()).filter(any))
+    apart = draw(subsets([layer for layer in streamed if layer not in read]))
+    weights = StreamedLayers(streamed, tuple(sorted(read)), apart)
+    computed = draw(subsets(apart).filter(lambda mlps: goes_round(weights, mlps)))
     return BlockShape(
         layers,
         draw(st.integers(1, 5)),
-        StreamedLayers(streamed, tuple(sorted(read))),
+        weights,
         resident,
         comes,
         cpu,
         recomputes=comes and draw(st.booleans()),
         prompts_on_host=draw(st.booleans()),
         layers_overlap=draw(st.booleans()),
-        weights_in_parts=draw(st.booleans()),
+        weights_in_parts=not apart and draw(st.booleans()),
+        mlps_on_cpu=computed,
     )
+
+
+def subsets(layers: Sequence[int]) -> st.SearchStrategy[tuple[int, ...]]:
+    """Ascending; often none."""
+    chosen = st.sets(st.sampled_from(layers)) if layers else st.just(set[int]())
+    return st.just(()) | chosen.map(lambda found: tuple(sorted(found)))
+
+
+def goes_round(weights: StreamedLayers, mlps_on_cpu: tuple[int, ...]) -> bool:
+    """What plans are asked for: see `SweepChoice`."""
+    try:
+        passes = SweepLayers(weights, mlp_on_cpu=mlps_on_cpu)
+    except ConfigError:
+        return False
+    return not passes.reads or passes.reads == SweepLayers(weights).reads
 
 
 @given(shapes())
@@ -71,20 +92,28 @@ def test_a_fill_waits_until_prompts_have_drained() -> None:
 
 @given(shapes())
 def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> None:
-    for template, work in (
-        (block_template(shape), decode_work(shape)),
-        (prefill_template(shape), prefill_work(shape)),
+    on_cpu = len(shape.mlps_on_cpu)
+    for template, sweep, kinds in (
+        (
+            block_template(shape),
+            shape.in_passes,
+            ((decode_work(shape), shape.num_layers - on_cpu), (decode_work(shape, True), on_cpu)),
+        ),
+        (prefill_template(shape), shape.over_prompts, ((prefill_work(shape), shape.num_layers),)),
     ):
         expected = Counter(dict.fromkeys(ENDS, shape.batches))
-        expected.update(dict.fromkeys(work, shape.pairs))
-        if len(shape.weights.layers) > shape.weights.slots:
+        for work, layers in kinds:
+            expected.update(dict.fromkeys(work, layers * shape.batches))
+        for layer in sweep.loaded if sweep.reloads else ():
             for part in (Part.PRE, Part.POST) if shape.weights_in_parts else (Part.NONE,):
-                expected[OpKind.LOAD, Queue.WEIGHTS, part] = len(shape.weights.layers)
-            expected[READ] = len(shape.weights.on_disk)
+                apart = Part.MLP if layer in shape.weights.mlps else part
+                expected[OpKind.LOAD, Queue.WEIGHTS, apart] += 1
+        expected[READ] = len(shape.weights.on_disk) if sweep.reloads else 0
         found = Counter((op.kind, op.queue, op.part) for op in template.ops)
-        for queue in (Queue.H2D, Queue.D2H):  # activations, on their way between layers
-            found.pop((OpKind.COPY, queue, Part.RESIDUAL), None)
-        assert found == +expected
+        if template.name == PROMPTS:
+            for queue in (Queue.H2D, Queue.D2H):  # activations, on their way between layers
+                found.pop((OpKind.COPY, queue, Part.RESIDUAL), None)
+        assert +found == +expected
 
 
 WEIGHTS = StreamedLayers((0, 1, 2, 3))
@@ -93,6 +122,9 @@ ALL = BlockShape(
 )
 OVERLAPPING = replace(ALL, layers_overlap=True)
 READ_BEFORE = replace(ALL, weights=StreamedLayers((0, 1, 2, 3), (0, 1, 3)))
+ON_CPU = replace(
+    ALL, weights=StreamedLayers((0, 1, 2, 3), mlps=(0, 1, 2, 3)), mlps_on_cpu=(2,), cpu=False
+)
 CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
 COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
@@ -149,6 +181,18 @@ Build = Callable[[BlockShape], ProgramTemplate]
                 (is_op(OpKind.LOAD), ACCEL, "weights-used"),
             )
         ),
+        *(
+            pytest.param(block_template, ON_CPU, select, on, id=f"mlps-{name}")
+            for select, on, name in (
+                (POST, Queue.WEIGHTS, "streamed"),
+                (is_op(COPY, Part.RESIDUAL, D2H), ACCEL, "cut"),
+                (is_op(OpKind.STAGE, Part.MLP), D2H, "there"),
+                (is_op(COPY, Part.RESIDUAL, H2D), CPU, "computed"),
+                (is_op(OpKind.STAGE, Part.RESIDUAL), H2D, "back"),
+                (is_op(OpKind.LOAD, Part.MLP), ACCEL, "weights-used"),
+            )
+        ),
+        pytest.param(prefill_template, ON_CPU, POST, Queue.WEIGHTS, id="prompts-mlps"),
         pytest.param(prefill_template, ALL, PRE, Queue.WEIGHTS, id="prompts-weights"),
         pytest.param(prefill_template, CACHE, PRE, D2H, id="prompts-drained"),
         pytest.param(prefill_template, ALL, PRE, H2D, id="prompts-came"),

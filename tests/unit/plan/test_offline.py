@@ -1,11 +1,13 @@
 """Offline plans survive JSON; what does not add up is refused in one line."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tandem.plan.offline import FORMAT, OfflinePlan, TierBudget
+from tandem.plan.share_terms import ShareTerms, TermLine
 from tandem.plan.weights import WeightPlacement
 from tandem.spec.errors import ConfigError
 
@@ -38,11 +40,54 @@ PLAN = OfflinePlan(
 )
 
 
+NONE = TermLine()
+TERMS = ShareTerms(1, 1.0, 1.0, 1.0, 1.0, NONE, NONE, NONE, NONE, NONE, NONE)
+
+
 def test_a_plan_survives_json() -> None:
     text = PLAN.to_json()
     assert OfflinePlan.from_json(text) == PLAN
     assert json.loads(text)["format"] == FORMAT
     assert "\n" not in text
+
+
+MLPS = replace(
+    PLAN,
+    weights=(WeightPlacement(0, 0), WeightPlacement(1, 3, "host-mlp")),
+    cpu_mlps=(3,),
+    quantized_layers="all",
+)
+
+
+def test_mlps_on_the_cpu_survive_json_and_are_streamed_for_prompts() -> None:
+    assert OfflinePlan.from_json(MLPS.to_json()) == MLPS
+    assert (MLPS.shape.weights.mlps, MLPS.shape.mlps_on_cpu) == ((1, 2, 3), (3,))
+    assert MLPS.layers.mlps_ever_on_cpu == (3,)
+    assert MLPS.shape.over_prompts.loaded == (1, 2, 3)
+    assert MLPS.shape.in_passes.loaded == (1, 2)
+    assert not MLPS.shape.in_passes.reloads
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cpu_mlps": (0,)}, r"cpu_mlps \[0\] are not"),
+        ({"cpu_mlps": (3, 2)}, "ascending"),
+        ({"cpu_mlps": (1,)}, "which sweeps begin with"),
+        ({"weights_in_parts": True}, "weights_in_parts and layers with home 'host-mlp'"),
+        ({"quantized_layers": "streamed"}, "few bits in streamed layers and layers with home"),
+        ({"weights": PLAN.weights}, "are not, ascending, layers with home 'host-mlp'"),
+        (
+            {"weights": (WeightPlacement(0, 3, "host-mlp", (1,)),)},
+            "blocks of batches place no single experts",
+        ),
+        ({"terms": TERMS, "recomputed_tokens": 0}, "not solved anew where the CPU computes MLPs"),
+    ],
+)
+def test_mlps_on_the_cpu_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        replace(MLPS, **changes)
+    assert "\n" not in error.value.message
 
 
 def test_a_plan_of_before_leaves_threads_to_the_engine() -> None:

@@ -11,6 +11,7 @@ from tandem.plan.block_shape import AHEAD_COPIES, BlockShape
 from tandem.plan.block_template import block_template, first_block_template
 from tandem.plan.passing import PassingKV, RecomputedPrefix
 from tandem.plan.program import Queue
+from tandem.plan.weights import StreamedLayers
 
 NO_TOKENS = np.zeros(0, dtype=np.int64)
 NOTHING = TierAttention(
@@ -42,18 +43,27 @@ def test_activations_come_in_runs_of_entries(entries: list[int]) -> None:
     assert len(prefix.runs) == (breaks + 1 if entries else 0)
 
 
-@given(st.integers(1, 5), st.integers(1, 5), *[st.booleans()] * 4)
+@given(st.integers(1, 5), st.integers(1, 5), *[st.booleans()] * 5)
 def test_no_pass_looks_further_back_than_the_copies_ahead(
-    layers: int, batches: int, resident: bool, cpu: bool, recomputes: bool, layers_overlap: bool
+    layers: int,
+    batches: int,
+    resident: bool,
+    cpu: bool,
+    recomputes: bool,
+    layers_overlap: bool,
+    mlps: bool,
 ) -> None:
+    all_layers = tuple(range(layers)) if mlps else ()
     shape = BlockShape(
         layers,
         batches,
+        StreamedLayers(all_layers, mlps=all_layers),
         resident=resident,
         streamed=True,
         cpu=cpu,
         recomputes=recomputes,
         layers_overlap=layers_overlap,
+        mlps_on_cpu=all_layers,
     )
     waits = [
         wait.ordinal

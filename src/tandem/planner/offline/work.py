@@ -26,8 +26,22 @@ CPU_CHAIN: tuple[OpClass, ...] = (
 """Attention on the CPU, one after the other."""
 
 
-def decode_work(shape: BlockShape) -> Iterator[OpClass]:
-    """Of a batch in a layer while it decodes."""
+MLP_CHAIN: tuple[OpClass, ...] = (
+    (_STAGE, Queue.ACCEL, Part.OUTPUT),
+    (_COPY, Queue.D2H, Part.RESIDUAL),
+    (_STAGE, Queue.CPU, Part.MLP),
+    (_COPY, Queue.H2D, Part.RESIDUAL),
+    (_STAGE, Queue.ACCEL, Part.RESIDUAL),
+)
+"""The end of a layer whose MLP the CPU computes, one after the other."""
+
+
+def decode_work(shape: BlockShape, mlp_on_cpu: bool = False) -> Iterator[OpClass]:
+    """Of a batch in a layer while it decodes.
+
+    Args:
+        mlp_on_cpu: the CPU computes the layer's MLP.
+    """
     yield _STAGE, Queue.ACCEL, Part.PRE
     if shape.cpu:
         yield from CPU_CHAIN
@@ -41,7 +55,10 @@ def decode_work(shape: BlockShape) -> Iterator[OpClass]:
         yield OpKind.APPEND, Queue.ACCEL, Part.NONE
         yield OpKind.ATTEND, Queue.ACCEL, Part.NONE
     yield OpKind.MERGE, Queue.ACCEL, Part.NONE
-    yield _STAGE, Queue.ACCEL, Part.POST
+    if mlp_on_cpu:
+        yield from MLP_CHAIN
+    else:
+        yield _STAGE, Queue.ACCEL, Part.POST
 
 
 def prefill_work(shape: BlockShape) -> Iterator[OpClass]:
