@@ -95,6 +95,18 @@ def test_graphs_match_operations_and_host() -> None:
     assert not [note for note in off.notes if "graphs of" in note]
 
 
+def test_layers_of_hybrid_steps_as_graphs_match_host() -> None:
+    """Rows in both tiers, and cohorts that come and go."""
+    for strategy in ("ride-along", "rendezvous"):
+        stats = _compare(
+            strategy=strategy, kv_placement="split", gpu_memory="512MiB", cuda_graphs="on"
+        )
+        assert stats.host_attention_tokens > 0
+        (note,) = [note for note in stats.notes if note.startswith("layers of hybrid steps")]
+        assert "graphs of 1, 2, 3, 4, 5, 6, 7, 8 tokens" in note
+        assert "no more" not in note, note
+
+
 def test_forced_host_attention_matches_host() -> None:
     stats = _compare(kv_placement="host", gpu_memory="256MiB")
     assert stats.host_attention_tokens > 0

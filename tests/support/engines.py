@@ -189,7 +189,11 @@ def _machine(
     machine = Machine(CPU, runner, kv, buffers, arena, slots, contexts)
     if setup.graphs:
         room = GraphRoom(
-            setup.max_num_seqs, page.blocks_for_tokens(setup.max_model_len), 100.0, 1 << 40
+            setup.max_num_seqs,
+            page.blocks_for_tokens(setup.max_model_len),
+            100.0,
+            1 << 40,
+            hybrid=setup.host_blocks > 0,
         )
         record_graphs(machine, model, room, setup.block_size, EmulatedGraphs())
     return machine

@@ -190,13 +190,13 @@ def build_parts(
 
 
 def _with_graph_note(config: EngineConfig, memory: MemoryPlan, machine: Machine) -> MemoryPlan:
-    """What came of recording decoding steps, if it was tried."""
-    graphs = machine.runner.graphs
+    """What came of recording graphs, if it was tried."""
+    graphs, layers = machine.runner.graphs, machine.runner.layer_graphs
     if graphs is None:
         return memory
-    from tandem.engine.graph_choice import recorded_note
+    from tandem.engine.graph_choice import recorded_notes
 
-    notes = (*memory.plan.notes, recorded_note(config, graphs))
+    notes = memory.plan.notes + recorded_notes(config, graphs, layers)
     return replace(memory, plan=replace(memory.plan, notes=notes))
 
 
@@ -245,7 +245,7 @@ def assemble(
         host_blocks=plan.host_blocks,
         max_rows=config.max_num_seqs,
         workspace_bytes=memory.workspace_bytes if emulated else None,
-        graphs=None if memory.graphs is None else _graph_room(memory.graphs),
+        graphs=None if memory.graphs is None else _graph_room(memory.graphs, plan.host_blocks),
     )
     if choice.kind == "cuda":
         return on_cuda(model, sizes, listeners)
@@ -254,10 +254,16 @@ def assemble(
     return on_host(model, sizes, listeners=listeners)
 
 
-def _graph_room(graphs: "GraphChoice") -> GraphRoom:
+def _graph_room(graphs: "GraphChoice", host_blocks: int) -> GraphRoom:
     from tandem.engine.graph_choice import RECORDING_LIMIT_S
 
-    return GraphRoom(graphs.max_rows, graphs.max_blocks, RECORDING_LIMIT_S, graphs.size_bytes)
+    return GraphRoom(
+        graphs.max_rows,
+        graphs.max_blocks,
+        RECORDING_LIMIT_S,
+        graphs.size_bytes,
+        hybrid=graphs.hybrid and host_blocks > 0,
+    )
 
 
 def core_of(
@@ -373,7 +379,7 @@ def record_actual(ledger: MemoryLedger, machine: Machine) -> None:
         elif entry.label == "slot table":
             ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
         elif entry.label == "CUDA graphs":
-            graphs = machine.runner.graphs
+            graphs = machine.runner.layer_graphs or machine.runner.graphs
             if graphs is not None and graphs.taken_bytes is not None:
                 taken = graphs.taken_bytes + machine.kv.spare_bytes(Tier.DEVICE)
                 ledger.record_actual(entry.location, entry.label, taken)

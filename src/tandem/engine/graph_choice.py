@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING
 from tandem.engine.capacities import Capacities
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
-from tandem.plan.decode_sweep import MAX_BUCKET_ROWS
+from tandem.plan.decode_sweep import MAX_BUCKET_ROWS, row_buckets
 from tandem.plan.weights import homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
-from tandem.spec.units import MIB, format_size
+from tandem.spec.units import KIB, MIB, format_size
 
 if TYPE_CHECKING:
     from tandem.engine.memory_plan import MemoryPlan
     from tandem.runtime.decode_graphs import DecodeGraphs
+    from tandem.runtime.layer_graphs import LayerGraphs
 
 LABEL = "CUDA graphs"
 RECORDING_LIMIT_S = 20.0
 _DRIVER_BYTES = 96 * MIB
 """The driver's objects of graphs, a workspace for products, and what pools round up: not measured
 yet. Recording ends where they take more."""
+_LAYER_GRAPH_BYTES = 128 * KIB
+"""The driver's, of a graph of one layer: not measured yet either."""
 _INPUT_BYTES, _TABLE_BYTES = 5 * 8, 4  # of a row; of one of its blocks
 
 
@@ -34,11 +37,13 @@ class GraphChoice:
     Attributes:
         max_rows: of a step that is one. max_blocks: of a row.
         size_bytes: of accelerator memory.
+        hybrid: the layers of steps in which the host has a part are graphs, too.
     """
 
     max_rows: int
     max_blocks: int
     size_bytes: int
+    hybrid: bool
 
 
 def with_graphs(
@@ -102,23 +107,33 @@ def choose_graphs(
     page: KVPageSpec,
     capacities: Capacities,
     max_tokens: int,
+    *,
+    hybrid: bool,
 ) -> GraphChoice:
     """Graphs of as many rows as may decode at once.
 
     Args:
         max_tokens: of a row.
+        hybrid: the host may have a part in steps.
     """
     rows = min(config.max_num_seqs, MAX_BUCKET_ROWS)
     blocks = page.blocks_for_tokens(max_tokens)
-    size = StepMemory(spec, precision.activations).decode_bytes(rows)
+    memory = StepMemory(spec, precision.activations)
+    size = memory.decode_bytes(rows)
     size += rows * (_INPUT_BYTES + blocks * _TABLE_BYTES)
     size += page.bytes_per_block  # the spare block, which rows write to that pad a step
     size += _DRIVER_BYTES if capacities.real else 0
-    return GraphChoice(rows, blocks, size)
+    if hybrid:
+        size += memory.between_bytes(rows)
+        count = spec.num_layers * len(row_buckets(rows))
+        size += count * _LAYER_GRAPH_BYTES if capacities.real else 0
+    return GraphChoice(rows, blocks, size, hybrid)
 
 
-def recorded_note(config: EngineConfig, graphs: "DecodeGraphs") -> str:
-    """What came of recording, in one line.
+def recorded_notes(
+    config: EngineConfig, graphs: "DecodeGraphs", layers: "LayerGraphs | None"
+) -> tuple[str, ...]:
+    """What came of recording, a line for each kind of steps.
 
     Raises:
         ConfigError: nothing, though graphs are asked for.
@@ -128,12 +143,20 @@ def recorded_note(config: EngineConfig, graphs: "DecodeGraphs") -> str:
             raise ConfigError(
                 f"--cuda-graphs on cannot be: {graphs.problem}; leave it out", param="cuda_graphs"
             )
-        return f"steps are launched one operation at a time: {graphs.problem}"
-    taken = graphs.taken_bytes
+        return (f"steps are launched one operation at a time: {graphs.problem}",)
+    told = _recorded("steps that only decode are", "rows", graphs, graphs.taken_bytes)
+    if layers is None:
+        return (told,)
+    if not layers.buckets:
+        return (told, f"layers of hybrid steps are launched as operations: {layers.problem}")
+    taken = layers.taken_bytes
+    if taken is not None:
+        taken -= graphs.taken_bytes or 0
+    return told, _recorded("layers of hybrid steps are", "tokens", layers, taken)
+
+
+def _recorded(what: str, unit: str, graphs: "DecodeGraphs | LayerGraphs", taken: int | None) -> str:
     memory = "" if taken is None else f", {format_size(taken)}"
     sizes = ", ".join(str(bucket) for bucket in graphs.buckets)
     missing = "" if graphs.problem is None else f"; no more, because {graphs.problem}"
-    return (
-        f"steps that only decode are graphs of {sizes} rows, recorded in {graphs.seconds:.1f} s"
-        f"{memory}{missing}"
-    )
+    return f"{what} graphs of {sizes} {unit}, recorded in {graphs.seconds:.1f} s{memory}{missing}"

@@ -181,7 +181,8 @@ def _plan(asked: _Asked) -> MemoryPlan:
     if asked.graphs:
         from tandem.engine.graph_choice import LABEL, choose_graphs
 
-        recorded = choose_graphs(config, spec, precision, page, capacities, wanted)
+        hybrid = largest.tiers > 1
+        recorded = choose_graphs(config, spec, precision, page, capacities, wanted, hybrid=hybrid)
         around[LABEL] = recorded.size_bytes
     sizes, use = WeightSizes.of(spec, precision), asked.expert_use()
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)

@@ -247,6 +247,12 @@ class StepMemory:
         working = rows * self._working_token_bytes(LargestStep(rows, rows))
         return held + max(working, self.head_bytes(rows))
 
+    def between_bytes(self, rows: int) -> int:
+        """What so many tokens hold from one layer's attention to the next one's, each in memory of
+        its own, at most.
+        """
+        return rows * (self.token_bytes + self.attention_token_bytes + self.qkv_token_bytes)
+
     def ends_bytes(self, step: LargestStep) -> int:
         """After the last layer: the head's activations, then sampling's."""
         return max(

@@ -1,5 +1,6 @@
 """Sweeps over rows that decode on the accelerator alone, which may be launched as one operation."""
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 
@@ -37,6 +38,11 @@ def row_buckets(max_rows: int) -> tuple[int, ...]:
         if len(buckets) < MAX_BUCKETS and below < between:
             buckets.add(between)
     return tuple(sorted(buckets))
+
+
+def bucket_of(rows: int, buckets: Iterable[int]) -> int | None:
+    """The least of ascending buckets that has room; None: none has."""
+    return next((bucket for bucket in buckets if bucket >= rows), None)
 
 
 @cache

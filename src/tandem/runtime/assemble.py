@@ -66,12 +66,15 @@ class GraphRoom:
     Attributes:
         max_rows: of a step that is one. max_blocks: of a row.
         limit_s: of recording. limit_bytes: of the device's memory.
+        hybrid: some steps are not the accelerator's alone; what it does in them between attentions
+            is launched as graphs, too.
     """
 
     max_rows: int
     max_blocks: int
     limit_s: float
     limit_bytes: int
+    hybrid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +195,10 @@ def layer_runner(model: Model, machine: Machine) -> "LayerRunner | None":
 def record_graphs(
     machine: Machine, model: Model, room: GraphRoom, block_size: int, maker: "GraphMaker"
 ) -> None:
-    """Have the machine launch decodes on the accelerator as graphs, where they can be recorded.
+    """Have the machine launch decodes on the accelerator as graphs, where they can be recorded, and
+    the parts of hybrid steps with what is left of time and memory.
 
-    Nothing may be in flight. What came of it, `machine.runner.graphs` says.
+    Nothing may be in flight. What came of it, `graphs` and `layer_graphs` of the runner say.
     """
     # Imported where there are graphs: a first token waits for what is imported.
     from tandem.plan.decode_sweep import row_buckets
@@ -210,6 +214,11 @@ def record_graphs(
     runner.graphs = graphs
     graphs.record(room.limit_s, room.limit_bytes)
     machine.contexts.graphs = graphs
+    if room.hybrid:
+        from tandem.runtime.layer_graphs import LayerGraphs
+
+        runner.layer_graphs = LayerGraphs(model, machine.buffers, sizes.buckets, maker)
+        runner.layer_graphs.record(room.limit_s - graphs.seconds, room.limit_bytes)
 
 
 def on_exact_emulator(

@@ -6,7 +6,7 @@ inputs and share their memory, since the accelerator's queue runs one after the 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,13 +15,13 @@ from torch import Tensor
 
 from tandem.kernels.tier_kernels import StaticKernels
 from tandem.plan.binding import LaneBinding
-from tandem.plan.decode_sweep import decode_template, decodes_on_accelerator
+from tandem.plan.decode_sweep import bucket_of, decode_template, decodes_on_accelerator
 from tandem.plan.program import LaneShape, LaneSlot, ProgramTemplate, Queue, StepProgram
 from tandem.plan.template_builder import LOGITS
 from tandem.plan.templates import sweep_template
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.decode_inputs import BucketInputs, DecodeArrays, DecodeInputs
-from tandem.runtime.graph_maker import GraphError, GraphMaker
+from tandem.runtime.graph_maker import GraphMaker, require_close
 from tandem.runtime.lane_context import LaneContext, TierContext
 from tandem.runtime.layer_plans import LayerPlans
 from tandem.runtime.program_context import ProgramContext
@@ -29,7 +29,6 @@ from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
 
-_MOST_APART = 0.02  # of the largest logit: 16-bit sums in another order differ by a tenth of it
 _MAIN_LANE = 0
 _NOTHING = TierContext(None, None, None, None, None)
 _NO_IDS = np.zeros(0, dtype=np.int32)
@@ -140,7 +139,7 @@ class DecodeGraphs:
         self._fill(bucket, token=1, position=1)
         replay()
         again = logits.clone()
-        _require_close(again, work())
+        require_close(again, work(), "logits")
         return _Recorded(replay, logits, lane)
 
     def _fill(self, bucket: int, *, token: int, position: int) -> None:
@@ -186,7 +185,7 @@ class DecodeGraphs:
         if not decodes_on_accelerator(program):
             return None
         slot = program.lanes[0]
-        bucket = _bucket_of(slot.binding.num_tokens, self.buckets)
+        bucket = bucket_of(slot.binding.num_tokens, self.buckets)
         if bucket is None:
             return None
         sizes = self._sizes
@@ -201,19 +200,3 @@ class DecodeGraphs:
         graph.replay()
         self.num_replayed += 1
         return graph.logits[: arrays.rows]
-
-
-def _bucket_of(rows: int, buckets: Iterable[int]) -> int | None:
-    """The least that has room."""
-    return next((bucket for bucket in buckets if bucket >= rows), None)
-
-
-def _require_close(replayed: Tensor, computed: Tensor) -> None:
-    """Once, at the start: it waits for the device.
-
-    Raises:
-        GraphError: they differ, or are no numbers.
-    """
-    apart = (replayed - computed).abs().max().item()
-    if not apart <= _MOST_APART * computed.abs().max().item():
-        raise GraphError(f"a graph's logits are {apart:.3g} off those of its operations")

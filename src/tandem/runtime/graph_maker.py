@@ -7,9 +7,22 @@ from torch import Tensor
 
 from tandem.runtime.frozen_ops import FrozenOps
 
+_MOST_APART = 0.02  # of the largest number: 16-bit sums in another order differ by a tenth of it
+
 
 class GraphError(RuntimeError):
     """Work that cannot be recorded, or comes out wrong when it is done again."""
+
+
+def require_close(replayed: Tensor, computed: Tensor, what: str) -> None:
+    """What a graph gave is what its operations give. Once, at the start: it waits for the device.
+
+    Raises:
+        GraphError: they differ, or are no numbers.
+    """
+    apart = (replayed - computed).abs().max().item()
+    if not apart <= _MOST_APART * computed.abs().max().item():
+        raise GraphError(f"a graph's {what} are {apart:.3g} off those of its operations")
 
 
 class GraphMaker(Protocol):

@@ -37,6 +37,7 @@ from tandem.spec.tier import Tier
 if TYPE_CHECKING:
     from tandem.runtime.block_ops import BlockOps
     from tandem.runtime.decode_graphs import DecodeGraphs
+    from tandem.runtime.layer_graphs import LayerGraphs
 
 
 class OpRunner:
@@ -51,6 +52,7 @@ class OpRunner:
 
     Attributes:
         graphs: what SWEEP operations run; None: there are none.
+        layer_graphs: what runs other sweeps' POST and PRE, where it can; None: there are none.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class OpRunner:
         self.sampling = SamplingOps(buffers, slots, upload)
         self.blocks: BlockOps | None = None
         self.graphs: DecodeGraphs | None = None
+        self.layer_graphs: LayerGraphs | None = None
         if passing is None:
             self._special = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         else:
@@ -150,10 +153,12 @@ class OpRunner:
             self._states.put(running, lane, state)
 
     def _run_pre(self, running: Running) -> None:
-        self._run_stage(running, self._model.stages(running.op.layer).pre)
+        if self.layer_graphs is None or not self.layer_graphs.has_begun(running):
+            self._run_stage(running, self._model.stages(running.op.layer).pre)
 
     def _run_post(self, running: Running) -> None:
-        self._run_stage(running, self._model.stages(running.op.layer).post)
+        if self.layer_graphs is None or not self.layer_graphs.run(running):
+            self._run_stage(running, self._model.stages(running.op.layer).post)
 
     def _run_output(self, running: Running) -> None:
         self._run_stage(running, self._model.output_stage(running.op.layer))

@@ -167,7 +167,10 @@ def test_graphs_of_an_engine_give_its_tokens_and_are_told_of(tmp_path: Path) -> 
         stats = core.stats()
         core.close()
         told = [note for note in stats.notes if "graphs of 1, 2, 3 rows" in note]
+        # of steps that only decode, and of layers
         assert len(told) == (graphs == "on")
+        layers = [note for note in stats.notes if "graphs of 1, 2, 3 tokens" in note]
+        assert len(layers) == (graphs == "on")
         charged = {row.label for row in stats.memory if row.location == "device"}
         assert ("CUDA graphs" in charged) == (graphs == "on")
     assert tokens["on"] == tokens["off"]

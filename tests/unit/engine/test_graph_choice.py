@@ -15,7 +15,7 @@ from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.parameters import weight_bytes
-from tandem.spec.units import MIB
+from tandem.spec.units import KIB, MIB
 
 CONFIG = EngineConfig("m", max_num_seqs=4, max_num_batched_tokens=64)
 ROOMY = Capacities(512 * MIB, 64 * MIB, graphs=True)
@@ -59,6 +59,20 @@ def test_only_devices_that_have_graphs_get_them_unasked() -> None:
     assert asked.graphs is not None
     # nothing of a driver's in an emulated device
     assert asked.graphs.size_bytes < MIB
+
+
+def test_layers_of_hybrid_steps_are_charged_where_the_host_may_have_a_part() -> None:
+    device_only = plan(replace(CONFIG, strategy="gpu-only"), ROOMY)
+    hybrid = plan(replace(CONFIG, strategy="ride-along"), ROOMY)
+    assert device_only.graphs is not None
+    assert hybrid.graphs is not None
+    assert not device_only.graphs.hybrid
+    assert hybrid.graphs.hybrid
+    layers = hybrid.graphs.size_bytes - device_only.graphs.size_bytes
+    # at most what is held from one attention to the next, and the driver's part of each graph
+    rows, memory = hybrid.graphs.max_rows, StepMemory(SPEC, DType.FLOAT32)
+    assert layers == memory.between_bytes(rows) + SPEC.num_layers * rows * 128 * KIB
+    assert rows == 4, "a bucket for each number of rows"
 
 
 def test_a_mixture_has_none_and_a_note_says_why() -> None:

@@ -1,0 +1,110 @@
+"""Hybrid steps of which the layers are graphs give the tokens of their operations, in every
+architecture and strategy.
+
+As in `test_decode_graphs.py`, what the host would have to tell a graph comes out wrong; here also
+what lies in memory that graphs share and is read after the next one.
+"""
+
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from tests.parity.generation import PROMPTS, generate
+from tests.parity.tiny_models import CASES, Case, build
+from tests.support.engines import TestEngine, model_engine, tiny_model
+from tests.support.setups import Setup
+
+from tandem.models.load import load_model
+from tandem.models.model import Model
+from tandem.runtime.layer_graphs import LayerGraphs
+from tandem.spec.kv_type import CodeType
+
+_TOKENS = 12
+
+
+def setup(strategy: str, **options: object) -> Setup:
+    """A part of every row's keys on the host; the exact emulator's order."""
+    base = {
+        "strategy": strategy,
+        "device_blocks": 32,
+        "host_blocks": 32,
+        "kv_placement": "split",
+        "max_num_seqs": 4,
+        "max_cohorts": 2,
+        "max_cohort_rows": 2,
+        "executor": "exact",
+        "executor_seed": 7,
+    }
+    return Setup(**(base | options))  # pyright: ignore[reportArgumentType]
+
+
+def scarce(strategy: str, **options: object) -> Setup:
+    """Some rows' keys are on the device, and others' on the host."""
+    base = {"kv_placement": "auto", "device_blocks": 6}
+    return setup(strategy, **(base | options))
+
+
+WAYS = {
+    "host-only": setup("ride-along", kv_placement="host", device_blocks=4),
+    "plain-loop": setup("ride-along", overlap=False),
+    "prompts-among-decodes": setup("ride-along", max_num_batched_tokens=12, max_num_seqs=12),
+    "spilled": scarce("ride-along"),
+    "swapped": setup("ride-along", device_blocks=11, preemption_mode="swap"),
+    "rendezvous": setup("rendezvous"),
+    "rendezvous-host": setup("rendezvous", kv_placement="host"),
+    "rendezvous-spilled": scarce("rendezvous"),
+    "rendezvous-threads": scarce("rendezvous", executor="threaded"),
+    "rendezvous-other-order": setup("rendezvous", executor_seed=11),
+    "asymmetric": setup("asymmetric", interposition_budget=1, max_cohort_rows=1),
+    "asymmetric-spilled": scarce("asymmetric", interposition_budget=64),
+    "neo": scarce("neo"),
+    "apex": scarce("apex"),
+    "auto": scarce("auto"),
+}
+
+
+def _family(case: Case) -> str:
+    return case.id.partition("-")[0]
+
+
+_CHOSEN = [next(cases) for _, cases in groupby(CASES, _family)]
+_DENSE = [case for case in _CHOSEN if _family(case) not in ("mixtral", "qwen3moe")]
+
+
+def graphs_of(engine: TestEngine) -> LayerGraphs:
+    graphs = engine.machine.runner.layer_graphs
+    assert graphs is not None
+    return graphs
+
+
+def agree(model: Model, setup: Setup, prompts: tuple[tuple[int, ...], ...] = PROMPTS) -> None:
+    with model_engine(model, setup) as engine:
+        expected = generate(engine.core, prompts, _TOKENS)
+    with model_engine(model, replace(setup, graphs=True)) as engine:
+        assert generate(engine.core, prompts, _TOKENS) == expected
+        engine.check_idle()
+        graphs = graphs_of(engine)
+    assert graphs.problem is None
+    assert graphs.num_replayed >= 2 * model.spec.num_layers
+    assert len({tuple(made) for made in expected}) > 1
+
+
+@pytest.mark.parametrize("case", _DENSE, ids=lambda case: case.id)
+def test_every_architecture(case: Case, tmp_path: Path) -> None:
+    build(case, tmp_path)
+    agree(load_model(tmp_path), setup("rendezvous"))
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_every_strategy(name: str) -> None:
+    """Layers enough for a cohort to come back to one that others have passed."""
+    model = tiny_model(num_layers=5)
+    size = model.spec.vocab_size
+    agree(model, WAYS[name], tuple(tuple(i % size for i in prompt) for prompt in PROMPTS))
+
+
+def test_quantized_pages(tmp_path: Path) -> None:
+    # head dimensions of codes are multiples of 32
+    build(next(case for case in CASES if case.id == "llama-31-rope"), tmp_path)
+    agree(load_model(tmp_path), setup("ride-along", kv=CodeType.INT8))
