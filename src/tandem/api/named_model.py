@@ -32,7 +32,8 @@ class NamedModel:
             known = " or ".join(f"'{known}'" for known in self.names)
             raise ApiError(
                 404,
-                f"the model '{name}' is not served here; ask for {known}",
+                f"the model '{name}' is not served here; ask for {known}, or give the model that "
+                "name, too (--served-model-name)",
                 param="model",
                 code="model_not_found",
             )

@@ -119,6 +119,47 @@ def test_damaged_files_are_named(copied: Path, name: str) -> None:
         load_tokenizer(copied)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config.json", b"[1]"),
+        ("tokenizer_config.json", b"[" * 100_000),
+        ("tokenizer_config.json", b'{"a": "\xe9"}'),
+        ("tokenizer_config.json", b'{"chat_template": 5}'),
+        ("tokenizer_config.json", b'{"added_tokens_decoder": [1]}'),
+        ("tokenizer_config.json", b'{"additional_special_tokens": 5}'),
+        ("chat_template.json", b'{"chat_template": {"a": 1}}'),
+        ("chat_template.jinja", b"\xff\xfe{{"),
+    ],
+)
+def test_files_that_say_something_else_are_named(copied: Path, name: str, content: bytes) -> None:
+    if name != "tokenizer_config.json":
+        change_settings(copied, chat_template=None)
+    (copied / name).write_bytes(content)
+    with pytest.raises(ModelError, match=f"{name} is damaged") as error:
+        load_tokenizer(copied)
+    assert "\n" not in error.value.message
+
+
+@pytest.mark.parametrize("entry", [5, {"name": "other", "template": "x"}])
+def test_templates_of_which_none_is_the_usual_one_are_none(copied: Path, entry: object) -> None:
+    change_settings(copied, chat_template=[entry])
+    tokenizer = load_tokenizer(copied)
+    assert tokenizer is not None
+    with pytest.raises(RequestError, match="no chat template"):
+        tokenizer.encode_chat(CHAT)
+
+
+def test_a_template_of_a_processor_is_found(copied: Path) -> None:
+    """As Gemma 3's repositories have it beside the tokenizer's."""
+    change_settings(copied, chat_template=None)
+    template = json.dumps({"chat_template": "{{ messages[0].content }}?"})
+    (copied / "chat_template.json").write_text(template)
+    tokenizer = load_tokenizer(copied)
+    assert tokenizer is not None
+    assert tokenizer.decode(tokenizer.encode_chat(CHAT)).endswith("?")
+
+
 def test_a_tokenizer_that_nobody_can_load_is_a_model_error(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text("{}")
     with pytest.raises(ModelError, match="cannot be loaded"):

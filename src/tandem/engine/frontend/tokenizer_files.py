@@ -18,6 +18,12 @@ _SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep
 _PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # Settings by which transformers changes it after loading.
 _CHANGING_SETTINGS = ("add_bos_token", "add_eos_token", "add_prefix_space", "split_special_tokens")
+# What is looked into.
+_KINDS = {
+    "chat_template": str | list,
+    "added_tokens_decoder": dict,
+    "additional_special_tokens": list | dict,
+}
 
 
 def load_tokenizer(directory: Path, chat_template_file: Path | None = None) -> Tokenizer | None:
@@ -48,7 +54,7 @@ def _load_plain(directory: Path, settings: Mapping[str, Any]) -> Backend | None:
     try:
         backend = Backend.from_file(str(path))
     except Exception as error:
-        raise ModelError(f"{path} is damaged: {error}; fetch the model again") from error
+        raise _damaged(path, error) from error
     # transformers adds special tokens that only the settings name.
     named = [*_special_tokens(settings).values(), *_additional_tokens(settings)]
     return backend if all(backend.token_to_id(token) is not None for token in named) else None
@@ -87,9 +93,19 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ModelError(f"{path} is damaged: {error}; fetch the model again") from error
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(found, dict):
+        raise _damaged(path, "it holds no JSON object")
+    for name, kind in _KINDS.items():
+        if not isinstance(found.get(name), kind | None):
+            raise _damaged(path, f"'{name}' is {json.dumps(found[name])[:80]}")
+    return found
+
+
+def _damaged(path: Path, reason: object) -> ModelError:
+    return ModelError(f"{path} is damaged: {reason}; fetch the model again")
 
 
 def _chat_template(
@@ -100,14 +116,22 @@ def _chat_template(
 
 
 def _template_source(directory: Path, settings: Mapping[str, Any]) -> str | None:
+    """Of the places where it may be, the newest counts."""
     path = directory / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise _damaged(path, error) from error
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several, by name
-        by_name = {entry.get("name"): entry.get("template") for entry in template}
-        return by_name.get("default")
-    return template
+    if template is None:  # where a model that also reads images keeps it
+        template = _read_object(directory / "chat_template.json").get("chat_template")
+    if not isinstance(template, list):
+        return template
+    for entry in template:  # several, by name
+        if isinstance(entry, dict) and entry.get("name") == "default":
+            return str(entry.get("template"))
+    return None
 
 
 def _read(path: Path) -> str:
