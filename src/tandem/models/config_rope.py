@@ -10,6 +10,10 @@ from dataclasses import replace
 from tandem.models.config_reader import ConfigReader
 from tandem.spec.model import RopeSpec
 
+_LEAST, _MOST = 1e-6, 1e6
+"""Of factors and of turns: far beyond any model's, and far within what float32 holds."""
+_LARGEST_THETA = 1e30
+
 
 def read_rope(
     config: ConfigReader, head_dim: int, max_positions: int, default_theta: float = 10000.0
@@ -38,13 +42,17 @@ def rope_of(
     """
     if head_dim % 2:
         raise config.error(f"rotary embedding needs an even head_dim, not {head_dim}")
+    if not 1 < theta <= _LARGEST_THETA:
+        raise config.error(
+            f"the rotary base must be between 1 and {_LARGEST_THETA:g}, not {theta:g}"
+        )
     for reader in (section, config):
         if reader.number("partial_rotary_factor", 1.0) != 1.0:
             raise config.error(
                 "'partial_rotary_factor' below 1 is not supported; use another model"
             )
     kind = section.get("rope_type") or section.get("type") or "default"
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         known = ", ".join(_KINDS)
         raise config.error(f"rotary scaling '{kind}' is not supported; supported are: {known}")
     original = section.count("original_max_position_embeddings", max_positions)
@@ -84,7 +92,7 @@ def _default(section: ConfigReader, plain: RopeSpec, max_positions: int) -> Rope
 def _dynamic(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
     # transformers counts from max_position_embeddings, whatever the original positions are said
     # to be
-    factor = section.number("factor")
+    factor = _sane(section, "factor")
     return replace(
         plain,
         kind="dynamic",
@@ -96,7 +104,7 @@ def _dynamic(section: ConfigReader, plain: RopeSpec, max_positions: int) -> Rope
 
 def _linear(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
     del max_positions
-    return replace(plain, kind="linear", factor=section.number("factor"))
+    return replace(plain, kind="linear", factor=_sane(section, "factor"))
 
 
 def _llama3(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
@@ -104,23 +112,23 @@ def _llama3(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeS
     return replace(
         plain,
         kind="llama3",
-        factor=section.number("factor"),
-        low_freq_factor=section.number("low_freq_factor"),
-        high_freq_factor=section.number("high_freq_factor"),
+        factor=_sane(section, "factor"),
+        low_freq_factor=_sane(section, "low_freq_factor"),
+        high_freq_factor=_sane(section, "high_freq_factor"),
     )
 
 
 def _yarn(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
     del max_positions
-    factor = section.number("factor")
+    factor = _sane(section, "factor")
     return replace(
         plain,
         kind="yarn",
         factor=factor,
-        beta_fast=section.number("beta_fast", 32.0),
-        beta_slow=section.number("beta_slow", 1.0),
+        beta_fast=_sane(section, "beta_fast", 32.0),
+        beta_slow=_sane(section, "beta_slow", 1.0),
         truncate=section.flag("truncate", True),
-        amplitude=section.number("attention_factor", _yarn_amplitude(section, factor)),
+        amplitude=_sane(section, "attention_factor", _yarn_amplitude(section, factor)),
     )
 
 
@@ -130,22 +138,46 @@ def _yarn_amplitude(section: ConfigReader, factor: float) -> float:
 
     part, all_dims = section.get("mscale"), section.get("mscale_all_dim")
     if part and all_dims:
-        return scale(section.number("mscale")) / scale(section.number("mscale_all_dim"))
+        return scale(_sane(section, "mscale")) / scale(_sane(section, "mscale_all_dim"))
     return scale(1.0)
 
 
 def _longrope(section: ConfigReader, plain: RopeSpec, max_positions: int) -> RopeSpec:
     original = plain.original_max_positions
-    factor = section.number("factor", max_positions / original)
+    if original == 1:  # its logarithm divides
+        raise section.error("'original_max_position_embeddings' must be above 1")
+    factor = _sane(section, "factor", max_positions / original)
     spread = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     return replace(
         plain,
         kind="longrope",
-        divisors=section.numbers("short_factor"),
-        long_divisors=section.numbers("long_factor"),
+        divisors=_sane_numbers(section, "short_factor"),
+        long_divisors=_sane_numbers(section, "long_factor"),
         longest_positions=max_positions,
-        amplitude=section.number("attention_factor", spread),
+        amplitude=_sane(section, "attention_factor", spread),
     )
+
+
+def _sane(section: ConfigReader, key: str, default: float | None = None) -> float:
+    """A number of a size that rotations can be computed with."""
+    value = section.number(key, default)
+    _check_sane(section, key, value)
+    return value
+
+
+def _sane_numbers(section: ConfigReader, key: str) -> tuple[float, ...]:
+    values = section.numbers(key)
+    for value in values:
+        _check_sane(section, key, value)
+    return values
+
+
+def _check_sane(section: ConfigReader, key: str, value: float) -> None:
+    if not _LEAST <= value <= _MOST:
+        raise section.error(
+            f"'{key}' must be between {_LEAST:g} and {_MOST:g}, not {value:g}; download the model "
+            "again"
+        )
 
 
 _KINDS: dict[str, Callable[[ConfigReader, RopeSpec, int], RopeSpec]] = {
