@@ -125,6 +125,7 @@ def plan(
     Its placement, speed and limits; the machine need not be there.
     """
     from tandem.cli.plan_hardware import plan_hardware, with_disk
+    from tandem.cli.uncollected import uncollected
 
     if policies.offline:
         _refuse_beside_offline(requested, goal, policies, shown)
@@ -146,7 +147,8 @@ def plan(
         from tandem.planner.offline.answer import offline_answer
         from tandem.planner.plan_file import offline_plan_file
 
-        planned = offline_answer(question, policies.policy, policies.compare_policies)
+        with uncollected():
+            planned = offline_answer(question, policies.policy, policies.compare_policies)
         if shown.output is not None:
             file = offline_plan_file(model, question, planned.plan, quantization)
             _write(shown.output, file)
@@ -156,7 +158,8 @@ def plan(
     from tandem.planner.cycle import decode_cycle
     from tandem.planner.plan_file import plan_file
 
-    found = answer(question, policies.policy, policies.compare_policies, policies.robust)
+    with uncollected():
+        found = answer(question, policies.policy, policies.compare_policies, policies.robust)
     if shown.output is not None:
         _write(shown.output, plan_file(model, question, found.plan, quantization))
     cycle = decode_cycle(question, found.chosen.candidate) if shown.draws else None

@@ -34,27 +34,32 @@ class PreciseStage:
     def __init__(
         self, operations: Iterable[Operation], precision: Precision, *, fused: bool
     ) -> None:
-        self._activation_bytes = precision.activations.size_bytes
-        self._operations: list[tuple[Operation, float, int]] = []
+        self._flops_per_token = self._moved_per_token = 0
+        self._weight_bytes, self._kernels = 0.0, 0
+        # of experts, few tokens read few
+        self._routed: list[tuple[Operation, float, int]] = []
         for op in operations:
             if op.is_attention:
                 raise ValueError(f"{op.name} depends on the context; use attention_cost")
             weights = [_weight(weight, precision, fused) for weight in op.weights]
             size, kernels = sum(each[0] for each in weights), sum(each[1] for each in weights)
-            self._operations.append((op, size, kernels))
+            self._flops_per_token += op.flops_per_token
+            self._moved_per_token += op.activation_elements(1) * precision.activations.size_bytes
+            self._kernels += 1
+            if op.experts is None:
+                self._weight_bytes += size
+                self._kernels += kernels
+            else:
+                self._routed.append((op, size, kernels))
 
     def cost(self, tokens: int, rates: DeviceRates) -> CostBreakdown:
         """As `stage_cost`, with each weight in its own type."""
-        flops = size = kernels = 0.0
-        for op, weight_bytes, weight_kernels in self._operations:
-            flops += op.flops(tokens)
-            size += op.activation_elements(tokens) * self._activation_bytes
-            kernels += 1
-            if op.weights:
-                share = op.read_weight_share(tokens)
-                size += share * weight_bytes
-                kernels += share * weight_kernels
-        return cost_of(flops, size, round(kernels), rates)
+        size, kernels = tokens * self._moved_per_token + self._weight_bytes, float(self._kernels)
+        for op, weight_bytes, weight_kernels in self._routed:
+            share = op.read_weight_share(tokens)
+            size += share * weight_bytes
+            kernels += share * weight_kernels
+        return cost_of(tokens * self._flops_per_token, size, round(kernels), rates)
 
 
 def _weight(weight: WeightShape, precision: Precision, fused: bool) -> tuple[float, int]:

@@ -1,6 +1,5 @@
 """Names of this machine's parts and of what is installed, for reports and records."""
 
-import importlib.metadata
 import platform
 import shutil
 import subprocess
@@ -31,7 +30,9 @@ def nvidia_gpus() -> tuple[str, ...] | None:
 
 def package_version(package: str) -> str | None:
     """The installed distribution's version."""
+    from importlib.metadata import PackageNotFoundError, version  # which few commands need
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return version(package)
+    except PackageNotFoundError:
         return None

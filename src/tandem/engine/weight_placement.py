@@ -26,7 +26,7 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import (
     expert_matrix_bytes,
     layer_matrix_bytes,
-    layer_matrix_parameters,
+    layers_matrix_parameters,
     lookup_parameters,
     mlp_matrix_bytes,
     num_parameters,
@@ -66,7 +66,7 @@ class WeightSizes:
         """From the model's facts."""
         fixed = () if spec.experts is None else spec.experts.dense_layers
         movable = [i for i in range(spec.num_layers) if i not in fixed]
-        in_maps = sum(layer_matrix_parameters(spec, i) for i in range(spec.num_layers))
+        in_maps = layers_matrix_parameters(spec)
         outside = (num_parameters(spec) - in_maps) * precision.weights.size_bytes
         outside += sum(layer_matrix_bytes(spec, precision, i) for i in fixed)
         layer = layer_matrix_bytes(spec, precision, movable[0])

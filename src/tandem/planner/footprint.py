@@ -12,7 +12,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.question import Question
 from tandem.spec.parameters import (
     layer_matrix_bytes,
-    layer_matrix_parameters,
+    layers_matrix_parameters,
     lookup_parameters,
     mlp_matrix_bytes,
     movable_layer,
@@ -50,7 +50,7 @@ class Footprint:
         self.layer_bytes: int = layer_matrix_bytes(model, precision, movable)
         self.mlp_bytes: int = mlp_matrix_bytes(model, precision, movable)
         self._mixture = None if model.experts is None else MixtureBytes.of(model, precision)
-        in_maps = sum(layer_matrix_parameters(model, i) for i in range(model.num_layers))
+        in_maps = layers_matrix_parameters(model)
         outside = (num_parameters(model) - in_maps) * precision.weights.size_bytes
         fixed = (layer_matrix_bytes(model, precision, layer) for layer in model.dense_layers)
         self.outside_bytes: int = outside + sum(fixed)

@@ -186,7 +186,9 @@ class Search:
             at_least: tokens per second; what is not near them is of no interest.
         """
         known, best = self._best_known(policy), None
-        least = 0.0 if known is None else _CLOSE * known.tokens_per_s
+        # where none but the best is moved, what does not exceed what is known is of no use
+        close = _CLOSE if self._effort.moved_kinds else _BETTER
+        least = 0.0 if known is None else close * known.tokens_per_s
         piles = list(self._kinds.piles(policy, least).values())
         least = max(least, at_least)
         for _ in range(self._effort.tries):

@@ -1,5 +1,6 @@
 """How many weights a model has and what they weigh, from its facts alone."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from tandem.spec.dtype import DType
@@ -64,7 +65,12 @@ def layer_matrix_parameters(spec: ModelSpec, layer: int = 0) -> int:
 
 def layers_parameters(spec: ModelSpec) -> int:
     """Number of parameters of all decoder layers."""
-    return sum(layer_parameters(spec, layer) for layer in range(spec.num_layers))
+    return sum(count * layer_parameters(spec, layer) for layer, count in _layer_counts(spec))
+
+
+def layers_matrix_parameters(spec: ModelSpec) -> int:
+    """Of them, those in linear maps."""
+    return sum(count * layer_matrix_parameters(spec, layer) for layer, count in _layer_counts(spec))
 
 
 def read_layers_parameters(spec: ModelSpec, tokens: int) -> float:
@@ -139,6 +145,12 @@ def kv_bytes_per_token(spec: ModelSpec, dtype: DType) -> int:
 def seen_keys(spec: ModelSpec, context: float) -> float:
     """Keys that the last of `context` tokens sees, summed over all layers."""
     return sum(min(context, window or context) for window in spec.layer_windows)
+
+
+def _layer_counts(spec: ModelSpec) -> list[tuple[int, int]]:
+    """A layer of each kind, and how many there are; hundreds of experts are counted once."""
+    counts = Counter(spec.routed_experts(layer) is None for layer in range(spec.num_layers))
+    return [(i, counts[spec.routed_experts(i) is None]) for i in spec.distinct_layers]
 
 
 def _elements(weights: tuple[WeightShape, ...]) -> int:

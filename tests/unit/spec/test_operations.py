@@ -12,7 +12,10 @@ from tandem.spec.parameters import (
     embedding_parameters,
     head_parameters,
     kv_bytes_per_token,
+    layer_matrix_parameters,
     layer_parameters,
+    layers_matrix_parameters,
+    layers_parameters,
     num_parameters,
     read_layers_parameters,
     weight_bytes,
@@ -142,6 +145,13 @@ def test_attention_flops_grow_with_the_context_and_the_rest_does_not() -> None:
         assert at_two == (2 * at_one if op.is_attention else at_one)
     scores = next(op for op in layer_operations(LLAMA_31_8B) if op.name == "Scores")
     assert scores.flops(1, 1) == 2 * 4096 + 32
+
+
+@pytest.mark.parametrize("dense", [(), (0, 2), (5,)])
+def test_layers_of_a_kind_are_counted_once_and_all(dense: tuple[int, ...]) -> None:
+    spec = replace(QWEN3_30B_A3B, num_layers=6, experts=ExpertSpec(128, 8, 768, dense_layers=dense))
+    assert layers_parameters(spec) == sum(layer_parameters(spec, i) for i in range(6))
+    assert layers_matrix_parameters(spec) == sum(layer_matrix_parameters(spec, i) for i in range(6))
 
 
 @pytest.mark.parametrize("spec", ALL)

@@ -103,6 +103,8 @@ class Prices:
 
     def served(self, way: Way, through: int, cohort: int) -> float:
         """Tokens that a sweep decodes."""
+        if not cohort:
+            return float(through)
         return through + cohort / self.sweeps_per_token(way)
 
     def span(self, way: Way, rows: Rows) -> Span:
