@@ -19,6 +19,7 @@ from tandem.spec.weight_format import WeightFormat
 _STEPS_PER_GIB = 10  # sizes are printed with one decimal
 _LEAST_BATCH = 256
 _ANY_BYTES_PER_S = 1e9
+NAME_A_DISK = "--disk RATE (of the disk to read layers from)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,21 @@ class Shortfall:
     Attributes:
         device_bytes, host_bytes: that the accelerator, or else the host, would have to give in all
             for one request to run; None: no size of that memory alone is enough.
+        reading_bytes: likewise the host, less than without, if it also had a disk to read layers
+            from, where that alone is not enough; None: there is one, or it is of no use.
         longest_tokens: of a request, prompt and output, that would fit; None: none does.
         settings: flags that would do, the least change of each.
     """
 
     device_bytes: int | None
     host_bytes: int | None
+    reading_bytes: int | None
     longest_tokens: int | None
     settings: tuple[str, ...]
 
 
 def find_shortfall(question: Question, policy: Policy) -> Shortfall:
-    """By trying: each of the changes alone, as far as it must go."""
+    """By trying: each of the changes alone, as far as it must go; beside a disk, also memory."""
 
     def fits(changed: Question) -> bool:
         return next(Candidates(changed, Footprint(changed)).of(policy), None) is not None
@@ -60,10 +64,16 @@ def find_shortfall(question: Question, policy: Policy) -> Shortfall:
     longest = question.lengths.longest_tokens
     more_device = _least(lambda step: fits(device(step)), steps)
     more_host = None if question.host_only else _least(lambda step: fits(host(step)), steps)
+    of_host, alone = (device, more_device) if question.host_only else (host, more_host)
+    more_reading: int | None = None
+    if question.hardware.host.disk_bytes_per_s is None and not fits(reading(question)):
+        most = steps if alone is None else alone - 1
+        more_reading = _least(lambda step: fits(reading(of_host(step))), most)
     fewer = _least(lambda less: fits(_with_longest(question, longest - less)), longest - 2)
     return Shortfall(
         device_bytes=None if more_device is None else device(more_device).device_bytes,
         host_bytes=None if more_host is None else host(more_host).host_bytes,
+        reading_bytes=None if more_reading is None else _larger(_of_host(question), more_reading),
         longest_tokens=None if fewer is None else longest - fewer,
         settings=tuple(_first_of_each(_settings(question), fits)),
     )
@@ -73,6 +83,12 @@ def describe_shortfall(question: Question, found: Shortfall) -> str:
     """What would do, as part of a sentence."""
     hardware = question.hardware
     ways = list(found.settings)
+    if found.reading_bytes is not None:
+        more = found.reading_bytes - _of_host(question)
+        ways.append(
+            f"{NAME_A_DISK} with --cpu-memory {_value(found.reading_bytes)} "
+            f"({format_size(more)} more)"
+        )
     device = "--cpu-memory" if question.host_only else "--gpu-memory"
     for flag, needed, given, there in (
         (device, found.device_bytes, question.device_bytes, hardware.accelerator.memory_bytes),
@@ -81,12 +97,29 @@ def describe_shortfall(question: Question, found: Shortfall) -> str:
         if needed is not None:
             machine = "" if needed <= there else ", of a larger machine"
             more = f"{format_size(needed - given)} more{machine}"
-            ways.append(f"{flag} {format_size(needed).replace(' ', '')} ({more})")
+            ways.append(f"{flag} {_value(needed)} ({more})")
     if found.longest_tokens is not None:
         ways.append(f"requests of at most {found.longest_tokens} tokens in and out together")
     if not ways:
         return "use a larger machine or a smaller model"
     return "any of these would do: " + ", ".join(ways)
+
+
+def reading(question: Question) -> Question:
+    """The same with some disk to read layers from."""
+    hardware = question.hardware
+    host = replace(hardware.host, disk_bytes_per_s=_ANY_BYTES_PER_S)
+    return replace(question, hardware=replace(hardware, host=host))
+
+
+def _of_host(question: Question) -> int:
+    """What the host may give."""
+    return question.device_bytes if question.host_only else question.host_bytes
+
+
+def _value(size_bytes: int) -> str:
+    """As flags take it."""
+    return format_size(size_bytes).replace(" ", "")
 
 
 def _larger(size_bytes: int, steps: int) -> int:
@@ -135,11 +168,8 @@ def _first_of_each(
 
 def _settings(question: Question) -> Iterator[tuple[str, Question]]:
     """Flags that make something smaller; of one kind, the least change first."""
-    hardware = question.hardware
-    if hardware.host.disk_bytes_per_s is None:
-        host = replace(hardware.host, disk_bytes_per_s=_ANY_BYTES_PER_S)
-        changed = replace(question, hardware=replace(hardware, host=host))
-        yield "--disk RATE (of the disk to read layers from)", changed
+    if question.hardware.host.disk_bytes_per_s is None:
+        yield NAME_A_DISK, reading(question)
     if question.precision.kv not in list(CodeType) and question.model.head_dim <= MAX_HEAD_DIM:
         for kind in CodeType:
             precision = replace(question.precision, kv=kind)

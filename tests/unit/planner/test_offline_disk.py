@@ -95,8 +95,12 @@ def test_without_a_rate_nothing_is_read() -> None:
     assert not any(candidate.on_disk for candidate in search.candidates.of(AUTO))
     with pytest.raises(ConfigError, match="no block of requests fits: with all layers streamed, o"):
         offline_answer(scarce(GIB, None))
-    with pytest.raises(ConfigError, match="with all layers streamed, from disk, one takes"):
+    with pytest.raises(ConfigError, match=r"; give --disk RATE .*, raise --gpu-memory or --cpu"):
+        offline_answer(scarce(GIB, None))
+    with pytest.raises(ConfigError, match=r"from disk, one takes .* give .*; raise --gpu-memory"):
         offline_answer(scarce(GIB // 2))
+    with pytest.raises(ConfigError, match=r"layers streamed, one .* give .*; raise --gpu-memory"):
+        offline_answer(scarce(GIB // 2, None))
 
 
 @pytest.mark.parametrize("host_bytes", [GIB, 2 * GIB])

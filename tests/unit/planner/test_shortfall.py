@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.planner.questions import ask, with_disk
+from tests.unit.planner.questions import alone, ask, with_disk
 
 from tandem.planner.answer import answer
 from tandem.planner.policies import find_policy
@@ -66,6 +66,24 @@ def test_no_host_helps_where_the_accelerator_is_too_small_for_one_layer() -> Non
     assert (found.host_bytes, found.longest_tokens) == (None, None)
     with pytest.raises(ConfigError, match=r"does not fit.*any of these would do: --gpu-memory"):
         answer(question)
+
+
+def test_beside_a_disk_less_host_memory_is_enough() -> None:
+    for question, memory in (
+        (ask("llama-3.1-70b", "a10g", "desktop-ddr5", host_bytes=2 * GIB), "host_bytes"),
+        (alone("llama-3.1-70b", host_bytes=2 * GIB), "device_bytes"),
+    ):
+        without = with_disk(question, None)
+        found = find_shortfall(without, AUTO)
+        assert DISK not in found.settings
+        assert found.reading_bytes is not None
+        enough = replace(question, **{memory: found.reading_bytes})
+        assert fits(enough)
+        assert not fits(replace(question, **{memory: found.reading_bytes - TENTH - 1}))
+        assert not fits(with_disk(enough, None))
+        with pytest.raises(ConfigError, match=r"would do: --disk RATE .* with --cpu-memory \d"):
+            answer(without)
+        assert find_shortfall(question, AUTO).reading_bytes is None
 
 
 def test_a_machine_that_is_too_small_is_said_to_be() -> None:

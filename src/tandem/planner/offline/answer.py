@@ -5,6 +5,7 @@ from itertools import islice
 
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
 from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.policies import (
     OFFLINE_POLICIES,
     OfflinePolicy,
@@ -15,6 +16,7 @@ from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivi
 from tandem.planner.offline.share_terms import share_terms
 from tandem.planner.offline.threads import PlannedThreads, at_best_threads, planned_threads
 from tandem.planner.question import Question
+from tandem.planner.shortfall import NAME_A_DISK, reading
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -201,15 +203,26 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
     least = BlockCandidate(1, layers, 1 - host, 0 if attends else host, host if attends else 0)
     if footprint.reads:
         least = replace(least, on_disk=layers)
-    device = footprint.device(least, prompts_on_host=True).total
-    there = footprint.host(least, prompts_on_host=True).total
+    device, there = _least_bytes(footprint, least)
+    disk = ""
+    if not footprint.reads:
+        with_disk = OfflineSearch(reading(question)).footprint
+        fits = _least_bytes(with_disk, replace(least, on_disk=layers))
+        if fits[0] <= question.device_bytes and fits[1] <= question.host_bytes:
+            disk = f"give {NAME_A_DISK}, "
     read = ", from disk" if footprint.reads else ""
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
     return ConfigError(
         f"no block of requests fits{keeps}: with all layers streamed{read}, one takes "
         f"{format_size(device)} on the accelerator, which may give "
         f"{format_size(question.device_bytes)}, and {format_size(there)} on the host, which may "
-        f"give {format_size(question.host_bytes)}; raise --gpu-memory or --cpu-memory, or shorten "
-        "--prompt or --generate",
+        f"give {format_size(question.host_bytes)}; {disk}raise --gpu-memory or --cpu-memory, or "
+        "shorten --prompt or --generate",
         param="model",
     )
+
+
+def _least_bytes(footprint: BlockFootprint, least: BlockCandidate) -> tuple[int, int]:
+    """On the accelerator, and on the host."""
+    device = footprint.device(least, prompts_on_host=True).total
+    return device, footprint.host(least, prompts_on_host=True).total
