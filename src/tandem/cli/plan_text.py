@@ -51,7 +51,7 @@ def answer_text(
     yield from _limits(answer)
     if answer.alternatives:
         yield ""
-        yield "Rejected"
+        yield f"Rejected{_basis(answer)}"
         for option in answer.alternatives:
             yield f"  {_described(answer, option)}"
             yield f"    {_why(answer, option)}"
@@ -147,12 +147,12 @@ def _prediction(answer: Answer) -> Iterator[str]:
     slow = rates.slow_tpot_s
     cohorts = f"; {format_duration(slow)} in cohorts" if slow is not None else ""
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
-    most = answer.chosen.prediction.bound_tokens_per_s
-    given = rates.tokens_per_s if arrivals is None else arrivals.tokens_per_s
+    most, given = answer.chosen.prediction.bound_tokens_per_s, _throughput(answer)
     yield f"  time to first token    {format_duration(rates.ttft_s)}, once it is a request's turn"
     yield f"  time per output token  {format_duration(rates.tpot_s)}{cohorts}"
     yield f"  a mean request         {format_duration(answer.request_s)}"
-    bound = "" if most < given * (1 + _FLAT) else f", at most {most:.3g} with this placement"
+    close = most < given * (1 + _FLAT) or arrivals is not None
+    bound = "" if close else f", at most {most:.3g} with this placement"
     yield f"  throughput             {given:.3g} tokens/s{one}{bound}"
     if answer.ceiling is not None:
         yield _ceiling(answer, answer.ceiling.tokens_per_s)
@@ -163,11 +163,28 @@ def _prediction(answer: Answer) -> Iterator[str]:
     )
 
 
+def _throughput(answer: Answer) -> float:
+    """Tokens per second while all places are taken, or as requests come."""
+    if answer.arrivals is None:
+        return answer.chosen.prediction.rates.tokens_per_s
+    return answer.arrivals.tokens_per_s
+
+
+def _basis(answer: Answer) -> str:
+    """What plans are compared by, where that is not the throughput as it is shown."""
+    rate = answer.chosen.tokens_per_s
+    if f"{rate:.3g}" == f"{_throughput(answer):.3g}":
+        return ""
+    when = "over all requests" if answer.arrivals is None else "with all places taken"
+    return f" ({when}, where this plan makes {rate:.3g} tokens/s)"
+
+
 def _ceiling(answer: Answer, most: float) -> str:
     """How much a better plan could still bring."""
     plan = "plan" if answer.question.tpot_bound_s is None else "plan that keeps the bound"
-    reached = answer.chosen.prediction.rates.tokens_per_s / most
-    return f"{'':<25}no {plan} exceeds {most:.3g}; this one reaches {reached:.0%} of it"
+    rate = answer.chosen.prediction.rates.tokens_per_s
+    taken = "" if answer.arrivals is None else f"{rate:.3g} tokens/s with all places taken; "
+    return f"{'':<25}{taken}no {plan} exceeds {most:.3g}; this one reaches {rate / most:.0%} of it"
 
 
 def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
@@ -180,8 +197,9 @@ def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
 
 def _limits(answer: Answer) -> Iterator[str]:
     prediction = answer.chosen.prediction
+    taken = "" if answer.arrivals is None else " with all places taken"
     yield (
-        f"A sweep, {format_duration(prediction.decode.period_s)} if it only decodes; "
+        f"A sweep{taken}, {format_duration(prediction.decode.period_s)} if it only decodes; "
         f"{prediction.rates.prefill_share:.0%} read prompts as well"
     )
     alone = answer.question.host_only and not answer.chosen.candidate.on_disk
@@ -194,6 +212,8 @@ def _limits(answer: Answer) -> Iterator[str]:
     waits = "" if share > 0.9 else "; the rest is waiting for one another"
     if not alone:
         yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
+    if answer.sensitivities:
+        yield f"With more{_basis(answer)}"
     yield from sensitivity_lines(answer.sensitivities)
 
 
@@ -225,7 +245,7 @@ def _why(answer: Answer, option: Option) -> str:
 
 
 def _policies(answer: Answer) -> Iterator[str]:
-    yield "Policies"
+    yield f"Policies{_basis(answer)}"
     for result in answer.policies:
         found = "does not fit, or not within the bound"
         if result.option is not None:
@@ -242,9 +262,12 @@ def _policies(answer: Answer) -> Iterator[str]:
 def _command(
     model: str, answer: Answer, flags: Sequence[str], output: Path | None
 ) -> Iterator[str]:
-    """Flags where they say it all; homes of layers, and waits for cohorts, need the plan's file."""
+    """Flags where they say it all; homes of layers or embeddings, and waits for cohorts, need the
+    plan's file: engines keep embeddings where layers are, if all of these are resident.
+    """
     chosen = answer.chosen.candidate
-    if output is None and (chosen.elsewhere.not_resident or chosen.has_cohorts):
+    placed = chosen.elsewhere.not_resident or chosen.embedding
+    if output is None and (placed or chosen.has_cohorts):
         yield (
             "Run it on that machine: add --output FILE here, and then "
             f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"

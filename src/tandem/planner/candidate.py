@@ -155,9 +155,12 @@ class Candidate(NamedTuple):
 
     def _hosted(self) -> str:
         if self.device_share:
-            share = f"{self.device_share:.0%} of their KV on the accelerator"
-            requests = _requests(self.host_rows)
-            return f"{requests} with {share}, the rest on the host, attended in both"
+            requests, whose = _requests(self.host_rows), "its" if self.host_rows == 1 else "their"
+            share = "nearly all" if self.device_share > 0.995 else f"{self.device_share:.0%}"
+            return (
+                f"{requests} with {share} of {whose} KV on the accelerator, the rest on the host, "
+                "attended in both"
+            )
         how = "in cohorts" if self.has_cohorts else "beside it"
         if self.passes:
             how += f" with {self.passes} passes a sweep"

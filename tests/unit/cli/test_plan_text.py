@@ -1,0 +1,54 @@
+"""What a plan's text compares, and the command that it ends with."""
+
+import re
+
+from tests.unit.cli.conftest import Commands
+
+from tandem.planner.candidate import Candidate
+
+FITS = ("plan", "llama-3.1-8b", "--accelerator", "a10g", "--host", "g5.4xlarge")
+
+
+def test_what_plans_are_compared_by_is_said_where_it_is_not_the_throughput(
+    commands: Commands,
+) -> None:
+    ran = commands.run(*FITS, "--compare-policies")
+    over_all = re.search(r"for 128000 output tokens, (\d+) tokens/s\n", ran.out)
+    assert over_all is not None
+    assert f"throughput             {over_all[1]} tokens/s" not in ran.out
+    basis = f" (over all requests, where this plan makes {over_all[1]} tokens/s)\n"
+    for heading in ("With more", "Rejected", "Policies"):
+        assert f"\n{heading}{basis}" in ran.out
+    assert re.search(rf"\n  auto +{over_all[1]} tokens/s", ran.out)
+    alone = commands.run(*FITS, "--policy", "gpu-only", "--objective", "latency")
+    assert "\nWith more\n" in alone.out
+    assert "\nRejected\n" in alone.out
+
+
+def test_what_could_be_served_is_told_from_what_comes(commands: Commands) -> None:
+    ran = commands.run(*FITS, "--rate", "1", "--requests", "200")
+    taken = re.search(r"\n +(\d+) tokens/s with all places taken; no plan exceeds \d+;", ran.out)
+    assert taken is not None
+    throughput = re.search(r"\n  throughput +(\d+) tokens/s\n", ran.out)
+    assert throughput is not None
+    assert int(throughput[1]) < 140 < int(taken[1])
+    assert f"\nWith more (with all places taken, where this plan makes {taken[1]} tok" in ran.out
+    assert "\nA sweep with all places taken, " in ran.out
+
+
+def test_embeddings_in_host_memory_need_the_plan_s_file(commands: Commands) -> None:
+    # flags alone leave them on the accelerator, and fewer requests would have room
+    ran = commands.run(*FITS)
+    assert "Best: gpu-only: embeddings in host memory, " in ran.out
+    assert "add --output FILE here, and then `tandem serve llama-3.1-8b --plan FILE`" in ran.out
+    few = commands.run(*FITS, "--policy", "gpu-only", "--requests", "10")
+    assert "Best: gpu-only: weights resident, 10 requests" in few.out
+    assert "\n  tandem serve llama-3.1-8b --strategy gpu-only --max-num-seqs 10 " in few.out
+
+
+def test_a_share_of_kv_that_rounds_to_all_is_not_called_all() -> None:
+    for share, rows, said in (
+        (0.999, 1, "1 request with nearly all of its KV on the accelerator, the rest on the host"),
+        (0.4, 2, "2 requests with 40% of their KV on the accelerator, the rest on the host"),
+    ):
+        assert said in Candidate("ride-along", 0, 0, rows, device_share=share).describe(8)
