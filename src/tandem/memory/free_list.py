@@ -1,7 +1,7 @@
 """Free blocks of one pool: blank ones first, then cached ones, least recently used first."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 
@@ -44,22 +44,28 @@ class FreeList:
         """The first `n` cached blocks (or all) in the order in which they are given up."""
         return list(islice(chain(self._spare, self._cached), n))
 
-    def push(self, block: int, *, cached: bool, spare: bool = False) -> None:
-        """Add a block that has become free; the most recently used of its kind.
+    def push_blank(self, blocks: Iterable[int]) -> None:
+        """Add blank blocks that have become free, the one to be used first last."""
+        self._blank.extend(blocks)
+
+    def push_cached(self, block: int, *, spare: bool) -> None:
+        """Add a cached block that has become free; the most recently used of its kind.
 
         Args:
-            spare: of a cached one, its content lies elsewhere as well.
+            spare: its content lies elsewhere as well.
         """
-        if cached:
-            (self._spare if spare else self._cached)[block] = None
-        else:
-            self._blank.append(block)
+        (self._spare if spare else self._cached)[block] = None
 
-    def pop(self) -> int:
-        """Remove the block to use next: a blank one, else the least recently used cached one."""
-        if self._blank:
-            return self._blank.pop()
-        return (self._spare or self._cached).popitem(last=False)[0]
+    def take(self, n: int) -> list[int]:
+        """Remove the `n` blocks to use next: blank ones, then the least recently used cached ones.
+        There must be as many.
+        """
+        rest = max(0, len(self._blank) - n)
+        taken = self._blank[rest:][::-1]
+        del self._blank[rest:]
+        while len(taken) < n:
+            taken.append((self._spare or self._cached).popitem(last=False)[0])
+        return taken
 
     def remove_cached(self, block: int) -> None:
         """Take a cached free block out, because it is held again or no longer cached."""

@@ -1,6 +1,7 @@
 """Until which step operations in flight may still touch a block (contract 5)."""
 
 import heapq
+from collections.abc import Iterable
 
 
 class LeaseBook:
@@ -23,23 +24,29 @@ class LeaseBook:
         """The last step that has completed; -1 before the first."""
         return self._completed_step
 
-    def extend(self, block: int, step: int) -> None:
-        """Lease a block until `step` completes; nothing if it is leased longer already."""
-        if step <= self._completed_step or step <= self._until[block]:
+    def extend(self, blocks: Iterable[int], step: int) -> None:
+        """Lease blocks until `step` completes; those are left alone that are leased longer."""
+        until = self._until
+        if step <= self._completed_step:
             return
-        self._until[block] = step
-        blocks = self._blocks_by_step.get(step)
-        if blocks is None:
-            blocks = self._blocks_by_step[step] = []
+        shorter = [block for block in blocks if until[block] < step]
+        if not shorter:
+            return
+        for block in shorter:
+            until[block] = step
+        leased = self._blocks_by_step.get(step)
+        if leased is None:
+            leased = self._blocks_by_step[step] = []
             heapq.heappush(self._steps, step)
-        blocks.append(block)
+        leased += shorter
 
     def is_active(self, block: int) -> bool:
         """True while an operation in flight may name the block."""
         return self._until[block] > self._completed_step
 
     def complete(self, step: int) -> list[int]:
-        """Expire leases up to `step`; returns the blocks that are under no lease any more.
+        """Expire leases up to `step`; returns the blocks that are under no lease any more, each
+        once.
 
         Raises:
             ValueError: `step` lies before one that has completed already.
@@ -52,4 +59,4 @@ class LeaseBook:
             leased = self._blocks_by_step.pop(heapq.heappop(self._steps))
             # A later lease on the same block has its own entry under that later step.
             expired.extend(block for block in leased if self._until[block] <= step)
-        return expired
+        return list(dict.fromkeys(expired))

@@ -15,7 +15,7 @@ a leased block is safe because only published blocks can be shared without a hol
 so operations in flight read them and never write.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,14 +156,18 @@ class BlockPool:
         Raises:
             ValueError: a block that nobody holds.
         """
-        for block in reversed(_ids(blocks)):
-            if self._refcount[block] <= 0:
+        refcount, unheld = self._refcount, list[int]()
+        released = _ids(blocks)[::-1]
+        if lease_step is not None:
+            self._leases.extend(released, lease_step)
+        for block in released:
+            if refcount[block] <= 0:
+                self._retire(unheld)  # so that the message is about what is
                 raise self._misuse("release", block)
-            if lease_step is not None:
-                self._leases.extend(block, lease_step)
-            self._refcount[block] -= 1
-            if self._refcount[block] == 0:
-                self._retire(block)
+            refcount[block] -= 1
+            if refcount[block] == 0:
+                unheld.append(block)
+        self._retire(unheld)
 
     def lease(self, blocks: BlockIds, step: int) -> None:
         """Keep the content of free cached blocks until `step` completes, which copies it; then they
@@ -176,9 +180,9 @@ class BlockPool:
             if self._state[block] != _FREE or not self._cached[block]:
                 raise self._misuse("lease", block)
             self._free.remove_cached(block)
-            self._leases.extend(block, step)
+            self._leases.extend((block,), step)
             self._spare.add(block)
-            self._retire(block)
+            self._retire((block,))
 
     def complete_step(self, step: int) -> None:
         """All operations of steps up to `step` have signalled; their leases expire.
@@ -186,9 +190,9 @@ class BlockPool:
         Raises:
             ValueError: `step` is smaller than one that completed before.
         """
-        for block in self._leases.complete(step):
-            if self._state[block] == _LEASED:
-                self._retire(block)
+        expired = self._leases.complete(step)
+        if expired:
+            self._retire([block for block in expired if self._state[block] == _LEASED])
 
     def begin_transfer(self, n: int) -> NDArray[np.int32]:
         """Take n free blocks as destination of a copy; nobody may read them yet.
@@ -222,8 +226,8 @@ class BlockPool:
             if self._state[block] != _IN_TRANSFER:
                 raise self._misuse("cancel the transfer of", block)
             if lease_step is not None:
-                self._leases.extend(block, lease_step)
-            self._retire(block)
+                self._leases.extend((block,), lease_step)
+            self._retire((block,))
 
     def subscribe_evictions(self, on_evict: Callable[[int], None]) -> None:
         """Have `on_evict(block)` called when a cached block is allocated for something else.
@@ -248,7 +252,7 @@ class BlockPool:
             self._cached[block] = 0
             if self._state[block] == _FREE:
                 self._free.remove_cached(block)
-                self._free.push(block, cached=False)
+                self._free.push_blank((block,))
 
     def check(self) -> None:
         """Recount everything, in time of the whole pool.
@@ -301,24 +305,35 @@ class BlockPool:
             raise ValueError(f"cannot take {n} blocks")
         if n > len(self._free):
             raise PoolExhausted(self._tier, n, len(self._free))
-        blocks = [self._free.pop() for _ in range(n)]
+        blocks = self._free.take(n)
         self.num_taken += n
+        self._num_in_state[_FREE] -= n
+        self._num_in_state[state] += n
+        states, cached = self._state, self._cached
         for block in blocks:
-            self._set_state(block, state)
-            if self._cached[block]:
-                self._cached[block] = 0
+            states[block] = state
+            if cached[block]:
+                cached[block] = 0
                 if self._on_evict is not None:
                     self._on_evict(block)
         return blocks
 
-    def _retire(self, block: int) -> None:
-        if self._leases.is_active(block):
-            self._set_state(block, _LEASED)
-            return
-        self._set_state(block, _FREE)
-        spare = bool(self._spare) and block in self._spare
-        self._spare.discard(block)
-        self._free.push(block, cached=bool(self._cached[block]), spare=spare)
+    def _retire(self, blocks: Iterable[int]) -> None:
+        """Distinct blocks without a holder: they are free, in this order, or leased still."""
+        blank = list[int]()
+        for block in blocks:
+            if self._leases.is_active(block):
+                self._set_state(block, _LEASED)
+                continue
+            self._set_state(block, _FREE)
+            spare = block in self._spare
+            if spare:
+                self._spare.discard(block)
+            if self._cached[block]:
+                self._free.push_cached(block, spare=spare)
+            else:
+                blank.append(block)
+        self._free.push_blank(blank)
 
     def _set_state(self, block: int, state: int) -> None:
         self._num_in_state[self._state[block]] -= 1
