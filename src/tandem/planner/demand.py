@@ -63,6 +63,7 @@ class Demands:
     def __init__(self, question: Question, page: KVPageSpec) -> None:
         hardware, model = question.hardware, question.model
         self._model, self._dtype = model, question.precision.activations
+        self._windows = model.layer_windows
         self._precision = question.precision
         self._device = accelerator_rates(hardware, self._dtype)
         host = hardware.host
@@ -202,7 +203,7 @@ class Demands:
             stages = self._dense_stages if op.layer in self._dense else self._stages
             return host.stage_s(stages[op.part], tokens)
         if op.kind is OpKind.ATTEND:
-            window = self._model.layer_windows[op.layer]
+            window = self._windows[op.layer]
             return sum(host.attend_s(lane.device, window) for lane in _means(lanes))
         return self._on_accelerator(op, lanes).memory_s
 
@@ -235,7 +236,7 @@ class Demands:
         return cost.plus(self._dequantizing(lanes, op.layer, rates))
 
     def _dequantizing(self, lanes: Sequence[Load], layer: int, rates: DeviceRates) -> CostBreakdown:
-        window, bits = self._model.layer_windows[layer], self._kv_code_bits
+        window, bits = self._windows[layer], self._kv_code_bits
         keys = sum(lane.seen(Tier.DEVICE, window).keys for lane in lanes)
         size = 2 * self._model.kv_size * keys * dequantized_bytes(bits)
         return cost_of(0, size, dequantizing_kernels(bits) if keys else 0, rates)
@@ -250,7 +251,7 @@ class Demands:
     def _attention(
         self, lanes: Sequence[Load], tier: Tier, layer: int, rates: DeviceRates
     ) -> CostBreakdown:
-        window = self._model.layer_windows[layer]
+        window = self._windows[layer]
         works = [lane.seen(tier, window) for lane in lanes]
         return cost_of(
             self._pair_flops * sum(work.pairs for work in works),
@@ -281,7 +282,7 @@ class Demands:
             assert op.kind is OpKind.ATTEND, op
             cost = self._attention(lanes, Tier.HOST, op.layer, self._host)
             if self.measured is not None:
-                window = self._model.layer_windows[op.layer]
+                window = self._windows[op.layer]
                 alone_s = sum(self.measured.attend_s(lane.host, window) for lane in _means(lanes))
                 size = cost.memory_s * self._host.bytes_per_s
                 return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
