@@ -31,6 +31,7 @@ class Loop:
         self._skipper = skipper
         self.skipped_steps = 0
         self._arrived = 0
+        self._params: dict[int, SamplingParams] = {}  # by tokens: checking them takes longer
 
     def run(self) -> None:
         """Until the last request has ended."""
@@ -72,10 +73,16 @@ class Loop:
         while self.next_arrival_s <= self._executor.now_s:
             shape = requests[self._arrived]
             prompt = (self._prompt_token,) * shape.prompt_tokens
-            # nothing is drawn: the seed is of no consequence, but one would be derived
-            params = SamplingParams(max_tokens=shape.generated_tokens, seed=0)
+            params = self._params_of(shape.generated_tokens)
             self._scheduler.add(EngineRequest(str(self._arrived), prompt, params))
             self._arrived += 1
+
+    def _params_of(self, tokens: int) -> SamplingParams:
+        known = self._params.get(tokens)
+        if known is None:
+            # nothing is drawn: the seed is of no consequence, but one would be derived
+            known = self._params[tokens] = SamplingParams(max_tokens=tokens, seed=0)
+        return known
 
     def _submit(self, programs: list[StepProgram]) -> None:
         for program in programs:
