@@ -2,6 +2,8 @@
 
 from array import array
 
+import numpy as np
+
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.placement import device_limit
@@ -31,11 +33,7 @@ def make_sequence(
     prompt, params = request.prompt_token_ids, request.sampling
     if not prompt:
         raise RequestError("the prompt is empty; give at least one token", param="prompt")
-    if min(prompt) < 0 or max(prompt) >= vocab_size:
-        bad = next(t for t in prompt if not 0 <= t < vocab_size)
-        raise RequestError(
-            f"prompt token id {bad} is outside the vocabulary of {vocab_size}", param="prompt"
-        )
+    tokens = _token_array(prompt, vocab_size)
     _check_ids("logit_bias", tuple(token for token, _ in params.logit_bias), vocab_size)
     _check_ids("stop_token_ids", params.stop_token_ids, vocab_size)
     if abs(request.priority) > _MAX_PRIORITY:
@@ -62,8 +60,24 @@ def make_sequence(
         seed=seed & 0xFFFFFFFFFFFFFFFF,
         limit=wanted if params.max_tokens is not None else limit,
         stop_ids=stops,
-        tokens=array("i", prompt),
+        tokens=tokens,
     )
+
+
+def _token_array(prompt: tuple[int, ...], vocab_size: int) -> "array[int]":
+    """As 32-bit integers, all of them in the vocabulary."""
+    try:
+        tokens = array("i", prompt)
+        found = np.frombuffer(tokens, dtype=np.int32)
+        within = found.min() >= 0 and found.max() < vocab_size
+    except OverflowError:
+        within, tokens = False, array("i")
+    if not within:
+        bad = next(t for t in prompt if not 0 <= t < vocab_size)
+        raise RequestError(
+            f"prompt token id {bad} is outside the vocabulary of {vocab_size}", param="prompt"
+        )
+    return tokens
 
 
 def _check_ids(param: str, token_ids: tuple[int, ...], vocab_size: int) -> None:

@@ -16,15 +16,20 @@ class LaneTokens:
     Attributes:
         rows: int64 [rows]; the first `num_decode` have one token each.
         counts: int32 [rows]; tokens per row. starts: int32 [rows + 1]; their sums.
+        before, after: int32 [rows]; submitted tokens without these, and with them.
         token_rows: int64 [tokens]; positions: int32 [tokens].
+        hosted: some row has keys on the host.
     """
 
     rows: LongArray
     counts: IntArray
     starts: IntArray
+    before: IntArray
+    after: IntArray
     token_rows: LongArray
     positions: IntArray
     num_decode: int
+    hosted: bool
 
 
 class AttentionBuilder:
@@ -43,9 +48,9 @@ class AttentionBuilder:
             spare_blocks: by how much tables are wider than this step needs.
         """
         r = self._rows
-        blocks = (r.submitted[at] + tokens.counts + (self._size - 1)) // self._size
-        if not r.num_host_blocks[at].any():
-            table = r.block_ids[at, : int(blocks.max(initial=0)) + spare_blocks]
+        if not tokens.hosted:
+            blocks = -(-int(tokens.after.max(initial=0)) // self._size)
+            table = r.block_ids[at, : blocks + spare_blocks]
             whole = TierAttention(
                 None, tokens.starts, tokens.num_decode, tokens.positions, table, None
             )

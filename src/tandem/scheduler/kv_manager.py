@@ -1,6 +1,6 @@
 """KV blocks of rows: allocation in two tiers, prefix reuse, release under leases, moves."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,7 @@ from tandem.scheduler.sequence import Sequence
 from tandem.spec.tier import TIERS, Tier
 
 
-@dataclass(frozen=True, slots=True)
-class BlockNeed:
+class BlockNeed(NamedTuple):
     """Free blocks that something takes, per tier."""
 
     device: int = 0
@@ -84,11 +83,13 @@ class KVManager:
 
     def needs_block(self, rows: LongArray) -> LongArray:
         """Those of `rows` whose next token starts a block that they do not have yet."""
-        full = self._rows.submitted >= self._rows.num_blocks * self.block_size
-        return rows[full[rows]]
+        r = self._rows
+        return rows[r.submitted[rows] >= r.num_blocks[rows] * self.block_size]
 
     def one_block_each(self, rows: LongArray) -> BlockNeed:
         """Blocks that rows take which must get one each."""
+        if not len(rows):
+            return BlockNeed()
         device = int(np.count_nonzero(self._next_on_device(rows)))
         return BlockNeed(device, len(rows) - device)
 
@@ -142,6 +143,8 @@ class KVManager:
         """
         last = -(-num_tokens // self.block_size)
         need = self.need(len(matched), last, device_limit)
+        if not matched:
+            return need
         fetched = sum(entry.tier is Tier.HOST for entry in matched[:device_limit])
         need = need.plus(BlockNeed(fetched, 0))
         for tier in TIERS:

@@ -4,9 +4,8 @@ from array import array
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tandem.plan.binding import IntArray, LaneBinding, LongArray, TierAppend
+from tandem.plan.binding import LaneBinding, LongArray, TierAppend
 from tandem.scheduler.attention_builder import AttentionBuilder, LaneTokens
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
@@ -53,42 +52,54 @@ class LaneBuilder:
         return self._build(self._decodes(members))
 
     def _build(self, tokens: LaneTokens, spare_blocks: int = 0) -> BuiltLane:
-        at = tokens.rows
-        reaches = self._reaches_end(at, tokens.counts)
-        rows = RowSet(self._rows, at)
+        at, r = tokens.rows, self._rows
+        # no token of theirs is left to compute after this step: they sample the next
+        reaches = tokens.after == r.known[at] + r.pending[at]
+        rows = RowSet(r, at)
         binding = LaneBinding(
             rows=rows.places,
             token_ids=self._token_ids(at, tokens),
             token_rows=tokens.token_rows,
             positions=tokens.positions,
             attention=self._attention.build(at, tokens, spare_blocks),
-            append=self._append(tokens.token_rows, tokens.positions),
+            append=self._append(tokens),
             logits_index=(tokens.starts[1:] - 1)[reaches].astype(np.int64),
         )
         sampled = rows if reaches.all() else rows.some(reaches.nonzero()[0])
-        return BuiltLane(binding, rows, self._rows.submitted[at] + tokens.counts, sampled)
+        return BuiltLane(binding, rows, tokens.after, sampled)
 
     def _decodes(self, rows: LongArray) -> LaneTokens:
         starts = np.arange(len(rows) + 1, dtype=np.int32)
         ones = np.ones(len(rows), dtype=np.int32)
-        return LaneTokens(rows, ones, starts, rows, self._rows.submitted[rows], len(rows))
+        before, hosted = self._rows.submitted[rows], self._hosted(rows)
+        return LaneTokens(rows, ones, starts, before, before + 1, rows, before, len(rows), hosted)
+
+    def _hosted(self, rows: LongArray) -> bool:
+        return bool(self._rows.num_host_blocks[rows].any())
 
     def _tokens(self, decode: LongArray, chunks: list[tuple[int, int]]) -> LaneTokens:
         singles = [row for row, count in chunks if count == 1]
         longer = [(row, count) for row, count in chunks if count > 1]
-        first = np.concatenate([decode, np.array(singles, dtype=np.int64)])
-        rows = np.concatenate([first, np.array([row for row, _ in longer], dtype=np.int64)])
+        num_decode = len(decode) + len(singles)
+        others = np.array(singles + [row for row, _ in longer], dtype=np.int64)
+        rows = np.concatenate([decode, others])
         counts = np.ones(len(rows), dtype=np.int32)
-        counts[len(first) :] = [count for _, count in longer]
+        counts[num_decode:] = [count for _, count in longer]
         starts = np.zeros(len(rows) + 1, dtype=np.int32)
-        np.cumsum(counts, out=starts[1:])
-        token_rows = np.repeat(rows, counts)
-        positions = self._positions(rows, counts, starts)
-        return LaneTokens(rows, counts, starts, token_rows, positions, len(first))
-
-    def _positions(self, rows: LongArray, counts: IntArray, starts: IntArray) -> IntArray:
-        offsets = np.arange(starts[-1], dtype=np.int32) - np.repeat(starts[:-1], counts)
-        return np.repeat(self._rows.submitted[rows], counts) + offsets
+        counts.cumsum(out=starts[1:])
+        before = self._rows.submitted[rows]
+        positions = np.arange(starts[-1], dtype=np.int32) + (before - starts[:-1]).repeat(counts)
+        return LaneTokens(
+            rows,
+            counts,
+            starts,
+            before,
+            before + counts,
+            rows.repeat(counts),
+            positions,
+            num_decode,
+            self._hosted(rows),
+        )
 
     def _token_ids(self, at: LongArray, tokens: LaneTokens) -> LongArray:
         """Known ids from the host; -1 where the last sampled id is in the device's slot table."""
@@ -103,16 +114,11 @@ class LaneBuilder:
             ids[start : start + known] = self._tokens_of(row)[begin : begin + known]
         return ids
 
-    def _reaches_end(self, at: LongArray, counts: IntArray) -> NDArray[np.bool_]:
-        """Rows of which no token is left to compute after this step: they sample the next."""
-        r = self._rows
-        return r.submitted[at] + counts == r.known[at] + r.pending[at]
-
-    def _append(self, token_rows: LongArray, positions: IntArray) -> dict[Tier, TierAppend]:
-        r, size = self._rows, self._size
-        index, offset = np.divmod(positions, size)
+    def _append(self, tokens: LaneTokens) -> dict[Tier, TierAppend]:
+        r, size, token_rows = self._rows, self._size, tokens.token_rows
+        index, offset = np.divmod(tokens.positions, size)
         slots = r.block_ids[token_rows, index].astype(np.int64) * size + offset
-        if not r.num_host_blocks[token_rows].any():
+        if not tokens.hosted:
             return {Tier.DEVICE: TierAppend(None, slots)}
         tiers = r.block_tiers[token_rows, index]
         found: dict[Tier, TierAppend] = {}

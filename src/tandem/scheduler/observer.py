@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.plan.binding import LongArray
 from tandem.plan.events import (
@@ -174,22 +175,28 @@ class Observer:
         if record.lane in step.cohorts:
             self._dissolve(step.cohorts[record.lane])
         self._publish_known(rows)
-        known, limit = self._rows.known[rows.index], self._rows.limit[rows.index]
-        full, stops = known >= limit, rows.stopped(tokens)
-        singular = full | stops | ~valid | rows.needs_care()
-        if singular.any():
-            plain = (~singular).nonzero()[0]
-            self._add_plain(rows.some(plain), tokens[plain], outputs)
-        else:
-            self._add_plain(rows, tokens, outputs)
-        for i in singular.nonzero()[0].tolist():
+        full, stops = rows.full(), rows.stopped(tokens)
+        singular = full | ~valid
+        for others in (stops, rows.needs_care()):
+            if others is not None:
+                singular |= others
+        found = singular.nonzero()[0].tolist()
+        outputs.add_columns(self._plain(rows, tokens, ~singular if found else None))
+        for i in found:
             place = i if places is None else int(places[i])
             row, token = int(rows.rows[i]), int(tokens[i])
-            self._singular(event, place, row, token, bool(stops[i]), bool(full[i]), outputs)
+            stop = stops is not None and bool(stops[i])
+            self._singular(event, place, row, token, stop, bool(full[i]), outputs)
         self._flight.settle(record.forward_step, f"tokens{event.lane}", event.step_id)
 
-    def _add_plain(self, rows: RowSet, tokens: LongArray, outputs: StepOutputs) -> None:
-        outputs.add_columns(TokenColumns(rows.request_ids, tokens, rows.cached_tokens))
+    def _plain(
+        self, rows: RowSet, tokens: LongArray, chosen: NDArray[np.bool_] | None
+    ) -> TokenColumns:
+        """News of some of the rows, or of all, of which there is nothing to say but their token."""
+        if chosen is None:
+            return TokenColumns(rows.request_ids, tokens, rows.cached_tokens)
+        r, at = self._rows, rows.rows[chosen]
+        return TokenColumns(r.request_ids[at].tolist(), tokens[chosen], r.cached[at])
 
     def _singular(
         self,

@@ -128,15 +128,26 @@ class RowSet:
 
     # --- what a step asks -------------------------------------------------------------------------
 
-    def stopped(self, tokens: LongArray) -> NDArray[np.bool_]:
-        """Which of `tokens`, one per row, end their row's sequence, as far as the table knows."""
-        found = np.zeros(len(self.rows), dtype=np.bool_)
+    def full(self) -> NDArray[np.bool_]:
+        """Which rows may have no further token."""
+        return self._table.known[self.index] >= self._table.limit[self.index]
+
+    def stopped(self, tokens: LongArray) -> NDArray[np.bool_] | None:
+        """Which of `tokens`, one per row, end their row's sequence, as far as the table knows;
+        None: no row has such a token.
+        """
+        found = None
         for ids in self._stop_ids:
-            found |= ids == tokens
+            equal = ids == tokens
+            found = equal if found is None else found | equal
         return found
 
-    def needs_care(self) -> NDArray[np.bool_]:
-        """Rows of which there is more to say than their token, or which may be dead."""
+    def needs_care(self) -> NDArray[np.bool_] | None:
+        """Rows of which there is more to say than their token, or which may be dead; None: no
+        row.
+        """
+        if not self._table.count(RowState.DRAINING):
+            return self._careful
         draining = self._table.state[self.index] == int(RowState.DRAINING)
         return draining if self._careful is None else draining | self._careful
 
@@ -145,8 +156,10 @@ def _evenly_spaced(rows: LongArray) -> slice | LongArray:
     if len(rows) == 0:
         return rows
     first, last = int(rows[0]), int(rows[-1])
-    step = 1 if len(rows) == 1 else (last - first) // (len(rows) - 1)
-    if step < 1 or not np.array_equal(rows, np.arange(first, last + 1, step)):
+    if len(rows) == 1:
+        return slice(first, first + 1)
+    step, rest = divmod(last - first, len(rows) - 1)
+    if step < 1 or rest or not (rows[1:] - rows[:-1] == step).all():
         return rows
     return slice(first, last + 1, step)
 

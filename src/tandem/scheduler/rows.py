@@ -52,6 +52,7 @@ class RowTable:
 
     Attributes:
         version: raised whenever a row changes its owner, or blocks that it has are others.
+        state: of each row; changed by `enter` alone, which counts them.
         epoch: raised when a row is freed, so that late events of its last owner are recognised.
         order: rank of admission; smaller goes first (priority, then arrival).
         limit: most tokens of prompt and output together.
@@ -79,6 +80,8 @@ class RowTable:
         self.max_rows = max_rows
         self.version = 0
         self.state: NDArray[np.int8] = np.zeros(max_rows, dtype=np.int8)
+        self._num_in_state: LongArray = np.zeros(len(RowState), dtype=np.int64)
+        self._num_in_state[RowState.FREE] = max_rows
         self.epoch = ints()
         self.order: LongArray = np.zeros(max_rows, dtype=np.int64)
         self.known, self.pending, self.submitted, self.computed = ints(), ints(), ints(), ints()
@@ -125,7 +128,7 @@ class RowTable:
     def take(self) -> int:
         """Give a free row to a new owner."""
         row = self._free[-1]
-        self.state[row] = RowState.RUNNING
+        self.enter(row, RowState.RUNNING)
         self._free.pop()
         self.version += 1
         for column in (self.pending, self.submitted, self.computed, self.num_blocks):
@@ -138,10 +141,21 @@ class RowTable:
 
     def free(self, row: int) -> None:
         """Take a row back; events that still name it are void by its epoch."""
-        self.state[row] = RowState.FREE
+        self.enter(row, RowState.FREE)
         self.epoch[row] += 1
         self.version += 1
         self._free.append(row)
+
+    def enter(self, row: int, state: RowState) -> None:
+        """Change what may happen to a row."""
+        number = int(state)  # numpy looks for arrays in any other number
+        self._num_in_state[self.state[row]] -= 1
+        self._num_in_state[number] += 1
+        self.state[row] = number
+
+    def count(self, state: RowState) -> int:
+        """Rows in a state."""
+        return int(self._num_in_state[state])
 
     def owned(self) -> LongArray:
         """All rows with an owner."""
@@ -181,11 +195,11 @@ class RowTable:
         """Add blocks at the end of one row's KV."""
         at, held = int(self.num_blocks[row]), int(self.num_host_blocks[row])
         end, place = at + len(blocks), held if tier is Tier.HOST else at - held
-        last = place + len(blocks)
+        last, number = place + len(blocks), int(tier)
         self.block_ids[row, at:end] = blocks
-        self.block_tiers[row, at:end] = tier
-        self.tier_ids[tier, row, place:last] = blocks
-        self.tier_index[tier, row, place:last] = np.arange(at, end)
+        self.block_tiers[row, at:end] = number
+        self.tier_ids[number, row, place:last] = blocks
+        self.tier_index[number, row, place:last] = np.arange(at, end)
         self.num_blocks[row] = end
         if tier is Tier.HOST:
             self.num_host_blocks[row] = last
@@ -194,11 +208,11 @@ class RowTable:
         """Add one block at the end of the KV of each of some rows."""
         at = self.num_blocks[rows]
         held = self.num_host_blocks[rows]
-        place = held if tier is Tier.HOST else at - held
+        place, number = held if tier is Tier.HOST else at - held, int(tier)
         self.block_ids[rows, at] = blocks
-        self.block_tiers[rows, at] = tier
-        self.tier_ids[tier, rows, place] = blocks
-        self.tier_index[tier, rows, place] = at
+        self.block_tiers[rows, at] = number
+        self.tier_ids[number, rows, place] = blocks
+        self.tier_index[number, rows, place] = at
         self.num_blocks[rows] = at + 1
         if tier is Tier.HOST:
             self.num_host_blocks[rows] = held + 1

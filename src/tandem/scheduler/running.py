@@ -110,16 +110,17 @@ class Running:
             self._waiting.remove(sequence)
         elif self._rows.cohort[row]:
             self._dead.add(row)
-            self._rows.state[row] = RowState.DRAINING
+            self._rows.enter(row, RowState.DRAINING)
         else:
             self._vacate(row)
 
     def _vacate(self, row: int) -> None:
         """Free a row and its blocks; what operations in flight name stays leased."""
         self._dead.discard(row)
-        if self._rows.state[row] in _MOVING:
+        moving = int(self._rows.state[row]) in _MOVING
+        if moving:
             self._cancel_move(row)
-        self._kv.release(row, moving=self._rows.state[row] in _MOVING)
+        self._kv.release(row, moving=moving)
         self.sequence_of(row).row = None
         self._by_row[row] = None
         self._rows.free(row)
@@ -134,10 +135,12 @@ class Running:
         if self._rows.state[row] == int(RowState.SWAPPED):
             self._requeue(row)
         else:
-            self._rows.state[row] = RowState.DRAINING
+            self._rows.enter(row, RowState.DRAINING)
 
     def settle_drained(self) -> None:
         """Complete what waited for operations in flight: deaths in cohorts, preemptions."""
+        if not self._rows.count(RowState.DRAINING):
+            return
         for row in (self._rows.state == int(RowState.DRAINING)).nonzero()[0].tolist():
             if not self._rows.drained(row):
                 continue
@@ -164,7 +167,7 @@ class Running:
             return False
         r = self._rows
         blocks = int(r.num_blocks[row] - r.num_host_blocks[row])
-        decodes = int((r.state == int(RowState.RUNNING)).sum())
+        decodes = r.count(RowState.RUNNING)
         ready = self._kv.tokens_others_hold(row)
         return self.rule.swaps(blocks, ready, int(r.computed[row]), decodes)
 
@@ -180,7 +183,7 @@ class Running:
 
     def _begin_move(self, row: int, target: Tier) -> None:
         to_host = target is Tier.HOST
-        self._rows.state[row] = RowState.SWAPPING_OUT if to_host else RowState.SWAPPING_IN
+        self._rows.enter(row, RowState.SWAPPING_OUT if to_host else RowState.SWAPPING_IN)
         source, blocks = self._kv.begin_move(row, target)
         self._moves.append((row, target, source, blocks))
 
@@ -195,7 +198,7 @@ class Running:
             return
         target = Tier.HOST if move.to_host else Tier.DEVICE
         self._kv.complete_move(move.row, target, move.source, move.target)
-        self._rows.state[move.row] = RowState.SWAPPED if move.to_host else RowState.RUNNING
+        self._rows.enter(move.row, RowState.SWAPPED if move.to_host else RowState.RUNNING)
 
     def _cancel_move(self, row: int) -> None:
         for move in self._moves:
@@ -220,11 +223,14 @@ class Running:
     # --- checks -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Every held block has exactly its holders among the rows.
+        """Every held block has exactly its holders among the rows, and states are as counted.
 
         Raises:
-            AssertionError: names the tier and the block.
+            AssertionError: names the tier and the block, or the state.
         """
+        for state in RowState:
+            rows, counted = int((self._rows.state == int(state)).sum()), self._rows.count(state)
+            assert rows == counted, f"{rows} rows {state.name}, counted {counted}"
         for tier in TIERS:
             held: Counter[int] = Counter()
             for row in self._rows.owned().tolist():

@@ -21,6 +21,7 @@ class SamplingBuilder:
     def __init__(self, rows: RowTable, sequence_of: Callable[[int], Sequence]) -> None:
         self._rows = rows
         self._sequence_of = sequence_of
+        self._no_pairs, self._no_values = _pairs([]), np.zeros(0, dtype=np.float32)
 
     def build(self, rows: RowSet, logits_index: LongArray) -> SamplingRows:
         """Parameters for sampling the next token of `rows` (before it is counted as pending).
@@ -50,13 +51,13 @@ class SamplingBuilder:
 
     def _places(self, rows: LongArray, special: LongArray) -> list[tuple[int, int]]:
         """(index in `rows`, row) of the rows with rare parameters."""
-        if len(special) == 0:
-            return []
         members = set(special.tolist())
         return [(i, row) for i, row in enumerate(rows.tolist()) if row in members]
 
     def _banned(self, rows: LongArray, special: LongArray) -> LongArray:
         """Ending tokens of rows that have not reached their least length."""
+        if not len(special):
+            return self._no_pairs
         r = self._rows
         pairs = [
             (i, token)
@@ -67,6 +68,8 @@ class SamplingBuilder:
         return _pairs(pairs)
 
     def _bias(self, rows: LongArray, special: LongArray) -> tuple[LongArray, NDArray[np.float32]]:
+        if not len(special):
+            return self._no_pairs, self._no_values
         entries = [
             (i, token, value)
             for i, row in self._places(rows, special)
@@ -76,8 +79,10 @@ class SamplingBuilder:
         return _pairs([(i, token) for i, token, _ in entries]), values
 
     def _penalties(self, rows: LongArray, special: LongArray) -> Penalties | None:
+        if not len(special):
+            return None
         late = special[self._rows.late[special]]
-        if len(late) == 0:
+        if not len(late):
             return None
         prompt: list[LongArray] = []
         output: list[LongArray] = []

@@ -214,7 +214,7 @@ class Scheduler:
         if not self.disk.looks_up(self.waiting, rows_free, by_rank=not self.orders_prompts):
             return self.disk.begin((), rows_free=0, running=0, decodes=0)
         view = self.view()
-        running = int((self.rows.state == int(RowState.RUNNING)).sum())
+        running = self.rows.count(RowState.RUNNING)
         decodes = len(view.runnable.decodes)
         return self.disk.begin(view.waiting, rows_free=rows_free, running=running, decodes=decodes)
 
@@ -291,7 +291,7 @@ class Scheduler:
         for row in proposal.spill:
             self._seating.spill(row)
         for row in proposal.resume:
-            self.rows.state[row] = RowState.RUNNING
+            self.rows.enter(row, RowState.RUNNING)
             self.rows.device_limit[row] = 0
         for row in proposal.swap_in:
             self.running.swap_in(row)

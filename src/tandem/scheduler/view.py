@@ -116,6 +116,8 @@ class SchedulerView:
 
     def in_state(self, state: RowState) -> LongArray:
         """Rows in one state, in order of rank."""
+        if not self.rows.count(state):
+            return no_rows()
         found = (self.rows.state == int(state)).nonzero()[0]
         return self.by_rank(found) if len(found) > 1 else found
 
@@ -143,7 +145,7 @@ class SchedulerView:
         """Blocks that come free when operations or drains under way end."""
         need = self.kv.returning().plus(self.filling)
         for state in (RowState.DRAINING, RowState.SWAPPING_OUT):
-            for row in np.flatnonzero(self.rows.state == int(state)):
+            for row in self.in_state(state):
                 host = int(self.rows.num_host_blocks[row])
                 keeps_host = state is RowState.SWAPPING_OUT
                 need = need.plus(BlockNeed(self.device_blocks(int(row)), 0 if keeps_host else host))

@@ -217,7 +217,7 @@ class StepFiller:
     def _reserve(self) -> BlockNeed:
         """Room for rows that run already to grow a little before the next one comes."""
         coming = len(self.admissions) + len(self.fetches)
-        running = len(self.view.in_state(RowState.RUNNING)) + coming
+        running = self.view.rows.count(RowState.RUNNING) + coming
         return growth_reserve(running, self.view.kv.total())
 
     def _admit_before(self, rows: LongArray, count: int) -> None:
@@ -234,8 +234,8 @@ class StepFiller:
 
     def _admit(self, waiting: Iterable[Sequence]) -> None:
         rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
-        swapped = self.view.in_state(RowState.SWAPPED)
-        if len(swapped) > len(self.swap_in) + len(self.resume):
+        swapped = self.view.rows.count(RowState.SWAPPED)
+        if swapped > len(self.swap_in) + len(self.resume):
             return
         for sequence in waiting:
             if rows_left == 0 or self.budget <= 0:
