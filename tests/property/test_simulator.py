@@ -29,6 +29,10 @@ PLANS = {
 @example(key=("spilling", ("64", "150")), rate=None, seed=3, requests=12, ttft_bound_s=None)
 @example(key=("windows", ("100-300", "5-60")), rate=None, seed=3, requests=9, ttft_bound_s=None)
 @example(key=("streamed", ("64", "150")), rate=3.0, seed=3, requests=9, ttft_bound_s=None)
+# more requests than rows: in most steps one ends, and another begins
+@example(key=("gpu-only", ("100-300", "5-60")), rate=None, seed=4, requests=40, ttft_bound_s=None)
+@example(key=("windows", ("100-300", "5-60")), rate=300.0, seed=5, requests=30, ttft_bound_s=None)
+@example(key=("spilling", ("100-300", "5-60")), rate=None, seed=6, requests=30, ttft_bound_s=None)
 def test_skipped_steps_leave_every_moment_and_every_token_as_they_are(
     key: tuple[str, tuple[str, str]],
     rate: float | None,

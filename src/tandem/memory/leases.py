@@ -54,6 +54,8 @@ class LeaseBook:
         if step < self._completed_step:
             raise ValueError(f"step {step} completes after step {self._completed_step}")
         self._completed_step = step
+        if not self._steps or self._steps[0] > step:
+            return []
         expired: list[int] = []
         while self._steps and self._steps[0] <= step:
             leased = self._blocks_by_step.pop(heapq.heappop(self._steps))

@@ -72,6 +72,8 @@ class Observer:
         outputs = StepOutputs()
         for event in events:
             match event:
+                case StepRetired():
+                    self._retired(event)
                 case TokensSampled():
                     self._tokens(event, outputs)
                 case LaneDone():
@@ -80,8 +82,6 @@ class Observer:
                     self._lane_advanced(event)
                 case TransferDone():
                     self._transferred(event.transfer_id)
-                case StepRetired():
-                    self._retired(event)
                 case Failed():
                     raise EngineDeadError(f"step {event.step_id} failed: {event.message}")
         return outputs

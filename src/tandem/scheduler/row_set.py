@@ -42,7 +42,7 @@ class RowSet:
 
     def __init__(self, table: RowTable, rows: LongArray) -> None:
         self._table = table
-        self._version = table.version
+        self._version = self._owners_version = table.version
         self.rows = rows
         self.index: slice | LongArray = _evenly_spaced(rows)
         self.epochs: IntArray = self.of(table.epoch)
@@ -62,10 +62,13 @@ class RowSet:
 
     def alive(self) -> LongArray | None:
         """Places of the rows that still have their owners; None: of all."""
-        if self.current:
+        if self._owners_version == self._table.version:
             return None
         same = self._table.epoch[self.index] == self.epochs
-        return None if same.all() else same.nonzero()[0]
+        if not same.all():
+            return same.nonzero()[0]
+        self._owners_version = self._table.version
+        return None
 
     def some(self, places: LongArray) -> "RowSet":
         """The rows at some places."""
@@ -96,6 +99,8 @@ class RowSet:
     @cached_property
     def late(self) -> NDArray[np.bool_] | None:
         """Rows whose sampling needs their whole history; None: no row."""
+        if not self._table.had_late:
+            return None
         return _or_none(self.of(self._table.late))
 
     @cached_property
@@ -117,13 +122,14 @@ class RowSet:
 
     @cached_property
     def _stop_ids(self) -> list[IntArray]:
-        found = self._table.stop_ids[:, self.index]
-        return list(found[(found >= 0).any(axis=1)])
+        return list(self._table.stop_ids[: self._table.num_stop_ids, self.index])
 
     @cached_property
     def _careful(self) -> NDArray[np.bool_] | None:
         """Rows that want log-probabilities or have many stop ids; None: no row."""
         t = self._table
+        if not t.had_careful:
+            return None
         return _or_none((t.logprobs[self.index] >= 0) | t.many_stops[self.index])
 
     # --- what a step asks -------------------------------------------------------------------------

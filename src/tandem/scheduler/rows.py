@@ -1,7 +1,7 @@
 """The row table: everything about running sequences that a step touches, as columns."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, cast
 
@@ -61,7 +61,8 @@ class RowTable:
         cohort: id of the cohort the row is in, 0 for none.
         last_step: last submitted step that names the row's blocks.
         published: leading blocks already offered to the prefix cache.
-        stop_ids: int32 [MAX_STOP_IDS, rows]; unused ones are -1 and come last.
+        stop_ids: int32 [MAX_STOP_IDS, rows]; unused ones are -1 and come last. num_stop_ids: most
+            that any row has had.
         cached: prompt tokens taken from the prefix cache at first admission.
         recent: last known tokens that the row's sequence does not have yet, `num_recent` of them;
             whoever reads a sequence's tokens brings them over first (`Running.sequence_of`).
@@ -71,6 +72,8 @@ class RowTable:
             tables are the same in the next step.
         special: sampling needs more than temperature and filters (bias, bans, penalties).
         request_ids: owners; stale in free rows.
+        had_late, had_careful: whether any row ever was `late`, or wanted log-probabilities or had
+            `many_stops`: most tables need not be asked.
     """
 
     def __init__(self, max_rows: int, max_blocks: int) -> None:
@@ -99,6 +102,8 @@ class RowTable:
         self.tier_ids: IntArray = np.zeros(by_tier, dtype=np.int32)
         self.tier_index: IntArray = np.full(by_tier, FAR, dtype=np.int32)
         self.stop_ids: IntArray = np.full((MAX_STOP_IDS, max_rows), -1, dtype=np.int32)
+        self.num_stop_ids = 0
+        self.had_late = self.had_careful = False
         self.seed: NDArray[np.uint64] = np.zeros(max_rows, dtype=np.uint64)
         self.temperature: NDArray[np.float32] = np.zeros(max_rows, dtype=np.float32)
         self.top_p: NDArray[np.float32] = np.ones(max_rows, dtype=np.float32)
@@ -176,6 +181,15 @@ class RowTable:
         if len(longer):
             longer = longer[np.argsort(self.order[longer], kind="stable")]
         return Runnable(single.nonzero()[0], longer)
+
+    def set_stop_ids(self, row: int, token_ids: Iterable[int]) -> None:
+        """Tokens that end a row's sequence; what has no place is told by `many_stops`."""
+        ids = sorted(token_ids)
+        kept = ids[:MAX_STOP_IDS]
+        self.stop_ids[:, row] = -1
+        self.stop_ids[: len(kept), row] = kept
+        self.many_stops[row] = len(ids) > MAX_STOP_IDS
+        self.num_stop_ids = max(self.num_stop_ids, len(kept))
 
     def remaining(self, rows: LongArray) -> IntArray:
         """Tokens known or pending whose KV is not submitted: int32 [len(rows)]."""

@@ -28,7 +28,7 @@ from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.running import Running
 from tandem.scheduler.seating import Seating
-from tandem.scheduler.step_compiler import StepCompiler
+from tandem.scheduler.step_compiler import CompilerMaker, StepCompiler
 from tandem.scheduler.view import SchedulerView
 from tandem.scheduler.waiting import WaitingQueue
 from tandem.spec.errors import OverloadError, RequestError
@@ -60,6 +60,7 @@ class Scheduler:
         prices: by which strategies may compare steps; None: nothing is known of their times.
         clock: seconds; by which a bound on first tokens is kept, and for nothing else.
         stored: what is on the disk below the lowest tier that caches prefixes; None: there is none.
+        compiler: makes programs of what has been decided.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Scheduler:
         prices: "StepPrices | None" = None,
         clock: Callable[[], float] | None = None,
         stored: "DiskIndex | None" = None,
+        compiler: CompilerMaker = StepCompiler,
     ) -> None:
         self.config = config
         self.strategy, self.prices = strategy, prices
@@ -92,7 +94,7 @@ class Scheduler:
         mode, rule = config.preemption_mode, preemption_rule(config, prices)
         self.running = Running(self.rows, self.kv, self.waiting, self.flight, mode, rule)
         sequence_of = self.running.sequence_of
-        self._compiler = StepCompiler(config, self.rows, self.flight, sequence_of)
+        self._compiler = compiler(config, self.rows, self.flight, sequence_of)
         self.tiers = two_tiers(config, self.kv, prices) if publish_moved else None
         self.disk = third_tier(config, self.kv, prices, self.tiers, stored)
         self.timer = step_timer(config, prices)

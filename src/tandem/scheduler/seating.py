@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tandem.memory.prefix_cache import CachedBlock
 from tandem.scheduler.kv_manager import KVManager
 from tandem.scheduler.proposal import Admission
-from tandem.scheduler.rows import MAX_STOP_IDS, UNLIMITED, RowTable
+from tandem.scheduler.rows import UNLIMITED, RowTable
 from tandem.scheduler.running import Running
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.waiting import WaitingQueue
@@ -102,7 +102,6 @@ def set_up_row(rows: RowTable, row: int, sequence: Sequence, device_limit: int) 
     rows.top_k[row] = max(0, params.top_k)
     rows.logprobs[row] = -1 if params.logprobs is None else params.logprobs
     rows.special[row] = bool(params.needs_history or params.logit_bias or params.min_tokens)
-    rows.stop_ids[:, row] = -1
-    rows.many_stops[row] = len(sequence.stop_ids) > MAX_STOP_IDS
-    for index, token in enumerate(sorted(sequence.stop_ids)[:MAX_STOP_IDS]):
-        rows.stop_ids[index, row] = token
+    rows.set_stop_ids(row, sequence.stop_ids)
+    rows.had_late |= params.needs_history
+    rows.had_careful |= params.logprobs is not None or bool(rows.many_stops[row])

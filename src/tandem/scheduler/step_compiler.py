@@ -326,3 +326,11 @@ class StepCompiler:
     def _transfers(step: int, transfers: list[PageTransfer]) -> StepProgram:
         template = cached_transfer(tuple(t.source for t in transfers))
         return StepProgram(step, template, transfers=tuple(transfers))
+
+
+CompilerMaker = Callable[
+    [SchedulerConfig, RowTable, Flight, Callable[[int], Sequence]], StepCompiler
+]
+"""Makes a compiler over a scheduler's rows and what is in flight; the last finds the sequence in a
+row.
+"""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tandem.cost.step_prices import StepPrices
 from tandem.cost.step_rates import step_prices
@@ -19,7 +20,9 @@ from tandem.planner.policies import strategy_alone
 from tandem.planner.question import Question
 from tandem.planner.search import Search
 from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.counting_compiler import CountingCompiler
 from tandem.scheduler.scheduler import Scheduler
+from tandem.scheduler.step_compiler import StepCompiler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.simulator.costs import ProgramCosts
 from tandem.simulator.executor import SimulatedExecutor
@@ -61,10 +64,15 @@ def build(
     seed: int = 0,
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
+    *,
+    counted: bool = False,
 ) -> Machine:
     """An engine of the plan's sizes on the question's hardware.
 
     Prefixes are not cached: all prompts are alike, which real ones are not.
+
+    Args:
+        counted: sweeps over rows on the accelerator are counted, not compiled; they take as long.
     """
     question, plan = planned.question, planned.plan
     model, hardware = question.model, question.hardware
@@ -99,6 +107,9 @@ def build(
         enable_prefix_caching=False,
         prices=prices_of(planned, bounded=ttft_bound_s is not None),
         clock=lambda: executor.now_s,
+        compiler=partial(CountingCompiler, windows=model.layer_windows)
+        if counted
+        else StepCompiler,
     )
     token = _ordinary_token(model)
     executor = SimulatedExecutor(

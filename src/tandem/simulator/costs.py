@@ -13,6 +13,7 @@ from tandem.planner.grouping import grouped
 from tandem.planner.groups import Schedule
 from tandem.planner.load import Load
 from tandem.planner.virtual_time import group_works
+from tandem.scheduler.counting_compiler import CountedProgram
 from tandem.spec.tier import Tier
 
 _NOTHING = Demand(0.0)
@@ -104,6 +105,9 @@ class ProgramCosts:
 
     def load(self, program: StepProgram) -> ProgramLoad:
         """Count a program's work."""
+        if isinstance(program, CountedProgram):
+            counted = program.work or SampledLane(program.num_sampled)
+            return ProgramLoad((counted,))
         if program.sampling:
             return ProgramLoad(tuple(SampledLane(len(rows.rows)) for rows in program.sampling))
         return ProgramLoad(

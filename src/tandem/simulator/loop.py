@@ -16,6 +16,9 @@ class Loop:
     Args:
         prompt_token: what all prompts consist of.
         skipper: takes runs of steps that only decode; None: the scheduler takes every step.
+
+    Attributes:
+        next_arrival_s: of the first request that has not come yet.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class Loop:
         self._skipper = skipper
         self.skipped_steps = 0
         self._arrived = 0
+        self.next_arrival_s = self._arrival_s()
         self._params: dict[int, SamplingParams] = {}  # by tokens: checking them takes longer
 
     def run(self) -> None:
@@ -38,9 +42,7 @@ class Loop:
         while self.step():
             pass
 
-    @property
-    def next_arrival_s(self) -> float:
-        """Of the first request that has not come yet."""
+    def _arrival_s(self) -> float:
         requests = self._record.requests
         return requests[self._arrived].arrival_s if self._arrived < len(requests) else NEVER
 
@@ -76,6 +78,7 @@ class Loop:
             params = self._params_of(shape.generated_tokens)
             self._scheduler.add(EngineRequest(str(self._arrived), prompt, params))
             self._arrived += 1
+            self.next_arrival_s = self._arrival_s()
 
     def _params_of(self, tokens: int) -> SamplingParams:
         known = self._params.get(tokens)

@@ -23,13 +23,13 @@ def simulate(
     """Serve the workload's requests in virtual time.
 
     Args:
-        skip: take runs of steps in which all rows only decode without the scheduler; what happens,
-            and when, is the same.
+        skip: count sweeps instead of compiling them, and take runs of steps in which all rows only
+            decode without the scheduler; what happens, and when, is the same.
         on_span: told when a group of operations ran.
         ttft_bound_s: within which first tokens are wanted; prompts are read in an order by which
             most are in time.
     """
-    machine = build(planned, seed, on_span, ttft_bound_s)
+    machine = build(planned, seed, on_span, ttft_bound_s, counted=skip)
     record = Record(workload.requests)
     scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
     windows = planned.question.model.layer_windows

@@ -117,7 +117,7 @@ def serve(
     ttft_bound_s: float | None = None,
 ) -> Served:
     """Run to the end; `watch` is called after every step of the loop."""
-    machine = build(plan, on_span=on_span, ttft_bound_s=ttft_bound_s)
+    machine = build(plan, on_span=on_span, ttft_bound_s=ttft_bound_s, counted=skip)
     scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
     record = Record(requests.requests)
     windows = plan.question.model.layer_windows

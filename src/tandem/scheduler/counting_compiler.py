@@ -1,0 +1,158 @@
+"""Step programs without arrays, for an executor that computes nothing (`simulator/`).
+
+What such a sweep is, the scheduler decides as ever; what it computes is counted from the row table,
+as `count_work` would count it from the arrays that are not made.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tandem.cost.lane_work import LaneWork
+from tandem.cost.stage import AttentionWork
+from tandem.plan.binding import IntArray, LongArray
+from tandem.plan.program import LaneShape, ProgramTemplate, StepProgram
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.in_flight import Flight, RowsInFlight, SamplingInFlight, StepInFlight
+from tandem.scheduler.row_set import RowSet
+from tandem.scheduler.rows import RowTable
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.step_compiler import MAIN, StepCompiler, cached_sampling, cached_sweep
+from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.scheduler.cohort import Cohort
+
+_NO_ATTENTION = AttentionWork(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedProgram(StepProgram):
+    """A sweep of a main lane, or its sampling.
+
+    Attributes:
+        work: of the lane of a sweep; None: the program samples.
+        num_sampled: rows whose next token is sampled.
+    """
+
+    work: LaneWork | None = None
+    num_sampled: int = 0
+
+
+class CountingCompiler(StepCompiler):
+    """Counts sweeps without cohorts over rows that lie on the device; compiles all others, and all
+    once some row's sampling needs its whole history.
+
+    Args:
+        windows: of each layer of the model.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        rows: RowTable,
+        flight: Flight,
+        sequence_of: Callable[[int], Sequence],
+        *,
+        windows: tuple[int, ...],
+    ) -> None:
+        super().__init__(config, rows, flight, sequence_of)
+        self._windows, self._different = windows, tuple(set(windows))
+        self._templates: dict[tuple[int, bool], ProgramTemplate] = {}
+
+    def sweep(
+        self,
+        decode: LongArray,
+        chunks: list[tuple[int, int]],
+        starts: tuple[LongArray, ...],
+        joins: "list[Cohort]",
+        passes: int,
+        *,
+        ahead: bool,
+    ) -> "tuple[list[StepProgram], list[Cohort]]":
+        """See `StepCompiler`."""
+        r = self._rows
+        rows = decode
+        if chunks:
+            rows = np.concatenate([decode, np.array([row for row, _ in chunks], dtype=np.int64)])
+        if starts or joins or r.had_late or r.num_host_blocks[rows].any():
+            return super().sweep(decode, chunks, starts, joins, passes, ahead=ahead)
+        before = r.submitted[rows]
+        after = before + 1
+        if chunks:
+            after[len(decode) :] = before[len(decode) :] + [tokens for _, tokens in chunks]
+        # no token of theirs is left to compute after this step: they sample the next
+        reaches = after == r.known[rows] + r.pending[rows]
+        work = self._work(before[: len(decode)], before, after, int(np.count_nonzero(reaches)))
+        return self._submit(RowSet(r, rows), after, rows[reaches], work), []
+
+    def _submit(
+        self, rows: RowSet, after: IntArray, sampled: LongArray, work: LaneWork
+    ) -> list[StepProgram]:
+        """The programs, and what is recorded of them."""
+        r, flight = self._rows, self._flight
+        step = flight.new_step()
+        r.submitted[rows.index] = after
+        r.last_step[rows.index] = step
+        record = StepInFlight(step, {MAIN: RowsInFlight(rows, after)}, due={("done", MAIN)})
+        flight.steps[step] = record
+        template = self._template(work.tokens, head=len(sampled) > 0)
+        wait_s = self._config.max_join_wait_s
+        programs: list[StepProgram] = [
+            CountedProgram(step, template, max_join_wait_s=wait_s, work=work)
+        ]
+        if len(sampled):
+            chosen = rows if len(sampled) == len(rows) else RowSet(r, sampled)
+            programs.append(self._sampling_of(record, chosen))
+        return programs
+
+    def _sampling_of(self, record: StepInFlight, rows: RowSet) -> CountedProgram:
+        step = self._flight.new_step()
+        self._flight.sampling[step, MAIN] = SamplingInFlight(record.step_id, MAIN, rows)
+        record.due.add((f"tokens{MAIN}", step))
+        self._rows.pending[rows.index] += 1
+        self._rows.on_device[rows.index] = True
+        return CountedProgram(
+            step,
+            cached_sampling(1),
+            sampling_lanes=(MAIN,),
+            forward_step=record.step_id,
+            num_sampled=len(rows),
+        )
+
+    def _template(self, tokens: int, *, head: bool) -> ProgramTemplate:
+        layers = self._config.layers.of(tokens)
+        key = id(layers), head  # the configuration keeps them
+        known = self._templates.get(key)
+        if known is None:
+            shape = LaneShape(head=head)
+            known = cached_sweep(self._config.num_layers, (shape,), layers)
+            self._templates[key] = known
+        return known
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def _work(self, decodes: IntArray, before: IntArray, after: IntArray, logits: int) -> LaneWork:
+        """Of rows that decode after so many tokens, and of all: those with prompts come last."""
+        first = len(decodes)
+        chunks = list(zip(before[first:].tolist(), after[first:].tolist(), strict=True))
+        tokens = first + sum(end - begin for begin, end in chunks)
+        by_window: dict[int, dict[Tier, AttentionWork]] = {}
+        for window in self._different:
+            seen = decodes + 1
+            keys = pairs = int((np.minimum(seen, window) if window else seen).sum())
+            for begin, end in chunks:
+                keys += end - (max(0, begin - window + 1) if window else 0)
+                pairs += _pairs(end, window) - _pairs(begin, window)
+            work = AttentionWork(tokens, pairs, keys)
+            by_window[window] = {Tier.DEVICE: work, Tier.HOST: _NO_ATTENTION}
+        appended = {Tier.DEVICE: tokens, Tier.HOST: 0}
+        return LaneWork(tokens, logits, by_window, self._windows, appended)
+
+
+def _pairs(tokens: int, window: int) -> int:
+    """Of the first `tokens` tokens of a sequence and what each sees: up to `window` with itself."""
+    growing = min(tokens, window) if window else tokens
+    return growing * (growing + 1) // 2 + (tokens - growing) * window

@@ -1,0 +1,48 @@
+"""Programs that are counted instead of compiled: the same steps, and the same work in them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.simulator.setups import CASES, planned, workload
+
+from tandem.plan.program import StepProgram
+from tandem.scheduler.counting_compiler import CountedProgram
+from tandem.simulator.build import Planned, build
+from tandem.simulator.loop import Loop
+from tandem.simulator.record import Record
+from tandem.spec.workload import Workload
+
+
+class Submitted:
+    """What an engine's executor was given, program by program."""
+
+    def __init__(self, plan: Planned, requests: Workload, *, counted: bool) -> None:
+        machine = build(plan, counted=counted)
+        self.programs: list[tuple[Any, ...]] = []
+        self.num_counted = 0
+        self._costs, self._submit = machine.executor._costs, machine.executor.submit
+        machine.executor.submit = self._take  # type: ignore[method-assign]
+        record = Record(requests.requests)
+        Loop(machine.scheduler, machine.executor, record, machine.token_id, None).run()
+
+    def _take(self, program: StepProgram) -> None:
+        self.num_counted += isinstance(program, CountedProgram)
+        shape = program.step_id, program.template, program.sampling_lanes, program.forward_step
+        self.programs.append((*shape, self._costs.load(program).lanes))
+        self._submit(program)
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(CASES.keys() - {"ride-along, windows", "MLPs lent", "MLPs", "spilling, rendezvous"}),
+)
+def test_counted_programs_are_those_that_would_be_compiled(name: str) -> None:
+    plan = planned(CASES[name], "100-300", "5-60", requests=12)
+    # prompts in several chunks, some of which end with one token
+    plan = replace(plan, plan=replace(plan.plan, max_num_batched_tokens=96))
+    requests = workload("1-300", "1-60", 16, 40.0)
+    compiled, counted = (Submitted(plan, requests, counted=each) for each in (False, True))
+    assert counted.programs == compiled.programs
+    assert compiled.num_counted == 0
+    assert (counted.num_counted > 0) == (CASES[name].device_rows > 0)
