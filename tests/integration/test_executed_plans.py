@@ -8,6 +8,7 @@ import pytest
 from tests.support.paced_cells import VirtualCell, virtual_cell
 
 from tandem.bench.online.cell import Load, make_cell
+from tandem.bench.online.simulated import steady_tokens_per_s
 from tandem.runtime.paced.perturbed_rates import Perturbation
 
 POLICIES = ("auto", "gpu-only", "simple", "ride-along", "rendezvous", "asymmetric", "neo")
@@ -38,6 +39,9 @@ def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
     assert len(plans) >= 3  # policies differ here, or nothing is tested
     auto = planned["auto"].plan
     assert auto is not None
+    # knows the profile only, and takes every step as the engine does
+    simulated = steady_tokens_per_s(planned["auto"], cell.cell.load, 1.0)
+    assert simulated == pytest.approx(executed[auto], rel=0.12)
     for name, each in planned.items():
         assert each.plan is not None
         assert predicted["auto"] >= 0.99 * predicted[name]

@@ -69,8 +69,8 @@ def test_every_policy_is_planned_from_the_probes_and_executed(outcome: CellOutco
         "simple",
         "rendezvous",
     ]
-    assert outcome.profile.accelerator is not None
-    assert "measured" in outcome.question.hardware.name
+    assert "measured" in outcome.bed.question.hardware.name
+    assert outcome.bed.question.measured is not None
     for each in outcome.planned:
         assert each.option is not None
         windows = outcome.windows[each.policy]
@@ -95,6 +95,7 @@ def test_policies_with_equal_plans_share_their_windows(outcome: CellOutcome) -> 
 def test_every_figure_says_paced_and_whether_it_is_valid(outcome: CellOutcome) -> None:
     rows = rows_of(outcome)
     assert all(row.variant.startswith("paced ") for row in rows)
+    assert {"predicted over executed", "simulated over executed"} <= {row.metric for row in rows}
     by_name = {(row.variant, row.metric): row for row in rows}
     for each in figures_of(outcome):
         share = by_name[f"paced {each.policy}", "windows valid"].value

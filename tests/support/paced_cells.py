@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from tests.support.profiles import MACHINE, profile
 
+from tandem.bench.online.bed import VIRTUAL, Bed
 from tandem.bench.online.cell import OnlineCell
 from tandem.bench.online.plans import Planned, ask, plan_policies
-from tandem.bench.online.suite import start
-from tandem.bench.online.window import Window
+from tandem.bench.online.window import Window, steady_run
 from tandem.plan.program import OpKind
 from tandem.planner.question import Question
 from tandem.probes.accelerator import measure_accelerator
@@ -30,10 +30,15 @@ _ELEMENTS, _TOKENS = (1e6, 16e6), (1.0, 8.0, 64.0, 512.0)
 
 @dataclass(frozen=True)
 class VirtualCell:
-    """A cell, and the question that a profile of it makes."""
+    """A cell, and what a profile of it knows."""
 
     cell: OnlineCell
-    question: Question
+    bed: Bed
+
+    @property
+    def question(self) -> Question:
+        """That the profile makes."""
+        return self.bed.question
 
     def planned(self, *policies: str) -> tuple[Planned, ...]:
         """Their plans."""
@@ -41,9 +46,7 @@ class VirtualCell:
 
     def executed(self, planned: Planned) -> Window:
         """One window in virtual time."""
-        assert planned.plan is not None
-        pool = VirtualPool(lambda task: _host_s(self.cell.model, task))
-        run = start(self.cell, self.question, planned.plan, (0,), 1.0, VirtualClock(), pool)
+        run = steady_run(self.cell, self.bed, planned, 1.0)
         try:
             return run.measure()
         finally:
@@ -62,7 +65,12 @@ def virtual_cell(cell: OnlineCell) -> VirtualCell:
     )
     workload, host_bytes = cell.load.workload(), cell.hardware.host.memory_bytes
     question = ask(found, cell.model, workload, host_bytes, cell.max_num_batched_tokens)
-    return VirtualCell(replace(cell, cache_bytes=1 << 16), question)
+
+    def pool() -> VirtualPool:
+        return VirtualPool(lambda task: _host_s(cell.model, task))
+
+    bed = Bed(VIRTUAL, question, READ_BYTES_PER_S, (0,), 1 << 16, VirtualClock, pool)
+    return VirtualCell(cell, bed)
 
 
 def _key_bytes(model: ModelSpec) -> int:

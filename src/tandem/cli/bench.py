@@ -217,25 +217,51 @@ def online(
     plain: Annotated[
         bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
     ] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="In virtual time: nothing of the host is measured.")
+    ] = False,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Also requests of a Poisson process, at this share of what gpu-only completes; "
+            "may be repeated.",
+            min=0.01,
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(help="Of each --rate.", min=2)] = 200,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw all of it into this PNG.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Plans executed on an emulated accelerator.
 
-    Each policy's, on an accelerator whose times are emulated.
+    Each policy's, on an accelerator whose times are emulated, and in the simulator.
     """
     machine = _start(json_path)
+    if plot is not None:
+        from tandem.cli.plot_file import check_plot
+
+        check_plot(plot)
+    from tandem.bench.online.arrivals import Arrivals
     from tandem.bench.online.selection import check_policies, choose_cells, truth_of
     from tandem.kernels import native
 
     check_policies(policy or ())
     cells = choose_cells(hardware, model, load, layers, truth_of(seed, plain=plain))
-    native.choose_isa()  # refuses where there are no compiled kernels to profile
-    from tandem.bench.online.rows import describe, rows_of
+    if not virtual:
+        native.choose_isa()  # refuses where there are no compiled kernels to profile
+    from tandem.bench.online.rows import describe, median_errors, rows_of
     from tandem.bench.online.suite import SUITE, OnlineBench, run_online
 
-    bench = OnlineBench(policies=tuple(policy or ()), pairs=pairs, window_s=window)
+    arrivals = Arrivals(tuple(rate or ()), requests)
+    bench = OnlineBench(tuple(policy or ()), pairs, window, virtual, arrivals)
     outcomes = run_online(bench, cells, _report)
-    rows = tuple(row for outcome in outcomes for row in rows_of(outcome))
-    _finish(SUITE, machine, rows, json_path)
+    rows = [row for outcome in outcomes for row in rows_of(outcome)]
+    _finish(SUITE, machine, (*rows, *median_errors(outcomes)), json_path)
+    if plot is not None:
+        from tandem.bench.online.plot import plot_online
+
+        plot_online(outcomes, plot)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))
 

@@ -130,7 +130,7 @@ def plan(
     if policies.offline:
         _refuse_beside_offline(requested, goal, policies, shown)
     if shown.plot is not None:
-        from tandem.cli.plan_plot import check_plot
+        from tandem.cli.plot_file import check_plot
 
         check_plot(shown.plot)
     if requested.trace is not None:

@@ -8,7 +8,8 @@ from typing import Any
 from tandem.cli.simulate_sweep import RATES
 from tandem.planner.candidate import Candidate
 from tandem.simulator.build import Planned
-from tandem.simulator.outcome import Outcome, Percentiles
+from tandem.simulator.latencies import Percentiles
+from tandem.simulator.outcome import Outcome
 from tandem.spec.units import format_duration
 from tandem.spec.workload import Workload
 

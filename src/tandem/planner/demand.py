@@ -204,7 +204,7 @@ class Demands:
             return host.stage_s(stages[op.part], tokens)
         if op.kind is OpKind.ATTEND:
             window = self._windows[op.layer]
-            return sum(host.attend_s(lane.device, window) for lane in _means(lanes))
+            return sum(_measured_s(host, lane, Tier.DEVICE, window) for lane in lanes)
         return self._on_accelerator(op, lanes).memory_s
 
     def _on_accelerator(self, op: ProgramOp, lanes: Sequence[Load]) -> CostBreakdown:
@@ -283,7 +283,8 @@ class Demands:
             cost = self._attention(lanes, Tier.HOST, op.layer, self._host)
             if self.measured is not None:
                 window = self._windows[op.layer]
-                alone_s = sum(self.measured.attend_s(lane.host, window) for lane in _means(lanes))
+                host = self.measured
+                alone_s = sum(_measured_s(host, lane, Tier.HOST, window) for lane in lanes)
                 size = cost.memory_s * self._host.bytes_per_s
                 return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
         if not cost.total_s:
@@ -324,8 +325,8 @@ def _stages(operations: tuple[Operation, ...]) -> Mapping[Part, Sequence[Operati
     return {part: stage.of(operations) for part, stage in stages.items()}
 
 
-def _means(lanes: Sequence[Load]) -> list[LaneLoad]:
-    """Measured attention is looked up by rows and mean lengths, which only these have."""
-    found = [lane for lane in lanes if isinstance(lane, LaneLoad)]
-    assert len(found) == len(lanes), "counted work is not priced by measurements"
-    return found
+def _measured_s(host: MeasuredHost, lane: Load, tier: Tier, window: int) -> float:
+    """Of work in means, or counted from a program's arrays."""
+    if isinstance(lane, LaneLoad):
+        return host.attend_s(lane.device if tier is Tier.DEVICE else lane.host, window)
+    return host.counted_s(lane.seen(tier, window))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tandem.cost.stage import AttentionWork
 from tandem.memory.page import KVPageSpec
 from tandem.planner.load import TierLoad
 from tandem.profiling.hardware import peak_flops_per_s
@@ -58,17 +59,24 @@ class MeasuredHost:
         return self.head.surface.at(elements, rows).seconds if rows else 0.0
 
     def attend_s(self, load: TierLoad, window: int) -> float:
-        """Decode and prompts of one layer."""
+        """Decode and prompts of one layer, by means."""
         decode, prompts = load._replace(chunk=0), load._replace(rows=0)
-        seconds = 0.0
-        if decode.rows:
-            keys = max(1.0, decode.attention(window).keys / decode.rows)
-            seconds += self.attention.surface.at(decode.rows, keys).seconds * self._scale
-        if prompts.chunk:
-            work = prompts.attention(window)
-            read_s = work.keys * self._key_bytes * self._read_s
-            seconds += max(work.pairs * self._pair_flops * self._flop_s, read_s)
-        return seconds
+        decoding, reading = decode.attention(window), prompts.attention(window)
+        return self._decode_s(decoding) + self._prompt_s(reading)
+
+    def counted_s(self, work: AttentionWork) -> float:
+        """Attention of one lane of one step; where keys are seen by several tokens, prompts'."""
+        return self._prompt_s(work) if work.pairs > work.keys else self._decode_s(work)
+
+    def _decode_s(self, work: AttentionWork) -> float:
+        if not work.tokens:
+            return 0.0
+        keys = max(1.0, work.keys / work.tokens)
+        return self.attention.surface.at(work.tokens, keys).seconds * self._scale
+
+    def _prompt_s(self, work: AttentionWork) -> float:
+        read_s = work.keys * self._key_bytes * self._read_s
+        return max(work.pairs * self._pair_flops * self._flop_s, read_s)
 
     def _operation_s(self, op: Operation, tokens: int) -> float:
         if op.kind == "linear":

@@ -4,26 +4,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tandem.planner.fluid_queues import ACCEL, CPU, D2H, H2D, FluidQueues
+from tandem.simulator.latencies import Latencies, Percentiles
 from tandem.simulator.record import Record
-
-
-@dataclass(frozen=True, slots=True)
-class Percentiles:
-    """Of a latency in seconds, over requests."""
-
-    mean_s: float
-    p50_s: float
-    p90_s: float
-    p99_s: float
-
-    @staticmethod
-    def of(samples: Sequence[float]) -> "Percentiles":
-        """Linear between samples."""
-        p50, p90, p99 = np.percentile(samples, (50, 90, 99)).tolist()
-        return Percentiles(float(np.mean(samples)), p50, p90, p99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +55,25 @@ def outcome_of(
     ttft_bound_s: float | None = None,
 ) -> Outcome:
     """Sum up a run that has ended."""
-    ids = [str(number) for number in range(len(record.requests))]
-    arrived = {name: shape.arrival_s for name, shape in zip(ids, record.requests, strict=True)}
-    ttfts = [record.first_s[name] - arrived[name] for name in ids]
-    kept = None if ttft_bound_s is None else sum(each <= ttft_bound_s for each in ttfts) / len(ids)
-    latencies = [record.finish_s[name] - arrived[name] for name in ids]
+    found = Latencies.of(record.requests, record.first_s, record.finish_s, record.tokens)
+    ttfts = found.ttft_s
+    kept = None if ttft_bound_s is None else sum(s <= ttft_bound_s for s in ttfts) / len(ttfts)
     duration_s = max(record.finish_s.values())
     tokens = sum(record.tokens.values())
-    tpots = [
-        (record.finish_s[name] - record.first_s[name]) / (record.tokens[name] - 1)
-        for name in ids
-        if record.tokens[name] > 1
-    ]
     cpu_s = queues.busy_s[CPU]
     # loads for a sweep that does not come may end after the last token
     whole_s = max(duration_s, queues.now_s)
     return Outcome(
-        requests=len(ids),
+        requests=len(record.requests),
         output_tokens=tokens,
         ttft=Percentiles.of(ttfts),
         ttft_kept=kept,
-        tpot=Percentiles.of(tpots) if tpots else None,
-        latency=Percentiles.of(latencies),
+        tpot=Percentiles.of(found.tpot_s) if found.tpot_s else None,
+        latency=Percentiles.of(found.latency_s),
         duration_s=duration_s,
         tokens_per_s=tokens / duration_s,
         steady_tokens_per_s=_steady(record.progress, duration_s),
-        mean_running=sum(latencies) / duration_s,
+        mean_running=sum(found.latency_s) / duration_s,
         busy={
             "accelerator": queues.busy_s[ACCEL] / whole_s,
             "CPU": cpu_s / whole_s,

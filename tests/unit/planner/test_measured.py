@@ -12,6 +12,8 @@ from tests.support.profiles import (
 )
 from tests.unit.planner.questions import ask, short
 
+from tandem.cost.lane_work import LaneWork
+from tandem.cost.stage import AttentionWork
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import LaneShape, OpKind, Queue
 from tandem.plan.templates import sweep_template
@@ -30,6 +32,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.precision import Precision
+from tandem.spec.tier import Tier
 
 MEASURED = host_measurements()
 LLAMA = plannable_spec("llama-3.1-8b")
@@ -60,6 +63,24 @@ def test_attention_beside_an_accelerator_takes_what_was_measured() -> None:
     assert decode.alone_s == pytest.approx(ATTENTION_START_S + KEY_S * 10 * 1000)
     assumed = Demands(replace(question, measured=None), Footprint(question).page)
     assert assumed.of(attend, [LaneLoad(host=TierLoad(10, 999.0))]).alone_s != decode.alone_s
+
+
+def test_counted_work_takes_what_its_means_take() -> None:
+    question = ask(short(LLAMA, 2), measured=MEASURED)
+    demands = Demands(question, Footprint(question).page)
+    sweep = sweep_template(2, (LaneShape(device=False, host=True),))
+    (attend, *_) = [op for op in sweep.ops if op.queue is Queue.CPU and op.kind is OpKind.ATTEND]
+
+    def counted(work: AttentionWork) -> float:
+        per_tier = {Tier.HOST: work, Tier.DEVICE: AttentionWork(0, 0, 0)}
+        tokens = {Tier.HOST: work.tokens, Tier.DEVICE: 0}
+        return demands.of(attend, [LaneWork(work.tokens, 0, {0: per_tier}, (0, 0), tokens)]).alone_s
+
+    rows, prompt = TierLoad(10, 999.0), TierLoad(chunk=400, offset=100.0)
+    for load in (rows, prompt):
+        means = demands.of(attend, [LaneLoad(host=load)]).alone_s
+        assert counted(load.attention(0)) == pytest.approx(means)
+    assert counted(AttentionWork(0, 0, 0)) == 0
 
 
 def test_a_prompt_s_attention_takes_the_rate_of_products() -> None:

@@ -11,7 +11,6 @@ from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
-from tandem.profiling.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class Bound:
 
 def bound_of(
     decodes_only: bool,
-    profile: Profile,
+    read_bytes_per_s: float,
     question: Question,
     alone: Option,
     windows: Sequence[Window],
@@ -34,6 +33,7 @@ def bound_of(
     Otherwise the linear programme's, at the rates that were measured.
 
     Args:
+        read_bytes_per_s: by the host's cores, of KV.
         alone, windows: what the accelerator alone would do, and did.
     """
     candidate = alone.candidate
@@ -45,6 +45,7 @@ def bound_of(
     page = Footprint(question).page
     row_bytes = question.lengths.context_tokens * page.bytes_per_block / page.block_size
     sweep_s = median(window.period_s for window in windows)
-    read = profile.host.memory.read_bytes_per_s
-    gain = attainable_gain(read, sweep_s, candidate.device_rows * row_bytes)
-    return Bound(executed * (1 + gain), f"1 + B_c T / KV, host reads {read / 1e9:.1f} GB/s")
+    gain = attainable_gain(read_bytes_per_s, sweep_s, candidate.device_rows * row_bytes)
+    return Bound(
+        executed * (1 + gain), f"1 + B_c T / KV, host reads {read_bytes_per_s / 1e9:.1f} GB/s"
+    )

@@ -35,14 +35,21 @@ class Load:
         return self.prompt_tokens == 1
 
     @property
+    def settling_steps(self) -> int:
+        """After which it no longer shows that the first requests' prompts came one after the other:
+        two outputs. None if prompts are of no weight.
+        """
+        return 0 if self.decodes_only else 2 * self.generated_tokens
+
+    @property
     def longest_prompt(self) -> int:
         """That may be drawn."""
         return int(_around(self.prompt_tokens).high)
 
-    def workload(self, requests: int = _REQUESTS) -> Workload:
-        """Uniform within a tenth of the means, all there at once."""
+    def workload(self, requests: int = _REQUESTS, rate_per_s: float | None = None) -> Workload:
+        """Uniform within a tenth of the means, all there at once or coming as a Poisson process."""
         prompt, generate = map(_around, (self.prompt_tokens, self.generated_tokens))
-        return drawn_workload(prompt, generate, requests)
+        return drawn_workload(prompt, generate, requests, rate_per_s)
 
     def __str__(self) -> str:
         if self.decodes_only:

@@ -1,16 +1,13 @@
 """An engine that is kept full: whoever ends is followed by the next request of the workload."""
 
 import itertools
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tandem.bench.online.requests import request_of, steady_shapes
 from tandem.engine.core import EngineCore
-from tandem.spec.request import EngineRequest
-from tandem.spec.sampling import SamplingParams
-from tandem.spec.workload import RequestShape, Workload
+from tandem.spec.workload import Workload
 
-_FIRST_TOKEN, _TOKENS = 3, 61
 _QUEUE_DIVISOR = 4  # of the rows: as many requests wait, so that a free row never does
 
 
@@ -35,6 +32,9 @@ class ClosedLoop:
         rows: that run at once, as the plan says.
         fast_forward: an emulator's, so that time stands still while rows are filled; None: it does
             not.
+
+    Attributes:
+        running: requests that have begun to emit, by id. ended: how many are done.
     """
 
     def __init__(
@@ -46,19 +46,24 @@ class ClosedLoop:
     ) -> None:
         self._core, self._rows = core, rows
         self._fast_forward = fast_forward or (lambda on: None)
-        self._shapes: Iterator[RequestShape] = itertools.cycle(workload.requests)
+        self._shapes = steady_shapes(workload.requests, rows)
         self._numbers = itertools.count()
         self._waiting: dict[str, int] = {}
         self.running: dict[str, Running] = {}
         self._step = 0
+        self.ended = 0
 
-    def fill(self) -> None:
-        """All rows run, at progress that is spread evenly over their requests' lengths."""
-        places = list(range(self._rows))
-        random.Random(0).shuffle(places)
-        first = {self._add((place + 0.5) / self._rows) for place in places}
+    def fill(self, settling_steps: int = 0) -> None:
+        """All rows run, at progress that is spread evenly over their requests' lengths.
+
+        Args:
+            settling_steps: made after that, no time passing in them either.
+        """
+        first = {self._add() for _ in range(self._rows)}
         self._fast_forward(True)
         while not first.isdisjoint(self._waiting):
+            self.step()
+        for _ in range(settling_steps):
             self.step()
         self._fast_forward(False)
 
@@ -66,7 +71,7 @@ class ClosedLoop:
         """One iteration of the engine: tokens emitted, and by whom."""
         most = self._rows + max(1, self._rows // _QUEUE_DIVISOR)
         while len(self._waiting) + len(self.running) < most:
-            self._add(0.0)
+            self._add()
         tokens, emitting = 0, set[str]()
         self._step += 1
         for output in self._core.step():
@@ -91,16 +96,11 @@ class ClosedLoop:
         found.emitted_at = self._step
         if found.left <= 0:
             del self.running[request_id]
+            self.ended += 1
 
-    def _add(self, progress: float) -> str:
-        """The next request, of which a share has been emitted before: it is part of the prompt."""
+    def _add(self) -> str:
+        """The next request."""
         shape, number = next(self._shapes), next(self._numbers)
-        done = min(int(progress * shape.generated_tokens), shape.generated_tokens - 1)
-        prompt = tuple(
-            _FIRST_TOKEN + (number + i) % _TOKENS for i in range(shape.prompt_tokens + done)
-        )
-        left = shape.generated_tokens - done
-        params = SamplingParams(max_tokens=left, temperature=0.0, ignore_eos=True)
-        self._core.add_request(EngineRequest(str(number), prompt, params))
-        self._waiting[str(number)] = left
+        self._core.add_request(request_of(number, shape))
+        self._waiting[str(number)] = shape.generated_tokens
         return str(number)

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from tandem.bench.online.bed import PACED, Bed, no_pool
 from tandem.bench.online.cell import DTYPE, OnlineCell
+from tandem.bench.online.plans import ask
 from tandem.devices.host_facts import processor_name
 from tandem.devices.this_machine import kernels_digest
 from tandem.probes.effort import Effort, coarse
@@ -17,7 +19,7 @@ from tandem.probes.kernel_cases import HeadShape
 from tandem.probes.linear_cases import FLOAT16
 from tandem.probes.profiler import Subject, run_profile
 from tandem.profiling.profile import Machine, Profile
-from tandem.runtime.paced.executor import PacedClock
+from tandem.runtime.paced.executor import PacedClock, RealClock
 from tandem.runtime.paced.probed import PacedAccelerator
 from tandem.spec.model import ModelSpec
 
@@ -40,6 +42,24 @@ def effort_for(model: ModelSpec) -> Effort:
         disk_bytes=usual.disk_bytes,
         trips=usual.trips,
     )
+
+
+def measured_bed(
+    cell: OnlineCell,
+    cores: tuple[int, ...],
+    effort: Effort | None,
+    report: Callable[[str], None],
+) -> Bed:
+    """In real time, planned for by what the probes found.
+
+    Args:
+        effort: of the probes; None: as much as `tandem profile` takes for one element type.
+    """
+    profile = profile_cell(cell, cores, effort or effort_for(cell.model), report)
+    host_bytes, tokens = cell.hardware.host.memory_bytes, cell.max_num_batched_tokens
+    question = ask(profile, cell.model, cell.load.workload(), host_bytes, tokens)
+    rate = profile.host.memory.read_bytes_per_s
+    return Bed(PACED, question, rate, cores, cell.cache_bytes, RealClock, no_pool)
 
 
 def profile_cell(

@@ -14,11 +14,12 @@ from tandem.planner.demand import Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import TierLoad
 from tandem.planner.option import Option
-from tandem.planner.policies import find_policy
+from tandem.planner.policies import Policy, find_policy
 from tandem.planner.question import Lengths, Question
 from tandem.planner.search import Search
 from tandem.profiling.hardware import measured_hardware
 from tandem.profiling.profile import Profile
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.workload import Workload
@@ -29,9 +30,14 @@ _FITTED = TierLoad(1, 512), TierLoad(64, 512)
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a policy would do; None if it cannot run this at all."""
+    """What a policy would do; None if it cannot run this at all.
+
+    Attributes:
+        question: that it was asked.
+    """
 
     policy: str
+    question: Question
     option: Option | None
     plan: OnlinePlan | None
 
@@ -65,16 +71,40 @@ def ask(
 def plan_policies(question: Question, policies: Sequence[str]) -> tuple[Planned, ...]:
     """Each policy's plan, in that order.
 
+    Args:
+        policies: by name; `NAME/TOKENS` with steps of at most so many tokens, in which prompts are
+            read in chunks of that size.
+
     Raises:
         ConfigError: an unknown policy, or one that cannot be planned.
     """
-    search = Search(question)
+    searches: dict[int, Search] = {}
     planned: list[Planned] = []
     for name in policies:
-        option = search.choice(find_policy(name))
+        policy, tokens = parse_policy(name)
+        tokens = tokens or question.max_num_batched_tokens
+        if tokens not in searches:
+            searches[tokens] = Search(replace(question, max_num_batched_tokens=tokens))
+        search = searches[tokens]
+        option = search.choice(policy)
         plan = None if option is None else online_plan(search, option)
-        planned.append(Planned(name, option, plan))
+        planned.append(Planned(name, search.question, option, plan))
     return tuple(planned)
+
+
+def parse_policy(name: str) -> tuple[Policy, int | None]:
+    """A policy, and the most tokens of its steps if the name says.
+
+    Raises:
+        ConfigError: an unknown policy, one that cannot be planned, or no number of tokens.
+    """
+    policy, slash, tokens = name.partition("/")
+    if slash and not (tokens.isdecimal() and int(tokens)):
+        raise ConfigError(
+            f"--policy '{name}' names no size of a step; write tokens, as gpu-only/256",
+            param="policy",
+        )
+    return find_policy(policy), int(tokens) if slash else None
 
 
 def prices_of(question: Question, plan: OnlinePlan) -> StepPrices | None:

@@ -1,11 +1,14 @@
 """Rows of the record, and lines for people, of what was measured in a cell."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
+from tandem.bench.online.bed import PACED
 from tandem.bench.online.bound import Bound
 from tandem.bench.online.cell import DTYPE
+from tandem.bench.online.latency_rows import latency_lines, latency_rows
 from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
@@ -16,6 +19,8 @@ from tandem.spec.hardware_file import load_hardware
 
 WORTH_CAPTURING = 1.15
 """Ratio to the accelerator alone from which on the gain captured is told."""
+MOST_ERROR = 0.1
+"""That the median of simulations may miss what is executed by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +28,15 @@ class PolicyFigures:
     """One policy in one cell.
 
     Attributes:
-        rates: tokens per second, window by window. predicted: by the planner.
+        rates: tokens per second, window by window.
+        predicted, simulated: by the planner in means, and by the simulator.
         auto_over: of `auto`, paired; None of a policy whose plan is the same.
         reasons: for which windows are invalid, each once.
     """
 
     policy: str
     predicted: float
+    simulated: float
     rates: tuple[float, ...]
     auto_over: PairedRatio | None
     invalid: int
@@ -58,6 +65,7 @@ def figures_of(outcome: CellOutcome) -> tuple[PolicyFigures, ...]:
             PolicyFigures(
                 each.policy,
                 each.option.prediction.rates.tokens_per_s,
+                outcome.simulated[each.policy],
                 rates,
                 None if same else paired_ratio(auto, rates),
                 sum(not window.report.valid for window in windows),
@@ -75,11 +83,12 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
     bound = outcome.bound
     rows: list[BenchRow] = []
     for each in figures.values():
-        case, variant = str(outcome.cell), f"paced {each.policy}"
+        case, variant = str(outcome.cell), f"{outcome.bed.word} {each.policy}"
         row = partial(BenchRow, case, variant)
         limit = None if bound is None else bound.tokens_per_s
         rows.append(row_of_samples(case, variant, "throughput", each.rates, "tokens/s", limit))
         rows.append(row("predicted over executed", each.predicted / each.executed, "ratio", 1.0))
+        rows.append(row("simulated over executed", each.simulated / each.executed, "ratio", 1.0))
         if each.auto_over is not None:
             ratio = each.auto_over
             rows += [
@@ -88,8 +97,10 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
             ]
         if each.policy == AUTO and alone is not None and bound is not None:
             rows += _captured(row, each, alone, bound)
-        rows += _honesty(row, each)
-    return tuple(rows)
+        if outcome.bed.word == PACED:
+            rows += _honesty(row, each)
+        rows += _busy(row, each)
+    return (*rows, *latency_rows(outcome))
 
 
 def _captured(
@@ -103,7 +114,7 @@ def _captured(
 
 
 def _honesty(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
-    """Whether it may be believed: the worst window counts."""
+    """Whether it may be believed, where time is real: the worst window counts."""
     reports = [window.report for window in each.windows]
     late_s = max(report.lateness_p95_s for report in reports)
     stage_s = min(report.stage_s for report in reports)
@@ -111,6 +122,12 @@ def _honesty(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
         row("windows valid", 1 - each.invalid / len(reports), "share", 1.0),
         row("lateness p95, worst window", late_s, "s", 0.05 * stage_s),
         row("scheduler core busy", max(report.busy_share for report in reports), "share", 0.8),
+    ]
+
+
+def _busy(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
+    reports = [window.report for window in each.windows]
+    return [
         row("accelerator busy", median(report.accel_busy for report in reports), "share", 1.0),
         row("host attention busy", median(report.cpu_busy for report in reports), "share", 1.0),
         row("time per token of the slowest", median(w.period_s for w in each.windows), "s"),
@@ -145,7 +162,28 @@ def describe(outcome: CellOutcome) -> list[str]:
     lines += [
         f"  {each.policy}: cannot run this" for each in outcome.planned if each.option is None
     ]
+    lines += latency_lines(outcome)
     return lines + [f"  {ratio}" for ratio in _ratios(outcome)]
+
+
+def median_errors(outcomes: Sequence[CellOutcome]) -> tuple[BenchRow, ...]:
+    """By how much predictions and simulations miss what was executed, over all cells and policies
+    that differ in their plans.
+    """
+    predicted: list[float] = []
+    simulated: list[float] = []
+    for outcome in outcomes:
+        different = {each.plan: each.policy for each in outcome.planned if each.plan is not None}
+        for figures in figures_of(outcome):
+            if figures.policy in different.values():
+                predicted.append(abs(figures.predicted / figures.executed - 1))
+                simulated.append(abs(figures.simulated / figures.executed - 1))
+    case, variant = f"all cells, {len(predicted)} plans", f"{outcomes[0].bed.word} all"
+    rows = {"predicted, error": predicted, "simulated, error": simulated}
+    return tuple(
+        row_of_samples(case, variant, metric, errors, "share", MOST_ERROR)
+        for metric, errors in rows.items()
+    )
 
 
 def _policy_lines(
@@ -167,11 +205,12 @@ def _policy_lines(
     assert planned.option is not None
     lines = [
         f"  {each.policy:14} {each.executed:8.1f} tokens/s, predicted {each.predicted:8.1f} "
-        f"({each.predicted / each.executed - 1:+.1%}); {against}",
+        f"({each.predicted / each.executed - 1:+.1%}), simulated {each.simulated:8.1f} "
+        f"({each.simulated / each.executed - 1:+.1%}); {against}",
         f"    {planned.option.candidate.describe(outcome.cell.model.num_layers)}; accelerator "
         f"{report.accel_busy:.0%} busy, host attention {report.cpu_busy:.0%}",
     ]
-    if each.invalid:
+    if each.invalid and outcome.bed.word == PACED:
         lines.append(f"    INVALID in {each.invalid} of {len(each.windows)} windows, such as:")
         lines += [f"      {reason}" for reason in each.reasons[:2]]
     return lines
@@ -183,7 +222,7 @@ def _ratios(outcome: CellOutcome) -> tuple[Ratio, ...]:
     origin = cell.hardware.scaled_from
     if origin is None:
         return ()
-    context = round(outcome.question.lengths.context_tokens)
+    context = round(outcome.bed.question.lengths.context_tokens)
     real = Cell(load_hardware(origin), cell.whole, DTYPE, context)
-    here = replace(cell.hardware, host=outcome.question.hardware.host)
+    here = replace(cell.hardware, host=outcome.bed.question.hardware.host)
     return compare_cells(real, Cell(here, cell.model, DTYPE, context))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from tandem.bench.online.cell import Load, OnlineCell, make_cell
-from tandem.planner.policies import find_policy
+from tandem.bench.online.plans import parse_policy
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.errors import ConfigError
 
@@ -29,7 +29,7 @@ def check_policies(names: Iterable[str]) -> None:
         ConfigError: one cannot.
     """
     for name in names:
-        find_policy(name)
+        parse_policy(name)
 
 
 def choose_cells(

@@ -1,10 +1,14 @@
 """One measured window of a paced engine in its steady state."""
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tandem.bench.online.bed import Bed
+from tandem.bench.online.cell import OnlineCell
 from tandem.bench.online.closed_loop import ClosedLoop
+from tandem.bench.online.engine import build_engine
+from tandem.bench.online.plans import Planned
+from tandem.bench.online.requests import SHAPES
 from tandem.engine.build_paced import PacedEngine
 from tandem.runtime.measures import OverlapTotals
 from tandem.runtime.paced.report import PacedReport
@@ -38,7 +42,7 @@ class PacedRun:
     """An engine that executes a plan, and is measured now and then.
 
     Args:
-        min_window_s: least time of a window.
+        min_window_s: least time of a window. min_ends: fewest requests that end in it.
         clock: the emulator's.
     """
 
@@ -47,9 +51,11 @@ class PacedRun:
         engine: PacedEngine,
         loop: ClosedLoop,
         min_window_s: float,
-        clock: Callable[[], float] = time.perf_counter,
+        min_ends: int,
+        clock: Callable[[], float],
     ) -> None:
         self._engine, self._loop, self._min_s, self._clock = engine, loop, min_window_s, clock
+        self._min_ends = min_ends
         self._marker: str | None = None
 
     def measure(self) -> Window:
@@ -60,7 +66,8 @@ class PacedRun:
         self._engine.executor.begin_window()
         begin_s = now_s = self._clock()
         tokens = periods = 0
-        while periods < MIN_PERIODS or now_s - begin_s < self._min_s:
+        ended = self._loop.ended + self._min_ends
+        while periods < MIN_PERIODS or now_s - begin_s < self._min_s or self._loop.ended < ended:
             tokens += self._to_next()
             now_s = self._clock()
             periods += 1
@@ -105,3 +112,19 @@ def _since(before: OverlapTotals | None, after: OverlapTotals | None) -> Overlap
     assert before is not None, "the paced emulator tells of overlap"
     assert after is not None
     return after.since(before)
+
+
+def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) -> PacedRun:
+    """An engine that executes the plan, in its steady state.
+
+    Where there are prompts, as many requests end in a window as there are rows, since it is chance
+    in which sweeps prompts are read.
+    """
+    assert planned.plan is not None, f"{planned.policy} cannot run this"
+    clock = bed.clock()
+    engine = build_engine(cell, bed, planned, clock)
+    rows, forward = planned.plan.max_num_seqs, engine.executor.fast_forward
+    loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, forward)
+    loop.fill(cell.load.settling_steps)
+    ends = 0 if cell.load.decodes_only else rows
+    return PacedRun(engine, loop, window_s, ends, clock.now)

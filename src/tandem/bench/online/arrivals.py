@@ -1,0 +1,91 @@
+"""Requests of a Poisson process, served by a plan's engine and by the simulator."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tandem.bench.online.bed import Bed
+from tandem.bench.online.cell import OnlineCell
+from tandem.bench.online.engine import build_engine
+from tandem.bench.online.open_loop import Served, serve
+from tandem.bench.online.plans import Planned
+from tandem.bench.online.simulated import simulated
+from tandem.plan.online import OnlinePlan
+from tandem.simulator.outcome import Outcome
+from tandem.simulator.simulate import simulate
+from tandem.spec.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How requests come.
+
+    Attributes:
+        shares: of the requests per second that the accelerator alone completes when it is kept
+            full; a run for each.
+        requests: of a run.
+    """
+
+    shares: tuple[float, ...] = ()
+    requests: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A plan at one rate of arrival.
+
+    Attributes:
+        share: of what the accelerator alone completes.
+        policies: whose plan it is.
+        simulated: of the same requests, before anything was executed.
+    """
+
+    share: float
+    requests_per_s: float
+    policies: tuple[str, ...]
+    served: Served
+    simulated: Outcome
+
+
+def serve_arrivals(
+    arrivals: Arrivals,
+    cell: OnlineCell,
+    bed: Bed,
+    planned: Sequence[Planned],
+    full_requests_per_s: float,
+    report: Callable[[str], None],
+) -> tuple[Point, ...]:
+    """Every different plan at every rate; lengths are the same at all of them.
+
+    Args:
+        full_requests_per_s: what the accelerator alone completes.
+    """
+    plans: dict[OnlinePlan, list[Planned]] = {}
+    for each in planned:
+        if each.plan is not None:
+            plans.setdefault(each.plan, []).append(each)
+    found: list[Point] = []
+    for share in arrivals.shares:
+        rate = share * full_requests_per_s
+        workload = cell.load.workload(arrivals.requests, rate)
+        for alike in plans.values():
+            names = tuple(each.policy for each in alike)
+            report(f"{rate:.3g} requests/s, {', '.join(names)}")
+            found.append(
+                Point(
+                    share,
+                    rate,
+                    names,
+                    _executed(cell, bed, alike[0], workload),
+                    simulate(simulated(alike[0]), workload),
+                )
+            )
+    return tuple(found)
+
+
+def _executed(cell: OnlineCell, bed: Bed, planned: Planned, workload: Workload) -> Served:
+    clock = bed.clock()
+    engine = build_engine(cell, bed, planned, clock)
+    try:
+        return serve(engine.core, workload, clock)
+    finally:
+        engine.core.close()

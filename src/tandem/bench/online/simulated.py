@@ -1,0 +1,84 @@
+"""What the simulator says of a plan that is kept full, as the closed loop keeps an engine."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from tandem.bench.online.cell import Load
+from tandem.bench.online.plans import Planned
+from tandem.bench.online.requests import SHAPES, steady_shapes
+from tandem.simulator.build import Planned as Simulated
+from tandem.simulator.build import build
+from tandem.simulator.loop import Loop
+from tandem.simulator.record import Record
+from tandem.spec.workload import RequestShape
+
+_WINDOWS, _PERIODS = 4.0, 6
+"""A window in virtual time: as long as so many of an engine's, and so many tokens of the slowest
+requests.
+"""
+_QUEUE_DIVISOR = 4  # of the rows: as many requests wait at least, so that a free row never does
+
+
+def simulated(planned: Planned) -> Simulated:
+    """The same plan as the simulator takes it.
+
+    Raises:
+        ValueError: the policy cannot run this.
+    """
+    if planned.option is None or planned.plan is None:
+        raise ValueError(f"{planned.policy} has no plan")
+    return Simulated(planned.question, planned.option, planned.plan)
+
+
+def steady_tokens_per_s(planned: Planned, load: Load, window_s: float) -> float:
+    """Once the first requests, at progress that is spread evenly, all run, and prompts are read
+    evenly. Where there are any, as many requests end in the window as there are rows.
+
+    Args:
+        window_s: least time of an engine's.
+    """
+    assert planned.option is not None
+    assert planned.plan is not None
+    rows = planned.plan.max_num_seqs
+    full = _Full(planned, steady_shapes(load.workload(SHAPES).requests, rows), rows)
+    first = {str(number) for number in range(rows)}
+    full.run_until(lambda: first <= full.record.first_s.keys())
+    settled = full.sweeps + load.settling_steps
+    full.run_until(lambda: full.sweeps >= settled)
+    begin_s, before = full.record.progress[-1]
+    tpot_s = planned.option.prediction.rates.worst_tpot_s
+    until_s = begin_s + max(_WINDOWS * window_s, _PERIODS * tpot_s)
+    ended = 0 if load.decodes_only else full.ended + rows
+    full.run_until(lambda: full.record.progress[-1][0] >= until_s and full.ended >= ended)
+    end_s, after = full.record.progress[-1]
+    return (after - before) / (end_s - begin_s)
+
+
+class _Full:
+    """A simulated engine for which enough requests wait at any time."""
+
+    def __init__(self, planned: Planned, shapes: Iterator[RequestShape], rows: int) -> None:
+        self._shapes, self._spare = shapes, max(1, rows // _QUEUE_DIVISOR)
+        self._machine = build(simulated(planned))
+        self.record = Record(tuple(islice(shapes, rows + self._spare)))
+        self._most = rows + self._spare
+        machine = self._machine
+        self._loop = Loop(machine.scheduler, machine.executor, self.record, machine.token_id, None)
+
+    @property
+    def sweeps(self) -> int:
+        """Submitted so far."""
+        return self._machine.executor.sweeps
+
+    @property
+    def ended(self) -> int:
+        """Requests that are done."""
+        return len(self.record.finish_s)
+
+    def run_until(self, there: Callable[[], bool]) -> None:
+        """Step by step."""
+        record = self.record
+        while not there():
+            if len(record.requests) - self.ended < self._most:
+                record.requests += tuple(islice(self._shapes, self._spare))
+            self._loop.step()

@@ -1,0 +1,138 @@
+"""The online bench in virtual time: the same figures on every machine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fakes.paced import TINY as MODEL
+
+from tandem.bench.online.arrivals import Arrivals
+from tandem.bench.online.bed import virtual_bed
+from tandem.bench.online.cell import Load, OnlineCell
+from tandem.bench.online.engine import build_engine
+from tandem.bench.online.latency_rows import EACH, FIRST, executed_latencies, simulated_latencies
+from tandem.bench.online.open_loop import serve
+from tandem.bench.online.plans import plan_policies
+from tandem.bench.online.plot import plot_online
+from tandem.bench.online.rows import describe, figures_of, median_errors, rows_of
+from tandem.bench.online.suite import BASELINE, CellOutcome, OnlineBench, run_online
+from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.spec.hardware_file import load_hardware
+
+SMALL = load_hardware("small")
+TRUTH = Perturbation(1, 0.3, 8, 0.02)
+ARRIVALS = Arrivals((0.2, 1.5), 30)
+
+
+def cell_of(load: Load) -> OnlineCell:
+    """Room for a few sequences on the accelerator and for more on the host."""
+    card = replace(SMALL.accelerator, memory_bytes=80 << 20)
+    hardware = replace(SMALL, accelerator=card, host=replace(SMALL.host, memory_bytes=4 << 20))
+    return OnlineCell("tiny", MODEL, MODEL, load, hardware, TRUTH, 64)
+
+
+def outcome_of(policies: tuple[str, ...], pairs: int, arrivals: Arrivals) -> CellOutcome:
+    bench = OnlineBench(policies, pairs=pairs, window_s=0.01, virtual=True, arrivals=arrivals)
+    (found,) = run_online(bench, [cell_of(Load(20, 12))], lambda _: None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def outcome() -> CellOutcome:
+    """Prompts and outputs."""
+    return outcome_of(("simple", "gpu-only/16"), 2, ARRIVALS)
+
+
+def test_figures_are_the_same_again() -> None:
+    one, again = (rows_of(outcome_of((BASELINE,), 1, Arrivals((0.5,), 8))) for _ in range(2))
+    assert one == again
+
+
+def test_nothing_of_the_machine_it_runs_on_shows(outcome: CellOutcome) -> None:
+    rows = rows_of(outcome)
+    assert all(row.variant.startswith("virtual ") for row in rows)
+    assert not {"windows valid", "scheduler core busy"} & {row.metric for row in rows}
+    assert "INVALID" not in "\n".join(describe(outcome))
+
+
+def test_the_accelerator_alone_reads_prompts_in_chunks_of_the_size_named(
+    outcome: CellOutcome,
+) -> None:
+    steps = {each.policy: each.plan.max_num_batched_tokens for each in outcome.planned if each.plan}
+    assert steps == {"auto": 64, "gpu-only": 64, "simple": 64, "gpu-only/16": 16}
+    rates = {each.policy: each.executed for each in figures_of(outcome)}
+    assert rates["gpu-only/16"] != rates["gpu-only"]
+
+
+def test_all_sizes_of_chunks_are_tried_where_there_are_prompts() -> None:
+    bench = OnlineBench()
+    with_prompts = set(bench.names(cell_of(Load(20, 12))))
+    assert with_prompts - set(bench.names(cell_of(Load(1, 12)))) == {
+        "gpu-only/16",
+        "gpu-only/32",
+        "gpu-only/128",
+    }
+
+
+def test_what_is_simulated_and_predicted_stands_beside_what_is_executed(
+    outcome: CellOutcome,
+) -> None:
+    figures = {each.policy: each for each in figures_of(outcome)}
+    for policy in ("auto", "gpu-only/16"):  # links of this cell are all latency, and 30% off
+        assert figures[policy].simulated == pytest.approx(figures[policy].executed, rel=0.08)
+    assert len({each.plan for each in outcome.planned}) == 3
+    own = [figures[policy] for policy in ("gpu-only", "simple", "gpu-only/16")]
+    predicted, simulated = median_errors([outcome])
+    assert predicted.value == sorted(abs(each.predicted / each.executed - 1) for each in own)[1]
+    assert simulated.value == sorted(abs(each.simulated / each.executed - 1) for each in own)[1]
+    assert simulated.case == "all cells, 3 plans"
+
+
+def test_requests_wait_where_more_come_than_are_served(outcome: CellOutcome) -> None:
+    assert {point.share for point in outcome.points} == {0.2, 1.5}
+    for policies in {point.policies for point in outcome.points}:
+        few, many = (point for point in outcome.points if point.policies == policies)
+        assert many.requests_per_s == pytest.approx(7.5 * few.requests_per_s)
+        waits = [executed_latencies(point)[FIRST] for point in (few, many)]
+        assert all(each.p50_s <= each.p90_s <= each.p99_s for each in waits)
+        assert waits[0].p99_s < waits[1].p99_s
+        assert few.served.tokens_per_s < many.served.tokens_per_s
+        for point in (few, many):
+            assert len(point.served.latencies.ttft_s) == ARRIVALS.requests
+            if "auto" in policies:  # see above
+                said, found = simulated_latencies(point), executed_latencies(point)
+                assert said[EACH].p50_s == pytest.approx(found[EACH].p50_s, rel=0.1)
+
+
+def test_a_request_that_comes_alone_waits_for_nobody() -> None:
+    cell = cell_of(Load(20, 12))
+    bed = virtual_bed(cell)
+    (planned,) = plan_policies(bed.question, ("gpu-only",))
+    served = {}
+    for rate in (0.01, 1e9):
+        clock = bed.clock()
+        engine = build_engine(cell, bed, planned, clock)
+        served[rate] = serve(engine.core, cell.load.workload(8, rate), clock)
+        engine.core.close()
+    alone, together = served[0.01].latencies, served[1e9].latencies
+    assert max(alone.ttft_s) < 1.2 * min(alone.ttft_s)
+    assert max(together.ttft_s) > 1.2 * max(alone.ttft_s)
+    assert len(alone.tpot_s) == len(alone.latency_s) == 8
+    assert served[0.01].tokens_per_s == pytest.approx(12 * 0.01, rel=0.8)
+
+
+def test_it_is_drawn_with_what_requests_wait_and_without(
+    outcome: CellOutcome, tmp_path: Path
+) -> None:
+    pictures = tmp_path / "both.png", tmp_path / "rates.png"
+    plot_online([outcome, outcome], pictures[0])
+    plot_online([replace(outcome, points=())], pictures[1])
+    for picture in pictures:
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_lines_tell_of_each_rate(outcome: CellOutcome) -> None:
+    text = "\n".join(describe(outcome))
+    assert "20% of gpu-only's" in text
+    assert "150% of gpu-only's" in text
+    assert text.count("first token") == len(outcome.points)
