@@ -4,10 +4,13 @@ A filter is a threshold: tokens as likely as the last one kept are kept too. So 
 not depend on how ties are sorted, and no sort of the vocabulary is needed.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from tandem.kernels.weights import ONE
+from tandem.memory.workspace import SORTED_BYTES
 
 _FIRST_CANDIDATES = 1024  # tokens that nearly always hold the mass that top-p asks for
 
@@ -19,10 +22,11 @@ def filter_top_k(
     max_k: int,  # largest of top_k
 ) -> None:
     """Clear the weights of tokens less likely than the k-th."""
-    best = torch.topk(logits, min(max_k, logits.shape[1]), dim=-1).values
-    last = best.gather(1, (top_k - 1).clamp(0, best.shape[1] - 1)[:, None])
-    last.masked_fill_((top_k <= 0)[:, None], -torch.inf)
-    weights.masked_fill_(logits < last, 0)
+    for rows in _sorted_at_once(weights):
+        best = torch.topk(logits[rows], min(max_k, logits.shape[1]), dim=-1).values
+        last = best.gather(1, (top_k[rows] - 1).clamp(0, best.shape[1] - 1)[:, None])
+        last.masked_fill_((top_k[rows] <= 0)[:, None], -torch.inf)
+        weights[rows].masked_fill_(logits[rows] < last, 0)
 
 
 def filter_top_p(weights: Tensor, top_p: Tensor) -> None:
@@ -32,6 +36,11 @@ def filter_top_p(weights: Tensor, top_p: Tensor) -> None:
         weights: int64 [n, vocab]; in place.
         top_p: float32 [n]; 1: off for this row.
     """
+    for rows in _sorted_at_once(weights):
+        _keep_mass(weights[rows], top_p[rows])
+
+
+def _keep_mass(weights: Tensor, top_p: Tensor) -> None:
     needed = (weights.sum(-1).double() * top_p.double()).ceil_().long()[:, None]
     vocab = weights.shape[1]
     # Sums are exact, so how many candidates are looked at does not change the result.
@@ -46,6 +55,14 @@ def filter_top_p(weights: Tensor, top_p: Tensor) -> None:
     kept = (before < needed).sum(-1, keepdim=True)
     last = best.gather(1, (kept - 1).clamp_(min=0))
     weights.masked_fill_(weights < last, 0)
+
+
+def _sorted_at_once(weights: Tensor) -> Iterator[slice]:
+    """Some rows after the other: a sort takes several arrays as large as what it sorts."""
+    count, vocab = weights.shape
+    most = max(1, SORTED_BYTES[weights.device.type] // (weights.element_size() * vocab))
+    for first in range(0, count, most):
+        yield slice(first, first + most)
 
 
 def filter_min_p(weights: Tensor, min_p: Tensor) -> None:

@@ -25,10 +25,15 @@ KERNEL_SCRATCH_BYTES = 64 << 20
 """Gathered pages and score blocks inside one attention call stay below this."""
 SAMPLING_CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 32 << 20}
 """Rows are sampled so many at a time that their integer weights take about this much: of a
-vocabulary of 128 thousand, 32 rows. Six arrays of that size are room that KV cannot have."""
+vocabulary of 128 thousand, 32 rows. Three arrays of that size are room that KV cannot have."""
+SORTED_BYTES = {"cpu": 2 << 20, "cuda": 8 << 20}
+"""Of them, so many at a time are sorted where top-k or top-p ask for it."""
 _SAMPLED_ROW_BYTES = 16 + MAX_LOGPROBS * 12  # id, validity, log-probabilities; not yet on the host
 _SAMPLED_STEPS = 2
-_SAMPLING_ARRAYS = 6  # as large as a chunk's weights, at once: weights, their floats, top-p's sort
+_SAMPLING_ARRAYS = 3  # as large as a chunk's weights, at once: weights, their floats, half logits
+_SORTING_ARRAYS = (
+    5  # as large as what is sorted, beside the weights: values, places, the sort's own
+)
 _ROUTED_BYTES = 48  # of a token and one of its experts: ids and weights, also in the experts' order
 _FEW_EXPERT_ROWS = 64  # that the compiled kernels work on at a time if there are fewer tokens
 _MERGE_ARRAYS = 5  # in float32, as large as the attention's result: the sum, both sides, products
@@ -209,8 +214,9 @@ class StepMemory:
         """
         row_bytes = self._spec.vocab_size * _INDEX_BYTES
         at_once = min(rows, max(1, SAMPLING_CHUNK_BYTES[device_type] // row_bytes))
-        weights = _SAMPLING_ARRAYS * at_once * row_bytes if draws else 0
-        return copies * self.logits_bytes(rows) + weights
+        sorted_rows = min(at_once, max(1, SORTED_BYTES[device_type] // row_bytes))
+        arrays = max(_SAMPLING_ARRAYS * at_once, at_once + _SORTING_ARRAYS * sorted_rows)
+        return copies * self.logits_bytes(rows) + (arrays * row_bytes if draws else 0)
 
     def largest_bytes(self, step: LargestStep) -> int:
         """Most bytes of activations at once, attention's scratch excluded (`KERNEL_SCRATCH_BYTES`).

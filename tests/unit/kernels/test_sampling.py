@@ -4,6 +4,7 @@ import torch
 from tests.unit.kernels.sampling_case import make_penalties, make_rows, take_rows
 
 from tandem.kernels.sampling import sample
+from tandem.memory.workspace import SORTED_BYTES
 from tandem.spec.random import uniform
 
 
@@ -198,3 +199,30 @@ def test_a_row_is_the_same_alone_and_in_any_batch() -> None:
         part = sample(logits, take_rows(rows, chosen))
         for name in ("token_ids", "logprobs", "top_token_ids", "top_logprobs"):
             assert torch.equal(getattr(part, name), getattr(whole, name)[chosen]), name
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 24])
+def test_how_many_rows_are_sorted_at_once_changes_no_token(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    n, vocab = 24, 3001
+    random = np.random.default_rng(7)
+    logits = torch.from_numpy(random.normal(size=(n, vocab)).astype(np.float32) * 3)
+    rows = make_rows(
+        n,
+        top_k=random.choice([0, 1, 50], n),
+        top_p=random.choice([0.5, 0.95, 1.0], n),
+        uniform=random.random(n),
+    )
+    whole = sample(logits, rows).token_ids
+    sorted_rows: list[int] = []
+    topk = torch.topk
+
+    def counted(values: torch.Tensor, *args: object, **named: object) -> object:
+        sorted_rows.append(len(values))
+        return topk(values, *args, **named)
+
+    monkeypatch.setitem(SORTED_BYTES, "cpu", at_once * vocab * 8)
+    monkeypatch.setattr(torch, "topk", counted)
+    assert torch.equal(sample(logits, rows).token_ids, whole)
+    assert max(sorted_rows) == at_once
