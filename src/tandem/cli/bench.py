@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from tandem.bench.offline.cell import OfflineCell
+    from tandem.bench.online.arrivals import Arrivals
     from tandem.bench.records import BenchRow
 
 JsonOption = Annotated[
@@ -220,6 +221,13 @@ def online(
     virtual: Annotated[
         bool, typer.Option("--virtual", help="In virtual time: nothing of the host is measured.")
     ] = False,
+    papers: Annotated[
+        bool,
+        typer.Option(
+            "--papers",
+            help="Instead, whole models on NEO's and APEX's machines, in the simulator alone.",
+        ),
+    ] = False,
     rate: Annotated[
         list[float] | None,
         typer.Option(
@@ -243,6 +251,12 @@ def online(
 
         check_plot(plot)
     from tandem.bench.online.arrivals import Arrivals
+
+    arrivals = Arrivals(tuple(rate or ()), requests)
+    if papers:
+        _refuse_beside_papers(hardware=hardware, model=model, plot=plot, virtual=virtual)
+        _simulate_papers(load, policy or (), window, arrivals, machine, json_path)
+        return
     from tandem.bench.online.selection import check_policies, choose_cells, truth_of
     from tandem.kernels import native
 
@@ -253,7 +267,6 @@ def online(
     from tandem.bench.online.rows import describe, median_errors, rows_of
     from tandem.bench.online.suite import SUITE, OnlineBench, run_online
 
-    arrivals = Arrivals(tuple(rate or ()), requests)
     bench = OnlineBench(tuple(policy or ()), pairs, window, virtual, arrivals)
     outcomes = run_online(bench, cells, _report)
     rows = [row for outcome in outcomes for row in rows_of(outcome)]
@@ -262,6 +275,38 @@ def online(
         from tandem.bench.online.plot import plot_online
 
         plot_online(outcomes, plot)
+    for outcome in outcomes:
+        print("\n".join(describe(outcome)))
+
+
+def _refuse_beside_papers(**given: object) -> None:
+    from tandem.spec.errors import ConfigError
+
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"--papers has machines and models of its own and draws nothing; leave --{name} or "
+                "--papers out",
+                param=name,
+            )
+
+
+def _simulate_papers(
+    load: "Sequence[str] | None",
+    policies: "Sequence[str]",
+    window_s: float,
+    arrivals: "Arrivals",
+    machine: dict[str, Any],
+    json_path: Path | None,
+) -> None:
+    from tandem.bench.online.selection import check_policies, choose_loads
+    from tandem.bench.online.suite import SUITE, OnlineBench
+    from tandem.bench.online.whole import describe, paper_cells, rows_of, run_whole
+
+    check_policies(policies)
+    bench = OnlineBench(tuple(policies), window_s=window_s, arrivals=arrivals)
+    outcomes = run_whole(bench, list(paper_cells(choose_loads(load))), _report)
+    _finish(SUITE, machine, [row for each in outcomes for row in rows_of(each)], json_path)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))
 

@@ -59,27 +59,25 @@ def serve_arrivals(
     Args:
         full_requests_per_s: what the accelerator alone completes.
     """
-    plans: dict[OnlinePlan, list[Planned]] = {}
-    for each in planned:
-        if each.plan is not None:
-            plans.setdefault(each.plan, []).append(each)
     found: list[Point] = []
     for share in arrivals.shares:
         rate = share * full_requests_per_s
         workload = cell.load.workload(arrivals.requests, rate)
-        for alike in plans.values():
-            names = tuple(each.policy for each in alike)
-            report(f"{rate:.3g} requests/s, {', '.join(names)}")
-            found.append(
-                Point(
-                    share,
-                    rate,
-                    names,
-                    _executed(cell, bed, alike[0], workload),
-                    simulate(simulated(alike[0]), workload),
-                )
-            )
+        for policies, each in different_plans(planned):
+            report(f"{rate:.3g} requests/s, {', '.join(policies)}")
+            said = simulate(simulated(each), workload)
+            served = _executed(cell, bed, each, workload)
+            found.append(Point(share, rate, policies, served, said))
     return tuple(found)
+
+
+def different_plans(planned: Sequence[Planned]) -> list[tuple[tuple[str, ...], Planned]]:
+    """Each plan once, after the policies that have it; policies that cannot run this have none."""
+    plans: dict[OnlinePlan, list[Planned]] = {}
+    for each in planned:
+        if each.plan is not None:
+            plans.setdefault(each.plan, []).append(each)
+    return [(tuple(each.policy for each in alike), alike[0]) for alike in plans.values()]
 
 
 def _executed(cell: OnlineCell, bed: Bed, planned: Planned, workload: Workload) -> Served:

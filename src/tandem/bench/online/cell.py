@@ -79,10 +79,9 @@ class OnlineCell:
     cache_bytes: int | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.hardware.name}, {self.model_name} cut to {self.model.num_layers} layers, "
-            f"{DTYPE}, {self.load}"
-        )
+        layers = self.model.num_layers
+        cut = f" cut to {layers} layers" if layers < self.whole.num_layers else ""
+        return f"{self.hardware.name}, {self.model_name}{cut}, {DTYPE}, {self.load}"
 
 
 def make_cell(

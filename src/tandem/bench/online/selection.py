@@ -44,13 +44,22 @@ def choose_cells(
     Raises:
         ConfigError: an unknown name, or a load of another form.
     """
-    wanted = tuple(map(_parse_load, loads)) if loads else _LOADS
+    wanted = choose_loads(loads)
     return [
         make_cell(card, model, layers, load, truth)
         for card in hardware or tuple(_MODELS)
         for model in models or _MODELS.get(card, ("llama-3.1-8b",))
         for load in wanted
     ]
+
+
+def choose_loads(loads: Sequence[str] | None) -> tuple[Load, ...]:
+    """Those named, or the usual ones.
+
+    Raises:
+        ConfigError: one of another form.
+    """
+    return tuple(map(_parse_load, loads)) if loads else _LOADS
 
 
 def _parse_load(text: str) -> Load:
