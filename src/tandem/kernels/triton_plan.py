@@ -17,6 +17,7 @@ MAX_SPLITS = 64
 DECODE_SPLIT_KEYS = 256  # a split with fewer costs more to merge than it spreads
 _KEY_TILE_BYTES = 16 << 10
 _PRODUCT_ELEMENTS = 8192  # held in registers where there are no matrix units
+_ALIGNED = 4  # elements of an int32 array
 _WAVES = 2  # programs per multiprocessor worth having
 
 
@@ -184,8 +185,17 @@ def _cut(attention: TierAttention, first: int, last: int, tokens: int) -> tuple[
 
 
 def _upload_together(arrays: "list[IntArray]", device: torch.device) -> tuple[Tensor, ...]:
-    joined = upload(np.concatenate(arrays, dtype=np.int32, casting="same_kind"), device)
-    return joined.split([len(array) for array in arrays])
+    """Each begins where Triton takes it to be aligned (16 bytes): by whether a pointer is, it
+    compiles a kernel of its own, which in the middle of serving takes a second or more.
+    """
+    starts = np.cumsum([0, *(-(-len(array) // _ALIGNED) * _ALIGNED for array in arrays)])
+    joined = np.zeros(starts[-1], dtype=np.int32)
+    for start, array in zip(starts, arrays, strict=False):
+        np.copyto(joined[start : start + len(array)], array, casting="same_kind")
+    moved = upload(joined, device)
+    return tuple(
+        moved[start : start + len(array)] for start, array in zip(starts, arrays, strict=False)
+    )
 
 
 def power_of_two(count: int) -> int:

@@ -59,6 +59,22 @@ def test_rows_planned_on_the_device_see_what_the_host_would_plan(window: int) ->
         assert torch.equal(getattr(tiles, name), getattr(given, name))
 
 
+@pytest.mark.parametrize("rows", [[(40, 1)], [(7, 1)] * 3, [(7, 1), (33, 5), (9, 9)], [(5, 3)]])
+def test_every_array_is_aligned_so_that_steps_need_no_kernels_of_their_own(
+    rows: list[tuple[int, int]],
+) -> None:
+    made = plan(rows, HeadShape(2, 4, 64, 2), TritonDevice(132, has_dot=True))
+    arrays = [made.first, made.end, made.table]
+    arrays += [part for tiles in made.tiles for part in (tiles.row, tiles.token, tiles.count)]
+    assert len({array.untyped_storage().data_ptr() for array in arrays}) == 1, "one copy"
+    # of what the allocator gives, which is aligned
+    assert [array.storage_offset() * array.element_size() % 16 for array in arrays] == [0] * len(
+        arrays
+    )
+    assert made.first.tolist() == [0] * len(made.first)
+    assert made.end.tolist() == [p + 1 for c, q in rows for p in range(c - q, c)]
+
+
 def test_splits_of_rows_planned_on_the_device_follow_the_table_and_not_the_rows() -> None:
     heads, unit = HeadShape(2, 4, 64, 2), TritonDevice(132, has_dot=True)
     table = torch.zeros(3, 256, dtype=torch.int32)
