@@ -56,6 +56,7 @@ def round_trips_s(device: torch.device, count: int) -> list[float]:
         trips = [_trip(driver, here, there, value, failures) for value in range(1, count + 1)]
     finally:
         driver.close()
+        driver.enter(Queue.ACCEL)  # what follows on this thread is not to be on another's stream
     return trips[min(_WARM_UP, count - 1) :]
 
 

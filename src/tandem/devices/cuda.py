@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -175,11 +175,23 @@ class CudaGraphs:
         torch.cuda.synchronize(self._device)
         graph = torch.cuda.CUDAGraph()
         # other threads may allocate meanwhile, as those that report an engine's transfers
-        with torch.cuda.graph(
-            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-        ):
-            result = work()
+        try:
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                result = work()
+        except RuntimeError:
+            self._give_up()
+            raise
         return graph.replay, _alias(self._device, result)
+
+    def _give_up(self) -> None:
+        """Of a capture that failed, make the allocator forget: until 2.12 torch leaves it waiting
+        for the end (pytorch/pytorch#180395), so that emptying its cache is an internal error, and
+        memory that other streams have used never comes back.
+        """
+        with suppress(RuntimeError):  # later ones have ended it already
+            torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
 
     def bring(self, host: torch.Tensor, target: torch.Tensor) -> None:
         """See `GraphMaker`; torch keeps the pinned copy until it has been read."""
@@ -336,6 +348,12 @@ class CudaDriver(Generic[RunningT]):
         torch.cuda.set_device(self._device)
         if queue in self._streams:
             torch.cuda.set_stream(self._streams[queue])
+
+    def submitting(self) -> AbstractContextManager[object]:
+        """Copies of a step's numbers are made within, on whichever thread, in an order with the
+        operations that read them: whatever stream, or device, the caller had made current.
+        """
+        return torch.cuda.stream(self._streams[Queue.ACCEL])
 
     def wait(self, queue: Queue, on: Queue, value: int) -> bool:
         """Order `queue` after `on` has reached `value`; blocks only until it has been launched."""

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +28,12 @@ class QueueDriver(Protocol):
 
     def enter(self, queue: Queue) -> None:
         """Called once on the queue's thread before anything runs on it."""
+        ...
+
+    def submitting(self) -> AbstractContextManager[object]:
+        """Entered while a program's numbers are brought to the device, by the thread that submits
+        it.
+        """
         ...
 
     def wait(self, queue: Queue, on: Queue, value: int) -> bool:
@@ -100,7 +107,9 @@ class ThreadedExecutor:
 
     def submit(self, program: StepProgram) -> None:
         """Hand all operations to their queues."""
-        context = self._machine.prepare(program)
+        assert self._driver is not None, "started before"
+        with self._driver.submitting():
+            context = self._machine.prepare(program)
         for op in context.program.template.ops:
             self._inboxes[op.queue].put(Running(op, context))
 
@@ -232,6 +241,10 @@ class HostDriver:
 
     def enter(self, queue: Queue) -> None:
         """Nothing to set up."""
+
+    def submitting(self) -> AbstractContextManager[object]:
+        """All queues see the same memory."""
+        return nullcontext()
 
     def wait(self, queue: Queue, on: Queue, value: int) -> bool:
         """Block until the other queue has come so far, for a second at most."""

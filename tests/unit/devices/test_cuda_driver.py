@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pytest
@@ -52,6 +53,17 @@ class FakeStream:
 
     def wait_event(self, event: FakeEvent) -> None:
         self.awaited.append(event)
+
+
+class Current:
+    """Makes a stream the current one until it is closed."""
+
+    def __init__(self, current: list[object], stream: object) -> None:
+        self._current = current
+        current.append(stream)
+
+    def close(self) -> None:
+        self._current.pop()
 
 
 class Harness:
@@ -140,6 +152,17 @@ def test_streams_wait_for_the_cpu_queue_on_the_host(harness: Harness) -> None:
     harness.driver.done(Queue.CPU, 1, "attend", 0.0)
     assert harness.driver.wait(Queue.H2D, Queue.CPU, 1)
     assert harness.reports == ["attend"]
+    harness.driver.close()
+
+
+def test_programs_are_submitted_in_the_order_of_what_computes(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current: list[object] = []
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: closing(Current(current, stream)))
+    with harness.driver.submitting():
+        assert current == [harness.accel]
+    assert current == []
     harness.driver.close()
 
 

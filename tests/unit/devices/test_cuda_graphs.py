@@ -30,6 +30,8 @@ class FakeCuda:
         self.events: list[object] = []
         self.free = 1000
         self.pools = 0
+        self.routed: set[int] = set()  # pools to which allocations of a capture go
+        self.ends_itself = True  # a capture that fails
 
     def handle(self) -> int:
         self.pools += 1
@@ -45,9 +47,24 @@ class FakeCuda:
     def graph(self, graph: FakeGraph, **options: Any) -> Iterator[None]:
         assert isinstance(graph, FakeGraph)
         self.events.append(("capture", options))
-        yield
+        self.routed.add(options["pool"])
+        try:
+            yield
+        except RuntimeError:
+            if self.ends_itself:
+                self.routed.remove(options["pool"])
+            raise
+        self.routed.remove(options["pool"])
         self.free -= 10
         self.events.append("captured")
+
+    def end_allocate(self, device: int | None, pool: int) -> None:
+        if pool not in self.routed:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        self.routed.remove(pool)
+
+    def empty_cache(self) -> None:
+        assert not self.routed, "captures_underway.empty() INTERNAL ASSERT FAILED"
 
 
 @pytest.fixture
@@ -57,7 +74,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "Stream": lambda device: "side",
         "graph_pool_handle": made.handle,
         "synchronize": lambda device: made.events.append("synchronize"),
-        "empty_cache": lambda: None,
+        "empty_cache": made.empty_cache,
         "mem_get_info": lambda device: (made.free, 1000),
         "CUDAGraph": FakeGraph,
         "stream": made.stream,
@@ -65,6 +82,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     }
     for name, answer in names.items():
         monkeypatch.setattr(torch.cuda, name, answer)
+    name = "_cuda_endAllocateToPool"  # torch without CUDA has none
+    monkeypatch.setattr(torch._C, name, made.end_allocate, raising=False)
     # an alias by address needs a device
     monkeypatch.setattr(cuda, "_alias", lambda device, tensor: tensor.detach())
     return made
@@ -100,3 +119,24 @@ def test_all_graphs_share_one_pool_and_their_memory_is_told(fake: FakeCuda) -> N
     }
     assert pools == {1}
     assert graphs.taken_bytes() == 30
+
+
+@pytest.mark.parametrize("ends_itself", [True, False], ids=["torch 2.12", "torch 2.11"])
+def test_after_a_capture_that_failed_memory_is_told_and_others_can_be_made(
+    fake: FakeCuda, ends_itself: bool
+) -> None:
+    fake.ends_itself = ends_itself
+    graphs = CudaGraphs(DEVICE)
+    works = iter([torch.ones(1)])
+
+    def work() -> torch.Tensor:
+        done = next(works, None)
+        if done is None:  # not the first time
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return done
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        graphs.record(work)
+    assert graphs.taken_bytes() == 0
+    graphs.record(lambda: torch.ones(1))
+    assert graphs.taken_bytes() == 10
