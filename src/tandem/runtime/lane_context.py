@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
+from tandem.kernels.upload import upload
 from tandem.plan.binding import LaneBinding
 from tandem.plan.program import LaneSlot
-from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of, to_device
+from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of
 from tandem.runtime.passing_context import PassingContext
 from tandem.runtime.staging import LaneStaging, StagingShape
 from tandem.spec.tier import Tier
@@ -94,10 +95,10 @@ def make_context(
     hosted = Tier.HOST in binding.attention or Tier.HOST in binding.append
     return LaneContext(
         slot=slot,
-        token_ids=to_device(binding.token_ids, device),
-        token_rows=to_device(binding.token_rows, device),
-        positions=to_device(binding.positions.astype(np.int64), device),
-        logits_index=to_device(binding.logits_index, device),
+        token_ids=upload(binding.token_ids, device),
+        token_rows=upload(binding.token_rows, device),
+        positions=upload(binding.positions.astype(np.int64), device),
+        logits_index=upload(binding.logits_index, device),
         tiers={
             tier: make_tier_context(binding, tier, device, kernels[tier], windows) for tier in Tier
         },
@@ -121,7 +122,7 @@ def make_tier_context(
     home = device if tier is Tier.DEVICE else torch.device("cpu")
     attention, append = binding.attention.get(tier), binding.append.get(tier)
     plans = None if attention is None else LayerPlans.make(attention, kernels, windows)
-    slots = None if append is None else to_device(append.slots, home)
+    slots = None if append is None else upload(append.slots, home)
     return TierContext(
         attend=None if attention is None else selection_of(attention.token_index, device),
         append=None if append is None else selection_of(append.token_index, device),

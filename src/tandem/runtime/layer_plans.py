@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from tandem.kernels.tier_kernels import PlannedAttention, TierKernels
+from tandem.kernels.upload import upload
 from tandem.plan.binding import TierAttention
 
 Selection = torch.Tensor | None
@@ -44,13 +45,7 @@ class LayerPlans:
 
 def selection_of(index: NDArray[np.int64] | None, device: torch.device) -> Selection:
     """Chosen tokens where they are selected; None: all."""
-    return None if index is None else to_device(index, device)
-
-
-def to_device(array: NDArray[np.generic], device: torch.device) -> torch.Tensor:
-    """A tensor over the array's memory on the CPU, an asynchronous copy elsewhere."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
+    return None if index is None else upload(index, device)
 
 
 def select(tensor: torch.Tensor, index: Selection) -> torch.Tensor:

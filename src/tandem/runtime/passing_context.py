@@ -6,10 +6,11 @@ import numpy as np
 import torch
 
 from tandem.kernels.tier_kernels import TierKernels
+from tandem.kernels.upload import upload
 from tandem.plan.binding import TierAttention
 from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.passing import BlockRun, PassingKV, RecomputedPrefix
-from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of, to_device
+from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of
 from tandem.spec.tier import Tier
 
 _CPU = torch.device("cpu")
@@ -68,8 +69,8 @@ class PassingContext:
             slot_kernels: of the slots' pages, which hold what the host's do.
         """
         there, host = slot_kernels, kernels[Tier.HOST]
-        slots = to_device(passing.append.slots, device)
-        stored = None if passing.stored is None else to_device(passing.stored.slots, _CPU)
+        slots = upload(passing.append.slots, device)
+        stored = None if passing.stored is None else upload(passing.stored.slots, _CPU)
         return PassingContext(
             attend=selection_of(passing.attention.token_index, device),
             append=selection_of(passing.append.token_index, device),
@@ -94,10 +95,10 @@ def _prefix(
     attention: TierAttention | None = prefix.attention
     return PrefixContext(
         runs=prefix.runs,
-        tokens=to_device(prefix.tokens, device),
-        positions=to_device(prefix.positions.astype(np.int64), device),
+        tokens=upload(prefix.tokens, device),
+        positions=upload(prefix.positions.astype(np.int64), device),
         planned_appends=tuple(
-            map(kernels.plan_append, to_device(prefix.slots, device).split(MADE_AT_ONCE))
+            map(kernels.plan_append, upload(prefix.slots, device).split(MADE_AT_ONCE))
         ),
         attend=None if attention is None else selection_of(attention.token_index, device),
         plans=None if attention is None else LayerPlans.make(attention, kernels, windows),
