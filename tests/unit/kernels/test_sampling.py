@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -218,7 +220,7 @@ def test_how_many_rows_are_sorted_at_once_changes_no_token(
     sorted_rows: list[int] = []
     topk = torch.topk
 
-    def counted(values: torch.Tensor, *args: object, **named: object) -> object:
+    def counted(values: torch.Tensor, *args: Any, **named: Any) -> Any:
         sorted_rows.append(len(values))
         return topk(values, *args, **named)
 

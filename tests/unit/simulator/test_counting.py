@@ -22,7 +22,7 @@ class Submitted:
         self.programs: list[tuple[Any, ...]] = []
         self.num_counted = 0
         self._costs, self._submit = machine.executor._costs, machine.executor.submit
-        machine.executor.submit = self._take  # type: ignore[method-assign]
+        machine.executor.submit = self._take
         record = Record(requests.requests)
         Loop(machine.scheduler, machine.executor, record, machine.token_id, None).run()
 
