@@ -63,6 +63,11 @@ class Answer(ABC, Generic[Body]):
         """Tokens so far, as OpenAI reports them."""
         return self._usage.report()
 
+    @property
+    def num_output_tokens(self) -> int:
+        """Generated so far."""
+        return self._usage.num_output_tokens
+
     @abstractmethod
     async def whole(self, deltas: Deltas) -> dict[str, Any]:
         """The answer once everything is generated."""

@@ -21,6 +21,11 @@ class UsageCounter:
         cached = max(delta.cached_tokens, self._cached.get(delta.prompt_index, 0))
         self._cached[delta.prompt_index] = cached
 
+    @property
+    def num_output_tokens(self) -> int:
+        """Generated so far."""
+        return self._num_output_tokens
+
     def report(self) -> dict[str, Any]:
         """The `usage` object."""
         return {

@@ -61,11 +61,23 @@ class Answerer(Protocol):
 
 
 class PreparedAnswer:
-    """An answer that an engine has yet to give."""
+    """An answer that an engine has yet to give.
 
-    def __init__(self, model: NamedModel, answer: Answer[Any]) -> None:
+    Args:
+        running: it is in there while it runs.
+    """
+
+    def __init__(
+        self, model: NamedModel, answer: Answer[Any], running: "set[PreparedAnswer]"
+    ) -> None:
         self._model = model
         self._answer = answer
+        self._running = running
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Generated so far."""
+        return self._answer.num_output_tokens
 
     @property
     def load(self) -> Load:
@@ -76,9 +88,13 @@ class PreparedAnswer:
 
     async def run(self) -> dict[str, Any]:
         """See `Prepared.run`."""
-        generation = self._model.frontend.start(self._answer.jobs)
-        async with aclosing(generation.__aiter__()) as deltas:
-            return await self._answer.whole(deltas)
+        self._running.add(self)
+        try:
+            generation = self._model.frontend.start(self._answer.jobs)
+            async with aclosing(generation.__aiter__()) as deltas:
+                return await self._answer.whole(deltas)
+        finally:
+            self._running.discard(self)
 
 
 class FrontendAnswerer:
@@ -92,6 +108,12 @@ class FrontendAnswerer:
     def __init__(self, model: NamedModel, seed: int) -> None:
         self._model = model
         self._seed = seed
+        self._running: set[PreparedAnswer] = set()
+
+    @property
+    def num_running_tokens(self) -> int:
+        """Output tokens so far of requests that still run."""
+        return sum(answer.num_output_tokens for answer in self._running)
 
     def prepare(self, request: RequestLine) -> PreparedAnswer:
         """See `Answerer.prepare`."""
@@ -102,7 +124,7 @@ class FrontendAnswerer:
         else:
             completion = self._checked(check_body(request.body, CompletionRequest), request.number)
             answer = CompletionAnswer.prepare(self._model, completion)
-        return PreparedAnswer(self._model, answer)
+        return PreparedAnswer(self._model, answer, self._running)
 
     def _checked(self, body: Body, number: int) -> Body:
         if body.stream:

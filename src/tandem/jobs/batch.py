@@ -132,12 +132,13 @@ class Batch:
     ) -> End:
         pace = Pace(self.num_lines, self.counts)
         model = NamedModel(service.frontend, self._settings.served_model_names)
+        answerer = FrontendAnswerer(model, self._config.seed)
         runner = JobRunner(
             self._record,
             self._input.lines(self._record.mark),
-            FrontendAnswerer(model, self._config.seed),
+            answerer,
             _window(service, self._config),
-            lambda: report(pace.status(self.counts)),
+            lambda: report(pace.status(self.counts, answerer.num_running_tokens)),
         )
         stopped_by = _obey_signals(runner, tell_draining)
         is_done = await runner.run()

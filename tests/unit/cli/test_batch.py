@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import re
@@ -278,6 +279,20 @@ def test_draining(batch: Batch, tmp_path: Path, commands: Commands) -> None:
     assert len(done) == len(commands.core.requests) < 40
     assert batch("--max-num-seqs", "1").status == 0
     assert sorted(line_numbers(read_results(tmp_path / "out.jsonl"))) == list(range(1, 41))
+
+
+def test_tokens_per_second_before_a_line_is_finished(
+    batch: Batch, tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, request_line("long", body={"prompt": [FOREVER_TOKEN, 5]}))
+    told: list[Status] = []
+    monkeypatch.setattr(
+        "tandem.cli.batch.job_progress", lambda: contextlib.nullcontext(told.append)
+    )
+    tell_when(lambda: bool(told), lambda: os.kill(os.getpid(), signal.SIGTERM), commands)
+    assert batch().status == 143
+    assert told[0].counts.num_done == told[0].counts.num_output_tokens == 0
+    assert told[0].output_tokens_per_s > 0
 
 
 def test_a_dead_engine(batch: Batch, tmp_path: Path) -> None:
