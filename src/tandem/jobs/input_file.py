@@ -76,7 +76,7 @@ class InputFile:
         """Read it once, from the beginning to the end.
 
         Raises:
-            ConfigError: somebody is changing it.
+            ConfigError: somebody is changing it, or it cannot be read.
         """
         digest = hashlib.sha256()
         size_bytes = self._stamp[0]
@@ -95,13 +95,21 @@ class InputFile:
         """Its lines from `place` on.
 
         Raises:
-            ConfigError: while it is read, if somebody changes it.
+            ConfigError: while it is read, if somebody changes it, or it cannot be read.
         """
         return self._read(place, lambda data: None)
 
     def _read(self, place: Place, take: Callable[[memoryview], None]) -> Iterator[Line]:
         raw = _Tapped(self._fd, place.offset, take, self._check_unchanged)
-        yield from read_lines(io.BufferedReader(raw, _BUFFER_BYTES), self._max_line_bytes, place)
+        file = io.BufferedReader(raw, _BUFFER_BYTES)
+        try:
+            yield from read_lines(file, self._max_line_bytes, place)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read --input-file {self.path}: {error.strerror}; copy it to another disk, "
+                "name that, and the job goes on where it stopped",
+                param="input_file",
+            ) from error
 
     def _read_stamp(self) -> tuple[int, int]:
         facts = os.fstat(self._fd)

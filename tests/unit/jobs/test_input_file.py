@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -58,4 +59,22 @@ def test_a_change_while_it_is_read_is_noticed(tmp_path: Path, change: str) -> No
             start.write(b"LINE\n")
         os.utime(path, ns=(0, 0))
     with pytest.raises(ConfigError, match="was changed"):
+        list(lines)
+
+
+def test_a_disk_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes((b"x" * 999 + b"\n") * 2500)
+    file = InputFile(path, 1000)
+    whole = os.preadv
+
+    def damaged(fd: int, buffers: list[memoryview], offset: int) -> int:
+        if offset > 1_000_000:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return whole(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", damaged)
+    lines = file.lines(Place())
+    assert next(lines).data == b"x" * 999
+    with pytest.raises(ConfigError, match=r"in\.jsonl: Input/output error; copy it"):
         list(lines)
