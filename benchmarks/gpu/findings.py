@@ -1,13 +1,16 @@
 """What a part has found so far, on disk after every step: a part that is cut off is not lost."""
 
+import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tandem.bench.records import BenchRecord, BenchRow
 
-PARTIAL = ".partial"
+PARTIAL, PROGRESS = ".partial", ".progress"
+_MOST_TRIES = 2
 
 
 def partial_path(path: Path) -> Path:
@@ -15,8 +18,24 @@ def partial_path(path: Path) -> Path:
     return path.with_name(path.name + PARTIAL)
 
 
+def progress_path(path: Path) -> Path:
+    """Where an unfinished part says which of its cases have been begun, and ended."""
+    return path.with_name(path.name + PROGRESS)
+
+
+def ended_cases(path: Path) -> int:
+    """How many cases of an unfinished part have ended; 0 if it has none."""
+    progress = progress_path(path)
+    return (
+        len(json.loads(progress.read_text(encoding="utf-8"))["ended"]) if progress.exists() else 0
+    )
+
+
 class Findings:
     """Rows and notes of one part.
+
+    A part of cases goes on where one of the same commit was cut off, with what its ended cases
+    found.
 
     Args:
         path: of the record. command, machine: see `BenchRecord`.
@@ -26,6 +45,23 @@ class Findings:
         self._suite, self._command, self._machine, self._path = suite, command, machine, path
         self._rows: list[BenchRow] = []
         self._notes: list[str] = []
+        self._begun: Counter[str] = Counter()
+        self._ended: list[str] = []
+        self._go_on()
+
+    def _go_on(self) -> None:
+        partial, progress = partial_path(self._path), progress_path(self._path)
+        if not partial.exists() or not progress.exists():
+            return
+        before = BenchRecord.from_json(partial.read_text(encoding="utf-8"))
+        if before.machine.get("git_commit") != self._machine.get("git_commit"):
+            progress.unlink()
+            return
+        told = json.loads(progress.read_text(encoding="utf-8"))
+        self._rows += before.rows[: told["rows"]]
+        self._notes += before.notes[: told["notes"]]
+        self._begun.update(told["begun"])
+        self._ended += told["ended"]
 
     def add(self, *rows: BenchRow) -> None:
         """Figures."""
@@ -34,7 +70,8 @@ class Findings:
 
     def note(self, text: str) -> None:
         """What a reader must know beside the figures: what was left out, and why."""
-        self._notes.append(text)
+        if text not in self._notes:
+            self._notes.append(text)
         self._write(partial_path(self._path))
 
     @property
@@ -42,11 +79,47 @@ class Findings:
         """All figures so far."""
         return self._rows
 
+    # --- cases ----------------------------------------------------------------------------------
+
+    def left(self, names: Iterable[str]) -> list[str]:
+        """Cases that have not ended, those that cut the part off before behind the others; without
+        those that did so twice, which a note says.
+        """
+        waiting = [name for name in names if name not in self._ended]
+        for name in waiting:
+            if self._begun[name] >= _MOST_TRIES:
+                self.note(f"{name} did not end in {_MOST_TRIES} tries, and was left out")
+                self.end(name)
+        tried = sorted(waiting, key=lambda name: self._begun[name])
+        return [name for name in tried if name not in self._ended]
+
+    def begin(self, name: str) -> None:
+        """A case is being measured."""
+        self._begun[name] += 1
+        self._progress()
+
+    def end(self, name: str) -> None:
+        """A case has been measured, or cannot be."""
+        self._ended.append(name)
+        self._progress()
+
+    def _progress(self) -> None:
+        """What cases after this found, and did not end, is found anew."""
+        self._write(partial_path(self._path))
+        told = {
+            "begun": dict(self._begun), "ended": self._ended,
+            "rows": len(self._rows), "notes": len(self._notes),
+        }  # fmt: skip
+        _replace(progress_path(self._path), json.dumps(told))
+
+    # --- the record -----------------------------------------------------------------------------
+
     def finish(self) -> BenchRecord:
         """The part is complete: its record takes the name by which the next call skips it."""
         partial = partial_path(self._path)
         self._write(partial)
         os.replace(partial, self._path)
+        progress_path(self._path).unlink(missing_ok=True)
         return self._record()
 
     def _record(self) -> BenchRecord:
@@ -55,6 +128,10 @@ class Findings:
         )
 
     def _write(self, path: Path) -> None:
-        written = path.with_name(path.name + ".new")
-        written.write_text(self._record().to_json() + "\n", encoding="utf-8")
-        os.replace(written, path)
+        _replace(path, self._record().to_json())
+
+
+def _replace(path: Path, text: str) -> None:
+    written = path.with_name(path.name + ".new")
+    written.write_text(text + "\n", encoding="utf-8")
+    os.replace(written, path)

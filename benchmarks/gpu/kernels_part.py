@@ -1,10 +1,12 @@
 """Kernels of the accelerator beside its memory's rate and torch's best."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from benchmarks.gpu.cases import Case, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder
@@ -41,9 +43,8 @@ Call = Callable[[int], object]  # its number: which of several equal inputs to t
 
 def measure_kernels(scale: Scale, limit: Deadline, found: Findings) -> None:
     """Attention, linear maps, and dequantization."""
-    del limit
     with ModelFolder(scale.kernels.shape, scale.dtype) as model, torch.inference_mode():
-        _Kernels(scale, model.spec, found).measure()
+        run_cases(_Kernels(scale, model.spec, found).cases(), limit, found)
 
 
 class _Kernels:
@@ -58,18 +59,21 @@ class _Kernels:
         self._source = torch.ones(size, dtype=torch.uint8, device=self._device)
         self._target = torch.zeros_like(self._source)
 
-    def measure(self) -> None:
-        """Everything."""
+    def cases(self) -> dict[str, Case]:
+        """Everything, by name: the kernels that serve first."""
         kinds: tuple[KVType, ...] = (self._scale.dtype, CodeType.INT8, CodeType.INT4)
+        made: dict[str, Callable[[], None]] = {}
         for rows, keys in self._sizes.decode:
             for kv in kinds:
-                self._decode(rows, keys, kv)
+                made[f"decode, {rows} x {keys}, {kv}"] = partial(self._decode, rows, keys, kv)
         for tokens in self._sizes.prompts:
-            self._prefill(tokens)
+            made[f"prefill, {tokens}"] = partial(self._prefill, tokens)
         for outputs, inputs in self._sizes.matrices:
             for format in _FORMATS:
-                self._linear(outputs, inputs, format)
-                self._dequantize(outputs, inputs, format)
+                name = f"{outputs} x {inputs}, {format}"
+                made[f"linear, {name}"] = partial(self._linear, outputs, inputs, format)
+                made[f"dequantize, {name}"] = partial(self._dequantize, outputs, inputs, format)
+        return {name: lambda _, run=run: run() for name, run in made.items()}
 
     # --- attention ------------------------------------------------------------------------------
 

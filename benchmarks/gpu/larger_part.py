@@ -4,11 +4,13 @@ beside accelerate.
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
+from benchmarks.gpu.cases import Case, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, config_for
-from benchmarks.gpu.peer import Offloading, PeerError
+from benchmarks.gpu.peer import Offloading
 from benchmarks.gpu.scale import LargerCell, Scale
 
 from tandem.bench.chain import ChainRates, chain_s
@@ -21,7 +23,6 @@ from tandem.engine.build import build_parts, core_of
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.spec.config import HostLayers
-from tandem.spec.errors import TandemError
 from tandem.spec.units import format_size
 
 WAYS: tuple[HostLayers, ...] = ("stream", "cpu", "mlp", "auto")
@@ -34,16 +35,15 @@ def measure_larger(cell: LargerCell, scale: Scale, limit: Deadline, found: Findi
     """One cell: every way, then the peer."""
     rates = _rates(scale)
     with ModelFolder(cell.shape, scale.dtype) as model:
-        names = [*WAYS, *([PEER] if cell.peer else [])]
-        for index, name in enumerate(names):
-            share = limit.share(len(names) - index)
-            try:
-                if name == PEER:
-                    _measure_peer(cell, scale, model, share, found)
-                else:
-                    _measure_way(cell, name, scale, model, rates, share, found)
-            except (TandemError, PeerError) as error:
-                found.note(f"{_case(cell, scale)}: {name} was not run: {error}")
+
+        def way(name: HostLayers, share: Deadline) -> None:
+            _measure_way(cell, name, scale, model, rates, share, found)
+
+        def peer(share: Deadline) -> None:
+            _measure_peer(cell, scale, model, share, found)
+
+        cases: dict[str, Case] = {name: partial(way, name) for name in WAYS}
+        run_cases(cases | ({PEER: peer} if cell.peer else {}), limit, found)
 
 
 def _measure_way(

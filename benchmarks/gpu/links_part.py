@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from benchmarks.gpu.cases import Case, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, built, config_for
@@ -29,14 +32,44 @@ _LINK_TARGET = 0.9  # of the link's probed rate
 _LAUNCH_TOKENS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How steps are launched, by the engine's flags; `where` a row's keys are."""
+
+    graphs: str
+    strategy: str
+    placement: str
+    where: str
+
+
+LAUNCHES = {
+    "one graph": Launch("on", "gpu-only", "device", "on the GPU"),
+    "operations": Launch("off", "gpu-only", "device", "on the GPU"),
+    # what the host adds, its attention and two copies in every layer, is the same in both
+    "a graph between attentions": Launch("on", "ride-along", "host", "on the host"),
+    "operations between attentions": Launch("off", "ride-along", "host", "on the host"),
+}
+
+
 def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
     """Everything, one after the other."""
-    del limit
     probed = scale.probed()
-    rates = _link(probed, scale, found)
-    _blocks(probed, scale, rates, found)
-    _signals(scale, found)
-    _launches(scale, found)
+
+    def copies(limit: Deadline) -> None:
+        del limit
+        _blocks(probed, scale, _link(probed, scale, found), found)
+
+    def signals(limit: Deadline) -> None:
+        del limit
+        _signals(scale, found)
+
+    def launches(name: str, limit: Deadline) -> None:
+        del limit
+        _launches(name, scale, found)
+
+    cases: dict[str, Case] = {"copies": copies, "signals": signals}
+    cases |= {f"launches, {name}": partial(launches, name) for name in LAUNCHES}
+    run_cases(cases, limit, found)
 
 
 def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float]:
@@ -119,31 +152,31 @@ def _signals(scale: Scale, found: Findings) -> None:
     )
 
 
-def _launches(scale: Scale, found: Findings) -> None:
-    """Decoding on the GPU alone with a model so narrow that launching is what takes the time."""
-    for graphs, variant in (("on", "one graph"), ("off", "operations")):
-        layers, times = _decode_times_ms(scale, graphs)
-        found.add(
-            row_of_samples(
-                f"decode of one row, {layers} layers so narrow that launching decides", variant,
-                "time per layer", [each / layers for each in times], "ms", _LAUNCH_TARGET_S * 1e3,
-            )
-        )  # fmt: skip
+def _launches(name: str, scale: Scale, found: Findings) -> None:
+    """Decoding with a model so narrow that launching is what takes the time."""
+    launch = LAUNCHES[name]
+    layers, times = _decode_times_ms(scale, launch)
+    found.add(
+        row_of_samples(
+            f"decode of one row {launch.where}, {layers} layers so narrow that launching decides",
+            name, "time per layer", [each / layers for each in times], "ms",
+            _LAUNCH_TARGET_S * 1e3,
+        )
+    )  # fmt: skip
 
 
-def _decode_times_ms(scale: Scale, graphs: str) -> tuple[int, list[float]]:
-    """The model's layers, and what a token takes by steps that are launched as graphs (`on`) or one
-    operation at a time (`off`).
-    """
+def _decode_times_ms(scale: Scale, launch: Launch) -> tuple[int, list[float]]:
+    """The model's layers, and what a token takes."""
     case = HostCase(1, 8, max(4, min(_LAUNCH_TOKENS, 16 * scale.new_tokens)))
     with ModelFolder(scale.launch_shape, scale.dtype) as model:
         options: dict[str, Any] = {
-            "strategy": "gpu-only",
+            "strategy": launch.strategy,
             "max_num_seqs": 1,
             "max_model_len": 128,
-            "cuda_graphs": graphs,
+            "cuda_graphs": launch.graphs,
+            "kv_placement": launch.placement,
         }
-        memory_bytes = scale.online[0].memory_bytes
+        memory_bytes = max(cell.memory_bytes for cell in scale.online)
         core = built(config_for(scale, model.path, memory_bytes, options))
         with closing(CoreGenerator(core)) as generator:
             prompts = case.prompts(0, model.spec.vocab_size)

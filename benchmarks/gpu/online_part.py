@@ -5,12 +5,14 @@ transformers' continuous batching, in turns.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from benchmarks.gpu.cases import run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, built, config_for, drawn_job, run_job
-from benchmarks.gpu.peer import ContinuousBatching, PeerError
+from benchmarks.gpu.peer import ContinuousBatching
 from benchmarks.gpu.scale import OnlineCell, Scale
 
 from tandem.bench.records import BenchRow, row_of_samples
@@ -19,7 +21,6 @@ from tandem.engine.stats import EngineStats, TierStats
 from tandem.probes.interleave import paired_ratio
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
-from tandem.spec.errors import TandemError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import lookup_parameters
 from tandem.spec.units import format_size
@@ -51,14 +52,14 @@ def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findi
         )
         for note in stats.notes:
             found.note(f"{pair.case}: {ALONE}: {note}")
-        names = [PEER] * cell.peer + list(cell.policies)
-        for index, name in enumerate(names):
-            share = limit.share(len(names) - index)
-            try:
-                with _opened(name, cell, scale, model, stats, asked) as run:
-                    _compare(pair, name, run, share, found)
-            except (TandemError, PeerError) as error:
-                found.note(f"{pair.case}: {name} was not run: {error}")
+
+        def beside(name: str, share: Deadline) -> None:
+            with _opened(name, cell, scale, model, stats, asked) as run:
+                _compare(pair, name, run, share, found)
+
+        # first what has a target
+        names = [*cell.policies[:1], *[PEER] * cell.peer, *cell.policies[1:]]
+        run_cases({name: partial(beside, name) for name in names}, limit, found)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.cases import UnfinishedError
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.parts import parts_of
@@ -18,6 +19,8 @@ from tandem.devices.cuda import cuda_available
 from tandem.devices.host_facts import package_version
 from tandem.spec.errors import TandemError
 
+UNFINISHED = 3
+"""Exit status of a part that the next call goes on with."""
 _OTHERS = ("triton", "accelerate", "numpy")
 
 
@@ -39,6 +42,9 @@ def main(words: Sequence[str] | None = None) -> int:
     found = Findings(f"gpu {part.name}", command, _machine(), arguments.json)
     try:
         part.load()(scale, limit, found)
+    except UnfinishedError as error:
+        print(f"{part.name}: {error}", file=sys.stderr)
+        return UNFINISHED
     except TandemError as error:
         print(f"{part.name}: {error}", file=sys.stderr)
         return 1

@@ -29,20 +29,29 @@ class Part:
 
 
 def parts_of(scale: Scale) -> list[Part]:
-    """Of a scale; what only a GPU can do is left out without one."""
-    parts = [
+    """Of a scale, what decides most first: a call may be the only one. What only a GPU can do is
+    left out without one. `auto` and plans choose by the profile, which therefore comes before.
+    """
+    check = [Part("check", 190, 90, _check)] if scale.accelerator == "cuda" else []
+    online = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.online]
+    larger = [_model_part("larger", cell.name, partial(_larger, cell)) for cell in scale.larger]
+    planned = [_model_part("planned", cell.name, partial(_planned, cell)) for cell in scale.planned]
+    offline = [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
+    return [
+        *check,
         Part("profile", 150, 60, _profile),
+        *online[:1],
         Part("links", 120, 40, _links),
         Part("kernels", 200, 60, _kernels),
+        *larger[:1],
+        *planned[:1],
+        *offline[:1],
+        *online[1:],
         Part("host", 300, 150, _host),
+        *larger[1:],
+        *planned[1:],
+        *offline[1:],
     ]
-    if scale.accelerator == "cuda":
-        parts.insert(0, Part("check", 190, 90, _check))
-    parts += [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.online]
-    parts += [_model_part("larger", cell.name, partial(_larger, cell)) for cell in scale.larger]
-    parts += [_model_part("planned", cell.name, partial(_planned, cell)) for cell in scale.planned]
-    parts += [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
-    return parts
 
 
 def _model_part(kind: str, cell: str, load: Callable[[], Measure]) -> Part:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.gpu.cases import CaseError
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.jobs import Asked, JobRate
 from transformers import (
@@ -26,7 +27,7 @@ from tandem.spec.dtype import DType
 _POLL_S = 1.0
 
 
-class PeerError(Exception):
+class PeerError(CaseError):
     """The peer cannot run here; says why."""
 
 

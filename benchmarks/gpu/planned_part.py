@@ -5,15 +5,17 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.cases import run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, built
 from benchmarks.gpu.scale import PlannedCell, Scale
 
-from tandem.bench.offline.plans import plan_jobs
+from tandem.bench.offline.plans import PlannedJob, plan_jobs
 from tandem.bench.online.cell import DTYPE, Load
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.plans import Planned, ask, plan_policies
@@ -30,7 +32,6 @@ from tandem.profiling.profile import Profile
 from tandem.profiling.profile_file import profile_path, read_profile, write_profile
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
-from tandem.spec.errors import TandemError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.request import EngineRequest
@@ -100,12 +101,11 @@ def measure_planned(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
         asked = plan_policies(question, cell.policies)
         plans = [each for each in asked if each.plan is not None]
         _note_refused(cell, [each.policy for each in asked if each.plan is None], found)
-        for index, planned in enumerate(plans):
-            share = limit.share(len(plans) - index)
-            try:
-                _execute(cell, scale, model, question, planned, workload, share, found)
-            except TandemError as error:
-                found.note(f"{_case(cell)}: {planned.policy} was not run: {error}")
+
+        def execute(planned: Planned, share: Deadline) -> None:
+            _execute(cell, scale, model, question, planned, workload, share, found)
+
+        run_cases({each.policy: partial(execute, each) for each in plans}, limit, found)
 
 
 def _execute(
@@ -142,21 +142,18 @@ def measure_offline(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
         planned = plan_jobs(question, cell.policies)
         jobs = [job for job in planned.jobs if job.plan is not None]
         _note_refused(cell, [job.policy for job in planned.jobs if job.plan is None], found)
-        for job in jobs:
+        most = None if planned.ceiling is None else planned.ceiling.tokens_per_s
+
+        def execute(job: PlannedJob, share: Deadline) -> None:
+            del share  # a job is run once, and to its end
             assert job.plan is not None
             assert job.option is not None
-            if not limit.left_s:
-                found.note(f"{_case(cell)}: {job.policy} was left out for want of time")
-                continue
             file = offline_plan_file(cell.shape.name, question, job.plan)
-            try:
-                rate = _run_blocks(_config(scale, model.path, file, question), file, workload)
-            except TandemError as error:
-                found.note(f"{_case(cell)}: {job.policy} was not run: {error}")
-                continue
+            rate = _run_blocks(_config(scale, model.path, file, question), file, workload)
             predicted = job.option.prediction.rates.tokens_per_s
-            most = None if planned.ceiling is None else planned.ceiling.tokens_per_s
             found.add(*_rows(_case(cell), job.policy, predicted, [rate], most))
+
+        run_cases({job.policy: partial(execute, job) for job in jobs}, limit, found)
 
 
 def _note_refused(cell: PlannedCell, policies: Sequence[str], found: Findings) -> None:

@@ -11,15 +11,17 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.gpu.deadline import Deadline
-from benchmarks.gpu.findings import partial_path
+from benchmarks.gpu.findings import ended_cases, partial_path
+from benchmarks.gpu.part import UNFINISHED
 from benchmarks.gpu.parts import Part, parts_of
 from benchmarks.gpu.plots import draw_plots
 from benchmarks.gpu.scale import full, tiny
-from benchmarks.gpu.summary import summary_lines
+from benchmarks.gpu.summary import failure_path, summary_lines
 
 from tandem.bench.machine import git_commit
 from tandem.bench.records import BenchRecord
@@ -32,8 +34,9 @@ _CALL_S = 520.0
 _RESERVE_S = 10.0  # for the summary
 _GRACE = 1.1  # a part is told of less time than it is given
 _SUMMARY = "summary.md"
+_LAST_LINES = 25
 
-Start = Callable[[Sequence[str], Mapping[str, str], float], int | None]
+Start = Callable[[Sequence[str], Mapping[str, str], float, Path], int | None]
 
 
 def main() -> int:
@@ -76,41 +79,90 @@ def run_parts(
     tiny: bool,
     start: Start | None = None,
 ) -> list[str]:
-    """Measure those without a record, as far as time goes; names of those that failed.
+    """Measure those without a record, as far as time goes, those that failed in a call before
+    behind the others; names of those that failed.
 
     Args:
-        start: runs a command in an environment for so many seconds at most; its exit status, None
-            if it was ended.
+        start: runs a command in an environment for so many seconds at most, what it prints going to
+            a file; its exit status, None if it was ended.
     """
     start = start or run_for
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     failed: list[str] = []
-    for part in parts:
-        path = folder / f"{part.name}.json"
+    for part in sorted(parts, key=lambda part: failure_path(folder, part).exists()):
+        path, failure = folder / f"{part.name}.json", failure_path(folder, part)
         if path.exists():
             _tell(_present(path))
             continue
+        why = _run_part(part, folder, limit, environment, start, tiny=tiny)
+        if why is None:
+            failure.unlink(missing_ok=True)
+            continue
+        failure.write_text(why + "\n", encoding="utf-8")
+        failed.append(part.name)
+    return failed
+
+
+def _run_part(
+    part: Part,
+    folder: Path,
+    limit: Deadline,
+    environment: Mapping[str, str],
+    start: Start,
+    *,
+    tiny: bool,
+) -> str | None:
+    """Once, and again as long as a case of it ends its process but others have come to their end;
+    why it failed, None if it did not.
+    """
+    path, log = folder / f"{part.name}.json", folder / "logs" / f"{part.name}.log"
+    why = None
+    while True:
         seconds = min(part.limit_s, limit.left_s - _RESERVE_S)
         if seconds < part.least_s:
             _tell(f"{part.name}: left to the next call")
-            continue
+            return why
         command = [
             sys.executable, "-m", "benchmarks.gpu.part", part.name, "--json", str(path),
             "--seconds", f"{seconds / _GRACE:.0f}", *(["--tiny"] if tiny else []),
         ]  # fmt: skip
         _tell(f"{part.name}: at most {seconds:.0f} s")
-        status = start(command, environment, seconds)
-        if status != 0:
-            why = "ended for want of time" if status is None else f"failed with status {status}"
-            kept = ", what it found is kept" if partial_path(path).exists() else ""
-            _tell(f"{part.name}: {why}{kept}")
-            failed.append(part.name)
-    return failed
+        ended = ended_cases(path)
+        status = start(command, environment, seconds, log)
+        if status == 0:
+            return None
+        if status == UNFINISHED:
+            _tell(f"{part.name}: goes on in the next call")
+            return None
+        why = "ended for want of time" if status is None else f"failed with status {status}"
+        kept = ", what it found is kept" if partial_path(path).exists() else ""
+        _tell(f"{part.name}: {why}{kept}; the end of {log}:\n{_end_of(log)}")
+        if status is None or ended_cases(path) == ended:
+            return why
 
 
-def run_for(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> int | None:
+def _end_of(log: Path) -> str:
+    if not log.exists():
+        return ""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return "".join(deque(lines, _LAST_LINES))
+
+
+def run_for(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float, log: Path
+) -> int | None:
     """Run it in a process group of its own, which is ended when time is out."""
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    log.parent.mkdir(exist_ok=True)
+    with log.open("ab") as told:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=subprocess.STDOUT,
+        )
     try:
         return process.wait(timeout=seconds)
     except BaseException as error:

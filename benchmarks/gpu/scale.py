@@ -192,14 +192,11 @@ def full() -> Scale:
     """
     llama2, llama3, qwen3 = map(Shape, ("llama-2-7b", "llama-3.1-8b", "qwen3-14b"))
     online = [
-        OnlineCell(f"{shape.name}-32gib", shape, "none", 32 * _GIB, ("auto",), peer=True)
+        OnlineCell(f"{shape.name}-{gib}gib", shape, "none", gib * _GIB, policies, peer=True)
+        # 16 GiB first: beside the weights is room for few rows' KV, so that the host may help most
+        for gib, policies in ((16, HYBRID), (32, ("auto",)), (24, HYBRID))
         for shape in (llama3, llama2)
     ]
-    for shape in (llama3, llama2):
-        online += [
-            OnlineCell(f"{shape.name}-{gib}gib", shape, "none", gib * _GIB, HYBRID, peer=True)
-            for gib in (16, 24)
-        ]
     online += [
         OnlineCell("llama-3.1-8b-int4-16gib", llama3, "int4", 16 * _GIB, HYBRID, peer=False),
         OnlineCell("qwen3-14b-int4-16gib", qwen3, "int4", 16 * _GIB, HYBRID, peer=False),

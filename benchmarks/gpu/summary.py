@@ -23,7 +23,7 @@ def summary_lines(parts: Sequence[Part], folder: Path, command: str) -> list[str
     told: Mapping[str, Any] | None = None
     for part in parts:
         record, state = _record(folder / f"{part.name}.json")
-        lines += [f"## {part.name}{state}", ""]
+        lines += [f"## {part.name}{state}{_failure(folder, part)}", ""]
         if record is None:
             continue
         versions = {name: record.machine.get(name) for name in _VERSIONS}
@@ -33,6 +33,16 @@ def summary_lines(parts: Sequence[Part], folder: Path, command: str) -> list[str
         lines += [*_table(record.rows), "", *(f"- {note}" for note in record.notes)]
         lines += [""] if record.notes else []
     return lines
+
+
+def failure_path(folder: Path, part: Part) -> Path:
+    """Where it says why a part failed in the call before."""
+    return folder / f"{part.name}.failed"
+
+
+def _failure(folder: Path, part: Part) -> str:
+    path = failure_path(folder, part)
+    return f", {path.read_text(encoding='utf-8').strip()}" if path.exists() else ""
 
 
 def _record(path: Path) -> tuple[BenchRecord | None, str]:

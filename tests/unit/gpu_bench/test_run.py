@@ -36,10 +36,11 @@ class Runs:
         self.begun: list[str] = []
 
     def __call__(
-        self, command: Sequence[str], environment: Mapping[str, str], seconds: float
+        self, command: Sequence[str], environment: Mapping[str, str], seconds: float, log: Path
     ) -> int | None:
         name, path = command[3], Path(command[5])
         assert Path(environment["XDG_CACHE_HOME"]).parent == path.parent
+        assert log == path.parent / "logs" / f"{name}.log"
         self.begun.append(name)
         taken_s = min(seconds, self._takes_s[name])
         self._clock.now_s += taken_s
@@ -78,7 +79,7 @@ def test_a_part_that_was_ended_keeps_what_it_found_and_is_measured_again(tmp_pat
     kept = BenchRecord.from_json(partial_path(tmp_path / "a.json").read_text())
     assert [row.value for row in kept.rows] == [2.0]
     lines = summary_lines(PARTS, tmp_path, "run_all.sh")
-    assert "## a (cut off)" in lines
+    assert "## a (cut off), ended for want of time" in lines
     assert "## b" in lines
     quick = Runs(clock, {"a": 50.0})
     assert run_parts(PARTS, tmp_path, Deadline(2000.0, clock), tiny=False, start=quick) == []
@@ -104,9 +105,12 @@ def test_a_process_that_takes_too_long_is_ended_with_its_children(tmp_path: Path
     child = f"import time,pathlib; time.sleep(30); pathlib.Path({str(told)!r}).write_text('x')"
     parent = f"import subprocess,sys; subprocess.run([sys.executable, '-c', {child!r}])"
     begin = time.monotonic()
-    assert run_for([sys.executable, "-c", parent], {}, 0.5) is None
+    log = tmp_path / "logs" / "part.log"
+    assert run_for([sys.executable, "-c", parent], {}, 0.5, log) is None
     assert time.monotonic() - begin < 20
-    assert run_for([sys.executable, "-c", "raise SystemExit(3)"], {}, 20.0) == 3
+    script = "print('what it says'); raise SystemExit(3)"
+    assert run_for([sys.executable, "-c", script], {}, 20.0, log) == 3
+    assert log.read_text() == "what it says\n"
     assert not told.exists()
 
 
@@ -153,3 +157,18 @@ def test_records_with_notes_read_back(tmp_path: Path) -> None:
     record = BenchRecord("gpu a", "c", {}, (BenchRow("x", "y", "z", 1.0, "s"),), ("one", "two"))
     assert BenchRecord.from_json(record.to_json()).notes == ("one", "two")
     assert "notes" not in json.loads(BenchRecord("gpu a", "c", {}, ()).to_json())
+
+
+def test_parts_that_failed_come_behind_the_others_in_the_next_call(tmp_path: Path) -> None:
+    clock = Clock()
+    slow = Runs(clock, {"a": 1000.0})
+    assert run_parts(PARTS, tmp_path, Deadline(225.0, clock), tiny=False, start=slow) == ["a"]
+    runs = Runs(clock, {"a": 50.0, "b": 10.0, "c": 10.0})
+    assert run_parts(PARTS, tmp_path, Deadline(2000.0, clock), tiny=False, start=runs) == []
+    assert runs.begun == ["b", "c", "a"]
+    assert not list(tmp_path.glob("*.failed"))
+
+
+def test_what_decides_most_is_measured_first() -> None:
+    names = [part.name for part in parts_of(full())]
+    assert names[:5] == ["check", "profile", "online-llama-3.1-8b-16gib", "links", "kernels"]
