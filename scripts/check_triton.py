@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tandem.kernels.triton_append import append_codes, append_floats
-from tandem.kernels.triton_attention import attend_tiles, merge_splits
+from tandem.kernels.triton_attention import attend_tiles, merge_splits, merge_tiers
 from tandem.kernels.triton_kernels import STAGES
 from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
 from tandem.kernels.triton_plan import (
@@ -103,6 +103,10 @@ def others() -> Iterator[Case]:
     merged |= {"num_rows": "i32", "splits": "i32"}
     constants = {"HEAD_DIM": 128, "PAD_DIM": 128, "PAD_SPLITS": MAX_SPLITS}
     yield Case("merging", merge_splits, merged, constants, {})
+    tiers = dict.fromkeys(("here", "here_lse", "there", "there_lse"), "*fp32")
+    tiers |= {"places": "*i32", "merged": "*bf16", "num_tokens": "i32"}
+    constants = {"HEADS": 32, "HEAD_DIM": 128, "PAD_DIM": 128}
+    yield Case("merging tiers", merge_tiers, tiers, constants, {"num_warps": 1})
     appended = {"k": "*bf16", "v": "*bf16", "slots": "*i64", "k_stride": "i32", "v_stride": "i32"}
     page: dict[str, Any] = {"BLOCK_SIZE": BLOCK_SIZE, "KV_HEADS": 8, "HEAD_DIM": 128}
     floats = page | {"PAD_ROW": 1024}

@@ -81,6 +81,21 @@ class StaticKernels(TierKernels, Protocol):
         ...
 
 
+@runtime_checkable
+class MergingKernels(TierKernels, Protocol):
+    """Kernels that merge two tiers' attention in one launch."""
+
+    def merge(
+        self, here: AttentionOutput, there: AttentionOutput, places: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """`state.merge_states` of a lane's tokens: `[tokens, heads, head_dim]` in `dtype`.
+
+        Args:
+            places: int32 [2, tokens]; where in `here`, and in `there`, each token is, or -1.
+        """
+        ...
+
+
 class ReferenceKernels:
     """The torch kernels, on any device.
 

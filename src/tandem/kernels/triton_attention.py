@@ -266,6 +266,43 @@ def attend_tiles(
     tl.store(lse + first_out + head, logs, mask=is_row)
 
 
+@triton.jit(do_not_specialize=["num_tokens"])
+def merge_tiers(
+    places,  # int32 [2, num_tokens]; each token's place here and there, -1: it has no keys there
+    here,  # float32 [tokens here, HEADS, HEAD_DIM]
+    here_lse,  # float32 [tokens here, HEADS]
+    there,  # as here
+    there_lse,
+    merged,  # [num_tokens, HEADS, HEAD_DIM]
+    num_tokens,
+    HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PAD_DIM: tl.constexpr,
+):
+    """Grid: [num_tokens, HEADS]. Attention over the keys of two tiers (contract 8); 0 of a token
+    without keys.
+    """
+    token, head = tl.program_id(0), tl.program_id(1)
+    a = tl.load(places + token).to(tl.int64)
+    b = tl.load(places + num_tokens + token).to(tl.int64)
+    row_a, row_b = tl.maximum(a, 0) * HEADS + head, tl.maximum(b, 0) * HEADS + head
+    log_a = tl.where(a >= 0, tl.load(here_lse + row_a), float("-inf"))
+    log_b = tl.where(b >= 0, tl.load(there_lse + row_b), float("-inf"))
+    highest = tl.maximum(log_a, log_b)
+    base = tl.where(highest == float("-inf"), 0.0, highest)
+    share_a, share_b = tl.exp2((log_a - base) * _LOG2_E), tl.exp2((log_b - base) * _LOG2_E)
+    total = share_a + share_b
+    dim = tl.arange(0, PAD_DIM)
+    is_used = dim < HEAD_DIM
+    value_a = tl.load(here + row_a * HEAD_DIM + dim, mask=is_used, other=0.0)
+    value_b = tl.load(there + row_b * HEAD_DIM + dim, mask=is_used, other=0.0)
+    # another token's, where this one has none, must not come in, whatever it holds
+    value_a, value_b = tl.where(a >= 0, value_a, 0.0), tl.where(b >= 0, value_b, 0.0)
+    result = (value_a * share_a + value_b * share_b) / tl.where(total > 0.0, total, 1.0)
+    place = (token.to(tl.int64) * HEADS + head) * HEAD_DIM + dim
+    tl.store(merged + place, result.to(merged.dtype.element_ty), mask=is_used)
+
+
 @triton.jit(do_not_specialize=["num_rows", "splits"])
 def merge_splits(
     parts,  # float32 [splits, rows, HEAD_DIM]; rows: tokens x heads

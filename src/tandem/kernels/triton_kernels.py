@@ -14,7 +14,7 @@ from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape, copy_blocks
 from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.kernels.triton_append import append_codes, append_floats
-from tandem.kernels.triton_attention import attend_tiles, merge_splits
+from tandem.kernels.triton_attention import attend_tiles, merge_splits, merge_tiers
 from tandem.kernels.triton_plan import (
     DECODE_SPLIT_KEYS,
     MAX_SPLITS,
@@ -174,6 +174,28 @@ class TritonKernels:
             PAD_DIM=power_of_two(head_dim),
             PAD_SPLITS=MAX_SPLITS,
         )
+
+    def merge(
+        self, here: AttentionOutput, there: AttentionOutput, places: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """See `MergingKernels`."""
+        tokens, (heads, head_dim) = places.shape[1], here.out.shape[1:]
+        merged = torch.empty(tokens, heads, head_dim, dtype=dtype, device=places.device)
+        launch = cast("Any", merge_tiers)
+        launch[(tokens, heads)](
+            places,
+            here.out,
+            here.lse,
+            there.out,
+            there.lse,
+            merged,
+            tokens,
+            HEADS=heads,
+            HEAD_DIM=head_dim,
+            PAD_DIM=power_of_two(head_dim),
+            num_warps=1,
+        )
+        return merged
 
     def plan_append(self, slots: Tensor) -> Tensor:
         """The slots themselves."""

@@ -8,7 +8,7 @@ import torch
 
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.kernels.upload import upload
-from tandem.plan.binding import LaneBinding
+from tandem.plan.binding import IntArray, LaneBinding
 from tandem.plan.program import LaneSlot
 from tandem.runtime.layer_plans import LayerPlans, Selection, selection_of
 from tandem.runtime.passing_context import PassingContext
@@ -43,6 +43,9 @@ class LaneContext:
     Attributes:
         staging: of a lane with a part in the host tier.
         passing: of a lane with keys and values that pass.
+        places: of a lane with keys in both tiers, where its kernels merge them in one launch: int32
+            [2, tokens], of each token among those that attend on the device, and on the host; -1:
+            it does not.
         decode: of a lane that is launched as a graph, the step's numbers, which its tensors, those
             of the graph, come to hold.
     """
@@ -55,6 +58,7 @@ class LaneContext:
     tiers: dict[Tier, TierContext]
     staging: LaneStaging | None
     passing: PassingContext | None = None
+    places: torch.Tensor | None = None
     decode: "DecodeArrays | None" = None
 
     @property
@@ -81,12 +85,15 @@ def make_context(
     windows: tuple[int, ...],
     staging: StagingShape,
     slot_kernels: TierKernels | None = None,
+    *,
+    merges: bool = False,
 ) -> LaneContext:
     """Move a lane's arrays to where they are read: selections to `device`, host batches to DRAM.
 
     Args:
         windows: of each layer of the model.
         slot_kernels: of KV that passes through the accelerator.
+        merges: the device's kernels are `MergingKernels`.
     """
     binding, passing = slot.binding, None
     if slot.passing is not None:
@@ -104,7 +111,18 @@ def make_context(
         },
         staging=staging.allocate(binding) if hosted else None,
         passing=passing,
+        places=upload(_places(binding), device) if merges and len(binding.attention) > 1 else None,
     )
+
+
+def _places(binding: LaneBinding) -> IntArray:
+    """Of `LaneContext.places`."""
+    places = np.full((2, binding.num_tokens), -1, dtype=np.int32)
+    for line, tier in enumerate((Tier.DEVICE, Tier.HOST)):
+        attention = binding.attention[tier]
+        attending = slice(None) if attention.token_index is None else attention.token_index
+        places[line, attending] = np.arange(len(attention.positions))
+    return places
 
 
 def make_tier_context(

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.page_conversion import convert_blocks
-from tandem.kernels.tier_kernels import TierKernels
+from tandem.kernels.tier_kernels import MergingKernels, TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
 from tandem.models.weight_stream import WeightStream
@@ -292,9 +293,22 @@ class OpRunner:
                 if used and lane.tiers[tier].plans is not None:
                     out, lse = self._get(running, name, lane)
                     parts.append((lane.tiers[tier].attend, (out, lse)))
-            query = qkv_of(state)[0]
-            state.finish_attention(merge_parts(query, parts).to(query.dtype))
+            state.finish_attention(self._merged(qkv_of(state)[0], lane, parts))
             self._states.put(running, lane, state)
+
+    def _merged(
+        self,
+        query: torch.Tensor,
+        lane: LaneContext,
+        parts: list[tuple[torch.Tensor | None, Partial]],
+    ) -> torch.Tensor:
+        """Attention over all parts, in the queries' type."""
+        if lane.places is None or len(parts) != 2:
+            return merge_parts(query, parts).to(query.dtype)
+        kernels = self.kernels[Tier.DEVICE]
+        assert isinstance(kernels, MergingKernels)
+        here, there = (AttentionOutput(*part) for _, part in parts)
+        return kernels.merge(here, there, lane.places, query.dtype)
 
     # --- page copies ----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.kernels.tier_kernels import TierKernels
+from tandem.kernels.tier_kernels import MergingKernels, TierKernels
 from tandem.plan.events import StepTimes
 from tandem.plan.program import (
     LaneSlot,
@@ -120,6 +120,7 @@ class ContextCache:
         self._windows = windows
         self._staging = staging
         self._slot_kernels = slot_kernels
+        self._merges = isinstance(kernels[Tier.DEVICE], MergingKernels)
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
         self.graphs: DecodeGraphs | None = None
@@ -163,7 +164,13 @@ class ContextCache:
 
     def _make(self, slot: LaneSlot) -> LaneContext:
         return make_context(
-            slot, self._device, self._kernels, self._windows, self._staging, self._slot_kernels
+            slot,
+            self._device,
+            self._kernels,
+            self._windows,
+            self._staging,
+            self._slot_kernels,
+            merges=self._merges,
         )
 
     def _sampling(self, program: StepProgram) -> ProgramContext:
