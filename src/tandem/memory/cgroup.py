@@ -12,7 +12,8 @@ class CgroupMemory:
     """Memory of one control group.
 
     Attributes:
-        limit_bytes: None if unlimited.
+        limit_bytes: beyond which processes are killed, or, if that is less, throttled until they
+            hardly run (`memory.high`; systemd's MemoryHigh); None if unlimited.
         reclaimable_bytes: part of `current_bytes` that the kernel gives back on demand (inactive
             file pages: a weight file that has been read stays there).
         peak_bytes: None if the kernel does not tell.
@@ -36,16 +37,22 @@ class _Files:
     """Names of the files of one cgroup version, and where its hierarchy is mounted."""
 
     mount: str
-    limit: str
+    limits: tuple[str, ...]
     current: str
     peak: str
     inactive: str
 
 
-_V2 = _Files("", "memory.max", "memory.current", "memory.peak", "inactive_file")
+_V2 = _Files(
+    "",
+    ("memory.max", "memory.high"),
+    "memory.current",
+    "memory.peak",
+    "inactive_file",
+)
 _V1 = _Files(
     "memory",
-    "memory.limit_in_bytes",
+    ("memory.limit_in_bytes",),
     "memory.usage_in_bytes",
     "memory.max_usage_in_bytes",
     "total_inactive_file",
@@ -101,9 +108,10 @@ def _read_group(folder: Path, files: _Files) -> CgroupMemory | None:
     current = _number(folder / files.current)
     if current is None:
         return None
-    limit = _number(folder / files.limit)
+    limits = (_number(folder / limit) for limit in files.limits)
+    bounds = [limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES]
     return CgroupMemory(
-        limit_bytes=None if limit is None or limit >= _UNLIMITED_BYTES else limit,
+        limit_bytes=min(bounds, default=None),
         current_bytes=current,
         reclaimable_bytes=_stat(folder / "memory.stat", files.inactive),
         peak_bytes=_number(folder / files.peak),

@@ -53,6 +53,15 @@ def test_v2_limit_bounds_what_is_available(root: Path) -> None:
     assert memory.cgroup_peak_bytes == 3000 * KIB
 
 
+@pytest.mark.parametrize("most", [4000 * KIB, "max"])
+def test_a_group_that_is_throttled_earlier_has_that_much(root: Path, most: int | str) -> None:
+    write(root, "proc/self/cgroup", "0::/")
+    v2_group(root, "", most, 1500 * KIB, high=3000 * KIB)
+    memory = read_host_memory(root)
+    assert memory.available_bytes == 1500 * KIB
+    assert memory.cgroup_limit_bytes == 3000 * KIB
+
+
 def test_machine_with_less_left_than_the_limit(root: Path) -> None:
     write(root, "proc/self/cgroup", "0::/")
     v2_group(root, "", 7000 * KIB, 0)
