@@ -1,5 +1,6 @@
 """KV blocks of rows: allocation in two tiers, prefix reuse, release under leases, moves."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -83,8 +84,8 @@ class KVManager:
 
     def needs_block(self, rows: LongArray) -> LongArray:
         """Those of `rows` whose next token starts a block that they do not have yet."""
-        r = self._rows
-        return rows[r.submitted[rows] >= r.num_blocks[rows] * self.block_size]
+        full = self._rows.submitted >= self._rows.num_blocks * self.block_size
+        return rows[full[rows]]
 
     def one_block_each(self, rows: LongArray) -> BlockNeed:
         """Blocks that rows take which must get one each."""
@@ -204,18 +205,25 @@ class KVManager:
                 self.pools[tier].release(blocks, lease)
         r.drop_blocks(row)
 
-    def publish(self, row: int, sequence: Sequence, num_full: int) -> None:
-        """Offer a row's leading `num_full` blocks to the prefix cache.
+    def publish(self, rows: LongArray, sequences: Iterable[Sequence], num_full: IntArray) -> None:
+        """Offer the leading `num_full` blocks of each of some rows to the prefix cache.
 
         Their KV is complete in every layer and their tokens are known.
         """
-        r = self._rows
-        first = int(r.published[row])
-        self.prefix.extend_digests(sequence.digests, sequence.tokens)
-        for index in range(first, num_full):
-            tier = TIERS[int(r.block_tiers[row, index])]
-            self.prefix.publish(tier, int(r.block_ids[row, index]), sequence.digests[index])
-        r.published[row] = num_full
+        r, prefix, first = self._rows, self.prefix, self._rows.published[rows]
+        counts = num_full - first
+        # all their new blocks, row after row
+        at, number = rows.repeat(counts), first.repeat(counts)
+        if len(at) > len(rows):
+            number += np.arange(len(at)) - (counts.cumsum() - counts).repeat(counts)
+        tiers, ids = r.block_tiers[at, number].tolist(), r.block_ids[at, number].tolist()
+        blocks = zip(tiers, ids, strict=True)
+        for sequence, begin, end in zip(sequences, first.tolist(), num_full.tolist(), strict=True):
+            prefix.extend_digests(sequence.digests, sequence.tokens)
+            for digest in sequence.digests[begin:end]:
+                tier, block = next(blocks)
+                prefix.publish(TIERS[int(tier)], int(block), digest)
+        r.published[rows] = num_full
 
     def begin_move(self, row: int, target: Tier) -> tuple[IntArray, IntArray]:
         """First phase of moving a row's blocks of the other tier: reserve their destinations.

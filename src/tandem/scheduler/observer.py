@@ -110,28 +110,21 @@ class Observer:
         places = lane.rows.alive()
         rows = lane.rows if places is None else lane.rows.some(places)
         self._rows.computed[rows.index] = lane.after if places is None else lane.after[places]
-        self._publish_computed(rows)
+        self._publish(rows)
         self._flight.settle(event.step_id, "done", event.lane)
 
-    def _publish_computed(self, rows: RowSet) -> None:
-        """Offer what has become full to the prefix cache, after KV has been completed."""
-        if self._kv.prefix.enabled:
-            r, at = self._rows, rows.index
-            tokens = np.minimum(r.computed[at], r.known[at])
-            self._publish(rows.rows[tokens // self._config.block_size > r.published[at]])
-
-    def _publish_known(self, rows: RowSet) -> None:
-        """Likewise after a token of each row: one that ends no block cannot have completed one."""
-        if self._kv.prefix.enabled:
-            ends = self._rows.known[rows.index] % self._config.block_size == 0
-            self._publish(rows.rows[ends])
-
-    def _publish(self, rows: LongArray) -> None:
-        r = self._rows
-        full = np.minimum(r.computed[rows], r.known[rows]) // self._config.block_size
-        due = (full > r.published[rows]).nonzero()[0]
-        for row, count in zip(rows[due].tolist(), full[due].tolist(), strict=True):
-            self._kv.publish(row, self._running.sequence_of(row), count)
+    def _publish(self, rows: RowSet) -> None:
+        """Offer what has become full to the prefix cache: its tokens are known, and its KV is
+        complete.
+        """
+        if not self._kv.prefix.enabled:
+            return
+        r, at = self._rows, rows.index
+        full = np.minimum(r.computed[at], r.known[at]) // self._config.block_size
+        due = full > r.published[at]
+        if due.any():
+            chosen = rows.rows[due]
+            self._kv.publish(chosen, self._running.sequences_of(chosen), full[due])
 
     # --- cohorts ----------------------------------------------------------------------------------
 
@@ -174,7 +167,7 @@ class Observer:
         self._rows.pending[rows.index] -= 1
         if record.lane in step.cohorts:
             self._dissolve(step.cohorts[record.lane])
-        self._publish_known(rows)
+        self._publish(rows)
         full, stops = rows.full(), rows.stopped(tokens)
         singular = full | ~valid
         for others in (stops, rows.needs_care()):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tandem.scheduler.preemption import PreemptionRule
 
 Move = tuple[int, Tier, IntArray, IntArray]
+_TOKEN_BYTES = 4
+_RECENT_BYTES = MAX_RECENT * _TOKEN_BYTES
 _MOVING = (RowState.SWAPPING_OUT, RowState.SWAPPING_IN)
 
 
@@ -72,6 +74,19 @@ class Running:
             sequence.tokens.frombytes(self._rows.recent[row, :count].tobytes())
             self._rows.num_recent[row] = 0
         return sequence
+
+    def sequences_of(self, rows: LongArray) -> list[Sequence]:
+        """Those in some rows, up to date."""
+        r, found = self._rows, list[Sequence]()
+        counts, recent = r.num_recent[rows].tolist(), r.recent[rows].tobytes()
+        for place, (row, count) in enumerate(zip(rows.tolist(), counts, strict=True)):
+            sequence = self._by_row[int(row)]
+            assert sequence is not None, f"row {row} has no sequence"
+            begin = place * _RECENT_BYTES
+            sequence.tokens.frombytes(recent[begin : begin + count * _TOKEN_BYTES])
+            found.append(sequence)
+        r.num_recent[rows] = 0
+        return found
 
     def is_dead(self, row: int) -> bool:
         """True if the row is kept only because its cohort still names it."""

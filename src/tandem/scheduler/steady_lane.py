@@ -125,7 +125,7 @@ class SteadyLane:
         if int(t.num_in_tier(tier, rows).max()) > width:
             return False
         if part.token_index is not None:
-            places = np.searchsorted(part.token_index, places)
+            places = part.token_index.searchsorted(places)
         part.block_table[places] = t.tier_ids[tier, rows, :width]
         part.block_index[places] = t.tier_index[tier, rows, :width]
         return True

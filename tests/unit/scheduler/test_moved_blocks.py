@@ -29,13 +29,13 @@ def test_converted_blocks_are_offered_to_nobody(publish_moved: bool) -> None:
     row = rows.take()
     rows.device_limit[row] = 3
     kv.grow(row, 3 * BLOCK)
-    kv.publish(row, sequence, 1)
+    kv.publish(np.array([row]), [sequence], np.array([1]))
     source, target = kv.begin_move(row, Tier.HOST)
     kv.complete_move(row, Tier.HOST, source, target)
     rows.submitted[row] = 3 * BLOCK
     kv.grow(row, BLOCK)
     if int(rows.published[row]) < 4:
-        kv.publish(row, sequence, 4)
+        kv.publish(np.array([row]), [sequence], np.array([4]))
     found = [[prefix.find_in(tier, digest) is not None for tier in TIERS]
              for digest in sequence.digests]  # fmt: skip
     # the first was offered where it lay before, too; the last was written on the host
