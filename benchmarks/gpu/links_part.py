@@ -30,6 +30,7 @@ from tandem.spec.tier import Tier
 _LAUNCH_TARGET_S = 0.05e-3  # per layer (NEO: 0.6 ms)
 _LINK_TARGET = 0.9  # of the link's probed rate
 _LAUNCH_TOKENS = 64
+_LAUNCH_HOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,8 @@ def _decode_times_ms(scale: Scale, launch: Launch) -> tuple[int, list[float]]:
             "max_model_len": 128,
             "cuda_graphs": launch.graphs,
             "kv_placement": launch.placement,
+            # more would only take time to pin
+            "cpu_memory": str(min(scale.host_bytes, _LAUNCH_HOST_BYTES)),
         }
         memory_bytes = max(cell.memory_bytes for cell in scale.online)
         core = built(config_for(scale, model.path, memory_bytes, options))
