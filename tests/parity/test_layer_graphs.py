@@ -17,7 +17,9 @@ from tests.support.setups import Setup
 
 from tandem.models.load import load_model
 from tandem.models.model import Model
+from tandem.plan import decode_sweep
 from tandem.runtime.layer_graphs import LayerGraphs
+from tandem.runtime.running import Running
 from tandem.spec.kv_type import CodeType
 
 _TOKENS = 12
@@ -108,3 +110,28 @@ def test_quantized_pages(tmp_path: Path) -> None:
     # head dimensions of codes are multiples of 32
     build(next(case for case in CASES if case.id == "llama-31-rope"), tmp_path)
     agree(load_model(tmp_path), setup("ride-along", kv=CodeType.INT8))
+
+
+@pytest.mark.parametrize("name", ["rendezvous-spilled", "asymmetric", "apex"])
+def test_layers_that_a_cohort_makes_too_large_for_graphs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a sweep some layers are graphs, and others operations."""
+    monkeypatch.setattr(decode_sweep, "row_buckets", lambda most: (1, 2))
+    launch, steps = LayerGraphs.run, {True: set[int](), False: set[int]()}
+
+    def noted(self: LayerGraphs, running: Running) -> bool:
+        launched = launch(self, running)
+        if running.context.active(running.op):
+            steps[launched].add(running.context.program.step_id)
+        return launched
+
+    monkeypatch.setattr(LayerGraphs, "run", noted)
+    model = tiny_model(num_layers=5)
+    prompts = tuple(tuple(i % 64 for i in prompt) for prompt in PROMPTS)
+    with model_engine(model, WAYS[name]) as engine:
+        expected = generate(engine.core, prompts, _TOKENS)
+    with model_engine(model, replace(WAYS[name], graphs=True)) as engine:
+        assert generate(engine.core, prompts, _TOKENS) == expected
+        engine.check_idle()
+    assert steps[True] & steps[False]
