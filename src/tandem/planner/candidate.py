@@ -156,9 +156,11 @@ class Candidate(NamedTuple):
     def _hosted(self) -> str:
         if self.device_share:
             requests, whose = _requests(self.host_rows), "its" if self.host_rows == 1 else "their"
-            share = "nearly all" if self.device_share > 0.995 else f"{self.device_share:.0%}"
+            share, rest = f"{self.device_share:.0%}", "the rest"
+            if self.device_share > 0.995:
+                share, rest = "all", "of longer ones the rest"
             return (
-                f"{requests} with {share} of {whose} KV on the accelerator, the rest on the host, "
+                f"{requests} with {share} of {whose} KV on the accelerator, {rest} on the host, "
                 "attended in both"
             )
         how = "in cohorts" if self.has_cohorts else "beside it"

@@ -100,6 +100,18 @@ class Span(NamedTuple):
     group: int
 
 
+class Place(NamedTuple):
+    """How far queues have come in what was submitted to them.
+
+    Attributes:
+        ahead: by queue, groups that have not ended.
+        left_s: by queue, what is left of the group under way, alone; 0: there is none.
+    """
+
+    ahead: tuple[int, ...]
+    left_s: tuple[float, ...]
+
+
 _Line = tuple[Submission, tuple[int, ...]]
 """A submission, and its groups on one queue."""
 
@@ -148,6 +160,13 @@ class FluidQueues:
     def submitted(self) -> tuple[int, ...]:
         """Groups submitted so far, by queue: what a submission's places are counted from."""
         return tuple(self._submitted)
+
+    @property
+    def place(self) -> Place:
+        """Where the queues are; in equal places, equal submissions take equally long."""
+        ahead = tuple(a - b for a, b in zip(self._submitted, self._done, strict=True))
+        running = zip(self._left, self._running, strict=True)
+        return Place(ahead, tuple(left if run else 0.0 for left, run in running))
 
     def submit(self, submission: Submission, first: int = 0) -> None:
         """Append a schedule's groups to their queues.

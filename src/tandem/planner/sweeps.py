@@ -17,10 +17,10 @@ from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules, SweepCounts, schedule_each
 from tandem.planner.sweep_bound import SweepBound
 from tandem.planner.sweep_load import SweepLoad
-from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
+from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
 
 _WARM_UP_SWEEPS = 1
-"""Before the one whose time is taken; later ones differ a little where something is shared."""
+"""Before the one whose time is taken, where a cohort joins each a layer further."""
 _COHORTS = 2
 _WARM_UP_TURNS = _COHORTS
 """Likewise, of cohorts that have passes of their own and take turns."""
@@ -46,10 +46,9 @@ class Sweeps:
         question: Question,
         footprint: Footprint,
         schedules: Schedules,
-        warm_up_sweeps: int = _WARM_UP_SWEEPS,
         like: "Sweeps | None" = None,
     ) -> None:
-        self._q, self._warm_up = question, warm_up_sweeps
+        self._q = question
         self._demands = Demands(question, footprint.page)
         self._dram = question.hardware.host.pool_bytes_per_s
         self._schedules = schedules
@@ -73,8 +72,11 @@ class Sweeps:
                 for turn in dict.fromkeys(turns)
             }
             sweeps = [priced[turn] for turn in turns]
-            cycle = len(turns) - _WARM_UP_TURNS if load.passes else 1
-            found = steady_sweep(sweeps, self._dram, cycle=cycle)
+            if load.cohort is None:
+                found = repeated_sweep(sweeps[0], self._dram)
+            else:
+                cycle = len(turns) - _WARM_UP_TURNS if load.passes else 1
+                found = steady_sweep(sweeps, self._dram, cycle=cycle)
             # loads that were ahead may make one sweep of a few shorter than many can be
             least_s = self.bound_s(elsewhere, load)
             self._times[key] = replace(found, period_s=max(found.period_s, least_s))
@@ -89,9 +91,10 @@ class Sweeps:
         return self._bound.token_s(elsewhere.whole_on_cpu, elsewhere.mlps_on_cpu, elsewhere.experts)
 
     def each_operation(self, elsewhere: Elsewhere, load: SweepLoad) -> list[PricedSweep]:
-        """The sweeps of `time` and one more that follows, each operation by itself."""
+        """The sweep of `time`, those before and one that follows, each operation by itself."""
         (layers, _), loads = self._layers_of(elsewhere, load), load.lanes
-        turns = self._turns(load, more=1)
+        # the first one is lived through in part, and leaves the next a little otherwise than it is
+        turns = self._turns(load, more=2 if load.cohort is None else 1)
         if load.passes:  # the last sweep but one is the second cohort's first
             turns = turns[: _WARM_UP_TURNS + _COHORTS + 1]
         return [
@@ -111,8 +114,8 @@ class Sweeps:
         main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))
         if load.passes:
             return self._with_passes(main, load.passes)
-        first = self._q.model.num_layers // 2 - self._warm_up
-        cursors = range(first, first + self._warm_up + 1 + more)
+        first = self._q.model.num_layers // 2 - _WARM_UP_SWEEPS
+        cursors = range(first, first + _WARM_UP_SWEEPS + 1 + more)
         if load.cohort is None:
             return [_Turn((main,)) for _ in cursors]
         beside = (main,) if load.main.tokens else ()

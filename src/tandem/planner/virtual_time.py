@@ -1,4 +1,6 @@
-"""A steady state's sweep in virtual time: sweeps submitted ahead, run to the last one's end."""
+"""A steady state's sweep in virtual time: sweeps submitted ahead, run to the last one's end, or
+until all that follow would take as long.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from tandem.planner.fluid_queues import (
     WEIGHTS,
     FluidQueues,
     Join,
+    Place,
     Span,
     Submission,
     Work,
@@ -23,6 +26,10 @@ _WARM_UP_LOADS = 6
 """Slots are filled in turn, so that their fill depends on some loads before."""
 _SHORT = 50
 """Groups of a sweep through a few layers."""
+_MOST_SWEEPS = 8
+"""Timed, of those that are all alike; two are enough nearly always, three in what else was seen."""
+_SAME = 1e-9
+"""Relative to a sweep's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +126,72 @@ def steady_sweep(
         )
         lasts[id(submission)] = last
         queues.submit(submission, 0 if number else min(last, _warm_up(sweep.schedule)))
-    totals: list[tuple[float, ...]] = []
+    totals: list[_Totals] = []
     while len(totals) < len(sweeps):
         ended = queues.advance()
         assert ended, "the sweeps wait for each other"
         for submission, group, _ in ended:
             if group == lasts[id(submission)]:
-                totals.append((queues.now_s, *queues.busy_s, queues.dram_bytes))
-    ends = totals[-1 - cycle], totals[-1]
-    period_s, *busy, dram_bytes = ((b - a) / cycle for a, b in zip(*ends, strict=True))
+                totals.append(_totals(queues))
+    return _between(totals[-1 - cycle], totals[-1], cycle)
+
+
+def repeated_sweep(sweep: PricedSweep, dram_bytes_per_s: float) -> SweepTime:
+    """Of a sweep that only ever follows itself, without cohorts.
+
+    Each is submitted when the one before the one before has ended. When one ends with the queues as
+    the one before left them, all that follow take as long: it is the result.
+    """
+    queues = FluidQueues(dram_bytes_per_s)
+    schedule, works = sweep.schedule, group_works(sweep.schedule, sweep.demands)
+    last = max(schedule.by_queue[ACCEL])
+
+    def submit(first: int = 0) -> None:
+        submission = Submission(schedule, lambda _: works, reported=frozenset({last}))
+        queues.submit(submission, first)
+
+    submit(min(last, _warm_up(schedule)))
+    submit()
+    before = _run_to(queues, last)
+    place = queues.place
+    timed = 0
+    while True:
+        submit()
+        timed += 1
+        now, was = _run_to(queues, last), place
+        found, place = _between(before, now, 1), queues.place
+        if _is_same(place, was, found.period_s) or timed == _MOST_SWEEPS:
+            return found
+        before = now
+
+
+_Totals = tuple[float, ...]
+"""Time, how long each queue has been busy, bytes moved in the host's memory."""
+
+
+def _run_to(queues: FluidQueues, last: int) -> _Totals:
+    """The end of the first of the sweeps under way; last: its group that ends it."""
+    while True:
+        ended = queues.advance()
+        assert ended, "the sweeps wait for each other"
+        if any(group == last for _, group, _ in ended):
+            return _totals(queues)
+
+
+def _is_same(place: Place, other: Place, period_s: float) -> bool:
+    close = (
+        abs(a - b) <= _SAME * period_s for a, b in zip(place.left_s, other.left_s, strict=True)
+    )
+    return place.ahead == other.ahead and all(close)
+
+
+def _totals(queues: FluidQueues) -> _Totals:
+    return (queues.now_s, *queues.busy_s, queues.dram_bytes)
+
+
+def _between(begin: _Totals, end: _Totals, cycle: int) -> SweepTime:
+    """The mean of so many sweeps."""
+    period_s, *busy, dram_bytes = ((b - a) / cycle for a, b in zip(begin, end, strict=True))
     return SweepTime(
         period_s=period_s,
         accelerator_s=busy[ACCEL],

@@ -46,9 +46,9 @@ def test_embeddings_in_host_memory_need_the_plan_s_file(commands: Commands) -> N
     assert "\n  tandem serve llama-3.1-8b --strategy gpu-only --max-num-seqs 10 " in few.out
 
 
-def test_a_share_of_kv_that_rounds_to_all_is_not_called_all() -> None:
+def test_a_request_whose_kv_the_accelerator_holds_in_the_mean_says_what_of_longer_ones() -> None:
     for share, rows, said in (
-        (0.999, 1, "1 request with nearly all of its KV on the accelerator, the rest on the host"),
+        (1.0, 1, "1 request with all of its KV on the accelerator, of longer ones the rest on the"),
         (0.4, 2, "2 requests with 40% of their KV on the accelerator, the rest on the host"),
     ):
         assert said in Candidate("ride-along", 0, 0, rows, device_share=share).describe(8)

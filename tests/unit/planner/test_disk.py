@@ -37,7 +37,7 @@ DESKTOP = ask("llama-3.1-70b", "rtx4090", "desktop-ddr5", objective="latency")
 def decode_s(question: Question, elsewhere: Elsewhere) -> float:
     """One request's sweep in virtual time, after many."""
     search = Search(question)
-    sweeps = Sweeps(question, search.footprint, search.schedules, warm_up_sweeps=6)
+    sweeps = Sweeps(question, search.footprint, search.schedules)
     candidate = Candidate("gpu-only", 0, 1, 0).with_elsewhere(elsewhere)
     return sweeps.time(elsewhere, decode_load(candidate, question.lengths)).period_s
 

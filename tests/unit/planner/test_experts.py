@@ -53,7 +53,7 @@ def test_a_sweep_takes_what_an_engine_without_a_plan_predicts(
 ) -> None:
     question = ask(SMALL, "a10g", "server-genoa", prompt="16", generate="8")
     search = Search(question)
-    sweeps = Sweeps(question, search.footprint, search.schedules, warm_up_sweeps=6)
+    sweeps = Sweeps(question, search.footprint, search.schedules)
     candidate = Candidate("gpu-only", 0, rows, 0).with_elsewhere(elsewhere)
     load = decode_load(candidate, question.lengths)
     precision, hardware = question.precision, question.hardware

@@ -13,7 +13,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.grouping import grouped
 from tandem.planner.groups import Schedule
 from tandem.planner.sweep_operations import sweep_operations
-from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
+from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
 
 LAYERS = 4
 BOTH = LaneShape(device=True, host=True)
@@ -99,16 +99,17 @@ def test_without_sharing_a_sweep_takes_what_its_program_says(
 
 
 LONG = 16
+ELSEWHERE = [
+    *(Elsewhere(count).lending(lent) for count in range(3, LONG + 1) for lent in (0, 1, 2, 7)),
+    *(Elsewhere(0, count, how) for count in range(LONG + 1) for how in ("cpu", "cpu-mlp")),
+]
 
 
 @settings(max_examples=30)
 @given(
     times=st.fixed_dictionaries({name: st.floats(0.001, 2.0) for name in KEYS}),
     lane=st.sampled_from([BOTH, DEVICE]),
-    elsewhere=st.sampled_from(
-        [Elsewhere(count).lending(lent) for count in range(3, LONG + 1) for lent in (0, 1, 2, 7)]
-        + [Elsewhere(0, count, how) for count in range(LONG + 1) for how in ("cpu", "cpu-mlp")]
-    ),
+    elsewhere=st.sampled_from(ELSEWHERE),
 )
 def test_a_first_sweep_lived_through_in_part_leaves_the_queues_as_they_will_be(
     times: dict[Key, float], lane: LaneShape, elsewhere: Elsewhere
@@ -119,6 +120,25 @@ def test_a_first_sweep_lived_through_in_part_leaves_the_queues_as_they_will_be(
     assert steady_sweep([sweep] * 2, 1.0).period_s == pytest.approx(
         steady_sweep([sweep] * 5, 1.0).period_s
     )
+
+
+@settings(max_examples=60)
+@given(data=st.data(), lane=st.sampled_from([BOTH, DEVICE]), elsewhere=st.sampled_from(ELSEWHERE))
+def test_a_sweep_that_follows_itself_takes_as_long_as_one_of_many(
+    data: st.DataObject, lane: LaneShape, elsewhere: Elsewhere
+) -> None:
+    ops = sweep_operations(LONG, (lane,), elsewhere.sweep(LONG, prompts=False))
+    demands: dict[Key, Demand] = {}
+    for name in sorted({key(op) for op in ops}):
+        seconds = data.draw(st.floats(0.001, 2.0))
+        drawn = 0.0 if name[1] is Queue.ACCEL else data.draw(st.floats(0.0, 15.0))
+        link = name[1] in (Queue.H2D, Queue.WEIGHTS)
+        demands[name] = Demand(seconds, drawn, data.draw(st.floats(0.1, 1.0)) if link else 0.0)
+    sweep = priced(grouped(ops, (0,) * LONG), demands)
+    found, many = repeated_sweep(sweep, 10.0), steady_sweep([sweep] * 24, 10.0, cycle=12)
+    assert found.period_s == pytest.approx(many.period_s, rel=0.01)
+    assert found.accelerator_s == pytest.approx(many.accelerator_s)
+    assert found.dram_bytes == pytest.approx(many.dram_bytes, rel=0.01)
 
 
 PRE: Key = (OpKind.STAGE, Queue.ACCEL, Part.PRE)
