@@ -1,5 +1,7 @@
 """The engine's loop in virtual time: arrivals, schedule, submit, observe."""
 
+from collections.abc import Sequence
+
 from tandem.plan.program import StepProgram
 from tandem.planner.fluid_queues import NEVER
 from tandem.scheduler.scheduler import Scheduler
@@ -8,6 +10,7 @@ from tandem.simulator.record import Record
 from tandem.simulator.skip import Skipper
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
+from tandem.spec.workload import RequestShape
 
 
 class Loop:
@@ -41,6 +44,11 @@ class Loop:
         """Until the last request has ended."""
         while self.step():
             pass
+
+    def add(self, shapes: Sequence[RequestShape]) -> None:
+        """More requests, none of which comes before those there are."""
+        self._record.requests += tuple(shapes)
+        self.next_arrival_s = self._arrival_s()
 
     def _arrival_s(self) -> float:
         requests = self._record.requests

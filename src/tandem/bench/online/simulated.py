@@ -80,5 +80,6 @@ class _Full:
         record = self.record
         while not there():
             if len(record.requests) - self.ended < self._most:
-                record.requests += tuple(islice(self._shapes, self._spare))
-            self._loop.step()
+                self._loop.add(tuple(islice(self._shapes, self._spare)))
+            went_on = self._loop.step()
+            assert went_on, "requests wait, so something can run"
