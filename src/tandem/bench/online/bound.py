@@ -15,10 +15,17 @@ from tandem.planner.relaxation.ceiling import Ceilings
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Tokens per second, and where they come from, in words."""
+    """Tokens per second.
+
+    Attributes:
+        how: where they come from, in words.
+        of_plans: what no plan exceeds at the rates measured, by a linear programme; it knows what
+            requests on the host cost the accelerator, which `1 + B_c T / KV` does not.
+    """
 
     tokens_per_s: float
     how: str
+    of_plans: float
 
 
 def bound_of(
@@ -37,15 +44,14 @@ def bound_of(
         alone, windows: what the accelerator alone would do, and did.
     """
     candidate = alone.candidate
+    rates = replace(question, measured=None)
+    of_plans = Ceilings(rates, Footprint(rates), POLICIES["auto"]).ceiling().tokens_per_s
     if not decodes_only or candidate.elsewhere.away:
-        rates = replace(question, measured=None)
-        ceiling = Ceilings(rates, Footprint(rates), POLICIES["auto"]).ceiling()
-        return Bound(ceiling.tokens_per_s, "a linear programme at the rates measured")
+        return Bound(of_plans, "a linear programme at the rates measured", of_plans)
     executed = median(window.tokens_per_s for window in windows)
     page = Footprint(question).page
     row_bytes = question.lengths.context_tokens * page.bytes_per_block / page.block_size
     sweep_s = median(window.period_s for window in windows)
     gain = attainable_gain(read_bytes_per_s, sweep_s, candidate.device_rows * row_bytes)
-    return Bound(
-        executed * (1 + gain), f"1 + B_c T / KV, host reads {read_bytes_per_s / 1e9:.1f} GB/s"
-    )
+    how = f"1 + B_c T / KV, host reads {read_bytes_per_s / 1e9:.1f} GB/s"
+    return Bound(executed * (1 + gain), how, of_plans)

@@ -109,8 +109,14 @@ def _captured(
     gain = 0.0
     if auto.auto_over is None and alone.auto_over is not None:
         gain = alone.auto_over.median - 1
-    most = bound.tokens_per_s / alone.executed - 1
-    return [row("gain over gpu-only", gain, "ratio - 1", most if most > 0 else None)]
+    bounds = {
+        "gain over gpu-only": bound.tokens_per_s,
+        "gain over gpu-only, of plans'": bound.of_plans,
+    }
+    return [
+        row(metric, gain, "ratio - 1", max(0.0, most / alone.executed - 1) or None)
+        for metric, most in bounds.items()
+    ]
 
 
 def _honesty(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
@@ -194,9 +200,7 @@ def _policy_lines(
         against = ""
         if alone is not None and alone.auto_over is not None:
             against = f"{alone.auto_over.median - 1:+.1%} of gpu-only"
-            most = 0.0 if bound is None else bound.tokens_per_s / alone.executed
-            if most >= WORTH_CAPTURING:
-                against += f", {(alone.auto_over.median - 1) / (most - 1):.0%} of the gain"
+            against += _shares(alone.auto_over.median - 1, alone.executed, bound)
     elif each.auto_over is not None:
         ratio = each.auto_over
         against = f"auto over it {ratio.median:.3f} (lower 95% {ratio.lower_95:.3f})"
@@ -214,6 +218,17 @@ def _policy_lines(
         lines.append(f"    INVALID in {each.invalid} of {len(each.windows)} windows, such as:")
         lines += [f"      {reason}" for reason in each.reasons[:2]]
     return lines
+
+
+def _shares(gain: float, alone: float, bound: Bound | None) -> str:
+    """Of the gain that there could be, where that is worth capturing."""
+    if bound is None:
+        return ""
+    bounds = {"the gain": bound.tokens_per_s, "any plan's": bound.of_plans}
+    worth = {
+        what: most / alone - 1 for what, most in bounds.items() if most / alone >= WORTH_CAPTURING
+    }
+    return "".join(f", {gain / most:.0%} of {what}" for what, most in worth.items())
 
 
 def _ratios(outcome: CellOutcome) -> tuple[Ratio, ...]:
