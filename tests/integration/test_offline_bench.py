@@ -72,6 +72,23 @@ def test_the_truth_decides_and_is_repeatable(outcome: OfflineOutcome) -> None:
         assert other.executed[policy].wall_s != outcome.executed[policy].wall_s
 
 
+def test_mlps_left_to_the_cpu_are_executed_as_fast_as_predicted() -> None:
+    """A job so small that all of the link's time is for weights; by the truth of another seed."""
+    named = CellName("a100-80", "server-genoa", "llama-3.1-70b", Load(128, 48), 16)
+    cell = make_cell(named, 6, truth_of(2, plain=False))
+    (found,) = run_offline(("flexgen",), [cell], lambda _: None)
+    auto, flexgen = (found.executed[name] for name in ("auto", "flexgen"))
+    chosen = found.planned.jobs[0]
+    assert chosen.plan is not None
+    assert chosen.option is not None
+    assert chosen.plan.cpu_mlps
+    assert auto.tokens_per_s > 1.5 * flexgen.tokens_per_s
+    assert auto.pass_s == pytest.approx(chosen.option.prediction.rates.pass_s, rel=0.15)
+    assert auto.report.cpu_busy > 0.3
+    assert found.planned.ceiling is not None
+    assert auto.tokens_per_s <= found.planned.ceiling.tokens_per_s * 1.02
+
+
 def test_unknown_cells_are_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError, match="opt-30b on a100-40 in lm-offload"):
         choose_cells("b200", 8, truth_of(1, plain=True), quick=False)

@@ -11,6 +11,7 @@ from tests.unit.planner.questions import ask, short
 from tandem.engine.block_memory import plan_block_memory
 from tandem.engine.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
@@ -215,6 +216,9 @@ def test_no_other_placement_is_much_better(question: Question, data: st.DataObje
         cpu = data.draw(st.integers(0, rows - resident))
         streamed = 2 * data.draw(st.integers(0, layers // 2))
         other = BlockCandidate(batches, streamed, resident, rows - resident - cpu, cpu)
+        if streamed > STREAM_SLOTS and not question.model.dense_layers and data.draw(st.booleans()):
+            lent = data.draw(st.integers(0, streamed - STREAM_SLOTS))
+            other = replace(other, mlps=True, lent=lent)
         fits = search.candidates.possible(other, AUTO)
         if fits and search.bound_tokens_per_s(other) > best.tokens_per_s * 1.03:
             assert search.option(other).tokens_per_s <= best.tokens_per_s * 1.03, other

@@ -20,7 +20,7 @@ from tandem.spec.workload import Workload
 
 FORMAT = 1
 _WIDTH = 40
-_NOT_WEIGHED = "layers, or parts of them, on the CPU"
+_NOT_WEIGHED = "whole layers, or attention's maps, on the CPU"
 
 
 def refuse_online_flags(**given: object) -> None:

@@ -103,7 +103,7 @@ def test_without_a_rate_nothing_is_read() -> None:
         offline_answer(scarce(GIB // 2, None))
 
 
-@pytest.mark.parametrize("host_bytes", [GIB, 2 * GIB])
+@pytest.mark.parametrize("host_bytes", [GIB, 3 * GIB // 2])
 def test_no_plan_that_reads_exceeds_the_ceiling(host_bytes: int) -> None:
     search = OfflineSearch(scarce(host_bytes))
     ceiling = BlockCeilings(search.question, search.times).ceiling()

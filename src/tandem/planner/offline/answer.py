@@ -160,13 +160,14 @@ def offline_plan(
         layers_overlap=search.times.layers_overlap(candidate),
         weights_in_parts=search.times.weights_in_parts(candidate),
         terms=share_terms(search.times, candidate) if adapts else None,
+        cpu_mlps=candidate.cpu_mlps(question.model.num_layers),
         notes=notes,
     )
 
 
 def _has_room_for_both(search: OfflineSearch, candidate: BlockCandidate, away: bool) -> bool:
     """Whether each sequence with its KV on the host could be streamed, or attended on the CPU."""
-    if candidate.recomputed_tokens or not candidate.host_rows:
+    if candidate.recomputed_tokens or not candidate.host_rows or candidate.mlps:
         return False
     question, footprint = search.question, search.footprint
     device = footprint.device(candidate, prompts_on_host=away, adapts=True).total

@@ -5,19 +5,23 @@ through them on the accelerator, to the CPU and back, and its own attention ther
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.program import Part, Queue
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.demand import Demand
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.offline.work import (
     CPU_CHAIN,
+    CPU_MLP,
     ENDS,
     LOAD,
+    LOAD_MLP,
+    MLP_CHAIN,
     READ,
     OpClass,
     decode_work,
@@ -63,7 +67,9 @@ class Busy(NamedTuple):
         )
 
 
+_CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN))
 _QUEUES = tuple(Queue)
+_Work = Callable[[BlockShape, bool], Iterator[OpClass]]
 _ACCEL, _CPU = _QUEUES.index(Queue.ACCEL), _QUEUES.index(Queue.CPU)
 _NOTHING = Busy((0.0,) * len(_QUEUES), 0.0, 0.0)
 
@@ -74,7 +80,7 @@ class BlockBound:
     def __init__(self, question: Question, prices: BlockPrices) -> None:
         self._q, self._prices = question, prices
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
-        self._weights: dict[tuple[int, int], StreamedLayers] = {}
+        self._weights: dict[tuple[int, int, bool], StreamedLayers] = {}
         self._decode: dict[BlockCandidate, Busy] = {}
         self._prefill: dict[BlockCandidate, Busy] = {}
 
@@ -91,7 +97,7 @@ class BlockBound:
         if candidate not in self._decode:
             shape = self._shape(candidate)
             price = self._prices.decode(candidate)
-            self._decode[candidate] = self._busy(shape, tuple(decode_work(shape)), price)
+            self._decode[candidate] = self._busy(shape, shape.in_passes, price, decode_work)
         return self._decode[candidate]
 
     def prefill_busy(self, candidate: BlockCandidate) -> Busy:
@@ -99,23 +105,32 @@ class BlockBound:
         if candidate not in self._prefill:
             shape = self._shape(candidate)
             price = self._prices.prefill(candidate)
-            self._prefill[candidate] = self._busy(shape, tuple(prefill_work(shape)), price)
+            self._prefill[candidate] = self._busy(shape, shape.over_prompts, price, _prompts_work)
         return self._prefill[candidate]
+
+    def mlp_s(self, candidate: BlockCandidate) -> tuple[float, float]:
+        """Of a pass, what the CPU takes to compute a layer's MLP for all batches, and the link to
+        bring it.
+        """
+        price = self._prices.decode(candidate)
+        computed, brought = (price(operation(each, 0)).alone_s for each in (CPU_MLP, LOAD_MLP))
+        return candidate.batches * computed, brought
 
     def way_s(self, candidate: BlockCandidate) -> float:
         """Of a pass that gives every sequence a token, what waits for each other in the layers: one
         batch on the accelerator and on the CPU. Linear in the shares.
         """
         shape, price = self._shape(candidate), self._prices.decode(candidate)
-        work = tuple(decode_work(shape))
-        return sum(self._way_s(work, i, price) for i in range(shape.num_layers))
+        on_cpu = frozenset(shape.mlps_on_cpu)
+        work = {computed: tuple(decode_work(shape, computed)) for computed in (False, True)}
+        return sum(self._way_s(work[i in on_cpu], i, price) for i in range(shape.num_layers))
 
     def _way_s(self, work: Iterable[OpClass], layer: int, price: Price) -> float:
-        way = [found for found in work if found in CPU_CHAIN or _is_way(found)]
+        way = [found for found in work if found in _CHAINS or _is_way(found)]
         return sum(self._sum(way, layer, price, 1).by_queue)
 
     def _shape(self, candidate: BlockCandidate) -> BlockShape:
-        key = candidate.streamed, candidate.on_disk
+        key = candidate.streamed, candidate.on_disk, candidate.mlps
         weights = self._weights.get(key)
         if weights is None:
             weights = candidate.shape(self._q.model.num_layers).weights
@@ -126,19 +141,21 @@ class BlockBound:
         dram_s = busy.dram_bytes / self._dram_bytes_per_s
         return max(*busy.by_queue, busy.link_s, dram_s, busy.chain_s)
 
-    def _busy(self, shape: BlockShape, work: tuple[OpClass, ...], price: Price) -> Busy:
+    def _busy(self, shape: BlockShape, sweep: SweepLayers, price: Price, work_of: _Work) -> Busy:
         """Of a whole pass."""
-        streamed = frozenset(shape.weights.layers)
+        streamed, on_cpu = frozenset(shape.weights.layers), frozenset(sweep.mlp_on_cpu)
         windows = self._q.model.layer_windows
-        kinds = Counter((windows[i], i in streamed) for i in range(shape.num_layers))
-        layers = {(windows[i], i in streamed): i for i in range(shape.num_layers)}
+        found = [(windows[i], i in streamed, i in on_cpu) for i in range(shape.num_layers)]
+        kinds, layers = Counter(found), {kind: i for i, kind in enumerate(found)}
+        work = {computed: tuple(work_of(shape, computed)) for computed in (False, True)}
         total = self._sum(ENDS, 0, price, shape.batches)
         total = total._replace(chain_s=total.chain_s / shape.batches)
         for kind, count in kinds.items():
-            total = total.plus(self._layer(work, layers[kind], price, shape), count)
-        if len(shape.weights.layers) > shape.weights.slots:
+            total = total.plus(self._layer(work[kind[-1]], layers[kind], price, shape), count)
+        if sweep.reloads:
             first, read = shape.weights.layers[0], shape.weights.on_disk
-            total = total.plus(self._sum([LOAD], first, price, 1), len(streamed))
+            load = LOAD_MLP if shape.weights.mlps else LOAD
+            total = total.plus(self._sum([load], first, price, 1), len(sweep.loaded))
             if read:
                 total = total.plus(self._sum([READ], first, price, 1), len(read))
         return total
@@ -163,6 +180,12 @@ class BlockBound:
                 link_s += times * demand.alone_s * demand.link_share
         by_queue = tuple(seconds.values())
         return Busy(by_queue, link_s, dram, by_queue[_ACCEL])
+
+
+def _prompts_work(shape: BlockShape, mlp_on_cpu: bool) -> Iterator[OpClass]:
+    """The accelerator computes all of it."""
+    del mlp_on_cpu
+    return prefill_work(shape)
 
 
 def _is_way(found: OpClass) -> bool:

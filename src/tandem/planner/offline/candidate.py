@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.offline import QuantizedLayers
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers, WeightPlacement, streamed_layers
-from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.kv_type import CodeType
 
 
@@ -20,6 +21,8 @@ class BlockCandidate:
         recomputed_tokens: of each streamed sequence, kept as activations.
         quantized: layers whose maps are in few bits. host_kv: KV on the host in few bits.
         on_disk: of the streamed layers, those that are read from disk before they come.
+        mlps: of the streamed layers only the MLPs are; the rest is resident. lent: of them, those
+            that the CPU computes in passes over tokens; none is on disk.
     """
 
     batches: int
@@ -31,6 +34,8 @@ class BlockCandidate:
     quantized: QuantizedLayers = "none"
     host_kv: CodeType | None = None
     on_disk: int = 0
+    mlps: bool = False
+    lent: int = 0
 
     @property
     def rows(self) -> int:
@@ -58,6 +63,13 @@ class BlockCandidate:
         """Homes of all layers, spread evenly."""
         return self._elsewhere.placement(num_layers)
 
+    def cpu_mlps(self, num_layers: int) -> tuple[int, ...]:
+        """Layers whose MLPs the CPU computes in passes, ascending."""
+        return self._computed(streamed_layers(self.placement(num_layers)))
+
+    def _computed(self, weights: StreamedLayers) -> tuple[int, ...]:
+        return self._elsewhere.lend(SweepLayers(weights)).mlp_on_cpu if self.lent else ()
+
     def shape(
         self,
         num_layers: int,
@@ -84,6 +96,7 @@ class BlockCandidate:
             cpu=self.cpu_rows > 0,
             recomputes=self.recomputed_tokens > 0,
             prompts_on_host=prompts_on_host,
+            mlps_on_cpu=self._computed(weights),
         )
 
     def describe(self, num_layers: int) -> str:
@@ -103,7 +116,8 @@ class BlockCandidate:
 
     @property
     def _elsewhere(self) -> Elsewhere:
-        return Elsewhere(self.streamed, on_disk=self.on_disk)
+        how: CpuHome = "host" if self.lent else "cpu"
+        return Elsewhere(self.streamed, self.lent, how, self.on_disk, self.mlps)
 
     def _streams(self) -> str:
         if not self.recomputed_tokens:

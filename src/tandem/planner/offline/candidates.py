@@ -18,7 +18,17 @@ from tandem.planner.question import Question
 
 BATCHES = (1, 2, 4, 8, 16)
 _EVERY = 2  # of the grid's sizes: small moves follow
+_MOST_SLOWER = 5.0
+"""Of an MLP on the CPU, over its way to the accelerator: the share of such MLPs that may be the
+CPU's in the time of the others' way is 1 in 6.
+"""
+_LENT_STEPS = 16
 _FEW_BLOCKS = 8  # numbers of blocks between which the time of a job changes by leaps: all are tried
+
+
+def lent_step(num_layers: int) -> int:
+    """By how many MLPs candidates differ: each number has programs of its own, to be built."""
+    return max(1, num_layers // _LENT_STEPS)
 
 
 class BlockCandidates:
@@ -35,6 +45,7 @@ class BlockCandidates:
         self._footprint, self._bound = footprint, bound
         self.recomputes = Recomputes(question, precisions, footprint, bound)
         self._most_streamed = question.model.num_layers
+        self._may_lend = not question.model.dense_layers
 
     def of(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """Candidates that keep to the policy and to all capacities, each once."""
@@ -78,6 +89,19 @@ class BlockCandidates:
                 start = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)
                 for streamed in self._streamed(start, policy):
                     yield replace(start, streamed=streamed)
+                if policy.computes and self._may_lend and quantized != "streamed":
+                    yield from self._lending(replace(start, mlps=True), policy)
+
+    def _lending(self, start: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Where more MLPs must be elsewhere than slots hold, some may be the CPU's, unless it takes
+        so much longer than the link that hardly any would be.
+        """
+        computed_s, brought_s = self._bound.mlp_s(start)
+        if computed_s > _MOST_SLOWER * brought_s:
+            return
+        for streamed in self._streamed(start, policy):
+            if streamed > STREAM_SLOTS:
+                yield replace(start, streamed=streamed)
 
     def _streamed(self, start: BlockCandidate, policy: OfflinePolicy) -> list[int]:
         """As few as make room with no KV on the accelerator, with all of it, and between."""
@@ -120,10 +144,25 @@ class BlockCandidates:
         hosted = start.rows - resident
         for cpu in self._cpu_rows(start, resident, hosted, policy):
             candidate = start.shared(resident, cpu)
+            if start.mlps:
+                for lent in self._lent(candidate):
+                    yield replace(candidate, lent=lent)
+                continue
             yield candidate
             if policy.recomputes:
                 for tokens in self.recomputes.of(candidate):
                     yield replace(candidate, recomputed_tokens=tokens)
+
+    def _lent(self, candidate: BlockCandidate) -> set[int]:
+        """MLPs for the CPU: so many that link and CPU take equally long, and as many as can be."""
+        most = candidate.streamed - STREAM_SLOTS
+        none = self._bound.decode_busy(candidate)
+        all_ = self._bound.decode_busy(replace(candidate, lent=most))
+        gap_s = none.link_s - none.host_s
+        closing_s = gap_s - (all_.link_s - all_.host_s)
+        share = min(1.0, max(0.0, gap_s / closing_s)) if closing_s > 0 else 0.0
+        step = lent_step(self._q.model.num_layers)
+        return {round(share * most / step) * step, most} - {0}
 
     def most_resident(self, start: BlockCandidate, policy: OfflinePolicy) -> int:
         """With the others on the host, either way."""

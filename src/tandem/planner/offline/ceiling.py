@@ -1,12 +1,13 @@
 """What no plan of a batch job exceeds: a linear programme over shares of weights and of KV.
 
 For a number of sequences and of batches, for which memory has places as requests are so long
-(`occupancy.py`), all shares are free: of layers that are streamed (none, or
-some, whose slots take their room), of those that are read from disk before, and of sequences with
-their KV on the accelerator, streamed, streamed with all of their prompt recomputed, or attended on
-the CPU. A pass takes at least what each resource takes for all of its work, and what waits for each
-other where the CPU attends; else nothing waits. Costs and sizes are those of the planner's own
-candidates, between which they are convex.
+(`occupancy.py`), all shares are free: of layers that are streamed (none, or some, whose slots take
+their room), of those that are read from disk before, of those whose MLP alone is elsewhere and left
+to the CPU in passes (all but as many as stay in slots, or some while the others come), and of
+sequences with their KV on the accelerator, streamed, streamed with all of their prompt recomputed,
+or attended on the CPU. A pass takes at least what each resource takes for all of its work, and what
+waits for each other where the CPU attends; else nothing waits. Costs and sizes are those of the
+planner's own candidates, between which they are convex.
 """
 
 import heapq
@@ -16,9 +17,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tandem.plan.weights import stream_slots
+from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.bound import Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
@@ -136,6 +137,13 @@ class BlockCeilings:
             for streams, reads in product(ways, (False, True) if self._lacks(held) else (False,)):
                 solved = self._solve(kinds, held, streams, reads=reads)
                 found += [solved] if solved is not None else []
+            if (
+                bits != "streamed"
+                and self._layers > STREAM_SLOTS
+                and not self._q.model.dense_layers
+            ):
+                lending = (self._solve(kinds, held, True, lends=lends) for lends in ("some", "all"))
+                found += [solved for solved in lending if solved is not None]
         return min(found, default=None)
 
     def _kinds(self, resident: BlockCandidate) -> Iterator[BlockCandidate]:
@@ -154,7 +162,8 @@ class BlockCeilings:
         held: tuple[BlockCandidate, ...],
         streams: bool | None,
         *,
-        reads: bool,
+        reads: bool = False,
+        lends: Literal["none", "some", "all"] = "none",
     ) -> _Least | None:
         """With that share of each kind of KV.
 
@@ -163,25 +172,33 @@ class BlockCeilings:
             streams: whether any layer is streamed, through slots that take their room however few
                 pass through them; None: either way, by an average of no slots and all.
             reads: whether any of them is read from disk, through slots of host memory.
+            lends: of which streamed layers, whose MLPs alone are, the CPU computes these in passes:
+                all but those that stay in the slots, or any number while all others come.
         """
         if reads and streams is False:
             return None
         if streams and self._layers <= stream_slots(self._layers):
             return None
+        apart = self._least_apart(held) if lends != "none" else 0
+        if apart is None:
+            return None
         self._programmes += 1
         bound, programme = self._times.bound, Programme()
         passes = max(0.0, self._q.lengths.generated_tokens - 1)
         unit_s = bound.decode_s(kinds[0])  # so that times are about 1
+        stay = stream_slots(self._layers) / self._layers
         prefill, decode = programme.column(1.0), programme.column(passes)
+        lent = programme.column(upper=0.0 if lends == "none" else 1.0)
         read = programme.column(upper=1.0 if reads else 0.0)
         streamed = programme.column(upper=0.0 if streams is False else 1.0)
         shares = [programme.column() for _ in kinds]
         programme.equal([(share, 1.0) for share in shares], 1.0)
         for time, busy_of in ((prefill, bound.prefill_busy), (decode, bound.decode_busy)):
             busies = [self._resources(busy_of(kind)) for kind in kinds]
-            away = replace(kinds[0], streamed=self._layers)
+            away = self._away(kinds[0], lends)
             loaded = self._resources(busy_of(away))
             all_read = loaded
+            one = loaded if lends == "none" else self._resources(busy_of(replace(away, lent=1)))
             if reads:
                 all_read = self._resources(busy_of(replace(away, on_disk=self._layers)))
             for resource, of_kinds in enumerate(zip(*busies, strict=True)):
@@ -189,19 +206,51 @@ class BlockCeilings:
                 reads_s = all_read[resource] - loaded[resource]
                 work: Entries = [(streamed, loads_s / unit_s), (time, -1.0)]
                 work += [(read, reads_s / unit_s)]
+                lent_s, kept = self._layers * (one[resource] - loaded[resource]), 0.0
+                if time == decode and lends != "none":
+                    lent_s += self._stay_beside_one * loads_s
+                    kept = stay if lends == "all" else 0.0
+                work += [(lent, lent_s / unit_s)]
                 work += [(s, each / unit_s) for s, each in zip(shares, of_kinds, strict=True)]
-                programme.at_most(work, self._kept(kinds[0]) * max(0.0, loads_s) / unit_s)
+                kept = max(kept, self._kept(kinds[0]))
+                programme.at_most(work, kept * max(0.0, loads_s) / unit_s)
         way: Entries = [
             (s, bound.way_s(kind) / unit_s) for s, kind in zip(shares, kinds, strict=True)
         ]
+        if lends != "none":
+            away = self._away(kinds[0], lends)
+            one_s = bound.way_s(replace(away, lent=1)) - bound.way_s(away)
+            way.append((lent, self._layers * one_s / unit_s))
+            programme.at_most([(streamed, -1.0)], -apart / self._layers)
+            programme.at_most([(lent, 1.0), (streamed, -1.0)], -stay)
+            if lends == "all":
+                programme.at_most([(lent, -1.0), (streamed, 1.0)], stay)
         programme.at_most([(decode, -1.0), *way], 0.0)
         programme.at_most([(read, 1.0), (streamed, -1.0)], 0.0)
+        away = self._away(held[0], lends)
         columns = streamed, read
-        self._memory(programme, columns, shares, held, slots=bool(streams), reads=reads)
+        self._memory(programme, columns, shares, held, away, slots=bool(streams), reads=reads)
         optimum = self._solver.minimise(programme)
         if optimum is None:
             return None
         return _Least(optimum.value * unit_s, optimum.columns[streamed:])
+
+    def _least_apart(self, kinds: tuple[BlockCandidate, ...]) -> int | None:
+        """The fewest MLPs, in whole numbers, without which the accelerator may have room for the
+        rest; None: there are not enough, or the host does not hold them.
+        """
+        footprint, question = self._times.footprint, self._q
+        for count in range(self._layers + 1):
+            apart = [replace(kind, streamed=count, mlps=True) for kind in kinds]
+            device = min(footprint.device(each, prompts_on_host=True).total for each in apart)
+            if device <= question.device_bytes:
+                host = min(footprint.host(each, prompts_on_host=False).total for each in apart)
+                return count if host <= question.host_bytes else None
+        return None
+
+    def _away(self, kind: BlockCandidate, lends: Literal["none", "some", "all"]) -> BlockCandidate:
+        """With all layers, or their MLPs, streamed."""
+        return replace(kind, streamed=self._layers, mlps=lends != "none")
 
     def _lacks(self, kinds: tuple[BlockCandidate, ...]) -> bool:
         """Whether layers may be read from disk, and host memory may be too small without."""
@@ -217,6 +266,12 @@ class BlockCeilings:
         """
         return stream_slots(self._layers) / self._layers if kind.quantized == "streamed" else 0.0
 
+    @property
+    def _stay_beside_one(self) -> int:
+        """Of all layers but one that is left to the CPU, those that then stay in their slots."""
+        others = self._layers - 1
+        return others if others <= stream_slots(others) else 0
+
     def _resources(self, busy: Busy) -> tuple[float, ...]:
         return (*busy.by_queue, busy.link_s, busy.dram_bytes / self._dram_bytes_per_s)
 
@@ -226,6 +281,7 @@ class BlockCeilings:
         weights_columns: tuple[int, int],
         shares: list[int],
         kinds: tuple[BlockCandidate, ...],
+        away: BlockCandidate,
         *,
         slots: bool,
         reads: bool,
@@ -234,12 +290,12 @@ class BlockCeilings:
 
         Args:
             weights_columns: shares of layers that are streamed, and of those that are read before.
+            away: the first kind, with all layers streamed.
             slots: streamed layers' are there, however few pass through them. reads: so are those of
                 host memory.
         """
         streamed, read = weights_columns
         footprint, question = self._times.footprint, self._q
-        away = replace(kinds[0], streamed=self._layers)
         for size_of, prompts_on_host, capacity in (
             (footprint.device, True, question.device_bytes),
             (footprint.host, False, question.host_bytes),

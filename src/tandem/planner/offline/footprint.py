@@ -16,8 +16,9 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.offline.sequence_room import SequenceRoom
 from tandem.planner.question import MAX_ROWS, Question
+from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType
-from tandem.spec.parameters import layer_matrix_bytes
+from tandem.spec.parameters import layer_matrix_bytes, mlp_matrix_bytes
 
 _TOKEN_BYTES = 24
 """Of a prompt's token on the accelerator between layers, beside its activations: id, place, row."""
@@ -84,6 +85,11 @@ class BlockFootprint:
             for quantized in precisions.layer_choices
             for streamed in (False, True)
         }
+        self._mlp_bytes: dict[QuantizedLayers, int] = {
+            quantized: mlp_matrix_bytes(model, precisions.of_layer(quantized, streamed=True))
+            for quantized in precisions.layer_choices
+        }
+        self._on_cpu = StepMemory(model, DType.FLOAT32)
         # of prompts at once: a step's, or a longer one
         self._part_tokens: int = max(
             question.max_num_batched_tokens, question.lengths.longest_tokens
@@ -115,7 +121,7 @@ class BlockFootprint:
         streamed ones there would not be enough.
         """
         here = replace(candidate, on_disk=0) if candidate.on_disk else candidate
-        if not self.reads or not here.streamed:
+        if not self.reads or not here.streamed or here.mlps:
             return here
         over = self.host(here, prompts_on_host=True).total - self._q.host_bytes
         if over > 0 and not self.prompts_on_host(here):
@@ -137,12 +143,20 @@ class BlockFootprint:
         streamed, quantized = candidate.streamed, candidate.quantized
         resident = self._q.model.num_layers - streamed
         weights = self._base.outside_bytes + resident * self._layer_bytes[quantized, False]
-        if streamed:
-            weights += stream_slots(streamed) * self._layer_bytes[quantized, True]
+        if candidate.mlps:
+            stays = self._layer_bytes[quantized, False] - self._mlp_bytes[quantized]
+            weights += streamed * stays
+        weights += stream_slots(streamed) * self._streamed_bytes(candidate)
         kv = self.device_blocks(candidate) * self.page.bytes_per_block
         attends = candidate.cpu_rows > 0 or adapts
         workspace = self._workspace(candidate, prompts_on_host, attends)
         return TierSums(weights, kv, self._slots(candidate), workspace)
+
+    def _streamed_bytes(self, candidate: BlockCandidate) -> int:
+        """What comes of a streamed layer."""
+        if candidate.mlps:
+            return self._mlp_bytes[candidate.quantized]
+        return self._layer_bytes[candidate.quantized, True]
 
     def device_blocks(self, candidate: BlockCandidate) -> int:
         """Of all layers, on the accelerator."""
@@ -212,6 +226,7 @@ class BlockFootprint:
         )
         prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
         kept = 0 if prompts_on_host else prompts * (self.activation_bytes + _TOKEN_BYTES)
+        kept += candidate.rows * self._step.token_bytes if candidate.lent else 0
         return block_step_bytes(self._step, step) + kept
 
     def host(
@@ -222,7 +237,7 @@ class BlockFootprint:
         Args:
             adapts: any sequence with its KV there may come to be streamed, or attended there.
         """
-        size = self._layer_bytes[candidate.quantized, True]
+        size = self._streamed_bytes(candidate)
         weights = pinned = (candidate.streamed - candidate.on_disk) * size
         if candidate.on_disk:
             weights += slots_bytes(size)
@@ -238,6 +253,10 @@ class BlockFootprint:
         if prompts_on_host:
             prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
             workspace += prompts * self.activation_bytes
+        if candidate.lent:
+            held = self._on_cpu.token_bytes + self._on_cpu.routed_token_bytes
+            workspace += candidate.block_rows * held
+            workspace += candidate.rows * self._on_cpu.post_token_bytes
         pinned += crossing + workspace + (stays if adapts else 0)
         return TierSums(weights, crossing + stays, 0, workspace, pinned)
 

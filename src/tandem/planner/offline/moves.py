@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.candidates import BATCHES, BlockCandidates
+from tandem.planner.offline.candidates import BATCHES, BlockCandidates, lent_step
 from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.question import Question
 
@@ -37,7 +38,11 @@ class BlockMoves:
         for more in _MORE_STREAMED:
             streamed = c.streamed + more
             if 0 <= streamed <= self._q.model.num_layers:
-                yield from self._filled(replace(c, streamed=streamed), policy)
+                lent = c.lent + more if c.lent else 0
+                yield from self._filled(_lending(c, lent, streamed), policy)
+        step = lent_step(self._q.model.num_layers)
+        for more in (-step, step) if c.mlps else ():
+            yield _lending(c, c.lent + more, c.streamed)
         for tokens in (
             c.recomputed_tokens - self._block_size,
             c.recomputed_tokens + self._block_size,
@@ -79,6 +84,14 @@ class BlockMoves:
         yield replace(c.shared(resident, cpu), recomputed_tokens=0)
         if c.recomputed_tokens and hosted > cpu:
             yield replace(c.shared(resident, cpu), recomputed_tokens=c.recomputed_tokens)
+
+
+def _lending(c: BlockCandidate, lent: int, streamed: int) -> BlockCandidate:
+    """So many layers streamed, and MLPs left to the CPU, or as near to it as can be."""
+    if not c.mlps:
+        return replace(c, streamed=streamed)
+    most = max(0, streamed - STREAM_SLOTS)
+    return replace(c, streamed=streamed, lent=min(max(lent, 0), most))
 
 
 def _valid(c: BlockCandidate, resident: int, cpu: int) -> Iterator[BlockCandidate]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tandem.cost.lm_offload.quantization import QuantRates, memory_bound_rates
 from tandem.cost.quantized import PreciseStage
 from tandem.cost.rates import accelerator_rates
-from tandem.plan.block_shape import MADE_AT_ONCE
+from tandem.plan.block_shape import MADE_AT_ONCE, BlockShape
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.demand import Demand, Demands
@@ -48,8 +48,9 @@ class BlockPrices:
         """Of the pass over all prompts."""
         return lambda op: self._prefilled(candidate, op)
 
-    def kind_of(self, streamed: frozenset[int]) -> Callable[[ProgramOp], tuple[int, bool]]:
+    def kind_of(self, shape: BlockShape) -> Callable[[ProgramOp], tuple[int, bool]]:
         """What prices depend on of an operation's layer: its window, and how its weights lie."""
+        streamed = frozenset(shape.weights.layers)
         return lambda op: (self._windows[op.layer], op.layer in streamed)
 
     def _demands(self, candidate: BlockCandidate, op: ProgramOp) -> Demands:

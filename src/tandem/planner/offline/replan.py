@@ -109,9 +109,13 @@ def plan_rest(
 
 
 def _policy(plan: OfflinePlan) -> OfflinePolicy:
-    """All means, but the same layers in few bits, so that tokens are the same whatever the plan."""
+    """All means, but the same layers in few bits, and no MLPs on the CPU, which computes them in
+    another type: so that tokens are the same whatever the plan.
+    """
     auto = find_offline_policy("auto")
-    return replace(auto, name="the rest", layers=(plan.quantized_layers,), host_kv=False)
+    return replace(
+        auto, name="the rest", layers=(plan.quantized_layers,), host_kv=False, computes=False
+    )
 
 
 def _candidate(plan: OfflinePlan, streamed_rows: int) -> BlockCandidate:

@@ -159,12 +159,13 @@ class OfflineSearch:
 
 
 def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
-    """By what is streamed, also from disk, where KV lies, what is recomputed and in few bits, one
-    batch or more.
+    """By what is streamed, also from disk, or the CPU's, where KV lies, what is recomputed and in
+    few bits, one batch or more.
     """
     return (
         candidate.streamed > 0,
         candidate.on_disk > 0,
+        candidate.lent > 0,
         candidate.resident_rows > 0,
         candidate.streamed_rows > 0,
         candidate.cpu_rows > 0,

@@ -83,6 +83,7 @@ class BlockTimes:
         """The program over all prompts, and its prices."""
         away = self.footprint.prompts_on_host(candidate)
         shape = candidate.shape(self.question.model.num_layers, prompts_on_host=away)
+        shape = replace(shape, mlps_on_cpu=())  # which matters to passes only
         return _priced(self._schedule(prefill_template, shape), self.prices.prefill(candidate))
 
     def decode_pass(self, candidate: BlockCandidate) -> PricedSweep:
@@ -99,12 +100,12 @@ class BlockTimes:
         return _in_parts(candidate, layers_overlap=self.layers_overlap(candidate))
 
     def _decode(self, candidate: BlockCandidate) -> SweepTime:
-        """By whichever of the two programs takes less time; if they take equally long, layer by
-        layer.
+        """By whichever of the two programs takes less time; if they take equally long, or where the
+        CPU computes MLPs, which all batches wait for, layer by layer.
         """
         found = self._steady(candidate, self._decode_pass(candidate, layers_overlap=False))
         self._overlaps[candidate] = False
-        if not candidate.cpu_rows or candidate.batches == 1:
+        if not candidate.cpu_rows or candidate.batches == 1 or candidate.lent:
             return found
         between = self._steady(candidate, self._decode_pass(candidate, layers_overlap=True))
         self._overlaps[candidate] = between.period_s < found.period_s
@@ -123,13 +124,13 @@ class BlockTimes:
     def _schedule(self, build: _Build, shape: BlockShape) -> Schedule:
         key = (build, shape)
         if key not in self._schedules:
-            kind_of = self.prices.kind_of(frozenset(shape.weights.layers))
+            kind_of = self.prices.kind_of(shape)
             self._schedules[key] = grouped_by(build(shape).ops, kind_of)
         return self._schedules[key]
 
 
 def _in_parts(candidate: BlockCandidate, *, layers_overlap: bool) -> bool:
-    return layers_overlap and candidate.streamed > STREAM_SLOTS
+    return layers_overlap and candidate.streamed > STREAM_SLOTS and not candidate.mlps
 
 
 def _priced(schedule: Schedule, price: Price) -> PricedSweep:

@@ -7,6 +7,7 @@ from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.spec.tier import Tier
 
 LOAD = (OpKind.LOAD, Queue.WEIGHTS, Part.NONE)
+LOAD_MLP = (OpKind.LOAD, Queue.WEIGHTS, Part.MLP)
 READ = (OpKind.READ, Queue.DISK, Part.NONE)
 OpClass = tuple[OpKind, Queue, Part]
 _STAGE, _COPY = OpKind.STAGE, OpKind.COPY
@@ -26,10 +27,11 @@ CPU_CHAIN: tuple[OpClass, ...] = (
 """Attention on the CPU, one after the other."""
 
 
+CPU_MLP = (_STAGE, Queue.CPU, Part.MLP)
 MLP_CHAIN: tuple[OpClass, ...] = (
     (_STAGE, Queue.ACCEL, Part.OUTPUT),
     (_COPY, Queue.D2H, Part.RESIDUAL),
-    (_STAGE, Queue.CPU, Part.MLP),
+    CPU_MLP,
     (_COPY, Queue.H2D, Part.RESIDUAL),
     (_STAGE, Queue.ACCEL, Part.RESIDUAL),
 )
