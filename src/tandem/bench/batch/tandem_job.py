@@ -31,7 +31,7 @@ class TandemJob:
         settings = JobSettings(given, results, ("bench",), restart=True)
         begin = time.perf_counter()
         with Batch(self._config, settings, no_progress) as job:
-            job.run(self._service, lambda _: None)
+            job.run(self._service, lambda _: None, lambda _: None)
         wall_s = time.perf_counter() - begin
         return _read(results, asked, wall_s)
 
