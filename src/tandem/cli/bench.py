@@ -254,7 +254,9 @@ def online(
 
     arrivals = Arrivals(tuple(rate or ()), requests)
     if papers:
-        _refuse_beside_papers(hardware=hardware, model=model, plot=plot, virtual=virtual)
+        _refuse_beside_papers(
+            hardware=hardware, model=model, plot=plot, virtual=virtual, plain=plain
+        )
         _simulate_papers(load, policy or (), window, arrivals, machine, json_path)
         return
     from tandem.bench.online.selection import check_policies, choose_cells, truth_of

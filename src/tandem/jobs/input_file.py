@@ -105,9 +105,10 @@ class InputFile:
         try:
             yield from read_lines(file, self._max_line_bytes, place)
         except OSError as error:
+            reason = error.strerror or error
             raise ConfigError(
-                f"cannot read --input-file {self.path}: {error.strerror}; copy it to another disk, "
-                "name that, and the job goes on where it stopped",
+                f"cannot read --input-file {self.path}: {reason}; copy it to another disk, name "
+                "that, and the job goes on where it stopped",
                 param="input_file",
             ) from error
 

@@ -214,11 +214,11 @@ def record_graphs(
     runner.graphs = graphs
     graphs.record(room.limit_s, room.limit_bytes)
     machine.contexts.graphs = graphs
-    if room.hybrid:
+    if room.hybrid and graphs.buckets:
         from tandem.runtime.layer_graphs import LayerGraphs
 
         runner.layer_graphs = LayerGraphs(model, machine.buffers, sizes.buckets, maker)
-        runner.layer_graphs.record(room.limit_s - graphs.seconds, room.limit_bytes)
+        runner.layer_graphs.record(max(0.0, room.limit_s - graphs.seconds), room.limit_bytes)
 
 
 def on_exact_emulator(

@@ -120,7 +120,8 @@ class ContextCache:
         self._windows = windows
         self._staging = staging
         self._slot_kernels = slot_kernels
-        self._merges = isinstance(kernels[Tier.DEVICE], MergingKernels)
+        # blocks merge what lies in slots by operations of their own
+        self._merges = slot_kernels is None and isinstance(kernels[Tier.DEVICE], MergingKernels)
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
         self.graphs: DecodeGraphs | None = None

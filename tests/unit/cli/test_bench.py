@@ -57,6 +57,7 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["online", "--policy", "gpu-only/all"], "names no size of a step; write tokens"),
         (["online", "--plot", "cells.pdf"], "--plot writes a PNG"),
         (["online", "--papers", "--virtual"], "leave --virtual or --papers out"),
+        (["online", "--papers", "--plain"], "leave --plain or --papers out"),
         (["online", "--hardware", "abacus"], "no hardware description 'abacus'"),
         (["overlap", "--strategy", "fastest"], "unknown strategy 'fastest'; use one of: auto"),
         (["overlap", "--layers", "99"], "has 32 layers; lower --layers"),

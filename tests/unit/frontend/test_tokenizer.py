@@ -126,6 +126,7 @@ def test_damaged_files_are_named(copied: Path, name: str) -> None:
         ("tokenizer_config.json", b"[" * 100_000),
         ("tokenizer_config.json", b'{"a": "\xe9"}'),
         ("tokenizer_config.json", b'{"chat_template": 5}'),
+        ("tokenizer_config.json", b'{"chat_template": [{"name": "default"}]}'),
         ("tokenizer_config.json", b'{"added_tokens_decoder": [1]}'),
         ("tokenizer_config.json", b'{"additional_special_tokens": 5}'),
         ("chat_template.json", b'{"chat_template": {"a": 1}}'),

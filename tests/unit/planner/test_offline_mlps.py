@@ -8,6 +8,7 @@ from tests.unit.planner.questions import ask, short, with_dense
 from tandem.engine.block_memory import plan_block_memory
 from tandem.engine.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.answer import offline_answer, offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.ceiling import BlockCeilings
@@ -95,6 +96,22 @@ def test_small_jobs_leave_mlps_to_the_cpu_and_are_faster_by_it() -> None:
     found = offline_answer(search.question)
     assert found.plan.cpu_mlps
     assert "on the CPU where no prompt is read" in found.chosen.candidate.describe(8)
+
+
+def test_of_many_layers_no_more_mlps_are_lent_than_pass_through_slots() -> None:
+    """Numbers of them are tried in steps of a sixteenth of the layers, 4 here; over so slow a link
+    as many as can be are best.
+    """
+    deep = plannable_spec("opt-66b")
+    question = ask(deep, "a100-80", "server-genoa", prompt="512", generate="65", requests=4)
+    link = replace(question.hardware.link, h2d_bytes_per_s=1e9)
+    slow = replace(question, hardware=replace(question.hardware, link=link))
+    tried = set[tuple[int, int]]()
+    for device_gib in range(116, 126):
+        search = OfflineSearch(replace(slow, device_bytes=device_gib * GIB))
+        tried |= {(each.streamed, each.lent) for each in search.candidates.of(AUTO) if each.mlps}
+    assert any((streamed - STREAM_SLOTS) % 4 == 3 for streamed, _ in tried)
+    assert all(0 < lent <= streamed - STREAM_SLOTS for streamed, lent in tried)
 
 
 def test_large_blocks_keep_the_cpu_out_of_it() -> None:

@@ -8,7 +8,7 @@ from tandem.bench.online.requests import request_of, steady_shapes
 from tandem.engine.core import EngineCore
 from tandem.spec.workload import Workload
 
-_QUEUE_DIVISOR = 4  # of the rows: as many requests wait, so that a free row never does
+QUEUE_DIVISOR = 4  # of the rows: as many requests wait, so that a free row never does
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class ClosedLoop:
 
     def step(self) -> tuple[int, frozenset[str]]:
         """One iteration of the engine: tokens emitted, and by whom."""
-        most = self._rows + max(1, self._rows // _QUEUE_DIVISOR)
+        most = self._rows + max(1, self._rows // QUEUE_DIVISOR)
         while len(self._waiting) + len(self.running) < most:
             self._add()
         tokens, emitting = 0, set[str]()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from tandem.bench.online.cell import Load
+from tandem.bench.online.closed_loop import QUEUE_DIVISOR
 from tandem.bench.online.plans import Planned
 from tandem.bench.online.requests import SHAPES, steady_shapes
 from tandem.simulator.build import Planned as Simulated
@@ -16,7 +17,6 @@ _WINDOWS, _PERIODS = 4.0, 6
 """A window in virtual time: as long as so many of an engine's, and so many tokens of the slowest
 requests.
 """
-_QUEUE_DIVISOR = 4  # of the rows: as many requests wait at least, so that a free row never does
 
 
 def simulated(planned: Planned) -> Simulated:
@@ -58,7 +58,7 @@ class _Full:
     """A simulated engine for which enough requests wait at any time."""
 
     def __init__(self, planned: Planned, shapes: Iterator[RequestShape], rows: int) -> None:
-        self._shapes, self._spare = shapes, max(1, rows // _QUEUE_DIVISOR)
+        self._shapes, self._spare = shapes, max(1, rows // QUEUE_DIVISOR)
         self._machine = build(simulated(planned))
         self.record = Record(tuple(islice(shapes, rows + self._spare)))
         self._most = rows + self._spare

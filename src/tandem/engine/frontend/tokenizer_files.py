@@ -130,7 +130,11 @@ def _template_source(directory: Path, settings: Mapping[str, Any]) -> str | None
         return template
     for entry in template:  # several, by name
         if isinstance(entry, dict) and entry.get("name") == "default":
-            return str(entry.get("template"))
+            named = entry.get("template")
+            if not isinstance(named, str):
+                reason = f"the chat template 'default' is {json.dumps(named)[:80]}"
+                raise _damaged(directory / "tokenizer_config.json", reason)
+            return named
     return None
 
 

@@ -156,13 +156,9 @@ class BlockCandidates:
     def _lent(self, candidate: BlockCandidate) -> set[int]:
         """MLPs for the CPU: so many that link and CPU take equally long, and as many as can be."""
         most = candidate.streamed - STREAM_SLOTS
-        none = self._bound.decode_busy(candidate)
-        all_ = self._bound.decode_busy(replace(candidate, lent=most))
-        gap_s = none.link_s - none.host_s
-        closing_s = gap_s - (all_.link_s - all_.host_s)
-        share = min(1.0, max(0.0, gap_s / closing_s)) if closing_s > 0 else 0.0
+        share = self._level(candidate, replace(candidate, lent=most))
         step = lent_step(self._q.model.num_layers)
-        return {round(share * most / step) * step, most} - {0}
+        return {min(most, round(share * most / step) * step), most} - {0}
 
     def most_resident(self, start: BlockCandidate, policy: OfflinePolicy) -> int:
         """With the others on the host, either way."""
@@ -197,10 +193,14 @@ class BlockCandidates:
         return sorted(found)
 
     def _balanced(self, start: BlockCandidate, resident: int, hosted: int) -> float:
-        """Where the link and the way over the CPU take equally long, both being nearly linear."""
-        none = self._bound.decode_busy(start.shared(resident, 0))
-        all_ = self._bound.decode_busy(start.shared(resident, hosted))
-        gap_s = none.link_s - none.host_s
-        closing_s = gap_s - (all_.link_s - all_.host_s)
-        share = min(1.0, max(0.0, gap_s / closing_s)) if closing_s > 0 else 0.0
-        return hosted * share
+        """Sequences for the CPU, so that link and CPU take equally long."""
+        return hosted * self._level(start.shared(resident, 0), start.shared(resident, hosted))
+
+    def _level(self, none: BlockCandidate, all_: BlockCandidate) -> float:
+        """How far it is from a candidate that leaves nothing to the CPU to where link and CPU take
+        equally long, as a share of the way to one that leaves all; both are nearly linear.
+        """
+        before, after = self._bound.decode_busy(none), self._bound.decode_busy(all_)
+        gap_s = before.link_s - before.host_s
+        closing_s = gap_s - (after.link_s - after.host_s)
+        return min(1.0, max(0.0, gap_s / closing_s)) if closing_s > 0 else 0.0
