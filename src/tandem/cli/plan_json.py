@@ -31,7 +31,13 @@ def answer_json(
         "host_only": question.host_only,
         "basis": list(basis),
         "extrapolated": list(answer.extrapolated),
-        "workload": {"name": workload.name, **question.lengths.to_object()},
+        "workload": {
+            "name": workload.name,
+            "notes": list(workload.notes),
+            **question.lengths.to_object(),
+        },
+        "precision": str(question.precision),
+        "policy": answer.policy.name,
         "objective": question.objective,
         "tpot_bound_s": question.tpot_bound_s,
         "fits_accelerator": answer.spare_bytes >= 0,
@@ -48,7 +54,12 @@ def answer_json(
         "arrivals": None if answer.arrivals is None else asdict(answer.arrivals),
         "alternatives": [_option(answer, option) for option in answer.alternatives],
         "sensitivities": [
-            {"change": entry.change, "gain": entry.gain, **_option(answer, entry.option)}
+            {
+                "change": entry.change,
+                "gain": entry.gain,
+                "base_tokens_per_s": entry.base_tokens_per_s,
+                **_option(answer, entry.option),
+            }
             for entry in answer.sensitivities
         ],
         "policies": [

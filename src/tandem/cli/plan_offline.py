@@ -86,6 +86,8 @@ def offline_text(
         yield f"  CPU threads            {found.threads}"
     yield ""
     yield from _limits(found.chosen)
+    if found.sensitivities:
+        yield "With more"
     yield from sensitivity_lines(found.sensitivities)
     if found.alternatives:
         yield ""
@@ -181,7 +183,12 @@ def offline_json(
         "model": {"name": model, "parameters": num_parameters(question.model)},
         "hardware": question.hardware.name,
         "basis": list(basis),
-        "workload": {"name": workload.name, **question.lengths.to_object()},
+        "workload": {
+            "name": workload.name,
+            "notes": list(workload.notes),
+            **question.lengths.to_object(),
+        },
+        "precision": str(question.precision),
         "policy": found.policy.name,
         "plan": found.plan.to_object(),
         "recomputation": found.recomputation,

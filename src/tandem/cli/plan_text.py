@@ -213,8 +213,16 @@ def _limits(answer: Answer) -> Iterator[str]:
     if not alone:
         yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
     if answer.sensitivities:
-        yield f"With more{_basis(answer)}"
+        yield f"With more{_basis(answer)}{_gained_over(answer)}"
     yield from sensitivity_lines(answer.sensitivities)
+
+
+def _gained_over(answer: Answer) -> str:
+    """What gains are over, where that is not this plan."""
+    base = answer.sensitivities[0].base_tokens_per_s
+    if f"{base:.3g}" == f"{answer.chosen.tokens_per_s:.3g}":
+        return ""
+    return f", gains over the {base:.3g} of the fastest plan"
 
 
 def sensitivity_lines(found: "Iterable[Sensitivity | BlockSensitivity]") -> Iterator[str]:
@@ -247,7 +255,9 @@ def _why(answer: Answer, option: Option) -> str:
 def _policies(answer: Answer) -> Iterator[str]:
     yield f"Policies{_basis(answer)}"
     for result in answer.policies:
-        found = "does not fit, or not within the bound"
+        found = "does not fit"
+        if answer.question.tpot_bound_s is not None:
+            found += ", or not within the bound"
         if result.option is not None:
             option = result.option
             tpot = format_duration(option.prediction.rates.worst_tpot_s)
@@ -257,6 +267,23 @@ def _policies(answer: Answer) -> Iterator[str]:
             )
         yield f"  {result.policy.name:<16}{found}"
     yield f"  not planned yet: {', '.join(NOT_BUILT)}"
+    faster = ", ".join(_faster(answer))
+    if faster:
+        yield (
+            f"  {answer.policy.name} does not weigh what {faster} may do: in passes of their own, "
+            "executed sweeps were up to 9% from what was predicted (docs/plan.md, Policies)"
+        )
+
+
+def _faster(answer: Answer) -> Iterator[str]:
+    """Policies that may do what the plan's may not, and are predicted to be faster by it."""
+    least = answer.chosen.tokens_per_s * (1 + _FLAT)
+    for result in answer.policies:
+        option = result.option
+        if option is None or option.tokens_per_s <= least:
+            continue
+        if option.candidate.strategy == "asymmetric" and not answer.policy.contains(result.policy):
+            yield result.policy.name
 
 
 def _command(

@@ -29,6 +29,11 @@ class Sensitivity:
     option: Option
     gain: float
 
+    @property
+    def base_tokens_per_s(self) -> float:
+        """Of this machine's best option; a chosen one may be slower by a little, being simpler."""
+        return self.option.tokens_per_s / (1 + self.gain)
+
 
 def sensitivities(search: Search, policy: Policy) -> list[Sensitivity]:
     """One more of each resource. The best candidate is always tried on the larger machine."""

@@ -16,13 +16,31 @@ def test_what_plans_are_compared_by_is_said_where_it_is_not_the_throughput(
     over_all = re.search(r"for 128000 output tokens, (\d+) tokens/s\n", ran.out)
     assert over_all is not None
     assert f"throughput             {over_all[1]} tokens/s" not in ran.out
-    basis = f" (over all requests, where this plan makes {over_all[1]} tokens/s)\n"
-    for heading in ("With more", "Rejected", "Policies"):
-        assert f"\n{heading}{basis}" in ran.out
+    basis = f" (over all requests, where this plan makes {over_all[1]} tokens/s)"
+    for heading in ("Rejected", "Policies"):
+        assert f"\n{heading}{basis}\n" in ran.out
+    more = re.search(r"\nWith more(.*)\n  \+1 GB GPU memory +(\d+) tokens/s \(\+(.*)%\)", ran.out)
+    assert more is not None
+    base = float(more[2]) / (1 + float(more[3]) / 100)
+    gained_over = re.fullmatch(
+        re.escape(basis) + r", gains over the (\d+) of the fastest plan", more[1]
+    )
+    assert gained_over is not None
+    assert abs(base / float(gained_over[1]) - 1) < 0.004
     assert re.search(rf"\n  auto +{over_all[1]} tokens/s", ran.out)
     alone = commands.run(*FITS, "--policy", "gpu-only", "--objective", "latency")
     assert "\nWith more\n" in alone.out
     assert "\nRejected\n" in alone.out
+
+
+def test_a_policy_that_is_predicted_to_be_faster_than_auto_is_explained(commands: Commands) -> None:
+    scarce = ("plan", "llama-2-7b", "--accelerator", "t4", "--dtype", "float16")
+    ran = commands.run(*scarce, "--generate", "512", "--compare-policies")
+    rates = dict(re.findall(r"\n  ([a-z0-9-]+) +([\d.]+) tokens/s ", ran.out))
+    faster = [name for name, rate in rates.items() if float(rate) > float(rates["auto"])]
+    assert faster == ["asymmetric"]
+    assert "\n  auto does not weigh what asymmetric may do: in passes of their own, " in ran.out
+    assert "does not weigh" not in commands.run(*FITS, "--compare-policies").out
 
 
 def test_what_could_be_served_is_told_from_what_comes(commands: Commands) -> None:
