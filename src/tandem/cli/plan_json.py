@@ -47,6 +47,8 @@ def answer_json(
         "prediction": {
             **_option(answer, answer.chosen),
             "request_s": answer.request_s,
+            "main_request_s": answer.main_request_s,
+            "cohort_request_s": answer.cohort_request_s,
             "job_s": answer.job_s,
             "decode_sweep": asdict(answer.chosen.prediction.decode),
         },

@@ -143,14 +143,16 @@ def _prediction(answer: Answer) -> Iterator[str]:
     arrivals = answer.arrivals
     if arrivals is not None:
         yield from _arrivals(arrivals, rates.tokens_per_s / lengths.generated_tokens)
+        yield from _light_load(answer, arrivals)
         rates = arrivals.rates
-    slow = rates.slow_tpot_s
-    cohorts = f"; {format_duration(slow)} in cohorts" if slow is not None else ""
+    main_tpot_s = None if answer.main_request_s is None else rates.tpot_s
+    tpot = _by_lane(main_tpot_s, rates.slow_tpot_s)
+    request = _by_lane(answer.main_request_s, answer.cohort_request_s)
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
     most, given = answer.chosen.prediction.bound_tokens_per_s, _throughput(answer)
     yield f"  time to first token    {format_duration(rates.ttft_s)}, once it is a request's turn"
-    yield f"  time per output token  {format_duration(rates.tpot_s)}{cohorts}"
-    yield f"  a mean request         {format_duration(answer.request_s)}"
+    yield f"  time per output token  {tpot}"
+    yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None
     bound = "" if close else f", at most {most:.3g} with this placement"
     yield f"  throughput             {given:.3g} tokens/s{one}{bound}"
@@ -161,6 +163,14 @@ def _prediction(answer: Answer) -> Iterator[str]:
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
         f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{over_all}"
     )
+
+
+def _by_lane(main_s: float | None, cohort_s: float | None) -> str:
+    """Of requests that every sweep serves, and of those in cohorts, where there are any."""
+    parts = [] if main_s is None else [format_duration(main_s)]
+    if cohort_s is not None:
+        parts.append(f"{format_duration(cohort_s)} in cohorts")
+    return "; ".join(parts)
 
 
 def _throughput(answer: Answer) -> float:
@@ -193,6 +203,14 @@ def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
         yield f"{coming}, {arrivals.rows} at once; up to {most_per_s:.3g} requests/s can be served"
     else:
         yield f"{coming}, but {most_per_s:.3g} are served: they queue, and a place comes late"
+
+
+def _light_load(answer: Answer, arrivals: Arrivals) -> Iterator[str]:
+    """Plans are made for all places taken, which costs the few that come time per token."""
+    places = answer.chosen.candidate.rows
+    if answer.question.tpot_bound_s is None and arrivals.rows < places / 2:
+        yield f"{'':<25}the plan is made for {places} at once; under so light a load,"
+        yield f"{'':<25}--tpot-bound is what limits the time per token"
 
 
 def _limits(answer: Answer) -> Iterator[str]:

@@ -45,7 +45,9 @@ class Answer:
         cpu_memory_bytes: of the host's memory, what an engine must be told to fill that is started
             by flags; None: it comes to as much KV there by itself.
         arrivals: what requests see that come over time; None if all are there at once.
-        request_s, job_s: of a mean request, and of all of them.
+        request_s, job_s: of a mean request, in the slower lane, and of all of them.
+        main_request_s: of a mean request that every sweep serves; None if all are in cohorts.
+        cohort_request_s: of one in a cohort; None if none is, at the rate at which they come.
         ceiling: what no plan under the policy exceeds; None where times are measured.
         alternatives: the best of other kinds, best first.
         extrapolated: predictions outside what was measured, one line each.
@@ -62,6 +64,8 @@ class Answer:
     arrivals: Arrivals | None
     request_s: float
     job_s: float
+    main_request_s: float | None
+    cohort_request_s: float | None
     ceiling: Ceiling | None
     alternatives: tuple[Option, ...]
     sensitivities: tuple[Sensitivity, ...]
@@ -95,6 +99,7 @@ def answer(
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
     seen = rates if arrivals is None else arrivals.rates
+    in_every_sweep = chosen.candidate.in_every_sweep()
     others = distinct(chosen, search.alternatives(policy, chosen))
     alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
     plan = online_plan(search, chosen)
@@ -110,6 +115,8 @@ def answer(
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
         job_s=search.predictor.job_s(rates, seen),
+        main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,
+        cohort_request_s=None if seen.slow_tpot_s is None else search.predictor.request_s(seen),
         ceiling=search.ceiling(policy),
         alternatives=alternatives,
         sensitivities=tuple(sensitivities(search, policy)),

@@ -40,17 +40,21 @@ def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals
     if rates.tokens_per_s < wanted:
         return Arrivals(per_s, rates.tokens_per_s, plan.rows, False, rates)
     low, high, found = 1, plan.rows, rates
+    # first without a cohort: a few more rows in one may serve fewer tokens than none there
+    middle = plan.device_rows if plan.has_cohorts and plan.device_rows else (low + high) // 2
     while low < high:
-        middle = (low + high) // 2
         tried = predictor.rates(_with_rows(plan, middle))
         if tried.tokens_per_s >= wanted:
             high, found = middle, tried
         else:
             low = middle + 1
+        middle = (low + high) // 2
     return Arrivals(per_s, wanted, high, True, found)
 
 
 def _with_rows(plan: Candidate, rows: int) -> Candidate:
-    """Fewer rows of a plan, on the accelerator first."""
+    """Fewer rows of a plan, on the accelerator first; no cohorts where none lie on the host."""
     device = min(plan.device_rows, rows)
+    if plan.has_cohorts and rows == device:
+        return plan._replace(strategy="gpu-only", device_rows=device, host_rows=0, passes=0)
     return plan._replace(device_rows=device, host_rows=rows - device)

@@ -152,8 +152,12 @@ class Predictor:
         return tuple(extrapolations(self._q, candidate, self._pace.of(candidate).chunk, measured))
 
     def request_s(self, rates: Rates) -> float:
-        """From the first token's turn to the last token of a mean request."""
+        """From the first token's turn to the last token of a mean request, in the slower lane."""
         return rates.ttft_s + self._q.lengths.decode_sweeps * rates.worst_tpot_s
+
+    def main_request_s(self, rates: Rates) -> float:
+        """Likewise, of one that every sweep serves."""
+        return rates.ttft_s + self._q.lengths.decode_sweeps * rates.tpot_s
 
     def job_s(self, rates: Rates, arriving: Rates | None = None) -> float:
         """All requests of the workload, from the first arrival to the last token.

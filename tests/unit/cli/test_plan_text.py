@@ -1,11 +1,13 @@
 """What a plan's text compares, and the command that it ends with."""
 
+import json
 import re
 
 from tests.unit.cli.conftest import Commands
 
 from tandem.planner.candidate import Candidate
 
+COHORTS = ("plan", "llama-2-7b", "--accelerator", "t4", "--policy", "rendezvous")
 FITS = ("plan", "llama-3.1-8b", "--accelerator", "a10g", "--host", "g5.4xlarge")
 
 
@@ -52,6 +54,43 @@ def test_what_could_be_served_is_told_from_what_comes(commands: Commands) -> Non
     assert int(throughput[1]) < 140 < int(taken[1])
     assert f"\nWith more (with all places taken, where this plan makes {taken[1]} tok" in ran.out
     assert "\nA sweep with all places taken, " in ran.out
+
+
+def test_a_mean_request_is_given_by_lane(commands: Commands) -> None:
+    asked = (*COHORTS, "--workload", "osc")
+    ran = commands.run(*asked)
+    assert re.search(r"\n  time per output token  [\d.]+ ms; [\d.]+ s in cohorts\n", ran.out)
+    assert re.search(r"\n  a mean request         [\d.]+ s; \d+ min in cohorts\n", ran.out)
+    said = json.loads(commands.run(*asked, "--json").out)["prediction"]
+    assert said["main_request_s"] < 10 < 100 < said["cohort_request_s"] == said["request_s"]
+
+
+def test_no_request_is_said_to_be_served_by_every_sweep_if_all_are_in_cohorts(
+    commands: Commands,
+) -> None:
+    asked = (*COHORTS, "--gpu-memory", "2GiB", "--requests", "100")
+    ran = commands.run(*asked)
+    assert re.search(r"\n  time per output token  [\d.]+ s in cohorts\n", ran.out)
+    assert re.search(r"\n  a mean request         \d+ min in cohorts\n", ran.out)
+    said = json.loads(commands.run(*asked, "--json").out)["prediction"]
+    assert said["main_request_s"] is None
+    assert said["cohort_request_s"] == said["request_s"]
+
+
+def test_a_plan_for_many_says_what_limits_the_time_per_token_of_few(commands: Commands) -> None:
+    asked = (*COHORTS, "--workload", "osc", "--rate")
+    few = commands.run(*asked, "1")
+    assert ", 3 at once; up to " in few.out
+    assert re.search(r"\n  a mean request         [\d.]+ s\n", few.out)
+    said = re.search(r"the plan is made for (\d+) at once; under so light a load,\n", few.out)
+    assert said is not None
+    assert f" on the accelerator + {int(said[1]) - 8} on the host" in few.out
+    assert "\n                         --tpot-bound is what limits the time per token\n" in few.out
+    bounded = commands.run(*asked, "1", "--tpot-bound", "500ms")
+    assert ", 3 at once; up to " in bounded.out
+    many = commands.run(*asked, "2.9")
+    for out in (bounded.out, many.out):
+        assert "the plan is made for" not in out
 
 
 def test_embeddings_in_host_memory_need_the_plan_s_file(commands: Commands) -> None:

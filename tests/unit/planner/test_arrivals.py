@@ -55,6 +55,46 @@ def test_rows_grow_with_the_rate_until_requests_queue() -> None:
     assert answer(ask()).arrivals is None
 
 
+def beside_cohorts(requests_per_s: float, policy: str) -> Answer:
+    """At a T4 that most requests do not fit: a few there, the others in cohorts on the host."""
+    question = ask("llama-2-7b", "t4", prompt="325", generate="36", requests=1000)
+    spread = replace(question.lengths, duration_s=999 / requests_per_s)
+    return answer(replace(question, lengths=spread), policy)
+
+
+def test_requests_that_fit_the_accelerator_wait_for_no_cohort() -> None:
+    found = beside_cohorts(1.0, "rendezvous")
+    assert found.arrivals is not None
+    assert found.chosen.candidate.strategy == "rendezvous"
+    assert found.arrivals.rows < found.chosen.candidate.device_rows
+    assert found.arrivals.rates.slow_tpot_s is None
+    assert found.cohort_request_s is None
+    assert found.request_s == found.main_request_s
+    # Little's law, in whole requests
+    assert found.arrivals.rows - 1 < 1.0 * found.request_s <= found.arrivals.rows
+    assert found.job_s == pytest.approx(999 + found.request_s)
+
+
+def test_no_cohort_runs_where_the_accelerator_s_requests_keep_up() -> None:
+    # 9 requests, one of them in a cohort with passes of its own, serve fewer tokens than 8 do
+    found = beside_cohorts(2.6, "asymmetric")
+    assert found.arrivals is not None
+    assert found.chosen.candidate.passes
+    assert found.arrivals.rows <= found.chosen.candidate.device_rows
+    assert found.arrivals.rates.slow_tpot_s is None
+
+
+def test_a_mean_request_has_a_time_in_each_lane() -> None:
+    found = beside_cohorts(3.2, "rendezvous")
+    assert found.arrivals is not None
+    assert found.arrivals.rows > found.chosen.candidate.device_rows
+    rates, tokens = found.arrivals.rates, found.question.lengths.decode_sweeps
+    assert rates.slow_tpot_s is not None
+    assert found.main_request_s == pytest.approx(rates.ttft_s + tokens * rates.tpot_s)
+    assert found.cohort_request_s == pytest.approx(rates.ttft_s + tokens * rates.slow_tpot_s)
+    assert found.request_s == found.cohort_request_s
+
+
 def test_a_job_is_not_shorter_than_its_prompts_and_then_its_tokens() -> None:
     search = Search(ask("llama-3.1-70b", "rtx4090", "server-genoa", requests=394))
     best = search.best(AUTO)
