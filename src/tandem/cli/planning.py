@@ -7,7 +7,7 @@ import typer
 
 from tandem.cli.flags import was_given
 from tandem.cli.planning_options import GoalOptions, MemoryOptions, RequestOptions, StepOptions
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from tandem.cli.plan_hardware import PlanHardware
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tandem.spec.workload import Workload
 
 _BITS = {"int8": 8, "int4": 4}
+_MIN_RATE = 1e-6  # requests per second, one in 12 days; times between far rarer ones overflow
 LENGTHS = ("prompt", "generate")
 """Options that say how long requests are."""
 DRAWN = ("workload", *LENGTHS, "requests", "rate", "seed")
@@ -71,8 +72,11 @@ def read_workload(options: RequestOptions) -> "Workload":
     if options.trace is not None:
         return read_trace(options.trace)
     rate = options.rate
-    if rate is not None and not 0 < rate < float("inf"):
-        raise ConfigError(f"--rate must be above 0 requests per second, not {rate}", param="rate")
+    if rate is not None and not _MIN_RATE <= rate < float("inf"):
+        raise ConfigError(
+            f"--rate must be above 0 requests per second, at least {_MIN_RATE}, not {rate}",
+            param="rate",
+        )
     if options.workload is not None:
         named = load_lengths(options.workload)
         notes = tuple(f"assumed of {options.workload}: {line}" for line in named.assumed)
@@ -174,6 +178,7 @@ def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str, folder: P
     from dataclasses import replace
 
     from tandem.spec.quantized_maps import uniform_formats
+    from tandem.spec.units import is_count
 
     kind, _, group = wanted.partition(":")
     if wanted == "none":
@@ -181,9 +186,9 @@ def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str, folder: P
     stored = _stored_formats(folder, spec)
     if wanted == "auto":
         return replace(precision, quantized=stored)
-    if kind not in _BITS or (":" in wanted and not group.isdigit()):
+    if kind not in _BITS or (":" in wanted and not is_count(group)):
         raise ConfigError(
-            f"cannot plan for quantization '{wanted}'; use none, int8 or int4, the latter two "
+            f"cannot plan for quantization {shown(wanted)}; use none, int8 or int4, the latter two "
             "with a group's size or without, such as int4:64",
             param="quantization",
         )

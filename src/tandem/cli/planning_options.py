@@ -23,7 +23,9 @@ HostName = Annotated[
 PromptLengths = Annotated[
     str, typer.Option(help="Prompt tokens: 512, 400-600, exp:300, lognormal:300,200.")
 ]
-RequestCount = Annotated[int, typer.Option(help="Number of requests.", metavar="COUNT", min=1)]
+RequestCount = Annotated[
+    int, typer.Option(help="Number of requests.", metavar="COUNT", min=1, max=1_000_000)
+]
 Rate = Annotated[
     float | None,
     typer.Option(help="Requests per second, a Poisson process; else all come at once."),

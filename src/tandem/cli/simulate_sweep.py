@@ -8,6 +8,7 @@ from pathlib import Path
 from tandem.planner.sensitivity import with_cores
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.units import is_count
 
 RATES, GENERATE, HOST_CORES = "--rates", "--generate", "--host-cores"
 _COUNTS = re.compile(r"\d+(,\d+)+")
@@ -92,6 +93,6 @@ def _rate(text: str) -> float | None:
 
 
 def _count(text: str) -> int | None:
-    if not (text.isascii() and text.isdigit()):
+    if not is_count(text):
         return None
     return int(text) if 0 < int(text) <= 10_000_000 else None

@@ -11,6 +11,7 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import layer_matrix_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.quantized_maps import map_rows, uniform_formats
+from tandem.spec.units import is_count
 from tandem.spec.weight_format import WeightFormat
 
 _KINDS = {"int8": 8, "int4": 4, "w8a8": 8}
@@ -69,7 +70,7 @@ def choose_quantization(
         return precision, (note,) if stored.label else ()
     if wanted == "auto":
         return _as_stored(precision, stored)
-    if kind not in _KINDS or (":" in wanted and not group.isdigit()):
+    if kind not in _KINDS or (":" in wanted and not is_count(group)):
         raise ConfigError(
             f"unknown quantization '{wanted}'; use auto, none, int8, int4 or w8a8, or one of these "
             "with a group's size, such as int4:64",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem.spec.errors import ConfigError
+from tandem.spec.units import is_count
 
 _HELP = "use auto, none, cuda, cuda:N, or emulated[:exact|paced][,seed=N][,SPEC]"
 
@@ -37,7 +38,7 @@ def parse_accelerator(text: str) -> AcceleratorChoice:
     if kind in ("auto", "none") and not rest:
         return AcceleratorChoice(kind)
     if kind == "cuda":
-        if rest and not rest.isdigit():
+        if rest and not is_count(rest):
             raise ConfigError(f"'{text}' is no accelerator; {_HELP}", param="accelerator")
         return AcceleratorChoice("cuda", index=int(rest or 0))
     if kind == "emulated":
@@ -52,7 +53,7 @@ def _parse_emulated(text: str, rest: str) -> AcceleratorChoice:
         key, _, value = part.partition("=")
         if part in ("exact", "paced"):
             mode = "paced" if part == "paced" else "exact"
-        elif key == "seed" and value.isdigit():
+        elif key == "seed" and is_count(value):
             seed = int(value)
         elif (key == "spec" and value) or "=" not in part:
             spec = value or part

@@ -1,5 +1,7 @@
 """Errors that a user can cause and mend. Every message names the cause and the remedy."""
 
+_SHOWN = 80  # characters
+
 
 class TandemError(Exception):
     """Base of all errors shown to users as one line.
@@ -18,6 +20,12 @@ class TandemError(Exception):
 
 def _escaped(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown(value: object) -> str:
+    """What was given, in quotes if it is text, and cut if it would fill the screen."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class ConfigError(TandemError):

@@ -182,11 +182,13 @@ def _names(folder: Path) -> tuple[str, ...]:
 def _read(path: Path, param: str) -> Table | None:
     """A parsed file; None if there is none that can be read."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML ({error}); mend it", param=param) from None
-    except (OSError, UnicodeDecodeError, ValueError):
+        text = path.read_text("utf-8")
+    except (OSError, ValueError):
         return None
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # not TOML, or numbers of thousands of digits
+        raise ConfigError(f"{path} is not TOML ({error}); mend it", param=param) from None
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...]) -> ConfigError:

@@ -6,12 +6,21 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar, cast
 
 from tandem.spec.dtype import DType
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import ConfigError, shown
 from tandem.spec.hardware import AcceleratorFacts, HostFacts, LinkFacts
 
 _SHARES = ("memory_efficiency", "compute_efficiency")
 _MAY_BE_ZERO = ("launch_latency_s", "kernel_overhead_s", "latency_s")
 _WHOLE = ("memory_bytes", "cores")
+# By the name's end: what no machine goes beyond. It is a slip of the unit, and sums would overflow.
+_RANGES = {
+    "_efficiency": (1e-3, 1.0),
+    "_per_s": (1.0, 1e18),
+    "_bytes": (1.0, 1e18),
+    "_s": (0.0, 3600.0),
+    "cores": (1.0, 1e6),
+}
+_FLOPS = (1.0, 1e21)
 
 _Facts = TypeVar("_Facts", AcceleratorFacts, LinkFacts, HostFacts)
 Table = Mapping[str, Any]
@@ -67,23 +76,48 @@ class HardwareReader:
             if name == "flops_per_s" and kind is AcceleratorFacts:
                 values[name] = self._flops(self._table(inner, name, where), f"{where}{name}.")
             elif name in _WHOLE:
-                values[name] = int(self.number(inner, name, where))
+                values[name] = self._whole(inner, name, where)
             else:
                 values[name] = self.number(inner, name, where)
+        if kind is HostFacts:
+            self._check_peak(values, where)
         return kind(**values)
 
     def number(self, table: Table, name: str, where: str = "") -> float:
         """A finite number in its field's range."""
         value = table[name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise self._error(f"{where}{name} must be a number, not {value!r}")
+        if not is_number or not _is_finite(value):
+            raise self._error(f"{where}{name} must be a number, not {shown(value)}")
         if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
             least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
-            raise self._error(f"{where}{name} must be {least}, not {value}")
+            raise self._error(f"{where}{name} must be {least}, not {shown(value)}")
         if name in _SHARES and value > 1:
-            raise self._error(f"{where}{name} is a share of the peak and cannot exceed 1: {value}")
+            raise self._error(
+                f"{where}{name} is a share of the peak and cannot exceed 1: {shown(value)}"
+            )
+        least, most = _range(name)
+        if not least <= value <= most:
+            raise self._error(
+                f"{where}{name} must be from {least:g} to {most:g}, not {shown(value)}"
+            )
         return float(value)
+
+    def _whole(self, table: Table, name: str, where: str) -> int:
+        value = self.number(table, name, where)
+        if not value.is_integer():
+            raise self._error(f"{where}{name} must be a whole number, not {value}")
+        return int(value)
+
+    def _check_peak(self, host: Table, where: str) -> None:
+        """Refuse a host whose cores read more than its memory's channels give."""
+        name = "memory_bandwidth_bytes_per_s"
+        reached, peak = host[name], host.get(f"peak_{name}")
+        if peak is not None and reached > peak:
+            raise self._error(
+                f"{where}{name} is what is reached and cannot exceed peak_{name}: "
+                f"{reached:g} > {peak:g}"
+            )
 
     def _flops(self, table: Table, where: str) -> Mapping[DType, float]:
         self.check_names(table, where, tuple(dtype.value for dtype in DType))
@@ -97,3 +131,14 @@ class HardwareReader:
 
     def _error(self, what: str) -> ConfigError:
         return ConfigError(f"hardware description {self._source}: {what}", param=self._param)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return False
+
+
+def _range(name: str) -> tuple[float, float]:
+    return next((range_ for end, range_ in _RANGES.items() if name.endswith(end)), _FLOPS)

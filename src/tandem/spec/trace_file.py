@@ -1,20 +1,23 @@
 """Traces of requests: Azure's LLM inference CSV, or JSON like ShareGPT's."""
 
-import calendar
 import csv
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from tandem.spec.errors import ConfigError
-from tandem.spec.workload import RequestShape, Workload
+from tandem.spec.errors import ConfigError, shown
+from tandem.spec.units import is_count
+from tandem.spec.workload import MAX_TOKENS, RequestShape, Workload
 
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(\.\d+)?(?:Z|\+00:00)?", re.ASCII
 )
+# Of seconds since 1970 there are 10 digits; 13 are milliseconds.
+_SECONDS = re.compile(r"\d{1,12}(\.\d+)?", re.ASCII)
 _CHARACTERS_PER_TOKEN = 4
 _MAX_FILE_BYTES = 1 << 30
 
@@ -55,17 +58,18 @@ def _in_order(requests: Iterator[RequestShape]) -> list[RequestShape]:
 
 
 def _read_csv(path: Path, text: str) -> Iterator[RequestShape]:
-    rows = csv.reader(text.splitlines())
-    header = [name.strip() for name in next(rows, list[str]())]
+    rows = _rows(path, text)
+    _, first = next(rows, (1, list[str]()))
+    header = [name.strip() for name in first]
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
         wanted = ",".join(_COLUMNS)
         raise _error(path, f"line 1: the header lacks {missing[0]}; it must be {wanted}")
     places = [header.index(name) for name in _COLUMNS]
-    for row in rows:
+    for line, row in rows:
         if not row:
             continue
-        where = f"line {rows.line_num}"
+        where = f"line {line}"
         if len(row) != len(header):
             raise _error(path, f"{where}: {len(row)} fields where the header has {len(header)}")
         arrival, prompt, generated = (row[place].strip() for place in places)
@@ -76,30 +80,44 @@ def _read_csv(path: Path, text: str) -> Iterator[RequestShape]:
         )
 
 
+def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Fields of each row, and the line that it ends in."""
+    rows = csv.reader(text.splitlines())
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise _error(path, f"line {rows.line_num}: not CSV ({error}); mend it") from None
+
+
 def _count(path: Path, where: str, name: str, value: object) -> int:
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value, is_count = int(value), True
-    if not is_count or cast(int, value) < 1:
-        raise _error(path, f"{where}: {name} must be a whole number from 1, not {value!r}")
-    return cast(int, value)
+    count = int(value) if isinstance(value, str) and is_count(value) else value
+    is_whole = isinstance(count, int) and not isinstance(count, bool)
+    if not is_whole or not 1 <= cast(int, count) <= MAX_TOKENS:
+        wanted = f"must be a whole number from 1 to {MAX_TOKENS}"
+        raise _error(path, f"{where}: {name} {wanted}, not {shown(count)}")
+    return cast(int, count)
 
 
 def _arrival_s(path: Path, where: str, text: str) -> float:
-    match = _TIMESTAMP.fullmatch(text)
-    if match:
-        fields = tuple(int(match[group]) for group in range(1, 7))
-        if 1 <= fields[1] <= 12 and 1 <= fields[2] <= 31 and fields[3] < 24:
-            return calendar.timegm((*fields, 0, 0, 0)) + float(match[7] or 0)
-    elif re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+    if _SECONDS.fullmatch(text):
         return float(text)
-    raise _error(path, f"{where}: TIMESTAMP '{text}' is neither a date with time nor seconds")
+    if match := _TIMESTAMP.fullmatch(text):
+        year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
+        try:
+            date = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+        except ValueError as error:
+            raise _error(
+                path, f"{where}: TIMESTAMP {shown(text)} is no date ({error}); mend it"
+            ) from None
+        return date.timestamp() + float(match[7] or 0)
+    raise _error(path, f"{where}: TIMESTAMP {shown(text)} is neither a date with time nor seconds")
 
 
 def _read_json(path: Path, text: str) -> Workload:
     try:
-        entries: Any = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        entries: Any = json.loads(text, parse_int=_json_int)
+    except (ValueError, RecursionError) as error:
         raise _error(path, f"not JSON ({error}); mend it") from None
     if not isinstance(entries, list):
         raise _error(path, "JSON, but no list of requests; give a list")
@@ -114,6 +132,11 @@ def _read_json(path: Path, text: str) -> Workload:
             requests.append(shape)
     note = f"{path.name}: tokens estimated as {_CHARACTERS_PER_TOKEN} characters each"
     return Workload(f"trace {path.name}", tuple(requests), (note,) if estimated else ())
+
+
+def _json_int(digits: str) -> int | str:
+    """One that int() would refuse is left as it is written, so that its entry can be named."""
+    return int(digits) if is_count(digits.removeprefix("-")) else digits
 
 
 def _entry(path: Path, where: str, entry: dict[str, Any]) -> tuple[RequestShape | None, bool]:

@@ -1,8 +1,9 @@
 """Sizes and durations as people write them."""
 
+import math
 import re
 
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import ConfigError, shown
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
@@ -17,6 +18,12 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_MAX_DIGITS = 18  # int() refuses more than 4300, and nothing that is counted here has as many
+
+
+def is_count(text: str) -> bool:
+    """Whether it is a whole number that int() takes: digits such as `²` are none."""
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
 def parse_size(text: str, *, param: str | None = None) -> int:
@@ -31,11 +38,20 @@ def parse_size(text: str, *, param: str | None = None) -> int:
 def _parse_size(text: str, param: str | None, examples: str) -> int:
     match = _SIZE.fullmatch(text)
     factor = _FACTORS.get(match.group(2).lower()) if match else None
-    if match is None or factor is None:
+    size = _product(match, factor)
+    if size is None:
         raise ConfigError(
-            f"'{text}' is not a size{_of(param)}; write for example {examples}", param=param
+            f"{shown(text)} is not a size{_of(param)}; write for example {examples}", param=param
         )
-    return int(float(match.group(1)) * factor)
+    return int(size)
+
+
+def _product(match: re.Match[str] | None, factor: float | None) -> float | None:
+    """None: not written as a number and a unit, or too large to be one."""
+    if match is None or factor is None:
+        return None
+    product = float(match.group(1)) * factor
+    return product if math.isfinite(product) else None
 
 
 def _of(param: str | None) -> str:
@@ -64,16 +80,17 @@ def parse_rate_bytes_per_s(text: str, *, param: str | None = None) -> float:
     """Bytes per second meant by `3.5GB/s` or `900MiB/s`.
 
     Raises:
-        ConfigError: not a rate, or nothing at all.
+        ConfigError: not a rate, or less than a byte per second.
     """
     size, _, second = text.strip().rpartition("/")
     match = _SIZE.fullmatch(size) if second == "s" else None
     factor = _FACTORS.get(match.group(2).lower()) if match and match.group(2) else None
-    if match is None or factor is None or not float(match.group(1)):
+    rate = _product(match, factor)
+    if rate is None or rate < 1:  # a byte per second: less is a slip, and times overflow
         raise ConfigError(
-            f"'{text}' is not a rate{_of(param)}; write for example 3.5GB/s", param=param
+            f"{shown(text)} is not a rate{_of(param)}; write for example 3.5GB/s", param=param
         )
-    return float(match.group(1)) * factor
+    return rate
 
 
 def parse_duration_s(text: str, *, param: str | None = None) -> float:
@@ -84,11 +101,13 @@ def parse_duration_s(text: str, *, param: str | None = None) -> float:
     """
     match = _SIZE.fullmatch(text)
     factor = _SECONDS.get(match.group(2)) if match else None
-    if match is None or factor is None or not float(match.group(1)):
+    seconds = _product(match, factor)
+    if not seconds:
         raise ConfigError(
-            f"'{text}' is not a duration{_of(param)}; write for example 100ms or 0.5s", param=param
+            f"{shown(text)} is not a duration{_of(param)}; write for example 100ms or 0.5s",
+            param=param,
         )
-    return float(match.group(1)) * factor
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

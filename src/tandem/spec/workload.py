@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import ConfigError, shown
+from tandem.spec.units import is_count
 
-_RANGE = re.compile(r"(\d+)-(\d+)")
-_LOGNORMAL = re.compile(r"lognormal:(\d+(?:\.\d+)?),(\d+(?:\.\d+)?)(?:,(\d+))?")
-_EXPONENTIAL = re.compile(r"exp:(\d+(?:\.\d+)?)")
-_MAX_TOKENS = 10_000_000
+_RANGE = re.compile(r"(\d+)-(\d+)", re.ASCII)
+_LOGNORMAL = re.compile(r"lognormal:(\d+(?:\.\d+)?),(\d+(?:\.\d+)?)(?:,(\d+))?", re.ASCII)
+_EXPONENTIAL = re.compile(r"exp:(\d+(?:\.\d+)?)", re.ASCII)
+MAX_TOKENS = 10_000_000
+"""Of a request, either way: beyond the longest contexts, so that more is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +80,28 @@ def parse_lengths(text: str, param: str) -> LengthDistribution:
     if there is a third number, the most).
 
     Raises:
-        ConfigError: none of these, or no token.
+        ConfigError: none of these, no token, or too many.
     """
-    if text.isdigit():
-        return _checked(LengthDistribution("uniform", int(text), int(text)), text, param)
+    if text.isascii() and text.isdigit():
+        tokens = _tokens(text)
+        return _checked(LengthDistribution("uniform", tokens, tokens), text, param)
     if match := _RANGE.fullmatch(text):
-        low, high = int(match[1]), int(match[2])
+        low, high = _tokens(match[1]), _tokens(match[2])
+        if high < low <= MAX_TOKENS:
+            raise ConfigError(
+                f"--{param} {shown(text)} is the wrong way round; write {high}-{low}", param=param
+            )
         return _checked(LengthDistribution("uniform", low, high), text, param)
     if match := _EXPONENTIAL.fullmatch(text):
         mean = float(match[1])
         return _checked(LengthDistribution("exponential", mean, mean), text, param)
     if match := _LOGNORMAL.fullmatch(text):
         mean, deviation = float(match[1]), float(match[2])
-        most = int(match[3]) if match[3] else None
+        most = _tokens(match[3]) if match[3] else None
         if deviation > 0 and (most is None or most >= mean):
             return _checked(LengthDistribution("lognormal", mean, deviation, most), text, param)
     raise ConfigError(
-        f"--{param} '{text}' is no number of tokens; write 512, 400-600, exp:300 or "
+        f"--{param} {shown(text)} is no number of tokens; write 512, 400-600, exp:300 or "
         "lognormal:300,200",
         param=param,
     )
@@ -127,11 +134,17 @@ def drawn_workload(
     return Workload(f"{requests} requests{of}", tuple(shapes), notes)
 
 
+def _tokens(digits: str) -> int:
+    """At most one more than there may be, so that any number of digits can be read."""
+    return min(int(digits), MAX_TOKENS + 1) if is_count(digits) else MAX_TOKENS + 1
+
+
 def _checked(lengths: LengthDistribution, text: str, param: str) -> LengthDistribution:
-    largest = lengths.high if lengths.kind == "uniform" else lengths.low
-    if lengths.low < 1 or largest < lengths.low or largest > _MAX_TOKENS:
+    # A deviation may be below the mean, but not beyond all lengths: its square would overflow.
+    if lengths.low < 1 or max(lengths.low, lengths.high) > MAX_TOKENS:
         raise ConfigError(
-            f"--{param} '{text}' must be at least 1 token and at most {_MAX_TOKENS}", param=param
+            f"--{param} {shown(text)} must be at least 1 token and at most {MAX_TOKENS}",
+            param=param,
         )
     return lengths
 

@@ -16,6 +16,7 @@ from tandem.plan.plan_file import read_plan
 from tandem.plan.weights import homes_by_layer
 from tandem.spec.hardware_file import PAIRS
 
+BEYOND = "9" * 400  # digits: as a float, infinity
 PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
 
 
@@ -249,6 +250,17 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--prompt", "many"], "--prompt 'many' is no number of tokens"),
         (["--accelerator", "a10g", "--prompt", "200000"], "the model takes 131072"),
         (["--accelerator", "a10g", "--rate", "0"], "--rate must be above 0"),
+        (["--accelerator", "a10g", "--rate", "1e-320"], "at least 1e-06, not 1e-320"),
+        (["--accelerator", "a10g", "--requests", "99999999999"], "Invalid value"),
+        (["--accelerator", "a10g", "--gpu-memory", f"{BEYOND}GiB"], "is not a size (--gpu-memory)"),
+        (["--accelerator", "a10g", "--tpot-bound", f"{BEYOND}s"], "is not a duration (--tpot"),
+        (["--accelerator", "a10g", "--disk", f"{BEYOND}GB/s"], "is not a rate (--disk)"),
+        (["--accelerator", "a10g", "--prompt", "²"], "--prompt '²' is no number of tokens"),
+        (["--accelerator", "a10g", "--prompt", "9" * 5000], "must be at least 1 token and at most"),
+        (["--accelerator", "a10g", "--prompt", "600-400"], "is the wrong way round; write 400-600"),
+        (["--accelerator", "a10g", "--quantization", "int4:²"], "plan for quantization 'int4:²'"),
+        (["--accelerator", "a10g", "--quantization", "int4:" + "9" * 5000], "cannot plan for"),
+        (["--accelerator", "a10g", "--quantization", "int4:0"], "group"),
         (["--accelerator", "a10g", "--workload", "chat"], "unknown workload 'chat'; use one of"),
         (["--accelerator", "a10g", "--trace", "none.csv"], "trace none.csv: No such file"),
         (["--accelerator", "a10g", "--dtype", "int3"], "unknown dtype 'int3'"),

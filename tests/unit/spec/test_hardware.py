@@ -131,6 +131,13 @@ def test_damaged_toml_is_named(tmp_path: Path) -> None:
         load_hardware(str(path))
 
 
+def test_a_number_of_thousands_of_digits_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    path.write_text("slot_bytes_per_s = " + "9" * 5000, "utf-8")
+    with pytest.raises(ConfigError, match=r"long\.toml is not TOML"):
+        load_host(str(path))
+
+
 @pytest.mark.parametrize(
     ("section", "field", "value", "message"),
     [
@@ -144,6 +151,27 @@ def test_damaged_toml_is_named(tmp_path: Path) -> None:
         ("host", "flops_per_s", True, "flops_per_s must be a number"),
         ("accelerator", "flops_per_s", {"float32": 1.0}, "flops_per_s.float16 is missing"),
         ("accelerator", "flops_per_s", 3.0, "flops_per_s must be a table"),
+        ("link", "h2d_bytes_per_s", float("inf"), "h2d_bytes_per_s must be a number"),
+        ("link", "h2d_bytes_per_s", 10**400, "h2d_bytes_per_s must be a number, not 1000"),
+        ("link", "h2d_bytes_per_s", 1e300, r"h2d_bytes_per_s must be from 1 to 1e\+18, not 1e"),
+        ("link", "h2d_bytes_per_s", 1e-320, r"h2d_bytes_per_s must be from 1 to 1e\+18, not 1e"),
+        ("link", "latency_s", 1e9, "link.latency_s must be from 0 to 3600"),
+        ("host", "memory_bytes", 10**30, r"host.memory_bytes must be from 1 to 1e\+18"),
+        ("accelerator", "compute_efficiency", 1e-320, "compute_efficiency must be from 0.001 to 1"),
+        (
+            "accelerator",
+            "flops_per_s",
+            {"float32": 1e30, "float16": 1.0, "bfloat16": 1.0},
+            r"accelerator.flops_per_s.float32 must be from 1 to 1e\+21",
+        ),
+        ("host", "cores", 2.5, "host.cores must be a whole number, not 2.5"),
+        ("host", "cores", 0.5, "host.cores must be from 1 to"),
+        (
+            "host",
+            "peak_memory_bandwidth_bytes_per_s",
+            4.0,
+            "what is reached and cannot exceed peak_memory_bandwidth_bytes_per_s: 5 > 4",
+        ),
     ],
 )
 def test_a_wrong_field_is_named(section: str, field: str, value: object, message: str) -> None:

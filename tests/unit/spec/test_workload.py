@@ -1,11 +1,18 @@
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tandem.spec.errors import ConfigError
 from tandem.spec.trace_file import read_trace
-from tandem.spec.units import format_duration, parse_duration_s, parse_size_with_unit
+from tandem.spec.units import (
+    format_duration,
+    parse_duration_s,
+    parse_rate_bytes_per_s,
+    parse_size,
+    parse_size_with_unit,
+)
 from tandem.spec.workload import RequestShape, Workload, drawn_workload, parse_lengths
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -58,11 +65,29 @@ def test_poisson_arrivals_have_their_rate_and_a_seed() -> None:
         "lognormal:5,2,4",
         "12 tokens",
         "1e9",
+        "²",
+        "٣",
+        "5-²",
+        "9" * 5000,
+        "1-" + "9" * 5000,
+        "9" * 5000 + "-5",
+        "exp:" + "9" * 400,
+        "lognormal:5," + "9" * 200,
+        "lognormal:5," + "9" * 400,
     ],
+    ids=lambda text: text[:16],
 )
 def test_what_is_no_length_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--generate '.*' (is no number of tokens|must be at)"):
+    pattern = (
+        r"--generate '.* (is no number of tokens|must be at|is the wrong way round; write 3-5$)"
+    )
+    with pytest.raises(ConfigError, match=pattern) as error:
         parse_lengths(text, "generate")
+    assert len(error.value.message) < 250
+
+
+def test_any_number_of_digits_bounds_what_is_drawn() -> None:
+    assert parse_lengths("lognormal:5,2," + "9" * 5000, "prompt").draw(random.Random(0)) >= 1
 
 
 def test_a_workload_without_requests_is_refused() -> None:
@@ -100,11 +125,25 @@ def test_columns_may_stand_elsewhere_and_times_be_seconds(tmp_path: Path) -> Non
         ("a,b\n1,2\n", "line 1: the header lacks TIMESTAMP"),
         (HEADER + "1,5,5\n2,5\n", "line 3: 2 fields where the header has 3"),
         (HEADER + "1,5,5\n2,-5,5\n", "line 3: ContextTokens must be a whole number from 1"),
-        (HEADER + "1,5,0\n", "line 2: GeneratedTokens must be a whole number from 1, not 0"),
+        (
+            HEADER + "1,5,0\n",
+            "line 2: GeneratedTokens must be a whole number from 1 to 10000000, not 0",
+        ),
         (HEADER + "1,5,many\n", "line 2: GeneratedTokens must be a whole number"),
         (HEADER + "noon,5,5\n", "line 2: TIMESTAMP 'noon' is neither"),
         (HEADER + "2023-13-01 00:00:00,5,5\n", "line 2: TIMESTAMP"),
+        (HEADER + "1,5,5\n2023-02-31 18:59:59,5,5\n", "line 3: TIMESTAMP '2023-02-31 18:59:59' is"),
+        (HEADER + "2023-02-28 18:99:00,5,5\n", "line 2: TIMESTAMP .* is no date .*; mend it"),
+        (HEADER + "2023-02-28 18:00:99,5,5\n", "line 2: TIMESTAMP .* is no date .*; mend it"),
+        (HEADER + "0000-01-01 00:00:00,5,5\n", "line 2: TIMESTAMP .* is no date .*; mend it"),
+        (HEADER + "9" * 400 + ",5,5\n", r"line 2: TIMESTAMP '9+\.\.\. is neither"),
+        (HEADER + "1,²,5\n", "line 2: ContextTokens must be a whole number"),
+        (HEADER + "1,10000001,5\n", "line 2: ContextTokens must be .* to 10000000, not 10000001"),
+        (HEADER + "1,5,5\n1," + "9" * 5000 + ",5\n", r"line 3: ContextTokens must .*9\.\.\.$"),
+        (HEADER + "1,5,5\n1,5," + "x" * 200_000 + "\n", r"line 3: not CSV \(field larger"),
+        ("x" * 200_000 + "\n1,5,5\n", r"line 1: not CSV \(field larger"),
     ],
+    ids=lambda text: text[-40:],
 )
 def test_a_malformed_trace_is_refused_with_its_line(
     tmp_path: Path, text: str, message: str
@@ -114,6 +153,13 @@ def test_a_malformed_trace_is_refused_with_its_line(
     with pytest.raises(ConfigError, match=message) as error:
         read_trace(path)
     assert "\n" not in error.value.message
+    assert len(error.value.message) < 400
+
+
+def test_dates_count_the_days_between_them(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "2024-02-28 23:00:00.5,1,1\n2024-03-01T00:00:00Z,2,2\n", "utf-8")
+    assert read_trace(path).duration_s == pytest.approx(25 * 3600 - 0.5)
 
 
 def test_conversations_are_read_with_a_note_on_the_estimate(tmp_path: Path) -> None:
@@ -138,6 +184,13 @@ def test_conversations_are_read_with_a_note_on_the_estimate(tmp_path: Path) -> N
         ('[{"prompt_tokens": true, "generated_tokens": 1}]', "entry 1: prompt_tokens must be"),
         ('[{"conversations": "hi"}]', "entry 1: 'conversations' must be a list"),
         ("[]", "holds no request"),
+        (
+            '[{"prompt_tokens": 5, "generated_tokens": %s}]' % ("9" * 5000),
+            r"entry 1: generated_tokens must be a whole number from 1 to 10000000, not '9+\.\.\.",
+        ),
+        ('[{"prompt_tokens": -5, "generated_tokens": 1}]', "entry 1: prompt_tokens must .* not -5"),
+        ('[{"prompt_tokens": 1e999, "generated_tokens": 1}]', "entry 1: prompt_tokens must be"),
+        ('[{"prompt_tokens": 10000001, "generated_tokens": 1}]', "entry 1: prompt_tokens must be"),
     ],
 )
 def test_malformed_json_is_refused_with_its_entry(tmp_path: Path, text: str, message: str) -> None:
@@ -167,6 +220,21 @@ def test_durations_and_sizes_need_units() -> None:
         parse_size_with_unit("-3GiB")
     with pytest.raises(ConfigError, match="'0GiB' is no memory at all"):
         parse_size_with_unit("0GiB")
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_size_with_unit])
+def test_a_size_beyond_all_measure_is_refused(parse: Callable[[str], int]) -> None:
+    for digits in (308, 400, 5000):
+        with pytest.raises(ConfigError, match=r"^'9+\.\.\. is not a size; write for example 12GiB"):
+            parse("9" * digits + "GiB")
+
+
+def test_a_rate_or_a_duration_beyond_all_measure_is_refused() -> None:
+    for number in ("9" * 400, "9" * 5000, "0." + "0" * 320 + "1"):
+        with pytest.raises(ConfigError, match=r"^'.* is not a rate; write for example 3\.5GB/s$"):
+            parse_rate_bytes_per_s(f"{number}GB/s")
+        with pytest.raises(ConfigError, match=r"^'.* is not a duration; write for example 100ms"):
+            parse_duration_s(f"{number}us")
 
 
 @pytest.mark.parametrize(
