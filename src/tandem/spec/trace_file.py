@@ -1,10 +1,10 @@
 """Traces of requests: Azure's LLM inference CSV, or JSON like ShareGPT's."""
 
+import calendar
 import csv
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,15 +103,18 @@ def _arrival_s(path: Path, where: str, text: str) -> float:
     if _SECONDS.fullmatch(text):
         return float(text)
     if match := _TIMESTAMP.fullmatch(text):
-        year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
-        try:
-            date = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-        except ValueError as error:
-            raise _error(
-                path, f"{where}: TIMESTAMP {shown(text)} is no date ({error}); mend it"
-            ) from None
-        return date.timestamp() + float(match[7] or 0)
+        fields = tuple(int(match[group]) for group in range(1, 7))
+        if not _is_moment(*fields):
+            raise _error(path, f"{where}: TIMESTAMP {shown(text)} is no date with time; mend it")
+        return calendar.timegm((*fields, 0, 0, 0)) + float(match[7] or 0)
     raise _error(path, f"{where}: TIMESTAMP {shown(text)} is neither a date with time nor seconds")
+
+
+def _is_moment(year: int, month: int, day: int, hour: int, minute: int, second: int) -> bool:
+    if year < 1 or not 1 <= month <= 12:
+        return False
+    days = calendar.monthrange(year, month)[1]
+    return 1 <= day <= days and hour < 24 and minute < 60 and second < 60
 
 
 def _read_json(path: Path, text: str) -> Workload:
