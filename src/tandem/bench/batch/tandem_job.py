@@ -25,13 +25,19 @@ class TandemJob:
         self._service = open_service(config, open_in_child, no_progress)
 
     def run(self, asked: Sequence[Asked]) -> Answered:
-        """All requests; reading the input, tokens to text, results and journal count."""
+        """All requests; reading the input, tokens to text, results and journal count.
+
+        Raises:
+            KeyboardInterrupt: a signal has ended the job; it takes both kinds for itself.
+        """
         given, results = self._folder / "requests.jsonl", self._folder / "results.jsonl"
         given.write_text("".join(map(_line, range(len(asked)), asked)), "utf-8")
         settings = JobSettings(given, results, ("bench",), restart=True)
         begin = time.perf_counter()
         with Batch(self._config, settings, no_progress) as job:
-            job.run(self._service, lambda _: None, lambda _: None)
+            end = job.run(self._service, lambda _: None, lambda _: None)
+        if not end.is_done:
+            raise KeyboardInterrupt
         wall_s = time.perf_counter() - begin
         return _read(results, asked, wall_s)
 
