@@ -22,7 +22,16 @@ FROM_DISK: dict[str, tuple[Home, ...]] = {
     "all": (DISK, DISK, DISK, DISK, DISK),
     "odd": (DISK, "streamed", "resident", DISK, DISK),
     "one": ("streamed", "resident", DISK, "streamed", "resident"),
+    "beside-mlps": (DISK, DISK, "host-mlp", "host-mlp", "host-mlp"),
+    "among-mlps": (DISK, "host-mlp", "host-mlp", DISK, "resident"),
 }
+DISK_CASES = [
+    *((name, lever) for name in ("all", "odd", "one") for lever in ("mixed", "resident-kv")),
+    *((name, "overlapping-in-parts") for name in ("all", "odd", "one")),
+    ("beside-mlps", "mixed"),
+    ("beside-mlps", "last-cpu-mlps"),
+    ("among-mlps", "middle-cpu-mlp"),
+]
 LEVERS: dict[str, dict[str, Any]] = {
     "resident-weights": {"weights": (), "resident_rows": 2},
     "resident-kv": {"resident_rows": 2},
@@ -53,6 +62,11 @@ LEVERS: dict[str, dict[str, Any]] = {
         "layers_overlap": True,
     },
 }  # fmt: skip
+BESIDE_DISK: dict[str, dict[str, Any]] = {
+    **LEVERS,
+    "last-cpu-mlps": {"cpu_mlps": (3, 4), "resident_rows": 1, "streamed_rows": 1},
+    "middle-cpu-mlp": {"cpu_mlps": (2,), "batches": 3, "cpu_rows": 1, "streamed_rows": 1},
+}
 CASES = [
     *((case, lever, "exact") for case in BLOCK_MODELS for lever in LEVERS),
     *((MIXTURE, lever, "exact") for lever in ("mixed", "streamed-mlps", "some-cpu-mlps")),
@@ -94,21 +108,21 @@ def test_greedy_tokens_equal_transformers(
 
 @pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
 @pytest.mark.parametrize("kind", ["exact", "threaded"])
-@pytest.mark.parametrize("lever", ["resident-kv", "mixed", "overlapping-in-parts"])
-@pytest.mark.parametrize("homes", FROM_DISK.values(), ids=FROM_DISK)
+@pytest.mark.parametrize(("name", "lever"), DISK_CASES)
 def test_layers_come_from_disk_in_every_pass(
-    homes: tuple[Home, ...],
+    name: str,
     lever: str,
     kind: ExecutorKind,
     checkpoints: Checkpoints,
     ties: TieCount,
 ) -> None:
     directory, reference = checkpoints.get(LLAMA)
-    model = loaded(directory, small_plan(homes, **LEVERS[lever]))
+    plan = small_plan(FROM_DISK[name], **BESIDE_DISK[lever])
+    model = loaded(directory, plan)
     disk = model.weights.disk
     assert disk is not None
     assert disk.reader is not None
-    with block_engine(model, small_plan(homes, **LEVERS[lever]), kind, seed=3) as core:
+    with block_engine(model, plan, kind, seed=3) as core:
         for num_tokens in (NUM_TOKENS, 8):  # slots are left as the next program expects them
             before = disk.reader.bytes_read
             made = generate(core, PROMPTS, num_tokens)

@@ -1,7 +1,8 @@
 """Correct the terms of a block's passes by what they were measured to take.
 
-Link, accelerator's stages, its attention, the CPU's attention and the disk have a factor each, of a
-window of passes; what remains of their time is slack. What a window does not use keeps its factor.
+Link, accelerator's stages, its attention, the CPU's attention, MLPs on the CPU and the disk have a
+factor each, of a window of passes; what remains of their time is slack. What a window does not use
+keeps its factor.
 """
 
 from collections.abc import Sequence
@@ -35,11 +36,13 @@ class BlockFactors:
     link: float = 1.0
     host: float = 1.0
     disk: float = 1.0
+    mlps: float = 1.0
 
     def __str__(self) -> str:
         named = {"accelerator": self.stages, "its attention": self.attention}
         named |= {"link": self.link, "CPU attention": self.host}
         named |= {"disk": self.disk} if self.disk != 1.0 else {}
+        named |= {"MLPs on the CPU": self.mlps} if self.mlps != 1.0 else {}
         return ", ".join(f"{name} {factor:.2f}" for name, factor in named.items())
 
 
@@ -61,6 +64,7 @@ def factors_of(
         _factor(*link, before.link),
         _factor(said.host_s, took.host_s, before.host),
         _factor(said.reads_s, took.reads_s, before.disk),
+        _factor(said.mlps_s, took.mlps_s, before.mlps),
     )
 
 
@@ -74,6 +78,8 @@ def corrected(
         way_s=factors.stages * given.way_s,
         weights_s=factors.link * given.weights_s,
         reads_s=factors.disk * given.reads_s,
+        mlps_s=factors.mlps * given.mlps_s,
+        returns_s=factors.link * given.returns_s,
         attention=given.attention.times(factors.attention),
         cache=given.cache.times(factors.link),
         queries=given.queries.times(factors.link),

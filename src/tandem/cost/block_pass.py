@@ -2,8 +2,8 @@
 
 A closed form, as a function of the sequences that there are: a pass takes as long as its busiest
 resource, or, where the CPU attends, as the way of a batch through all layers with all attention on
-the CPU between, its own only where layers overlap; times the slack that virtual time, or measuring,
-has found.
+the CPU between, its own only where layers overlap, and with its MLPs that the CPU computes; times
+the slack that virtual time, or measuring, has found.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,8 @@ class PassTerms(NamedTuple):
     """What a pass asks of each resource, in seconds.
 
     Attributes:
-        copies_s: to the accelerator, but for weights. reads_s: of weights from disk.
+        copies_s: to the accelerator, but for weights. host_s: of the CPU's attention, mlps_s: of
+            MLPs that it computes. reads_s: of weights from disk.
     """
 
     stages_s: float = 0.0
@@ -51,6 +52,7 @@ class PassTerms(NamedTuple):
     weights_s: float = 0.0
     host_s: float = 0.0
     reads_s: float = 0.0
+    mlps_s: float = 0.0
 
 
 def pass_terms(terms: ShareTerms, work: PassWork) -> PassTerms:
@@ -60,10 +62,11 @@ def pass_terms(terms: ShareTerms, work: PassWork) -> PassTerms:
     return PassTerms(
         terms.stages_s,
         terms.attention.seconds(there, work.resident_tokens + work.streamed_tokens),
-        cache_s + terms.results.seconds(work.cpu_rows, work.cpu_tokens),
+        cache_s + terms.results.seconds(work.cpu_rows, work.cpu_tokens) + terms.returns_s,
         terms.weights_s,
         terms.host.seconds(work.cpu_rows, work.cpu_tokens),
         terms.reads_s,
+        terms.mlps_s,
     )
 
 
@@ -76,16 +79,17 @@ def longest_s(terms: ShareTerms, work: PassWork) -> float:
     """What no pass with that work can be shorter than, by these terms."""
     each = pass_terms(terms, work)
     chain_s = 0.0
-    if work.cpu_rows:
+    if work.cpu_rows or each.mlps_s:
         given = work.cpu_rows, work.cpu_tokens
         once_s = (terms.queries.seconds(*given) + terms.results.seconds(*given)) / work.batches
         between_s = each.host_s / work.batches if terms.layers_overlap else each.host_s
-        chain_s = terms.way_s + once_s + between_s
+        mlps_s = each.mlps_s / work.batches
+        chain_s = terms.way_s + once_s + between_s + mlps_s
     tokens = work.streamed_tokens + work.cpu_tokens
     return max(
         each.stages_s + each.attention_s,
         each.copies_s + each.weights_s,
-        each.host_s,
+        each.host_s + each.mlps_s,
         each.reads_s,
         chain_s,
         terms.memory.seconds(work.host_rows, tokens),

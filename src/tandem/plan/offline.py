@@ -165,8 +165,6 @@ class OfflinePlan:
         if self.weights_in_parts or self.quantized_layers == "streamed":
             what = "weights_in_parts" if self.weights_in_parts else "few bits in streamed layers"
             raise ConfigError(f"{what} and layers with home 'host-mlp' do not go together")
-        if self.cpu_mlps and self.terms is not None:
-            raise ConfigError("shares are not solved anew where the CPU computes MLPs")
         _ = self.layers  # streamed ones that do not go round
 
     def _check_rows(self) -> None:

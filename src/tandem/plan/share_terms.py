@@ -43,11 +43,14 @@ class ShareTerms:
         most_streamed_rows: of a batch, those for whose KV the slots have room.
         stages_s: of the accelerator, without attention. weights_s: layers that come over the link.
             reads_s: those of them that are read from disk before.
-        way_s: of a batch through all layers on the accelerator, before and after attention.
+        way_s: of a batch through a pass on the accelerator, but for attention, and to the CPU and
+            back where that computes an MLP.
         slack: a pass over the longest of its terms.
         attention: on the accelerator. cache: streamed keys and values over the link.
         queries, results: to the CPU and back. host: its attention.
         memory: what the host's memory is read for, by whichever way; the weights are its start.
+        mlps_s: of the CPU, MLPs that it computes for all batches. returns_s: what it has made of
+            them, over the link to the accelerator.
         layers_overlap: the CPU attends to other batches while one is between two layers.
 
     Raises:
@@ -67,6 +70,8 @@ class ShareTerms:
     memory: TermLine
     layers_overlap: bool = False
     reads_s: float = 0.0
+    mlps_s: float = 0.0
+    returns_s: float = 0.0
 
     def __post_init__(self) -> None:
         most = forms.in_form(
@@ -74,7 +79,7 @@ class ShareTerms:
         )
         if most < 0:
             raise ConfigError(f"most_streamed_rows must be at least 0, not {most}")
-        _require_seconds(self, ("stages_s", "weights_s", "reads_s", "way_s", "slack"))
+        _require_seconds(self, _SECONDS)
         forms.in_form(self.layers_overlap, forms.flag, "layers_overlap", ConfigError)
         if not self.slack:
             raise ConfigError("slack must be above 0")
@@ -92,6 +97,7 @@ class ShareTerms:
         return ShareTerms(**values)
 
 
+_SECONDS = ("stages_s", "weights_s", "reads_s", "mlps_s", "returns_s", "way_s", "slack")
 _LINES = ("attention", "cache", "queries", "results", "host", "memory")
 
 

@@ -29,8 +29,8 @@ class Elsewhere(NamedTuple):
             prompts; `cpu`: others, always; `cpu-mlp`: the MLPs of others, always.
         on_disk: that are read in every sweep: of the streamed ones; where none is, of those that
             the CPU computes; on the host alone, of all.
-        mlps: of the streamed ones, only the MLPs, or the experts, are streamed, or computed on the
-            CPU; the rest is resident. None of them is on disk.
+        mlps: of the streamed ones that are not on disk, only the MLPs, or the experts, are
+            streamed, or computed on the CPU; the rest is resident.
         embedding: the token embeddings are in host memory, too.
         experts: of each mixture that is elsewhere, those that are resident all the same; 0: none,
             and the accelerator does not route.
@@ -57,7 +57,7 @@ class Elsewhere(NamedTuple):
     @property
     def mlps_streamed(self) -> int:
         """Layers whose MLP goes through the slots."""
-        return self.streamed if self.mlps else 0
+        return self.streamed - self._on_their_way if self.mlps else 0
 
     @property
     def mlps_away(self) -> int:
@@ -97,7 +97,7 @@ class Elsewhere(NamedTuple):
 
     @property
     def _whole_streamed(self) -> int:
-        return 0 if self.mlps else self.streamed
+        return self._on_their_way if self.mlps else self.streamed
 
     def lending(self, count: int) -> "Elsewhere":
         """The same streamed ones, as many of them lent as may be up to `count`."""
@@ -212,18 +212,20 @@ class Elsewhere(NamedTuple):
     def _parts(self, num_layers: int) -> Iterator[str]:
         of_all = f"of {num_layers} layers"
         if self.mlps:
-            yield f"the {self._apart} of {self.streamed} {of_all} streamed{self._but}"
+            yield f"the {self._apart} of {self.mlps_streamed} {of_all} streamed{self._but}"
         elif self.streamed >= num_layers:
             yield "weights streamed"
         elif self.streamed:
             yield f"{self.streamed} {of_all} streamed"
         if self.read_in_place:
             yield f"{self.on_disk} {of_all} read from disk"
-        elif self._on_their_way:
+        elif self._on_their_way and not self.mlps:
             yield f"{self.on_disk} of them from disk"
         if self.lent:
             them = f"those of {self.lent} layers" if self.experts else f"{self.lent} of them"
             yield f"{them} on the CPU where no prompt is read"
+        if self._on_their_way and self.mlps:
+            yield f"{self.on_disk} layers streamed from disk"
         if self.whole_on_cpu:
             yield f"{self.on_cpu} {of_all} on the CPU"
         if self.read_on_cpu:

@@ -25,6 +25,8 @@ TERMS = ShareTerms(
     host=TermLine(1e-4, 2e-6, 8e-6),
     memory=TermLine(0.01, 0.0, 1e-6),
     reads_s=0.025,
+    mlps_s=0.004,
+    returns_s=1e-4,
 )
 WORKS = st.builds(
     lambda batches, rows, tokens, share: PassWork(
@@ -63,7 +65,7 @@ def test_shares_move_to_the_link_as_kv_outgrows_the_weights() -> None:
 
 @given(
     st.lists(WORKS, min_size=1, max_size=8),
-    st.tuples(*[st.floats(0.2, 5.0)] * 5),
+    st.tuples(*[st.floats(0.2, 5.0)] * 6),
     st.floats(1.0, 2.0),
 )
 def test_terms_that_are_off_by_factors_are_found(
@@ -76,7 +78,7 @@ def test_terms_that_are_off_by_factors_are_found(
     ]
     found = factors_of(TERMS, passes, BlockFactors())
     assert (
-        found.stages, found.attention, found.link, found.host, found.disk
+        found.stages, found.attention, found.link, found.host, found.disk, found.mlps
     ) == pytest.approx(off)  # fmt: skip
     again = corrected(TERMS, found, passes)
     assert again.slack == pytest.approx(slack)
@@ -108,6 +110,23 @@ def test_a_pass_is_no_shorter_than_its_reads_from_disk() -> None:
     assert str(found).endswith("disk 3.00")
 
 
+def test_mlps_on_the_cpu_take_its_time_from_attention() -> None:
+    """So more KV crosses the link; and a pass is no shorter than they."""
+    work = PassWork(2, cpu_rows=40, cpu_tokens=40 * 800)
+    streamed = [
+        best_streamed(replace(TERMS, mlps_s=each), work, ROWS)[0] for each in (0.0, 0.04, 0.08)
+    ]
+    assert streamed == sorted(streamed)
+    assert streamed[0] < streamed[-1]
+    alone = PassWork(1, resident_rows=4, resident_tokens=400)
+    with_mlps = replace(TERMS, mlps_s=1.5)
+    assert longest_s(with_mlps, alone) == TERMS.way_s + 1.5
+    slow = pass_terms(replace(with_mlps, mlps_s=3.0), alone)
+    found = factors_of(with_mlps, [MeasuredPass(alone, slow, 3.0)], BlockFactors())
+    assert found.mlps == 2.0
+    assert str(found).endswith("MLPs on the CPU 2.00")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -116,6 +135,8 @@ def test_a_pass_is_no_shorter_than_its_reads_from_disk() -> None:
         {"weights_s": float("nan")},
         {"most_streamed_rows": -1},
         {"reads_s": -1.0},
+        {"mlps_s": -1.0},
+        {"returns_s": float("inf")},
     ],
 )
 def test_terms_out_of_range_are_refused(change: dict[str, float]) -> None:

@@ -7,6 +7,8 @@ from tests.unit.planner.questions import ask, short, with_disk
 
 from tandem.cost.block_calibration import BlockFactors
 from tandem.cost.block_pass import longest_s
+from tandem.engine.block_memory import plan_block_memory
+from tandem.engine.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan
@@ -72,7 +74,7 @@ def test_no_more_layers_are_on_disk_than_host_memory_makes_necessary() -> None:
 
 
 def test_a_model_that_host_memory_does_not_hold_is_planned_for() -> None:
-    question = scarce(2 * GIB)
+    question = scarce(3 * GIB // 2)
     found = offline_answer(question)
     chosen, plan = found.chosen.candidate, found.plan
     assert 0 < chosen.on_disk <= chosen.streamed
@@ -84,9 +86,11 @@ def test_a_model_that_host_memory_does_not_hold_is_planned_for() -> None:
     assert found.sensitivities[0].change == "+1 GB/s disk"
     assert found.sensitivities[0].gain > 0.1
     # more host memory is never worse
-    more = OfflineSearch(replace(question, host_bytes=3 * GIB)).best(AUTO)
+    more = OfflineSearch(replace(question, host_bytes=2 * GIB)).best(AUTO)
     assert more is not None
     assert more.tokens_per_s > found.chosen.tokens_per_s
+    # of layers that are resident but for their MLPs, host memory holds more
+    assert (more.candidate.on_disk, more.candidate.mlps) == (0, True)
 
 
 def test_without_a_rate_nothing_is_read() -> None:
@@ -101,6 +105,64 @@ def test_without_a_rate_nothing_is_read() -> None:
         offline_answer(scarce(GIB // 2))
     with pytest.raises(ConfigError, match=r"layers streamed, one .* give .*; raise --gpu-memory"):
         offline_answer(scarce(GIB // 2, None))
+
+
+MLP_BYTES = 8 * 4096**2 * 2
+APART = BlockCandidate(2, 8, 4, 0, 0, mlps=True)
+
+
+def test_beside_mlps_whole_layers_are_on_disk() -> None:
+    """They take no room on the accelerator, but for slots as large as they are."""
+    search = OfflineSearch(scarce(8 * GIB))
+    footprint, times = search.footprint, search.times
+    for count, lent in ((2, 0), (2, 6), (3, 2), (5, 3)):
+        read = replace(APART, on_disk=count, lent=lent)
+        device = footprint.device(read, prompts_on_host=False)
+        plain = footprint.device(APART, prompts_on_host=False)
+        assert plain.weights - device.weights == (count - 2) * (LAYER_BYTES - MLP_BYTES)
+        host = footprint.host(read, prompts_on_host=False)
+        assert host.weights == (8 - count) * MLP_BYTES + slots_bytes(LAYER_BYTES)
+        time = times.time(read).decode
+        stay = count == 2 and lent == 6  # in the slots
+        assert time.disk_s == pytest.approx(0 if stay else count * LAYER_BYTES / DISK, rel=1e-3)
+        brought = 0 if stay else count * LAYER_BYTES + (8 - count - lent) * MLP_BYTES
+        assert time.h2d_s == pytest.approx(brought / 24e9, rel=0.02, abs=2e-4)
+        assert time.period_s >= times.bound.decode_s(read)
+        plan = offline_plan(search, read)
+        assert len(plan.shape.weights.on_disk) == count
+        assert len(plan.shape.weights.mlps) == 8 - count
+        assert len(plan.cpu_mlps) == lent
+        assert OfflinePlan.from_json(plan.to_json()) == plan
+        room = Capacities(search.question.device_bytes, search.question.host_bytes, real=True)
+        ledger = plan_block_memory(plan, OPT, search.question.precision, room).ledger
+        rows = {(row.location, row.label): row.predicted_bytes for row in ledger.entries}
+        assert rows["device", "weights"] == plan.accelerator.weights_bytes
+        assert rows["host", "weights"] + rows["host", "weight slots"] == plan.host.weights_bytes
+    for missing, count in ((1, 4), (3, 6)):
+        tight = OfflineSearch(scarce(8 * MLP_BYTES - missing * MLP_BYTES + GIB // 16)).footprint
+        placed = tight.placed(replace(APART, lent=6))
+        assert placed.on_disk >= count
+        assert placed.lent == 8 - placed.on_disk
+    said = replace(APART, on_disk=2, lent=3).describe(8)
+    assert "the MLPs of 6 of 8 layers streamed, 3 of them on the CPU where no prompt is" in said
+    assert "and 2 layers streamed from disk" in said
+
+
+def test_where_some_layers_must_be_on_disk_the_cpu_computes_mlps_of_others() -> None:
+    deep = short(plannable_spec("llama-3.1-70b"), 24)
+    job = ask(deep, "a100-80", "server-genoa", prompt="128", generate="65", requests=16)
+    question = with_disk(replace(job, device_bytes=18 * GIB, host_bytes=27 * GIB), 12e9)
+    search = OfflineSearch(question)
+    without = replace(AUTO, name="without", apart=False, computes=False)
+    best, other = search.best(AUTO), search.best(without)
+    assert best is not None
+    assert other is not None
+    assert best.candidate.on_disk
+    assert best.candidate.lent
+    assert best.tokens_per_s > 2 * other.tokens_per_s
+    ceiling = BlockCeilings(question, search.times).ceiling()
+    assert ceiling is not None
+    assert best.tokens_per_s <= ceiling.tokens_per_s
 
 
 @pytest.mark.parametrize("host_bytes", [GIB, 3 * GIB // 2])

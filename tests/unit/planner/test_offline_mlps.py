@@ -23,7 +23,7 @@ from tandem.spec.units import GIB
 OPT = short(plannable_spec("opt-6.7b"), 8)
 MLP_BYTES = 8 * 4096**2 * 2
 AUTO = OFFLINE_POLICIES["auto"]
-NO_MLPS = replace(AUTO, name="without", computes=False)
+NO_MLPS = replace(AUTO, name="without", apart=False, computes=False)
 
 
 def asked(requests: int = 8, **changes: object) -> Question:
@@ -109,7 +109,7 @@ def test_of_many_layers_no_more_mlps_are_lent_than_pass_through_slots() -> None:
     tried = set[tuple[int, int]]()
     for device_gib in range(116, 126):
         search = OfflineSearch(replace(slow, device_bytes=device_gib * GIB))
-        tried |= {(each.streamed, each.lent) for each in search.candidates.of(AUTO) if each.mlps}
+        tried |= {(each.streamed, each.lent) for each in search.candidates.of(AUTO) if each.lent}
     assert any((streamed - STREAM_SLOTS) % 4 == 3 for streamed, _ in tried)
     assert all(0 < lent <= streamed - STREAM_SLOTS for streamed, lent in tried)
 
@@ -121,7 +121,7 @@ def test_large_blocks_keep_the_cpu_out_of_it() -> None:
     best = OfflineSearch(question).best(AUTO)
     assert best is not None
     assert best.candidate.streamed
-    assert not best.candidate.mlps
+    assert not best.candidate.lent
 
 
 def test_other_policies_and_models_with_some_dense_layers_do_not() -> None:
@@ -129,6 +129,7 @@ def test_other_policies_and_models_with_some_dense_layers_do_not() -> None:
     for policy in OFFLINE_POLICIES.values():
         lends = any(candidate.mlps for candidate in search.candidates.of(policy))
         assert lends == (policy.name == "auto")
+    assert not any(c.lent for c in search.candidates.of(replace(AUTO, computes=False)))
     mixture = with_dense(short(plannable_spec("qwen3-30b-a3b"), 6), 0)
     candidates = OfflineSearch(asked(model=mixture)).candidates
     assert not any(candidate.mlps for candidate in candidates.of(AUTO))

@@ -35,6 +35,25 @@ def test_other_shares_are_priced_as_if_planned_for(model: object, shares: tuple[
     assert longest_s(terms, mean_work(question, other)) == pytest.approx(expected, rel=0.03)
 
 
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("shares", [(12, 0), (0, 12), (6, 6)])
+@pytest.mark.parametrize("lent", [1, 3, 4])
+def test_mlps_on_the_cpu_are_among_the_terms(
+    lent: int, shares: tuple[int, int], batches: int
+) -> None:
+    """Four of six: the other two stay in the slots, and no weights come."""
+    question = question_of()
+    times = OfflineSearch(question).times
+    planned = replace(PLANNED, streamed=6, mlps=True, lent=lent, batches=batches)
+    terms = share_terms(times, planned)
+    assert (terms.weights_s == 0) == (lent == 4)
+    assert terms.mlps_s > 0
+    assert terms.slack >= 1 - 1e-9
+    other = replace(planned, streamed_rows=shares[0], cpu_rows=shares[1])
+    expected = times.bound.decode_s(other)
+    assert longest_s(terms, mean_work(question, other)) == pytest.approx(expected, rel=0.03)
+
+
 def test_other_lengths_are_priced_as_if_planned_for() -> None:
     terms = share_terms(OfflineSearch(question_of()).times, PLANNED)
     longer = question_of("1500")

@@ -18,6 +18,7 @@ _QUEUES = (
     (Queue.WEIGHTS, OpKind.LOAD),
     (Queue.CPU, OpKind.ATTEND),
     (Queue.DISK, OpKind.READ),
+    (Queue.CPU, OpKind.STAGE),
 )
 LENGTH = 600
 

@@ -77,6 +77,11 @@ LEVERS = (
     _without("KV on the accelerator", resident=False),
     _without("streamed KV", streams=False),
     _without("attention on the CPU", attends=False),
+    _without("MLPs on the CPU", computes=False),
+    replace(
+        _without("MLPs apart from their layers", apart=False, computes=False),
+        note="what does not fit are whole layers, streamed",
+    ),
     replace(
         _without("streamed KV beside attention on the CPU", mixes=False),
         note="Park and Egger's pieces off: link or CPU has all of Scores and WV",

@@ -167,7 +167,7 @@ def offline_plan(
 
 def _has_room_for_both(search: OfflineSearch, candidate: BlockCandidate, away: bool) -> bool:
     """Whether each sequence with its KV on the host could be streamed, or attended on the CPU."""
-    if candidate.recomputed_tokens or not candidate.host_rows or candidate.mlps:
+    if candidate.recomputed_tokens or not candidate.host_rows:
         return False
     question, footprint = search.question, search.footprint
     device = footprint.device(candidate, prompts_on_host=away, adapts=True).total

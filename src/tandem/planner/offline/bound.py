@@ -116,6 +116,10 @@ class BlockBound:
         computed, brought = (price(operation(each, 0)).alone_s for each in (CPU_MLP, LOAD_MLP))
         return candidate.batches * computed, brought
 
+    def layer_s(self, candidate: BlockCandidate) -> float:
+        """Of a pass, what the link takes to bring a whole layer."""
+        return self._prices.decode(candidate)(operation(LOAD, 0)).alone_s
+
     def way_s(self, candidate: BlockCandidate) -> float:
         """Of a pass that gives every sequence a token, what waits for each other in the layers: one
         batch on the accelerator and on the CPU. Linear in the shares.
@@ -153,11 +157,12 @@ class BlockBound:
         for kind, count in kinds.items():
             total = total.plus(self._layer(work[kind[-1]], layers[kind], price, shape), count)
         if sweep.reloads:
-            first, read = shape.weights.layers[0], shape.weights.on_disk
-            load = LOAD_MLP if shape.weights.mlps else LOAD
-            total = total.plus(self._sum([load], first, price, 1), len(sweep.loaded))
-            if read:
-                total = total.plus(self._sum([READ], first, price, 1), len(read))
+            first, apart = shape.weights.layers[0], frozenset(shape.weights.mlps)
+            mlps = sum(layer in apart for layer in sweep.loaded)
+            whole, read = len(sweep.loaded) - mlps, len(shape.weights.on_disk)
+            for found, count in ((LOAD, whole), (LOAD_MLP, mlps), (READ, read)):
+                if count:
+                    total = total.plus(self._sum([found], first, price, 1), count)
         return total
 
     def _layer(

@@ -21,8 +21,8 @@ class BlockCandidate:
         recomputed_tokens: of each streamed sequence, kept as activations.
         quantized: layers whose maps are in few bits. host_kv: KV on the host in few bits.
         on_disk: of the streamed layers, those that are read from disk before they come.
-        mlps: of the streamed layers only the MLPs are; the rest is resident. lent: of them, those
-            that the CPU computes in passes over tokens; none is on disk.
+        mlps: of the streamed layers that are not on disk only the MLPs are; the rest is resident.
+            lent: of them, those that the CPU computes in passes over tokens.
     """
 
     batches: int

@@ -89,16 +89,11 @@ class BlockCandidates:
                 start = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)
                 for streamed in self._streamed(start, policy):
                     yield replace(start, streamed=streamed)
-                if policy.computes and self._may_lend and quantized != "streamed":
-                    yield from self._lending(replace(start, mlps=True), policy)
+                if policy.apart and self._may_lend and quantized != "streamed":
+                    yield from self._apart(replace(start, mlps=True), policy)
 
-    def _lending(self, start: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
-        """Where more MLPs must be elsewhere than slots hold, some may be the CPU's, unless it takes
-        so much longer than the link that hardly any would be.
-        """
-        computed_s, brought_s = self._bound.mlp_s(start)
-        if computed_s > _MOST_SLOWER * brought_s:
-            return
+    def _apart(self, start: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Where more MLPs must be elsewhere than slots hold."""
         for streamed in self._streamed(start, policy):
             if streamed > STREAM_SLOTS:
                 yield replace(start, streamed=streamed)
@@ -144,21 +139,45 @@ class BlockCandidates:
         hosted = start.rows - resident
         for cpu in self._cpu_rows(start, resident, hosted, policy):
             candidate = start.shared(resident, cpu)
-            if start.mlps:
-                for lent in self._lent(candidate):
-                    yield replace(candidate, lent=lent)
-                continue
             yield candidate
-            if policy.recomputes:
+            if start.mlps and policy.computes and self._is_worth_lending(start):
+                yield from self._lending(candidate, policy)
+            if policy.recomputes and not start.mlps:
                 for tokens in self.recomputes.of(candidate):
                     yield replace(candidate, recomputed_tokens=tokens)
 
+    def _lending(
+        self, candidate: BlockCandidate, policy: OfflinePolicy
+    ) -> Iterator[BlockCandidate]:
+        """The same with MLPs on the CPU, and with as much attention there as then levels it.
+
+        To level two resources by two ways from one to the other, one of the ways is used to its end
+        or not at all: attention comes first here, MLPs first there.
+        """
+        hosted = candidate.host_rows
+        for lent in self._lent(candidate):
+            lending = replace(candidate, lent=lent)
+            yield lending
+            if hosted > 1 and policy.mixes and policy.attends and policy.streams:
+                cpu = self._balanced(lending, candidate.resident_rows, hosted)
+                for rows in policy.shares(hosted, cpu):
+                    yield lending.shared(candidate.resident_rows, rows)
+
+    def _is_worth_lending(self, start: BlockCandidate) -> bool:
+        """Unless the CPU takes so much longer than the link that hardly any MLP would be its."""
+        computed_s, brought_s = self._bound.mlp_s(start)
+        return computed_s <= _MOST_SLOWER * brought_s
+
     def _lent(self, candidate: BlockCandidate) -> set[int]:
         """MLPs for the CPU: so many that link and CPU take equally long, and as many as can be."""
-        most = candidate.streamed - STREAM_SLOTS
-        share = self._level(candidate, replace(candidate, lent=most))
+        candidate = self._footprint.placed(candidate)
+        most = candidate.streamed - max(STREAM_SLOTS, candidate.on_disk)
+        if most <= 0:
+            return set()
+        some = max(1, most - 1)  # beside one more, what is left stays in the slots
+        share = self._level(candidate, replace(candidate, lent=some))
         step = lent_step(self._q.model.num_layers)
-        return {min(most, round(share * most / step) * step), most} - {0}
+        return {min(most, round(share * some / step) * step), most} - {0}
 
     def most_resident(self, start: BlockCandidate, policy: OfflinePolicy) -> int:
         """With the others on the host, either way."""

@@ -6,7 +6,9 @@ their room), of those that are read from disk before, of those whose MLP alone i
 to the CPU in passes (all but as many as stay in slots, or some while the others come), and of
 sequences with their KV on the accelerator, streamed, streamed with all of their prompt recomputed,
 or attended on the CPU. A pass takes at least what each resource takes for all of its work, and what
-waits for each other where the CPU attends; else nothing waits. Costs and sizes are those of the
+waits for each other where the CPU attends. While the CPU computes an MLP for all batches, no more
+of the others come than there are slots, since none of them is done with before. Else nothing waits.
+Costs and sizes are those of the
 planner's own candidates, between which they are convex.
 """
 
@@ -134,7 +136,8 @@ class BlockCeilings:
             held = tuple(self._kinds(replace(start, resident_rows=max(1, places // batches))))
             # with few bits in streamed layers only, layers may stay in slots as well
             ways = (None,) if bits == "streamed" else (False, True)
-            for streams, reads in product(ways, (False, True) if self._lacks(held) else (False,)):
+            lacks = self._lacks(held)
+            for streams, reads in product(ways, (False, True) if lacks else (False,)):
                 solved = self._solve(kinds, held, streams, reads=reads)
                 found += [solved] if solved is not None else []
             if (
@@ -142,8 +145,10 @@ class BlockCeilings:
                 and self._layers > STREAM_SLOTS
                 and not self._q.model.dense_layers
             ):
-                lending = (self._solve(kinds, held, True, lends=lends) for lends in ("some", "all"))
-                found += [solved for solved in lending if solved is not None]
+                ways_to_lend = product(("some", "all"), (False, True) if lacks else (False,))
+                for lends, reads in ways_to_lend:
+                    solved = self._solve(kinds, held, True, reads=reads, lends=lends)
+                    found += [solved] if solved is not None else []
         return min(found, default=None)
 
     def _kinds(self, resident: BlockCandidate) -> Iterator[BlockCandidate]:
@@ -172,14 +177,15 @@ class BlockCeilings:
             streams: whether any layer is streamed, through slots that take their room however few
                 pass through them; None: either way, by an average of no slots and all.
             reads: whether any of them is read from disk, through slots of host memory.
-            lends: of which streamed layers, whose MLPs alone are, the CPU computes these in passes:
-                all but those that stay in the slots, or any number while all others come.
+            lends: of which streamed layers, whose MLPs alone are, but of those on disk, the CPU
+                computes these in passes: all but those that stay in the slots, or any number while
+                all others come.
         """
         if reads and streams is False:
             return None
         if streams and self._layers <= stream_slots(self._layers):
             return None
-        apart = self._least_apart(held) if lends != "none" else 0
+        apart = self._least_apart(held, reads=reads) if lends != "none" else 0
         if apart is None:
             return None
         self._programmes += 1
@@ -204,6 +210,8 @@ class BlockCeilings:
             for resource, of_kinds in enumerate(zip(*busies, strict=True)):
                 loads_s = loaded[resource] - busies[0][resource]
                 reads_s = all_read[resource] - loaded[resource]
+                if time == decode and lends == "all":
+                    reads_s = 0.0  # they stay in the slots, too
                 work: Entries = [(streamed, loads_s / unit_s), (time, -1.0)]
                 work += [(read, reads_s / unit_s)]
                 lent_s, kept = self._layers * (one[resource] - loaded[resource]), 0.0
@@ -225,6 +233,12 @@ class BlockCeilings:
             programme.at_most([(lent, 1.0), (streamed, -1.0)], -stay)
             if lends == "all":
                 programme.at_most([(lent, -1.0), (streamed, 1.0)], stay)
+            else:
+                waits: Entries = [(streamed, self._layers * bound.mlp_s(away)[1] / unit_s)]
+                waits += [(lent, self._layers * self._lent_s(away, reads=reads) / unit_s)]
+                programme.at_most([(decode, -1.0), *waits], 0.0)
+            if reads:  # none of which is lent
+                programme.at_most([(lent, 1.0), (read, 1.0), (streamed, -1.0)], 0.0)
         programme.at_most([(decode, -1.0), *way], 0.0)
         programme.at_most([(read, 1.0), (streamed, -1.0)], 0.0)
         away = self._away(held[0], lends)
@@ -235,10 +249,13 @@ class BlockCeilings:
             return None
         return _Least(optimum.value * unit_s, optimum.columns[streamed:])
 
-    def _least_apart(self, kinds: tuple[BlockCandidate, ...]) -> int | None:
+    def _least_apart(self, kinds: tuple[BlockCandidate, ...], *, reads: bool) -> int | None:
         """The fewest MLPs, in whole numbers, without which the accelerator may have room for the
-        rest; None: there are not enough, or the host does not hold them.
+        rest; None: there are not enough, or the host does not hold them. Where some layers are read
+        from disk, these are whole, and none may be needed.
         """
+        if reads:
+            return 0
         footprint, question = self._times.footprint, self._q
         for count in range(self._layers + 1):
             apart = [replace(kind, streamed=count, mlps=True) for kind in kinds]
@@ -259,6 +276,15 @@ class BlockCeilings:
         return footprint.reads and any(
             footprint.host(kind, prompts_on_host=False).total > question.host_bytes for kind in away
         )
+
+    def _lent_s(self, away: BlockCandidate, *, reads: bool) -> float:
+        """What an MLP that the CPU computes while others come adds to the link's time in a pass:
+        its own that it saves, and what the link stands still while it is computed.
+        """
+        bound = self._times.bound
+        computed_s, brought_s = bound.mlp_s(away)
+        comes_s = bound.layer_s(away) if reads else brought_s
+        return max(0.0, computed_s - STREAM_SLOTS * comes_s) - brought_s
 
     def _kept(self, kind: BlockCandidate) -> float:
         """Share of the layers that need no loads: as many as there are slots stay there. They take
@@ -308,6 +334,11 @@ class BlockCeilings:
                 fixed = -weights * count / (self._layers - count)
                 weights -= fixed
             entries: Entries = [(streamed, weights / 1e9)]
+            if reads and away.mlps and size_of == footprint.device:
+                # of layers that are read nothing stays, and slots are as large as they
+                stays = footprint.attention_bytes(away.quantized)
+                entries += [(read, -self._layers * stays / 1e9)]
+                fixed += stream_slots(self._layers) * stays
             if reads and size_of == footprint.host:
                 entries += [(read, -weights / 1e9)]
                 all_read = size_of(replace(away, on_disk=self._layers), prompts_on_host=False)

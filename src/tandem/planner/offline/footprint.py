@@ -10,7 +10,7 @@ from tandem.memory.workspace import StepMemory
 from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
 from tandem.plan.disk_slots import SLOTS, slot_bytes, slots_bytes
 from tandem.plan.offline import QuantizedLayers, TierBudget
-from tandem.plan.weights import stream_slots
+from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.footprint import Footprint
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.precisions import Precisions
@@ -118,10 +118,11 @@ class BlockFootprint:
 
     def placed(self, candidate: BlockCandidate) -> BlockCandidate:
         """With as few layers on disk as the host's memory makes necessary; with none if even all
-        streamed ones there would not be enough.
+        streamed ones there would not be enough. Beside MLPs they are no fewer than there are slots,
+        which have to be as large as they.
         """
         here = replace(candidate, on_disk=0) if candidate.on_disk else candidate
-        if not self.reads or not here.streamed or here.mlps:
+        if not self.reads or not here.streamed:
             return here
         over = self.host(here, prompts_on_host=True).total - self._q.host_bytes
         if over > 0 and not self.prompts_on_host(here):
@@ -129,8 +130,12 @@ class BlockFootprint:
         if over <= 0:
             return here
         size = self._layer_bytes[here.quantized, True]
-        count = math.ceil((over + slots_bytes(size)) / size)
-        return replace(here, on_disk=count) if count <= here.streamed else here
+        count = math.ceil((over + slots_bytes(size)) / self._held_bytes(here))
+        if here.mlps:
+            count = max(count, STREAM_SLOTS)
+        if count > here.streamed:
+            return here
+        return replace(here, on_disk=count, lent=min(here.lent, here.streamed - count))
 
     def device(
         self, candidate: BlockCandidate, *, prompts_on_host: bool, adapts: bool = False
@@ -144,19 +149,28 @@ class BlockFootprint:
         resident = self._q.model.num_layers - streamed
         weights = self._base.outside_bytes + resident * self._layer_bytes[quantized, False]
         if candidate.mlps:
-            stays = self._layer_bytes[quantized, False] - self._mlp_bytes[quantized]
-            weights += streamed * stays
-        weights += stream_slots(streamed) * self._streamed_bytes(candidate)
+            weights += (streamed - candidate.on_disk) * self.attention_bytes(quantized)
+        weights += stream_slots(streamed) * self._slot_bytes(candidate)
         kv = self.device_blocks(candidate) * self.page.bytes_per_block
         attends = candidate.cpu_rows > 0 or adapts
         workspace = self._workspace(candidate, prompts_on_host, attends)
         return TierSums(weights, kv, self._slots(candidate), workspace)
 
-    def _streamed_bytes(self, candidate: BlockCandidate) -> int:
-        """What comes of a streamed layer."""
+    def attention_bytes(self, quantized: QuantizedLayers) -> int:
+        """What stays of a layer of which only the MLP is elsewhere."""
+        return self._layer_bytes[quantized, False] - self._mlp_bytes[quantized]
+
+    def _held_bytes(self, candidate: BlockCandidate) -> int:
+        """Of a streamed layer, what the host's memory holds."""
         if candidate.mlps:
             return self._mlp_bytes[candidate.quantized]
         return self._layer_bytes[candidate.quantized, True]
+
+    def _slot_bytes(self, candidate: BlockCandidate) -> int:
+        """The largest of what comes."""
+        if candidate.on_disk:
+            return self._layer_bytes[candidate.quantized, True]
+        return self._held_bytes(candidate)
 
     def device_blocks(self, candidate: BlockCandidate) -> int:
         """Of all layers, on the accelerator."""
@@ -237,9 +251,10 @@ class BlockFootprint:
         Args:
             adapts: any sequence with its KV there may come to be streamed, or attended there.
         """
-        size = self._streamed_bytes(candidate)
-        weights = pinned = (candidate.streamed - candidate.on_disk) * size
+        weights = (candidate.streamed - candidate.on_disk) * self._held_bytes(candidate)
+        pinned = weights
         if candidate.on_disk:
+            size = self._layer_bytes[candidate.quantized, True]
             weights += slots_bytes(size)
             pinned += SLOTS * slot_bytes(size)
         block_bytes, batches = self.host_page(candidate).bytes_per_block, candidate.batches

@@ -90,7 +90,7 @@ def _lending(c: BlockCandidate, lent: int, streamed: int) -> BlockCandidate:
     """So many layers streamed, and MLPs left to the CPU, or as near to it as can be."""
     if not c.mlps:
         return replace(c, streamed=streamed)
-    most = max(0, streamed - STREAM_SLOTS)
+    most = max(0, streamed - max(STREAM_SLOTS, c.on_disk))
     return replace(c, streamed=streamed, lent=min(max(lent, 0), most))
 
 

@@ -22,7 +22,8 @@ class OfflinePolicy:
             there, or attended on the CPU. mixes: some this way and some that, in any number, or
             in `parts` equal ones.
         recomputes: a prefix of streamed KV may be recomputed.
-        computes: MLPs may be left to the CPU while tokens are decoded.
+        apart: of layers that do not fit, only the MLPs may be elsewhere. computes: these may be
+            left to the CPU while tokens are decoded.
         many_batches: a block may have more than one.
         layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
         source: where the policy comes from.
@@ -37,6 +38,7 @@ class OfflinePolicy:
     attends: bool = True
     mixes: bool = True
     recomputes: bool = False
+    apart: bool = False
     computes: bool = False
     many_batches: bool = True
     layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
@@ -67,7 +69,8 @@ class OfflinePolicy:
             and (self.mixes or not (candidate.streamed_rows and candidate.cpu_rows))
             and (not candidate.host_rows or self._may_attend(candidate))
             and (self.recomputes or not candidate.recomputed_tokens)
-            and (self.computes or not candidate.mlps)
+            and (self.apart or not candidate.mlps)
+            and (self.computes or not candidate.lent)
             and (self.many_batches or candidate.batches == 1)
             and candidate.quantized in self.layers
             and (self.host_kv or candidate.host_kv is None)
@@ -80,7 +83,7 @@ class OfflinePolicy:
 _ALL = (
     OfflinePolicy(
         "auto", "the best of all that follows, mixed, and MLPs on the CPU", "Tandem",
-        recomputes=True, computes=True,
+        recomputes=True, apart=True, computes=True,
     ),
     OfflinePolicy(
         "zero-inference", "all weights streamed, all KV on the accelerator, one batch",

@@ -129,4 +129,5 @@ def _candidate(plan: OfflinePlan, streamed_rows: int) -> BlockCandidate:
         plan.recomputed_tokens,
         plan.quantized_layers,
         on_disk=len(streamed.on_disk),
+        mlps=bool(streamed.mlps),
     )
