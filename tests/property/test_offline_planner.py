@@ -101,6 +101,23 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
 
 
 @settings(max_examples=6)
+@given(questions(), st.sampled_from(sorted(OFFLINE_POLICIES)))
+def test_the_search_meets_candidates_in_the_order_of_their_bounds(
+    question: Question, name: str
+) -> None:
+    search, policy = OfflineSearch(question), OFFLINE_POLICIES[name]
+    bounds: dict[BlockCandidate, float] = {}
+    for block in search.candidates.blocks(policy):
+        promise = search.promises.tokens_per_s(block, policy)
+        for candidate in search.candidates.of_block(block, policy):
+            bounds[candidate] = search.bound_tokens_per_s(candidate)
+            assert bounds[candidate] <= promise * (1 + 1e-9), candidate
+    found = list(search.promising(policy))
+    assert [bound for bound, _ in found] == sorted(bounds.values(), reverse=True)
+    assert {candidate for _, candidate in found} == bounds.keys()
+
+
+@settings(max_examples=6)
 @given(questions(), st.data())
 def test_no_candidate_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
     search = OfflineSearch(question)

@@ -108,6 +108,11 @@ class BlockBound:
             self._prefill[candidate] = self._busy(shape, shape.over_prompts, price, _prompts_work)
         return self._prefill[candidate]
 
+    def load_s(self, candidate: BlockCandidate) -> float:
+        """Of the link, what it takes to bring a layer, or its MLP."""
+        load = operation(LOAD_MLP if candidate.mlps else LOAD, self._q.model.num_layers - 1)
+        return self._prices.decode(candidate)(load).alone_s
+
     def mlp_s(self, candidate: BlockCandidate) -> tuple[float, float]:
         """Of a pass, what the CPU takes to compute a layer's MLP for all batches, and the link to
         bring it.

@@ -1,7 +1,7 @@
 """Which offline candidates there are: blocks on a fixed grid, shares where resources balance."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -46,11 +46,17 @@ class BlockCandidates:
         self.recomputes = Recomputes(question, precisions, footprint, bound)
         self._most_streamed = question.model.num_layers
         self._may_lend = not question.model.dense_layers
+        self._least_known: dict[BlockCandidate, int | None] = {}
 
     def of(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """Candidates that keep to the policy and to all capacities, each once."""
+        for block in self.blocks(policy):
+            yield from self.of_block(block, policy)
+
+    def of_block(self, block: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Those of one of `blocks`."""
         seen: set[BlockCandidate] = set()
-        for start in self._starts(policy):
+        for start in self._starts(block, policy):
             for found in self._shared(start, policy):
                 candidate = self._footprint.placed(found)
                 if candidate not in seen:
@@ -76,27 +82,41 @@ class BlockCandidates:
         even |= {math.ceil(requests / math.ceil(requests / size)) for size in grid}
         return sorted(size for size in even if size <= most)
 
-    def _starts(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
-        """Blocks, bits, and numbers of layers that are streamed; all KV is."""
+    def blocks(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Numbers of sequences and of batches, bits, and whether layers or MLPs are streamed; how
+        many are, and where KV lies, is left open.
+        """
+        choices = self._precisions.layer_choices
+        few: list[QuantizedLayers] = [each for each in choices if each in policy.layers]
+        host = self._precisions.host_kv_choices if policy.host_kv else (None,)
+        for batches, rows in self._batches(policy):
+            for quantized, host_kv in product(few, host):
+                block = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)
+                yield block
+                if policy.apart and self._may_lend and quantized != "streamed":
+                    yield replace(block, mlps=True)
+
+    def _batches(self, policy: OfflinePolicy) -> Iterable[tuple[int, int]]:
+        """Their numbers, with sequences of each."""
+        found: dict[tuple[int, int], None] = {}
         for size, batches in product(self.sizes(), BATCHES if policy.many_batches else (1,)):
             rows = math.ceil(size / batches)
-            if rows > self._footprint.max_rows or (batches > 1 and rows * (batches - 1) >= size):
-                continue
-            choices = self._precisions.layer_choices
-            few: list[QuantizedLayers] = [each for each in choices if each in policy.layers]
-            host = self._precisions.host_kv_choices if policy.host_kv else (None,)
-            for quantized, host_kv in product(few, host):
-                start = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)
-                for streamed in self._streamed(start, policy):
-                    yield replace(start, streamed=streamed)
-                if policy.apart and self._may_lend and quantized != "streamed":
-                    yield from self._apart(replace(start, mlps=True), policy)
+            if rows <= self._footprint.max_rows and (batches == 1 or rows * (batches - 1) < size):
+                found[batches, rows] = None
+        return found
 
-    def _apart(self, start: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
-        """Where more MLPs must be elsewhere than slots hold."""
-        for streamed in self._streamed(start, policy):
-            if streamed > STREAM_SLOTS:
-                yield replace(start, streamed=streamed)
+    def _starts(self, block: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Numbers of layers that are streamed; all KV is. Of MLPs, more than slots hold."""
+        for streamed in self._streamed(block, policy):
+            if not block.mlps or streamed > STREAM_SLOTS:
+                yield replace(block, streamed=streamed)
+
+    def least_streamed(self, block: BlockCandidate, policy: OfflinePolicy) -> int | None:
+        """Of a block, layers that all its candidates stream; None: it has no candidate."""
+        if policy.all_streamed:
+            return self._most_streamed
+        counts = self._streamed(block, policy)
+        return counts[0] if counts else None
 
     def _streamed(self, start: BlockCandidate, policy: OfflinePolicy) -> list[int]:
         """As few as make room with no KV on the accelerator, with all of it, and between."""
@@ -117,6 +137,11 @@ class BlockCandidates:
 
     def _least(self, candidate: BlockCandidate) -> int | None:
         """The fewest layers whose streaming makes it fit the accelerator."""
+        if candidate not in self._least_known:
+            self._least_known[candidate] = self._fewest(candidate)
+        return self._least_known[candidate]
+
+    def _fewest(self, candidate: BlockCandidate) -> int | None:
         low, high = 0, self._most_streamed
         if not self._has_room(candidate, high):
             return None

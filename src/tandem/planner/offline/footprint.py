@@ -71,6 +71,8 @@ class BlockFootprint:
         self._base = Footprint(replace(question, precision=plain))
         self._step = StepMemory(model, plain.activations)
         self.page: KVPageSpec = self._base.page
+        self._block_bytes = self.page.bytes_per_block
+        self._block_layer_bytes = self.page.bytes_per_block_layer
         self.room: SequenceRoom = room or SequenceRoom(question.lengths, question.block_size)
         self.prompt: int = max(1, round(question.lengths.prompt_tokens))
         self.activation_bytes: int = model.hidden_size * plain.activations.size_bytes
@@ -78,6 +80,10 @@ class BlockFootprint:
             kind: self.page if kind is None else replace(self.page, dtype=kind)
             for kind in precisions.host_kv_choices
         }
+        self._page_bytes: dict[CodeType | None, int] = {
+            kind: page.bytes_per_block for kind, page in self._pages.items()
+        }
+        self._workspaces: dict[tuple[int | bool, ...], int] = {}
         self._layer_bytes: dict[tuple[QuantizedLayers, bool], int] = {
             (quantized, streamed): layer_matrix_bytes(
                 model, precisions.of_layer(quantized, streamed=streamed)
@@ -151,7 +157,7 @@ class BlockFootprint:
         if candidate.mlps:
             weights += (streamed - candidate.on_disk) * self.attention_bytes(quantized)
         weights += stream_slots(streamed) * self._slot_bytes(candidate)
-        kv = self.device_blocks(candidate) * self.page.bytes_per_block
+        kv = self.device_blocks(candidate) * self._block_bytes
         attends = candidate.cpu_rows > 0 or adapts
         workspace = self._workspace(candidate, prompts_on_host, attends)
         return TierSums(weights, kv, self._slots(candidate), workspace)
@@ -215,7 +221,7 @@ class BlockFootprint:
         """For keys, values and activations that pass, those of prompts on their way included."""
         if not candidate.host_rows:
             return 0
-        page, away = self.host_page(candidate), self.page.bytes_per_block_layer
+        page, away = self.host_page(candidate), self._block_layer_bytes
         size = CACHE_SLOTS * self._step_blocks * away
         rows, prefix = candidate.streamed_rows, candidate.recomputed_tokens
         if not rows:
@@ -228,12 +234,24 @@ class BlockFootprint:
         return size + rows * made * away
 
     def _workspace(self, candidate: BlockCandidate, prompts_on_host: bool, attends: bool) -> int:
-        """Of a step, and what all batches keep between layers."""
+        """Of a step, and what all batches keep between layers; of equal ones, summed up once."""
+        made = min(MADE_AT_ONCE, candidate.streamed_rows * candidate.recomputed_tokens)
+        rows, lends = candidate.rows, candidate.lent > 0
+        key = (rows, candidate.batches, made, attends, prompts_on_host, lends)
+        found = self._workspaces.get(key)
+        if found is None:
+            found = self._workspace_of(candidate, made, prompts_on_host, attends)
+            self._workspaces[key] = found
+        return found
+
+    def _workspace_of(
+        self, candidate: BlockCandidate, made: int, prompts_on_host: bool, attends: bool
+    ) -> int:
         step = BlockStep(
             tokens=self._part_tokens,
             rows=candidate.rows,
             block_rows=candidate.block_rows,
-            made_tokens=min(MADE_AT_ONCE, candidate.streamed_rows * candidate.recomputed_tokens),
+            made_tokens=made,
             attends_on_cpu=attends,
             prompts_on_host=prompts_on_host,
             real=True,
@@ -257,7 +275,7 @@ class BlockFootprint:
             size = self._layer_bytes[candidate.quantized, True]
             weights += slots_bytes(size)
             pinned += SLOTS * slot_bytes(size)
-        block_bytes, batches = self.host_page(candidate).bytes_per_block, candidate.batches
+        block_bytes, batches = self._page_bytes[candidate.host_kv], candidate.batches
         streamed = candidate.streamed_rows * batches
         crossing = self._crossing_blocks(candidate) * block_bytes
         prefix = candidate.recomputed_tokens * self.activation_bytes * self._q.model.num_layers

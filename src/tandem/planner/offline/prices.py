@@ -34,6 +34,8 @@ class BlockPrices:
         self._windows = question.model.layer_windows
         self._made: dict[tuple[QuantizedLayers, bool, CodeType | None], Demands] = {}
         self._recomputed = keys_values(layer_operations(question.model))
+        self._dense = frozenset(question.model.dense_layers)
+        self._known: dict[tuple[object, ...], Demand] = {}
 
     def decode(self, candidate: BlockCandidate) -> Price:
         """Of a pass that gives every sequence a token."""
@@ -89,7 +91,12 @@ class BlockPrices:
             return demands.copy(op.queue, size * self._footprint.activation_bytes)
         if op.part is Part.RECOMPUTE:
             return self._recompute(candidate, op)
-        demand = demands.of(op, [lane])
+        # most candidates have most of their operations in common with others
+        dense = op.layer in self._dense
+        key = (demands, op.kind, op.queue, op.part, window, dense, _counted(op, lane))
+        demand = self._known.get(key)
+        if demand is None:
+            demand = self._known[key] = demands.of(op, [lane])
         if op.kind is OpKind.ATTEND and op.queue is Queue.ACCEL:
             tokens = candidate.streamed_rows * max(0.0, seen - candidate.recomputed_tokens)
             return _longer(demand, self._converted_s(candidate, tokens, quantizes=False))
@@ -154,6 +161,15 @@ def _times(demands: Demands, op: ProgramOp, whole: PromptLoad, most: int) -> Dem
     if rest:
         alone_s += demands.of(op, [whole._replace(tokens=rest)]).alone_s
     return Demand(alone_s)
+
+
+def _counted(op: ProgramOp, lane: LaneLoad) -> TierLoad | int:
+    """Of a batch that decodes, what an operation's price depends on."""
+    if op.part in (Part.QKV, Part.PARTIAL):
+        return lane.host
+    if op.kind in (OpKind.APPEND, OpKind.ATTEND):
+        return lane.host if op.queue is Queue.CPU else lane.device
+    return lane.tokens
 
 
 def _longer(demand: Demand, more_s: float) -> Demand:

@@ -1,8 +1,11 @@
 """The search for an offline plan: candidates by a bound, the best of them by virtual time."""
 
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count, islice
 
+from tandem.planner.offline.block_promise import BlockPromises
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BlockCandidates
 from tandem.planner.offline.moves import BlockMoves
@@ -35,15 +38,17 @@ class _Effort:
 
     Attributes:
         tries: candidates by their bounds. moves: from the best of them.
-        policies: whether `auto` also searches every policy as if alone.
+        policies: whether `auto` also searches every policy as if alone. all: whether what does not
+            exceed what is known is tried, for alternatives' sake.
     """
 
     tries: int
     moves: int
     policies: bool
+    all: bool
 
 
-_FULL, _REDUCED = _Effort(8, 12, True), _Effort(2, 3, False)
+_FULL, _REDUCED = _Effort(8, 12, policies=True, all=True), _Effort(2, 3, policies=False, all=False)
 
 
 class OfflineSearch:
@@ -61,6 +66,7 @@ class OfflineSearch:
         self.candidates = BlockCandidates(
             question, self.times.precisions, self.footprint, self.times.bound
         )
+        self.promises = BlockPromises(question, self.candidates, self.times.bound)
         self._moves = BlockMoves(question, self.candidates, question.block_size)
         self._options: dict[BlockCandidate, BlockOption] = {}
         self._found: dict[str, BlockOption | None] = {}
@@ -73,15 +79,40 @@ class OfflineSearch:
         Args:
             known: candidates to try as well, as those of a smaller machine.
         """
-        best = self._searched(policy)
-        if policy.name == "auto" and self._effort.policies:
-            for narrower in OFFLINE_POLICIES.values():
-                best = _better(best, self._searched(narrower))
+        before: BlockOption | None = None
         for each in known:
             candidate = self.footprint.placed(each)
             if self.candidates.possible(candidate, policy):
-                best = _better(best, self.option(candidate))
+                before = _better(before, self.option(candidate))
+        if before is not None and not self._effort.all:
+            return self._search(policy, before)
+        best = _better(before, self._searched(policy))
+        if policy.name == "auto" and self._effort.policies:
+            for narrower in OFFLINE_POLICIES.values():
+                best = _better(best, self._exceeding(narrower, best))
         return best
+
+    def promising(
+        self, policy: OfflinePolicy, least: float = 0.0
+    ) -> Iterator[tuple[float, BlockCandidate]]:
+        """Candidates by their bounds, the highest first, if that is more than `least`; of a block
+        that promises less than what is asked for, none is made.
+        """
+        numbers = count()
+        heap: list[_Entry] = []
+        for block in self.candidates.blocks(policy):
+            promise = self.promises.tokens_per_s(block, policy)
+            heap.append((-promise, 0, 0, next(numbers), block))
+        heapq.heapify(heap)
+        while heap and -heap[0][0] > least:
+            minus_most_per_s, batches, _, _, found = heapq.heappop(heap)
+            if batches:
+                yield -minus_most_per_s, found
+                continue
+            for candidate in self.candidates.of_block(found, policy):
+                bound = self.bound_tokens_per_s(candidate)
+                place = -bound, candidate.batches, candidate.streamed, next(numbers)
+                heapq.heappush(heap, (*place, candidate))
 
     def option(self, candidate: BlockCandidate) -> BlockOption:
         """With its prediction."""
@@ -123,12 +154,32 @@ class OfflineSearch:
             self._found[policy.name] = self._search(policy)
         return self._found[policy.name]
 
-    def _search(self, policy: OfflinePolicy) -> BlockOption | None:
-        bounded = [(self.bound_tokens_per_s(c), c) for c in self.candidates.of(policy)]
-        bounded.sort(key=lambda entry: (-entry[0], entry[1].batches, entry[1].streamed))
-        best: BlockOption | None = None
+    def _exceeding(self, policy: OfflinePolicy, best: BlockOption | None) -> BlockOption | None:
+        """The best option of a policy that may exceed the best; else what promises most, as an
+        alternative.
+        """
+        if best is None or policy.name in self._found:
+            return self._searched(policy)
+        first = next(self.promising(policy), None)
+        if first is None:
+            return None
+        most_per_s, candidate = first
+        return self._searched(policy) if _is_near(most_per_s, best) else self.option(candidate)
+
+    def _search(
+        self, policy: OfflinePolicy, known: BlockOption | None = None
+    ) -> BlockOption | None:
+        """Try what promises most, and move the best.
+
+        Args:
+            known: what does not exceed it is of no use.
+        """
+        best = known
         starts: dict[bool, BlockOption | None] = {}
-        for most_per_s, candidate in bounded[: self._effort.tries]:
+        if known is not None:
+            starts[known.candidate.batches == 1] = known
+        least = 0.0 if known is None else known.tokens_per_s * _BETTER
+        for most_per_s, candidate in islice(self.promising(policy, least), self._effort.tries):
             alone = candidate.batches == 1
             before = starts.get(alone)
             if best is not None and not _may_lead(most_per_s, best, before):
@@ -156,6 +207,12 @@ class OfflineSearch:
                 if moves >= self._effort.moves:
                     break
         return best
+
+
+_Entry = tuple[float, int, int, int, BlockCandidate]
+"""Tokens per second, below 0; batches and layers streamed; a number that is no other's. A block
+comes before candidates, with no batches.
+"""
 
 
 def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:

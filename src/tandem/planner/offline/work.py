@@ -1,6 +1,7 @@
 """Which operations a batch has in a layer, without building a program."""
 
 from collections.abc import Iterator
+from functools import cache
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
@@ -75,6 +76,7 @@ def prefill_work(shape: BlockShape) -> Iterator[OpClass]:
     yield _STAGE, Queue.ACCEL, Part.POST
 
 
+@cache
 def operation(found: OpClass, layer: int) -> ProgramOp:
     """One of that kind, for its price."""
     kind, queue, part = found
