@@ -237,6 +237,14 @@ def online(
         ),
     ] = None,
     requests: Annotated[int, typer.Option(help="Of each --rate.", min=2)] = 200,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Also execute each plan's programs exactly, with a small model, and compare its "
+            "tokens with a plain engine's.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw all of it into this PNG.", metavar="FILE")
     ] = None,
@@ -255,7 +263,7 @@ def online(
     arrivals = Arrivals(tuple(rate or ()), requests)
     if papers:
         _refuse_beside_papers(
-            hardware=hardware, model=model, plot=plot, virtual=virtual, plain=plain
+            hardware=hardware, model=model, plot=plot, virtual=virtual, plain=plain, replay=replay
         )
         _simulate_papers(load, policy or (), window, arrivals, machine, json_path)
         return
@@ -269,7 +277,7 @@ def online(
     from tandem.bench.online.rows import describe, median_errors, rows_of
     from tandem.bench.online.suite import SUITE, OnlineBench, run_online
 
-    bench = OnlineBench(tuple(policy or ()), pairs, window, virtual, arrivals)
+    bench = OnlineBench(tuple(policy or ()), pairs, window, virtual, arrivals, replay)
     outcomes = run_online(bench, cells, _report)
     rows = [row for outcome in outcomes for row in rows_of(outcome)]
     _finish(SUITE, machine, (*rows, *median_errors(outcomes)), json_path)

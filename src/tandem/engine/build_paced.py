@@ -30,6 +30,7 @@ from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.pool import HostPool
+from tandem.runtime.paced.tokens import TokenSource
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
@@ -62,10 +63,11 @@ def build_paced_core(
     clock: PacedClock | None = None,
     pool: HostPool | None = None,
     listeners: Sequence[OpListener] = (),
+    tokens: TokenSource | None = None,
 ) -> PacedEngine:
     """An engine whose accelerator keeps to `hardware`'s times and whose CPU really works.
 
-    Weights and KV on the device are accounted, not allocated; tokens are synthetic and never end a
+    Weights and KV on the device are accounted, not allocated; synthetic tokens never end a
     sequence, so that requests run to their `max_tokens`.
 
     Args:
@@ -75,6 +77,7 @@ def build_paced_core(
         prices: what the scheduler knows of steps' times; None: as the description has them.
         clock, pool: virtual ones make a run deterministic (tests); by default real.
         listeners: told of every operation whose end is known.
+        tokens: what is said to have been sampled; None: synthetic ones.
 
     Raises:
         ConfigError: the weights do not fit, or a flag is wrong.
@@ -96,7 +99,7 @@ def build_paced_core(
     with traced(config, clock.now) as trace:
         meter = OverlapMeter()
         told = (meter.executed, *(() if trace is None else (trace.executed,)), *listeners)
-        executor = paced_executor(spec, sizes, hardware, options, clock, pool, told)
+        executor = paced_executor(spec, sizes, hardware, options, clock, pool, told, tokens)
         begin_to_count(meter, trace)
         measures = PacedMeasures(hardware, memory.ledger, meter)
         collector = StatsCollector(

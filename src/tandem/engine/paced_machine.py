@@ -22,7 +22,7 @@ from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.host_layers import PacedHostLayers
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.pool import HostPool, WorkerPool
-from tandem.runtime.paced.tokens import SyntheticTokens
+from tandem.runtime.paced.tokens import SyntheticTokens, TokenSource
 from tandem.runtime.paced.truth import PacedTruth
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
@@ -171,12 +171,14 @@ def paced_executor(
     clock: PacedClock,
     pool: HostPool | None,
     listeners: Sequence[OpListener] = (),
+    tokens: TokenSource | None = None,
 ) -> PacedExecutor:
     """The emulator of a machine.
 
     Args:
         clock, pool: virtual ones take no real time. No pool: a real one.
         listeners: told of every operation whose end is known.
+        tokens: what is said to have been sampled; None: synthetic ones.
     """
     page, blocks, sweeps = sizes.page, sizes.host_blocks, sizes.sweeps
     aliasing = _aliasing(page, blocks, options)
@@ -203,7 +205,7 @@ def paced_executor(
         )
     return PacedExecutor(
         PacedCosts(spec, page, truth, host, layers),
-        SyntheticTokens(spec),
+        tokens or SyntheticTokens(spec),
         Gauges(dram, aliasing),
         pool or WorkerPool(options.cores),
         clock,

@@ -125,8 +125,10 @@ class ExactExecutor:
         if any(self._done[on] < value for on, value in running.waits()):
             return False
         joins = running.op.joins
-        if joins is None:
-            return True
+        return joins is None or self._decides(running, joins)
+
+    def _decides(self, running: Running, joins: int) -> bool:
+        """Whether it is known now if a lane joins; a refused one is noted in the guards."""
         refused = self._machine.is_refused(running)
         if not refused and self._machine.cohort_ready(running):
             return True

@@ -1,14 +1,31 @@
 """An engine that is kept full: whoever ends is followed by the next request of the workload."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tandem.bench.online.requests import request_of, steady_shapes
-from tandem.engine.core import EngineCore
+from tandem.spec.request import EngineRequest, RequestOutput
 from tandem.spec.workload import Workload
 
 QUEUE_DIVISOR = 4  # of the rows: as many requests wait, so that a free row never does
+
+
+class LoopCore(Protocol):
+    """What a loop asks of an engine."""
+
+    def add_request(self, request: EngineRequest) -> None:
+        """Take a request in."""
+        ...
+
+    def step(self) -> Sequence[RequestOutput]:
+        """One iteration."""
+        ...
+
+    def close(self) -> None:
+        """Drop all requests and free everything."""
+        ...
 
 
 @dataclass(slots=True)
@@ -39,7 +56,7 @@ class ClosedLoop:
 
     def __init__(
         self,
-        core: EngineCore,
+        core: LoopCore,
         workload: Workload,
         rows: int,
         fast_forward: Callable[[bool], None] | None = None,

@@ -11,10 +11,21 @@ from tandem.engine.paced_machine import PacedOptions
 from tandem.engine.plan_options import engine_config
 from tandem.planner.plan_file import plan_file
 from tandem.runtime.paced.executor import PacedClock
+from tandem.runtime.paced.tokens import TokenSource
 
 
-def build_engine(cell: OnlineCell, bed: Bed, planned: Planned, clock: PacedClock) -> PacedEngine:
-    """From the plan's file, as `--plan` does."""
+def build_engine(
+    cell: OnlineCell,
+    bed: Bed,
+    planned: Planned,
+    clock: PacedClock,
+    tokens: TokenSource | None = None,
+) -> PacedEngine:
+    """From the plan's file, as `--plan` does.
+
+    Args:
+        tokens: what is said to have been sampled; None: synthetic ones.
+    """
     question, plan = planned.question, planned.plan
     assert plan is not None, f"{planned.policy} cannot run this"
     with TemporaryDirectory() as folder:
@@ -38,4 +49,5 @@ def build_engine(cell: OnlineCell, bed: Bed, planned: Planned, clock: PacedClock
             prices=prices_of(question, plan),
             clock=clock,
             pool=bed.pool(),
+            tokens=tokens,
         )

@@ -10,12 +10,15 @@ from tandem.spec.workload import RequestShape
 
 SHAPES = 2_000
 """That a kept full engine takes in turns."""
-_FIRST_TOKEN, _TOKENS = 3, 61
+VOCABULARY = 64
+"""Prompts have token ids below it."""
+_FIRST_TOKEN = 3
 
 
 def request_of(number: int, shape: RequestShape) -> EngineRequest:
     """Greedy, to its length; its id is its number."""
-    prompt = tuple(_FIRST_TOKEN + (number + i) % _TOKENS for i in range(shape.prompt_tokens))
+    tokens = VOCABULARY - _FIRST_TOKEN
+    prompt = tuple(_FIRST_TOKEN + (number + i) % tokens for i in range(shape.prompt_tokens))
     params = SamplingParams(max_tokens=shape.generated_tokens, temperature=0.0, ignore_eos=True)
     return EngineRequest(str(number), prompt, params)
 

@@ -100,6 +100,9 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
         if outcome.bed.word == PACED:
             rows += _honesty(row, each)
         rows += _busy(row, each)
+        if each.policy in outcome.replays:
+            checked = outcome.replays[each.policy].tokens
+            rows.append(row("tokens equal to the plain engine's, replayed", checked, "tokens"))
     return (*rows, *latency_rows(outcome))
 
 
@@ -169,6 +172,7 @@ def describe(outcome: CellOutcome) -> list[str]:
         f"  {each.policy}: cannot run this" for each in outcome.planned if each.option is None
     ]
     lines += latency_lines(outcome)
+    lines += _replay_lines(outcome)
     return lines + [f"  {ratio}" for ratio in _ratios(outcome)]
 
 
@@ -190,6 +194,17 @@ def median_errors(outcomes: Sequence[CellOutcome]) -> tuple[BenchRow, ...]:
         row_of_samples(case, variant, metric, errors, "share", MOST_ERROR)
         for metric, errors in rows.items()
     )
+
+
+def _replay_lines(outcome: CellOutcome) -> list[str]:
+    different = {each.plan: each.policy for each in outcome.planned if each.plan is not None}
+    replays = [found for policy, found in outcome.replays.items() if policy in different.values()]
+    if not replays:
+        return []
+    programs = sum(each.programs for each in replays)
+    tokens, ties = (sum(each.tokens for each in replays), sum(each.ties for each in replays))
+    told = f"  replayed exactly: {len(replays)} plans, {programs:,} programs, {tokens:,} tokens, "
+    return [told + f"all as a plain engine's ({ties} requests after a tie)"]
 
 
 def _policy_lines(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
+from typing import TYPE_CHECKING
 
 from tandem.bench.online.arrivals import Arrivals, Point, serve_arrivals
 from tandem.bench.online.bed import Bed, virtual_bed
@@ -26,6 +27,9 @@ from tandem.plan.online import OnlinePlan
 from tandem.planner.policies import POLICIES
 from tandem.probes.effort import Effort
 from tandem.spec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tandem.bench.online.replay import Replay
 
 SUITE = "online"
 AUTO, BASELINE = "auto", "gpu-only"
@@ -43,6 +47,7 @@ class OnlineBench:
         window_s: least time of one.
         virtual: time is; the host's rates are told, and nothing is measured.
         arrivals: requests that come over time.
+        replays: each plan's programs are executed by the exact emulator as well, tokens compared.
         effort: of the probes; None: as much as `tandem profile` takes for one element type.
     """
 
@@ -51,6 +56,7 @@ class OnlineBench:
     window_s: float = 1.0
     virtual: bool = False
     arrivals: Arrivals = field(default_factory=Arrivals)
+    replays: bool = False
     effort: Effort | None = None
 
     def names(self, cell: OnlineCell) -> tuple[str, ...]:
@@ -75,6 +81,7 @@ class CellOutcome:
         simulated: tokens per second of the same steady state, by policy.
         bound: what none exceeds; None if the accelerator alone cannot run it.
         points: of requests that come over time.
+        replays: of the programs of each plan, by policy; empty if not asked for.
     """
 
     cell: OnlineCell
@@ -84,6 +91,7 @@ class CellOutcome:
     simulated: Mapping[str, float]
     bound: Bound | None
     points: tuple[Point, ...]
+    replays: "Mapping[str, Replay]"
 
 
 def run_online(
@@ -131,7 +139,8 @@ def _run_cell(
     full = windows[AUTO if alone is None else BASELINE]
     requests_per_s = median(window.tokens_per_s for window in full) / cell.load.generated_tokens
     points = serve_arrivals(bench.arrivals, cell, bed, planned, requests_per_s, report)
-    return CellOutcome(cell, bed, planned, windows, simulated, bound, points)
+    replays = _replay(cell, planned, report) if bench.replays else {}
+    return CellOutcome(cell, bed, planned, windows, simulated, bound, points, replays)
 
 
 def _simulate(
@@ -146,6 +155,21 @@ def _simulate(
         if each.plan is not None and each.plan not in found:
             report(f"simulating {each.policy}")
             found[each.plan] = steady_tokens_per_s(each, cell.load, bench.window_s)
+    return {each.policy: found[each.plan] for each in planned if each.plan is not None}
+
+
+def _replay(
+    cell: OnlineCell, planned: Sequence[Planned], report: Callable[[str], None]
+) -> "dict[str, Replay]":
+    """Each different plan once, in virtual time."""
+    from tandem.bench.online.replay import replay
+
+    bed = virtual_bed(cell)
+    found: dict[OnlinePlan, Replay] = {}
+    for each in planned:
+        if each.plan is not None and each.plan not in found:
+            report(f"replaying {each.policy}")
+            found[each.plan] = replay(cell, bed, each)
     return {each.policy: found[each.plan] for each in planned if each.plan is not None}
 
 

@@ -30,7 +30,7 @@ from tandem.runtime.paced.ledger import HostTask, PacedLedger, Span
 from tandem.runtime.paced.pool import HostPool
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.report import PacedReport
-from tandem.runtime.paced.tokens import SyntheticTokens
+from tandem.runtime.paced.tokens import TokenSource
 
 
 class PacedClock(Protocol):
@@ -80,6 +80,7 @@ class PacedExecutor:
 
     Args:
         costs: what operations cost, and the host's real work.
+        tokens: what is said to have been sampled.
         pool: executes host operations.
         launch_s: from submission to the earliest start of an operation.
         listeners: told of every operation, as soon as its end is known, which may lie ahead.
@@ -88,7 +89,7 @@ class PacedExecutor:
     def __init__(
         self,
         costs: PacedCosts,
-        tokens: SyntheticTokens,
+        tokens: TokenSource,
         gauges: Gauges,
         pool: HostPool,
         clock: PacedClock,
@@ -140,6 +141,7 @@ class PacedExecutor:
             if program.lanes:
                 self._note_submission(program, now_s)
                 self._forward = entered
+            self._tokens.submitted(entered)
             self._ledger.submit(entered)
             self._advance(now_s)
 
@@ -161,6 +163,7 @@ class PacedExecutor:
         with self._lock:
             self._ledger.forget_cohort(cohort_id)
             self._costs.forget_cohort(cohort_id)
+            self._tokens.release_cohort(cohort_id)
 
     def close(self) -> None:
         """Drop what is in flight, since nothing of it would be kept, and stop the worker."""
