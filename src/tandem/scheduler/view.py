@@ -1,6 +1,6 @@
 """What strategies may look at: facts, no way to change them (contract 13)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -86,6 +86,8 @@ class SchedulerView:
         most_prompt_tokens: that a step should read.
         dues: of waiting requests whose first tokens are wanted in time, by id: when that is, in
             seconds from the begin of a step that is proposed now.
+        waits_for_device: whether a waiting request would not start on the host, were there room for
+            it; those behind it that may then do.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal. turn: how it was chosen, if that may be kept to.
         filling: blocks that are being filled for the prefix cache, and free then.
@@ -107,6 +109,7 @@ class SchedulerView:
     num_before_them: int = 0
     most_prompt_tokens: int = UNLIMITED
     dues: Mapping[str, float] = field(default_factory=dict[str, float])
+    waits_for_device: Callable[[Sequence], bool] | None = None
     turn: "Turn | None" = None
 
     @property

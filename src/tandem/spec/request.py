@@ -31,6 +31,11 @@ class EngineRequest:
     sampling: SamplingParams
     priority: int = 0
 
+    @property
+    def patient(self) -> bool:
+        """Whether its tokens may take longer than others' are wanted in: `service_tier` flex."""
+        return self.priority > 0
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:

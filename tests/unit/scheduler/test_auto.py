@@ -147,20 +147,24 @@ def test_without_prices_rows_ride_along(engine: TestEngine) -> None:
 # --- whether to start on the host -----------------------------------------------------------------
 
 
-def admitted(prices: StepPrices, max_tokens: int) -> list[int]:
-    """A fifth request comes where two decode on each side: leading blocks it is admitted with."""
-    setup = replace(SETUP, max_host_seqs=3)
-    with toy_engine(setup, LAYERS) as engine:
-        for number, most in enumerate((60, 60, 60, 60, max_tokens)):
-            params = SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True)
-            prompt = tuple(range(1, PROMPT + 1))
-            if number == 4:
-                while not all_decode(engine):
-                    engine.core.step()
-            engine.core.add_request(EngineRequest(str(number), prompt, params))
+def admissions(prices: StepPrices, coming: list[EngineRequest], **changes: object) -> list[str]:
+    """Further requests come where two decode on each side: those that start on the host."""
+    with toy_engine(replace(SETUP, max_host_seqs=4, **changes), LAYERS) as engine:
+        for number in range(4):
+            engine.core.add_request(asked(str(number), 60))
+        while not all_decode(engine):
+            engine.core.step()
+        for each in coming:
+            engine.core.add_request(each)
         proposal = Auto().propose(engine.scheduler.view(), prices)
         assert proposal.computes
-        return [each.device_limit for each in proposal.admissions]
+        assert all(each.device_limit == 0 for each in proposal.admissions)
+        return [each.request_id for each in proposal.admissions]
+
+
+def asked(name: str, max_tokens: int, priority: int = 0) -> EngineRequest:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+    return EngineRequest(name, tuple(range(1, PROMPT + 1)), params, priority)
 
 
 def priced_pairs(pair_s: float) -> StepPrices:
@@ -172,14 +176,44 @@ def priced_pairs(pair_s: float) -> StepPrices:
 def test_a_request_starts_on_the_host_if_its_tokens_repay_its_prompt_there() -> None:
     # each token saves less than the 2 s that the accelerator would take for it; a prompt's 210
     # pairs in each of four layers cost 84 s
-    assert admitted(priced_pairs(0.1), max_tokens=100) == [0]
-    assert admitted(priced_pairs(0.1), max_tokens=20) == []
-    assert admitted(priced_pairs(1e-4), max_tokens=20) == [0]
+    assert admissions(priced_pairs(0.1), [asked("new", 100)]) == ["new"]
+    assert admissions(priced_pairs(0.1), [asked("new", 20)]) == []
+    assert admissions(priced_pairs(1e-4), [asked("new", 20)]) == ["new"]
 
 
 def test_no_request_starts_where_every_token_would_cost() -> None:
     prices = round_prices(LAYERS, layer_s=0.01, host_key_s=10.0, wait_s=10.0)
-    assert admitted(prices, max_tokens=200) == []
+    assert admissions(prices, [asked("new", 200)]) == []
+
+
+# one row's attention lasts half a sweep: riding with three makes a sweep 2.5 times as long, and in
+# cohorts a token takes four sweeps and more
+LATE_HOST = round_prices(LAYERS, layer_s=1.0, host_key_s=0.05)
+
+
+@pytest.mark.parametrize(("bound_s", "starts"), [(None, True), (100.0, True), (6.0, False)])
+def test_a_request_starts_on_the_host_if_its_tokens_come_there_within_the_bound(
+    bound_s: float | None, starts: bool
+) -> None:
+    found = admissions(LATE_HOST, [asked("new", 100)], tpot_bound_s=bound_s)
+    assert found == (["new"] if starts else [])
+
+
+def test_flexible_requests_start_where_others_wait_for_the_accelerator() -> None:
+    coming = [asked("first", 100), asked("flex", 100, 1), asked("second", 100)]
+    assert admissions(LATE_HOST, coming, tpot_bound_s=6.0) == ["flex"]
+    assert admissions(LATE_HOST, coming) == ["first", "second"]
+
+
+def test_nobody_waits_for_an_accelerator_that_has_no_room_at_all() -> None:
+    """Where nothing decodes there, requests start on the host whatever the bound."""
+    setup = replace(SETUP, device_blocks=0, tpot_bound_s=1e-6, strategy="auto", prices=LATE_HOST)
+    with toy_engine(setup, LAYERS) as engine:
+        engine.core.add_request(asked("only", 5))
+        tokens = 0
+        while engine.core.has_work():
+            tokens += sum(len(output.token_ids) for output in engine.core.step())
+        assert tokens == 5
 
 
 # --- turns ----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tandem.scheduler.view import SchedulerView
 from tandem.spec.tier import Tier
 
 _ON_HOST = 0  # leading blocks on the device of a request that lies on the host
+_MOST_PASSED = 256  # waiting requests, so that a long queue takes no longer to look at
 
 
 @dataclass(slots=True)
@@ -237,23 +238,32 @@ class StepFiller:
         swapped = self.view.rows.count(RowState.SWAPPED)
         if swapped > len(self.swap_in) + len(self.resume):
             return
+        passed = 0  # who waits for the device: patient requests behind it may go to the host
         for sequence in waiting:
-            if rows_left == 0 or self.budget <= 0:
+            if rows_left == 0 or self.budget <= 0 or passed > _MOST_PASSED:
                 return
+            if passed and not sequence.request.patient:
+                passed += 1
+                continue
             limit = UNLIMITED
             if self.uses_host:
                 limit = device_limit(sequence, self.view.config, self.view.kv.total())
-            may_go_to_device = self._may_go_to_device(limit)
+            may_go_to_device = not passed and self._may_go_to_device(limit)
             hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
             if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
                 return  # another request has it brought, and will not be long
             on_device = (hosted and self._fetch(sequence, hosted)) or (
                 may_go_to_device and self._place(sequence, limit)
             )
-            if not on_device and not (
-                self._may_go_to_host(limit) and self._place(sequence, _ON_HOST)
-            ):
-                return
+            if not on_device:
+                if not self._may_go_to_host(limit):
+                    return
+                waits = self.view.waits_for_device
+                if waits is not None and waits(sequence):
+                    passed = 1
+                    continue
+                if not self._place(sequence, _ON_HOST):
+                    return
             rows_left -= 1
 
     def _place(self, sequence: Sequence, limit: int) -> bool:

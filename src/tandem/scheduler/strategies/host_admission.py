@@ -2,7 +2,8 @@
 
 Its prompt is attended there, too, where arithmetic is slow, which holds up a step; its tokens repay
 that, or not, by what the best way to attend to rows on the host gains with each of them. If its
-first token is wanted in time, it starts there when it has waited for as long as it could.
+first token is wanted in time, it starts there when it has waited for as long as it could. Where a
+bound on the time per token would not be kept there, only patient requests start.
 """
 
 from dataclasses import dataclass, replace
@@ -49,6 +50,22 @@ class HostAdmission:
                 return replace(proposal, admissions=proposal.admissions[:place])
         return proposal
 
+    def is_too_slow_for(self, sequence: Sequence) -> bool:
+        """Whether it had better wait since its tokens would not come in time there, in the mean of
+        its output, in any of the ways in which the steps are short enough for the accelerator's.
+        """
+        bound_s = self.view.config.tpot_bound_s
+        if bound_s is None or sequence.request.patient or not len(self.mine):
+            return False
+        prompt = len(sequence.tokens)
+        alone, ways = self._beside(1, prompt + (sequence.limit - prompt) / 2)
+        tokens_per_s = [
+            (each.decoded - alone.decodes) / (len(self.hosted) + 1) / each.time_s
+            for each in ways
+            if each.time_s <= bound_s
+        ]
+        return max(tokens_per_s, default=0.0) * bound_s < 1.0
+
     def _pays(self, sequence: Sequence, coming: int) -> bool:
         """Whether what a request's tokens gain repays its prompt, if it goes on to its bound."""
         prompt = len(sequence.tokens)
@@ -77,17 +94,25 @@ class HostAdmission:
 
     def _gain_s(self, coming: int, context: float) -> float:
         """Of the accelerator's time, what each token of a row on the host saves at best."""
-        rows, mine = len(self.hosted) + coming, len(self.mine)
-        keys = float(self.counter.host_keys(self.hosted).sum()) + coming * context
-        alone = self.counter.work(StepProposal(decode=self.mine), ())
+        mine = len(self.mine)
+        alone, ways = self._beside(coming, context)
         alone_s = self.prices.forecast(alone).time_s
         token_s = alone_s / mine
         gains = [
             token_s - (each.time_s - alone_s) / (each.decoded - mine)
-            for each in self._ways(alone, rows, keys)
+            for each in ways
             if each.decoded > mine
         ]
         return max(gains, default=0.0)
+
+    def _beside(self, coming: int, context: float) -> tuple[StepWork, list[StepForecast]]:
+        """The accelerator's rows alone, and the ways in which those on the host are attended beside
+        them if `coming` more start there.
+        """
+        rows = len(self.hosted) + coming
+        keys = float(self.counter.host_keys(self.hosted).sum()) + coming * context
+        alone = self.counter.work(StepProposal(decode=self.mine), ())
+        return alone, self._ways(alone, rows, keys)
 
     def _ways(self, alone: StepWork, rows: int, keys: float) -> list[StepForecast]:
         """A step in which all on the host ride along, and ones in which they are in cohorts."""

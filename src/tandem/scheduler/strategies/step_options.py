@@ -85,6 +85,8 @@ class StepOptions:
         self.hosted, self.mine = decodes[on_host], decodes[~on_host]
         self._counter = StepCounter(self.view, self.prices)
         self._overdue = hosted_overdue(self.view, self.hosted)
+        if self.view.config.tpot_bound_s is not None:
+            self.view = replace(self.view, waits_for_device=self._host_admission().is_too_slow_for)
 
     @property
     def only_one(self) -> bool:
@@ -95,10 +97,12 @@ class StepOptions:
         """With the requests that had better wait left out."""
         if all(admission.device_limit for admission in proposal.admissions):
             return proposal  # none would start on the host
+        return self._host_admission().kept(proposal)
+
+    def _host_admission(self) -> HostAdmission:
         crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
         hosted = np.concatenate([self.hosted, *crossing])
-        weighed = HostAdmission(self.view, self.prices, self._counter, self.mine, hosted)
-        return weighed.kept(proposal)
+        return HostAdmission(self.view, self.prices, self._counter, self.mine, hosted)
 
     def sweeps(self, proposal: StepProposal) -> int:
         """For how many more a proposal may be kept to: for rows that ride in turns, so that all
