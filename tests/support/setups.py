@@ -88,6 +88,7 @@ class Setup:
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
     max_device_seqs: int = 0
+    split_blocks: int = 0
     preemption_mode: PreemptionMode = "recompute"
     prefix_caching: bool = True
     host_prefix_share: float = 0.0
@@ -134,6 +135,7 @@ class Setup:
             kv_placement=self.kv_placement,
             max_host_seqs=self.max_host_seqs,
             max_device_seqs=self.max_device_seqs,
+            split_blocks=self.split_blocks,
             preemption_mode=self.preemption_mode,
             launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,
             max_cohorts=self.max_cohorts,

@@ -307,12 +307,13 @@ def _faster(answer: Answer) -> Iterator[str]:
 def _command(
     model: str, answer: Answer, flags: Sequence[str], output: Path | None
 ) -> Iterator[str]:
-    """Flags where they say it all; homes of layers or embeddings, and waits for cohorts, need the
-    plan's file: engines keep embeddings where layers are, if all of these are resident.
+    """Flags where they say it all; homes of layers or embeddings, waits for cohorts, and shares of
+    requests that lie in both tiers need the plan's file: engines keep embeddings where layers
+    are, if all of these are resident.
     """
     chosen = answer.chosen.candidate
     placed = chosen.elsewhere.not_resident or chosen.embedding
-    if output is None and (placed or chosen.has_cohorts):
+    if output is None and (placed or chosen.has_cohorts or chosen.device_share):
         yield (
             "Run it on that machine: add --output FILE here, and then "
             f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"

@@ -24,7 +24,7 @@ FORMAT = 7
 _LEAST: dict[str, int] = {
     "device_blocks": 0, "host_blocks": 0, "block_size": 1, "max_model_len": 1, "max_num_seqs": 1,
     "max_num_batched_tokens": 1, "launch_ahead_steps": 1, "max_cohorts": 0, "max_cohort_rows": 0,
-    "max_host_seqs": 0, "max_device_seqs": 0, "interposition_budget": 0,
+    "max_host_seqs": 0, "max_device_seqs": 0, "split_blocks": 0, "interposition_budget": 0,
 }  # fmt: skip
 _FORMS: dict[str, forms.Form] = {
     "strategy": forms.text,
@@ -57,6 +57,8 @@ class OnlinePlan:
         kv_placement: tier in which requests keep their KV.
         max_host_seqs: under `auto`, requests that may start on the host for want of room.
         max_device_seqs: beside those, requests on the accelerator; 0: as many as it has room for.
+        split_blocks: of a request that is too long for the accelerator, leading KV blocks that lie
+            there; 0: half of those that it has, or all where one runs at a time.
         notes: what was decided for the user and why, one line each.
 
     Raises:
@@ -80,6 +82,7 @@ class OnlinePlan:
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
     max_device_seqs: int = 0
+    split_blocks: int = 0
     interposition_budget: int = 0
     embedding: EmbeddingHome = "resident"
     notes: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from tandem.memory.host_default import default_host_blocks
 from tandem.plan.interposition import token_sweeps
 from tandem.plan.online import USUAL_JOIN_WAIT_S, OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
+from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
@@ -180,12 +181,13 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     question, candidate, footprint = search.question, option.candidate, search.footprint
     longest = question.lengths.longest_tokens
     cap = candidate.rows * footprint.longest_blocks
+    device_blocks = min(cap, footprint.device_blocks(candidate))
     return OnlinePlan(
         strategy=candidate.strategy,
         weights=candidate.placement(question.model),
         embedding="host" if candidate.embedding else "resident",
         cpu_rules=candidate.cpu_rules(question.model),
-        device_blocks=min(cap, footprint.device_blocks(candidate)),
+        device_blocks=device_blocks,
         host_blocks=min(cap, footprint.host_blocks(candidate)),
         block_size=question.block_size,
         max_model_len=longest,
@@ -198,7 +200,17 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         kv_placement=candidate.kv_placement,
         max_host_seqs=candidate.max_host_seqs,
         max_device_seqs=candidate.max_device_seqs,
+        split_blocks=_split_blocks(candidate, device_blocks),
     )
+
+
+def _split_blocks(candidate: Candidate, device_blocks: int) -> int:
+    """Of each request that lies in both tiers, on the accelerator: as many as there are for all,
+    but for the one that each of those that run may need while the last one comes.
+    """
+    if not candidate.device_share:
+        return 0
+    return max(1, device_blocks // candidate.rows - 1)
 
 
 def _join_wait_s(option: Option, num_layers: int) -> float:

@@ -25,7 +25,8 @@ class SchedulerConfig:
             None: as long as it pays.
         ttft_bound_s: within which a request's first token is wanted from its arrival: whose prompts
             can be read by then come first; None: all in their rank.
-        split_share: most of the device pool that one split request may hold.
+        split_blocks: of a request that could outgrow the device's pool, leading blocks to keep
+            there; 0: half of the pool, or all of it where `max_num_seqs` is 1.
         calibrate: correct what steps are said to take by what they are reported to take.
         host_prefix_share: most of the host's pool that copies of what the device's prefix cache
             would evict may take; 0: none are made, and prefixes stay in their tier.
@@ -48,7 +49,7 @@ class SchedulerConfig:
     interposition_budget: int = 0
     tpot_bound_s: float | None = None
     ttft_bound_s: float | None = None
-    split_share: float = 0.5
+    split_blocks: int = 0
     host_prefix_share: float = 0.0
     calibrate: bool = False
     seed: int = 0

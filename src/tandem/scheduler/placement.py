@@ -1,4 +1,4 @@
-"""In which tier a request's blocks go; memory decides (predicted time: with the planner)."""
+"""In which tier a request's blocks go, as memory and the plan have it."""
 
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
@@ -11,9 +11,9 @@ _RESERVE_DIVISOR = 16
 def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) -> int:
     """Leading blocks of a request to keep on the device; the others go to the host.
 
-    `auto`: all, unless the longest it may become exceeds the device's pool; then the share of the
-    pool that one request may take. `split` forces about half of the prompt onto the host. In both,
-    what the host cannot hold stays on the device.
+    `auto`: all, unless the longest it may become exceeds the device's pool; then as many as the
+    plan says, or half of the pool, or all of it where one request runs at a time. `split` forces
+    about half of the prompt onto the host. In both, what the host cannot hold stays on the device.
     """
     size = config.block_size
     longest = -(-(sequence.limit - 1) // size)
@@ -26,8 +26,9 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
         return min(max(prompt_blocks // 2, longest - total.host), total.device)
     if longest <= total.device:
         return UNLIMITED
-    share = int(total.device * config.split_share)
-    return max(share, longest - total.host)
+    usual = total.device // 2 if config.max_num_seqs > 1 else total.device
+    planned = min(config.split_blocks, total.device) or usual
+    return max(planned, longest - total.host)
 
 
 def growth_reserve(running: int, total: BlockNeed) -> BlockNeed:

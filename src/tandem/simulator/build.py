@@ -85,6 +85,7 @@ def build(
         kv_placement=plan.kv_placement,
         max_host_seqs=plan.max_host_seqs,
         max_device_seqs=plan.max_device_seqs,
+        split_blocks=plan.split_blocks,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,

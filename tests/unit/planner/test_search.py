@@ -193,6 +193,9 @@ def test_a_request_that_outgrows_the_accelerator_is_split_over_both_tiers() -> N
     assert tpot_s == pytest.approx(0.0305 + rest_s, rel=0.1)
     whole = search.predictor.predict(half._replace(device_share=0.0))
     assert best.prediction.rates.tpot_s <= tpot_s < 0.7 * whole.rates.tpot_s
+    # and the engine is told
+    plan = online_plan(search, best)
+    assert 0.9 * plan.device_blocks < plan.split_blocks < plan.device_blocks
 
 
 def test_a_bound_on_time_per_token_is_kept_and_costs_throughput() -> None:

@@ -95,3 +95,33 @@ def test_no_more_than_wanted_begin_on_the_device_beside_those_on_the_host(
             peaks = max(peaks[0], len(owned) - hosted), max(peaks[1], hosted)
         engine.check_idle()
     assert peaks == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "split_blocks", "expected"),
+    [(4, 0, [4, 4]), (4, 2, [2, 2, 2]), (4, 99, [8]), (1, 0, [8]), (1, 2, [2])],
+)
+def test_requests_that_are_too_long_have_what_the_plan_says_on_the_device(
+    rows: int, split_blocks: int, expected: list[int]
+) -> None:
+    """Of eight blocks there; without a plan half of them, or all where one runs at a time."""
+    setup = Setup(
+        strategy="ride-along",
+        device_blocks=8,
+        host_blocks=40,
+        max_num_seqs=rows,
+        split_blocks=split_blocks,
+        prefix_caching=False,
+    )
+    requests = [replace(request(10 * 16, max_tokens=10), request_id=f"r{i}") for i in range(3)]
+    with toy_engine(setup) as engine:
+        for each in requests:
+            engine.core.add_request(each)
+        table, on_device = engine.scheduler.rows, list[int]()
+        while engine.core.has_work():
+            engine.core.step()
+            owned = table.owned()
+            found = (table.num_blocks - table.num_host_blocks)[owned].tolist()
+            on_device = found if sum(found) > sum(on_device) else on_device
+        engine.check_idle()
+    assert on_device == expected
