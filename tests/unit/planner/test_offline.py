@@ -13,6 +13,7 @@ from tandem.planner.offline.policies import OFFLINE_NOT_BUILT, OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.policies import OFFLINE, find_policy
 from tandem.planner.question import Question
+from tandem.planner.virtual_time import steady_sweep
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
@@ -45,6 +46,25 @@ def test_a_streamed_pass_takes_what_its_bytes_take_on_the_link(window: int) -> N
         assert passed[batches] == pytest.approx(weights_s + kv_s, rel=0.02)
     # weights come once for all batches
     assert passed[4] < 4 * passed[1] * 0.9
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        BlockCandidate(2, 4, 0, 1, 7),
+        BlockCandidate(1, 15, 8, 0, 8, mlps=True, lent=6),
+    ],
+    ids=["streamed beside the CPU", "MLPs lent to the CPU"],
+)
+def test_a_pass_takes_as_long_as_one_of_many(candidate: BlockCandidate) -> None:
+    """The second took 4 and 5% less, since loads were ahead of it."""
+    question = ask("llama-2-13b", "rtx4090", prompt="512", generate="128", requests=16)
+    times = OfflineSearch(question).times
+    found, passed = times.time(candidate).decode, times.decode_pass(candidate)
+    pool = question.hardware.host.pool_bytes_per_s
+    many = steady_sweep([passed] * 16, pool, cycle=8)
+    assert found.period_s == pytest.approx(many.period_s, rel=1e-3)
+    assert steady_sweep([passed] * 2, pool).period_s < 0.97 * many.period_s
 
 
 def slow_cores(question: Question, bytes_per_s: float) -> Question:

@@ -16,12 +16,8 @@ from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.question import Question
-from tandem.planner.virtual_time import PricedSweep, SweepTime, steady_sweep
+from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep
 
-_PASSES = 2
-"""The last one's time is taken; the first brings the queues into the state that they keep. Where
-layers are read from disk it takes two, since slots of host memory are filled, too.
-"""
 _Build = Callable[[BlockShape], ProgramTemplate]
 
 
@@ -70,9 +66,9 @@ class BlockTimes:
         """In virtual time, with everything shared."""
         if candidate not in self._times:
             bound = self.bound
-            prefill = self._steady(candidate, self.prefill_pass(candidate))
+            prefill = self._steady(self.prefill_pass(candidate))
             decode = self._decode(candidate)
-            # loads that were ahead may make one pass of two shorter than many can be
+            # of queues that never repeat their state, one pass may be shorter than many can be
             self._times[candidate] = BlockTime(
                 _at_least(prefill, bound.prefill_s(candidate)),
                 _at_least(decode, bound.decode_s(candidate)),
@@ -103,11 +99,11 @@ class BlockTimes:
         """By whichever of the two programs takes less time; if they take equally long, or where the
         CPU computes MLPs, which all batches wait for, layer by layer.
         """
-        found = self._steady(candidate, self._decode_pass(candidate, layers_overlap=False))
+        found = self._steady(self._decode_pass(candidate, layers_overlap=False))
         self._overlaps[candidate] = False
         if not candidate.cpu_rows or candidate.batches == 1 or candidate.lent:
             return found
-        between = self._steady(candidate, self._decode_pass(candidate, layers_overlap=True))
+        between = self._steady(self._decode_pass(candidate, layers_overlap=True))
         self._overlaps[candidate] = between.period_s < found.period_s
         return min(found, between, key=lambda time: time.period_s)
 
@@ -117,9 +113,9 @@ class BlockTimes:
         shape = candidate.shape(layers, layers_overlap=layers_overlap, weights_in_parts=in_parts)
         return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
 
-    def _steady(self, candidate: BlockCandidate, passed: PricedSweep) -> SweepTime:
-        passes = _PASSES + (1 if candidate.on_disk else 0)
-        return steady_sweep([passed] * passes, self._dram_bytes_per_s)
+    def _steady(self, passed: PricedSweep) -> SweepTime:
+        """Of one pass among many alike."""
+        return repeated_sweep(passed, self._dram_bytes_per_s)
 
     def _schedule(self, build: _Build, shape: BlockShape) -> Schedule:
         key = (build, shape)
