@@ -1,81 +1,169 @@
 """Time of stages whose linear maps may be kept in few bits.
 
-The compiled kernels read such a map as it lies and dequantize in registers. Elsewhere torch
-dequantizes some rows at a time before their product, in passes over temporaries
-(`models/linear.py`, `quant/quantized_weight.py`), which is what is counted here.
+The compiled kernels on the CPU read such a map as it lies and dequantize in registers. So do Triton
+kernels on a GPU, up to a number of rows; of more, a kernel of its own dequantizes some outputs at a
+time, which are then multiplied (`kernels/triton_products.py`, `models/linear.py`, ADR 0029).
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import CostBreakdown, cost_of
+from tandem.spec.dtype import DType
+from tandem.spec.hardware import AcceleratorFacts
 from tandem.spec.operations import Operation, WeightShape
 from tandem.spec.precision import Precision
 from tandem.spec.weight_format import WeightFormat
 
-# of an element: to float32 (1 byte read, 4 written), less z, times s (4 and 4 each), and cast (4)
-_PASSES_BYTES = 1 + 4 + 8 + 8 + 4
-# of 4 bits: two halves (half a byte read and written for two elements each), and put in order
-_UNPACK_BYTES = 1 + 2
-_KERNELS, _UNPACK_KERNELS = 8, 3  # of a part of a map; with the product, and its result's copy
-_ELEMENTS_AT_ONCE = 1 << 22
+MATRIX_UNITS_FROM = 8.0
+"""The first compute capability whose matrix units the kernels use."""
+_MOST_ROWS = {2: 128, 4: 16}  # by bytes of an element
+_MOST_ROWS_WITHOUT_DOT = 4
+_ELEMENTS_AT_ONCE = 1 << 22  # dequantized
+_KERNELS_OF_A_PART = 3  # it is dequantized, multiplied, and its result put in place
+# Maps of few outputs are divided along their inputs, too; two kernels add up and round.
+_SPLIT_KERNELS, _TILE_OUTPUTS, _LEAST_INPUTS = 2, 32, 1024
+_TILES_ENOUGH = 256  # two for each multiprocessor of a usual card
+
+
+def most_rows_by_codes(element_bytes: int, *, has_dot: bool) -> int:
+    """Rows that a GPU multiplies by codes; more by weights that are dequantized before, which costs
+    the less for each row.
+
+    Args:
+        element_bytes: of the type that is multiplied in. has_dot: matrix units are used.
+    """
+    return _MOST_ROWS[element_bytes] if has_dot else _MOST_ROWS_WITHOUT_DOT
+
+
+@dataclass(frozen=True, slots=True)
+class CodeKernels:
+    """How a device multiplies by weights in few bits.
+
+    Attributes:
+        most_rows: by codes, in registers; None: any number.
+        splits: maps of few outputs take kernels more.
+    """
+
+    most_rows: int | None = None
+    splits: bool = False
+
+    def by_codes(self, rows: float) -> bool:
+        """Whether so many rows are."""
+        return self.most_rows is None or rows <= self.most_rows
+
+
+COMPILED = CodeKernels()
+"""On the CPU."""
+
+
+def gpu_kernels(facts: AcceleratorFacts, dtype: DType) -> CodeKernels:
+    """Triton's on a GPU that multiplies in `dtype`; one whose compute capability is not known is
+    taken for a recent one.
+    """
+    capability = facts.compute_capability
+    has_dot = capability is None or capability >= MATRIX_UNITS_FROM
+    return CodeKernels(most_rows_by_codes(dtype.size_bytes, has_dot=has_dot), splits=True)
+
+
+class _Read(NamedTuple):
+    """What tensors cost beside arithmetic and activations.
+
+    Attributes:
+        size_bytes: read by products. apart_bytes: moved by kernels of their own. apart_per_row:
+            likewise, of each row.
+        kernels: beside their operations' own.
+    """
+
+    size_bytes: float = 0.0
+    apart_bytes: float = 0.0
+    apart_per_row: float = 0.0
+    kernels: float = 0
+
+    def plus(self, other: "_Read", times: float = 1) -> "_Read":
+        """Both; `other` so often."""
+        return _Read(*(one + times * more for one, more in zip(self, other, strict=True)))
 
 
 class PreciseStage:
     """A stage's operations, summed up as far as that does not depend on the number of tokens.
-
-    Args:
-        fused: maps in few bits are dequantized in registers.
 
     Raises:
         ValueError: an operation of attention.
     """
 
     def __init__(
-        self, operations: Iterable[Operation], precision: Precision, *, fused: bool
+        self, operations: Iterable[Operation], precision: Precision, kernels: CodeKernels
     ) -> None:
-        self._flops_per_token = self._moved_per_token = 0
-        self._weight_bytes, self._kernels = 0.0, 0
+        self._flops_per_token = self._moved_per_token = self._num_operations = 0
+        self._kernels = kernels
+        self._few = self._many = _Read()
         # of experts, few tokens read few
-        self._routed: list[tuple[Operation, float, int]] = []
+        self._routed: list[tuple[Operation, _Read, _Read]] = []
         for op in operations:
             if op.is_attention:
                 raise ValueError(f"{op.name} depends on the context; use attention_cost")
-            weights = [_weight(weight, precision, fused) for weight in op.weights]
-            size, kernels = sum(each[0] for each in weights), sum(each[1] for each in weights)
+            few, many = _Read(), _Read()
+            for weight in op.weights:
+                by_codes, dequantized = _reads(weight, precision, kernels)
+                few, many = few.plus(by_codes), many.plus(dequantized)
             self._flops_per_token += op.flops_per_token
             self._moved_per_token += op.activation_elements(1) * precision.activations.size_bytes
-            self._kernels += 1
+            self._num_operations += 1
             if op.experts is None:
-                self._weight_bytes += size
-                self._kernels += kernels
+                self._few, self._many = self._few.plus(few), self._many.plus(many)
             else:
-                self._routed.append((op, size, kernels))
+                self._routed.append((op, few, many))
+
+    def read_bytes(self, tokens: int) -> float:
+        """Of weights, by products of so many tokens, where all are read as they lie."""
+        routed = (op.read_weight_share(tokens) * few.size_bytes for op, few, _ in self._routed)
+        return self._few.size_bytes + sum(routed)
 
     def cost(self, tokens: int, rates: DeviceRates) -> CostBreakdown:
         """As `stage_cost`, with each weight in its own type."""
-        size, kernels = tokens * self._moved_per_token + self._weight_bytes, float(self._kernels)
-        for op, weight_bytes, weight_kernels in self._routed:
+        read = self._few if self._kernels.by_codes(tokens) else self._many
+        apart_bytes = read.apart_bytes + tokens * read.apart_per_row
+        for op, few, many in self._routed:
+            assert op.experts is not None
             share = op.read_weight_share(tokens)
-            size += share * weight_bytes
-            kernels += share * weight_kernels
-        return cost_of(tokens * self._flops_per_token, size, round(kernels), rates)
+            rows = tokens * op.experts.per_token / (share * op.experts.count) if share else 0.0
+            each = few if self._kernels.by_codes(rows) else many
+            read = read.plus(each, share)
+            apart_bytes += share * (each.apart_bytes + rows * each.apart_per_row)
+        size = tokens * self._moved_per_token + read.size_bytes
+        kernels = round(self._num_operations + read.kernels)
+        found = cost_of(tokens * self._flops_per_token, size, kernels, rates)
+        return found.after(apart_bytes / rates.bytes_per_s)
 
 
-def _weight(weight: WeightShape, precision: Precision, fused: bool) -> tuple[float, int]:
-    """Bytes moved for one tensor, and kernels beside its operation's own."""
-    size_bytes = precision.weights.size_bytes
+def _reads(weight: WeightShape, precision: Precision, kernels: CodeKernels) -> tuple[_Read, _Read]:
+    """Of one tensor, by few rows and by many."""
     format = precision.quantized.get(weight.name.removesuffix(".weight"))
     if format is None:
-        return weight.elements * size_bytes, 0
-    if fused:
-        return format.size_bytes(*weight.shape), 0
-    return _dequantized(weight, format, precision.activations.size_bytes)
+        plain = _Read(weight.elements * precision.weights.size_bytes)
+        return plain, plain
+    outputs, inputs = weight.shape
+    added = _SPLIT_KERNELS if kernels.splits and _is_split(outputs, inputs) else 0
+    few = _Read(format.size_bytes(outputs, inputs), kernels=added)
+    if kernels.most_rows is None:
+        return few, few
+    return few, _dequantized(format, outputs, inputs, precision.activations.size_bytes)
 
 
-def _dequantized(weight: WeightShape, format: WeightFormat, size_bytes: int) -> tuple[float, int]:
-    """By passes, the last of which writes what the product then reads."""
-    unpacked = format.bits == 4
-    each = _PASSES_BYTES + unpacked * _UNPACK_BYTES + 2 * size_bytes
-    parts = -(-weight.elements // _ELEMENTS_AT_ONCE)
-    return weight.elements * each, parts * (_KERNELS + unpacked * _UNPACK_KERNELS) - 1
+def _is_split(outputs: int, inputs: int) -> bool:
+    return outputs < _TILE_OUTPUTS * _TILES_ENOUGH and inputs >= _LEAST_INPUTS
+
+
+def _dequantized(format: WeightFormat, outputs: int, inputs: int, size_bytes: int) -> _Read:
+    """Codes are read and elements written, which the product then reads; its result is copied."""
+    elements = outputs * inputs * size_bytes
+    parts = -(-outputs // max(1, _ELEMENTS_AT_ONCE // inputs))
+    return _Read(
+        elements,
+        format.size_bytes(outputs, inputs) + elements,
+        2.0 * outputs * size_bytes,
+        _KERNELS_OF_A_PART * parts - 1,
+    )

@@ -5,7 +5,7 @@ overlap. Attention reads each cached key and value once per sequence, whatever t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.cost.rates import DeviceRates, LinkRates
 from tandem.spec.dtype import DType
@@ -18,16 +18,21 @@ _TOKEN_ID_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """Where time goes; compute and memory overlap, launches do not."""
+    """Where time goes; compute and memory overlap, launches do not.
+
+    Attributes:
+        apart_s: of memory, by kernels that compute next to nothing, before or after the others.
+    """
 
     compute_s: float = 0.0
     memory_s: float = 0.0
     launch_s: float = 0.0
+    apart_s: float = 0.0
 
     @property
     def total_s(self) -> float:
         """Time on the device."""
-        return max(self.compute_s, self.memory_s) + self.launch_s
+        return max(self.compute_s, self.memory_s) + self.launch_s + self.apart_s
 
     def plus(self, other: "CostBreakdown") -> "CostBreakdown":
         """Work that is added to the same kernels' or overlaps with it as they do."""
@@ -35,11 +40,18 @@ class CostBreakdown:
             self.compute_s + other.compute_s,
             self.memory_s + other.memory_s,
             self.launch_s + other.launch_s,
+            self.apart_s + other.apart_s,
         )
+
+    def after(self, apart_s: float) -> "CostBreakdown":
+        """Where kernels that only move memory come before."""
+        return replace(self, apart_s=self.apart_s + apart_s)
 
     def part(self, share: float) -> "CostBreakdown":
         """Of a share of the work, in as many kernels."""
-        return CostBreakdown(share * self.compute_s, share * self.memory_s, self.launch_s)
+        return CostBreakdown(
+            share * self.compute_s, share * self.memory_s, self.launch_s, share * self.apart_s
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections import Counter
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.placed_sweep import mixture_times, predicted_sweep_s
-from tandem.cost.quantized import PreciseStage
+from tandem.cost.quantized import PreciseStage, gpu_kernels
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.split_mixture import MixtureBytes
 from tandem.cost.stage import (
@@ -100,7 +100,8 @@ def _linear(
     """Of all layers, and of one on the accelerator; of the last layer, if they differ."""
     rates = accelerator_rates(hardware, precision.activations)
     every = layer_operations(spec, spec.num_layers - 1)
-    stage = PreciseStage([op for op in every if not op.is_attention], precision, fused=False)
+    kernels = gpu_kernels(hardware.accelerator, precision.activations)
+    stage = PreciseStage([op for op in every if not op.is_attention], precision, kernels)
     resident = set(homes_by_layer(plan.weights).values()) == {"resident"}
     link = h2d_rates(hardware) if plan.embedding == "host" else None
     mixtures = MixtureBytes.of(spec, precision) if resident_experts(plan.weights) else None

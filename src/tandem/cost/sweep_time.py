@@ -14,9 +14,8 @@ from typing import Literal
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes, route_cost
-from tandem.cost.stage import copy_cost, partial_bytes, stage_cost, staged_qkv_bytes
+from tandem.cost.stage import copy_cost, partial_bytes, staged_qkv_bytes
 from tandem.plan.disk_slots import slots_in_use
-from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
@@ -68,10 +67,12 @@ class LayerTimes:
 def layer_times(
     spec: ModelSpec, precision: Precision, tokens: int, hardware: HardwareSpec
 ) -> LayerTimes:
-    """Of `tokens` tokens, by a roofline on the hardware's rates; of the last layer, if they differ.
-
-    Computing reads quantized weights as if they were not.
+    """Of `tokens` tokens, by a roofline on the hardware's rates; of the last layer, if they
+    differ.
     """
+    # imported where layers are elsewhere: a first token waits for what is imported
+    from tandem.cost.quantized import COMPILED, PreciseStage, gpu_kernels
+
     layer, dtype = spec.num_layers - 1, precision.weights
     every = layer_operations(spec, layer)
     operations = [op for op in every if not op.is_attention]
@@ -84,20 +85,26 @@ def layer_times(
     residual = tokens * spec.hidden_size * dtype.size_bytes
     queries = staged_qkv_bytes(spec, tokens, tokens, dtype)
     accelerator = accelerator_rates(hardware, dtype)
+    kernels = gpu_kernels(hardware.accelerator, dtype)
     disk = hardware.host.disk_bytes_per_s
+
+    def here_s(stage: Sequence[Operation]) -> float:
+        return PreciseStage(stage, precision, kernels).cost(tokens, accelerator).total_s
+
+    on_cpu, mlp_on_cpu = (PreciseStage(stage, precision, COMPILED) for stage in (operations, mlp))
     return LayerTimes(
-        accelerator_s=stage_cost(operations, tokens, dtype, accelerator).total_s,
-        cpu_s=stage_cost(operations, tokens, dtype, host).total_s,
+        accelerator_s=here_s(operations),
+        cpu_s=on_cpu.cost(tokens, host).total_s,
         load_s=copy_cost(weights, up).total_s,
         queries_s=copy_cost(queries, up).total_s
         + copy_cost(partial_bytes(spec, tokens), down).total_s,
         turn_s=copy_cost(residual, up).total_s + copy_cost(residual, down).total_s,
         host_read_s=weights / host.bytes_per_s,
         read_s=0.0 if disk is None else weights / disk,
-        cpu_read_s=_read_bytes(operations, tokens, dtype) / host.bytes_per_s,
-        attention_s=stage_cost(before, tokens, dtype, accelerator).total_s,
-        mlp_cpu_s=stage_cost(mlp, tokens, dtype, host).total_s,
-        mlp_read_s=_read_bytes(mlp, tokens, dtype) / host.bytes_per_s,
+        cpu_read_s=on_cpu.read_bytes(tokens) / host.bytes_per_s,
+        attention_s=here_s(before),
+        mlp_cpu_s=mlp_on_cpu.cost(tokens, host).total_s,
+        mlp_read_s=mlp_on_cpu.read_bytes(tokens) / host.bytes_per_s,
         mlp_load_s=copy_cost(mlp_weights, up).total_s,
         mlp_host_read_s=mlp_weights / host.bytes_per_s,
     )
@@ -161,10 +168,6 @@ def _host_rates(hardware: HardwareSpec) -> DeviceRates:
     return DeviceRates(
         hardware.host.memory_bandwidth_bytes_per_s, hardware.host.flops_per_s, HOST_OPERATION_S
     )
-
-
-def _read_bytes(operations: Sequence[Operation], tokens: int, dtype: DType) -> float:
-    return sum(op.read_weight_elements(tokens) for op in operations) * dtype.size_bytes
 
 
 def sweep_s(

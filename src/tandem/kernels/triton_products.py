@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from tandem.cost.quantized import most_rows_by_codes
 from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
 from tandem.kernels.triton_plan import MIN_DOT, power_of_two
 from tandem.kernels.triton_support import TritonDevice
@@ -22,8 +23,6 @@ _SPLIT_INPUTS = 512  # a split with fewer costs more to add up than it spreads
 _MAX_SPLITS = 16
 _WAVES = 2  # programs per multiprocessor worth having
 _MOST_TILE_ROWS = {2: 64, 4: MIN_DOT}  # by bytes of an element: what registers hold
-_MOST_ROWS = {2: 128, 4: MIN_DOT}
-_MOST_ROWS_WITHOUT_DOT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def most_rows_fused(element_bytes: int, unit: TritonDevice) -> int:
     """Rows that are multiplied by codes; more by weights that are dequantized before, which costs
     the less for each row.
     """
-    return _MOST_ROWS[element_bytes] if unit.has_dot else _MOST_ROWS_WITHOUT_DOT
+    return most_rows_by_codes(element_bytes, has_dot=unit.has_dot)
 
 
 def multiply(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tandem.cost.quantized import PreciseStage
+from tandem.cost.quantized import COMPILED, PreciseStage
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import CostBreakdown, merge_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
@@ -39,7 +39,7 @@ class CpuStages:
     ) -> None:
         self._model, self._stages, self._measured = model, stages, measured
         self._summed = {
-            part: PreciseStage(stage, precision, fused=True) for part, stage in stages.items()
+            part: PreciseStage(stage, precision, COMPILED) for part, stage in stages.items()
         }
         self._rates = DeviceRates(
             host.memory_bandwidth_bytes_per_s, host.flops_per_s, HOST_OPERATION_S

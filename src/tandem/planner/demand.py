@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tandem.cost.quantized import PreciseStage
-from tandem.cost.quantized_pages import dequantized_bytes, dequantizing_kernels, quantizing_cost
+from tandem.cost.quantized import COMPILED, PreciseStage, gpu_kernels
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.split_mixture import MixtureBytes, choice_bytes
 from tandem.cost.stage import (
@@ -85,15 +84,16 @@ class Demands:
         self._pool_bytes_per_s: float = host.pool_bytes_per_s
         self._block_bytes = page.bytes_per_block
         self._kv_token_bytes = page.bytes_per_block_layer / page.block_size
-        # of keys and values in codes: their bits, where the device's kernels do not read them
-        self._kv_code_bits = 0 if question.host_only else page.code_bits
         operations = layer_operations(model, movable)
         attend = default_stages(operations).attend
         self._stages = self._dense_stages = _stages(operations)
         if self._dense:
             self._dense_stages = _stages(layer_operations(model, min(self._dense)))
+        kernels = gpu_kernels(hardware.accelerator, self._dtype)
+        if question.host_only:
+            kernels = COMPILED
         self._summed = {
-            (part, dense): PreciseStage(stage, self._precision, fused=question.host_only)
+            (part, dense): PreciseStage(stage, self._precision, kernels)
             for dense, stages in ((False, self._stages), (True, self._dense_stages))
             for part, stage in stages.items()
         }
@@ -223,23 +223,11 @@ class Demands:
             return self._stage(op, tokens)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
-            if self._kv_code_bits:
-                elements = 2 * model.kv_size * appended
-                return quantizing_cost(elements, self._kv_code_bits, rates)
             return append_cost(model, appended, dtype, rates)
         if op.kind is OpKind.MERGE:
             return merge_cost(model, tokens, rates)
         assert op.kind is OpKind.ATTEND, op
-        cost = self._attention(lanes, Tier.DEVICE, op.layer, rates)
-        if not self._kv_code_bits:
-            return cost
-        return cost.plus(self._dequantizing(lanes, op.layer, rates))
-
-    def _dequantizing(self, lanes: Sequence[Load], layer: int, rates: DeviceRates) -> CostBreakdown:
-        window, bits = self._windows[layer], self._kv_code_bits
-        keys = sum(lane.seen(Tier.DEVICE, window).keys for lane in lanes)
-        size = 2 * self._model.kv_size * keys * dequantized_bytes(bits)
-        return cost_of(0, size, dequantizing_kernels(bits) if keys else 0, rates)
+        return self._attention(lanes, Tier.DEVICE, op.layer, rates)
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         dense = op.layer in self._dense

@@ -16,6 +16,8 @@ class AcceleratorFacts:
         memory_efficiency, compute_efficiency: reached shares of the peaks, above 0 and at most 1.
         launch_latency_s: from the host's submission to the earliest start on the device.
         kernel_overhead_s: time that each kernel costs the device beside its work.
+        compute_capability: as CUDA counts (8.9), which decides what kernels can do; None if not
+            known.
     """
 
     memory_bytes: int
@@ -25,6 +27,7 @@ class AcceleratorFacts:
     launch_latency_s: float
     kernel_overhead_s: float
     flops_per_s: Mapping[DType, float]
+    compute_capability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

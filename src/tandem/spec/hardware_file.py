@@ -171,7 +171,9 @@ def hardware_table(hardware: HardwareSpec) -> dict[str, Any]:
     facts = asdict(hardware)
     rates = hardware.accelerator.flops_per_s
     facts["accelerator"]["flops_per_s"] = {str(kind): rate for kind, rate in rates.items()}
-    facts["host"] = {name: value for name, value in facts["host"].items() if value is not None}
+    for section in ("accelerator", "host"):
+        known = {name: value for name, value in facts[section].items() if value is not None}
+        facts[section] = known
     return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -19,6 +19,7 @@ _RANGES = {
     "_bytes": (1.0, 1e18),
     "_s": (0.0, 3600.0),
     "cores": (1.0, 1e6),
+    "compute_capability": (1.0, 99.0),
 }
 _FLOPS = (1.0, 1e21)
 

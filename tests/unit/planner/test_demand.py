@@ -12,7 +12,7 @@ from tandem.cost.split_mixture import MixtureBytes
 from tandem.cost.stage import AttentionWork
 from tandem.cost.sweep_time import layer_times, split_times
 from tandem.models.catalogue import plannable_spec
-from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
+from tandem.plan.program import LaneShape, OpKind, Part, Queue
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
@@ -168,34 +168,22 @@ def test_quantized_pages_take_fewer_bytes() -> None:
     assert small.alone_s / plain.alone_s == pytest.approx(0.28, abs=0.02)
 
 
-@pytest.mark.parametrize(("kind", "each"), [(CodeType.INT8, 26.0), (CodeType.INT4, 29.5)])
-def test_codes_cost_the_accelerator_passes_over_memory_and_the_compiled_kernels_none(
-    kind: CodeType, each: float
-) -> None:
+@pytest.mark.parametrize("kind", list(CodeType))
+def test_codes_are_read_as_they_lie_by_every_kernel(kind: CodeType) -> None:
     question = ask(MODELS["llama"])
-    packed = replace(question, precision=replace(question.precision, kv=kind))
+    host = alone(MODELS["llama"], host_bytes=20 << 30)
     ops = sweep_template(2, (LaneShape(),)).ops
     attend = next(op for op in ops if op.kind is OpKind.ATTEND)
-    append = next(op for op in ops if op.kind is OpKind.APPEND)
     lane = LaneLoad(TierLoad(50, 1999.0))
-
-    def seconds(asked: Question, op: ProgramOp) -> float:
-        return Demands(asked, Footprint(asked).page).of(op, [lane]).alone_s
-
-    card = question.hardware.accelerator
-    rate = card.memory_bandwidth_bytes_per_s * card.memory_efficiency
-    elements = 50 * 2000 * 2 * 1024
-    page = Footprint(packed).page
-    small = page.bytes_per_block_layer / page.block_size / 2048
-    slower_s = elements * (each + small - 2) / rate
-    found = seconds(packed, attend) - seconds(question, attend)
-    assert found == pytest.approx(slower_s, rel=0.02)
-    # quantizing a token of each row is many small kernels
-    assert seconds(packed, append) > seconds(question, append) + 30 * card.kernel_overhead_s
-    host = alone(MODELS["llama"], host_bytes=20 << 30)
-    assert seconds(replace(host, precision=replace(host.precision, kv=kind)), attend) < seconds(
-        host, attend
-    )
+    for asked in (question, host):
+        packed = replace(asked, precision=replace(asked.precision, kv=kind))
+        pages = [Footprint(each).page.bytes_per_block_layer for each in (asked, packed)]
+        plain_s, small_s = (
+            Demands(each, Footprint(each).page).of(attend, [lane]).alone_s
+            for each in (asked, packed)
+        )
+        # results of queries come on top, and a launch
+        assert small_s / plain_s == pytest.approx(pages[1] / pages[0], abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tandem.cost.lm_offload.quantization import QuantRates, memory_bound_rates
-from tandem.cost.quantized import PreciseStage
+from tandem.cost.quantized import PreciseStage, gpu_kernels
 from tandem.cost.rates import accelerator_rates
 from tandem.plan.block_shape import MADE_AT_ONCE, BlockShape
 from tandem.plan.offline import QuantizedLayers
@@ -116,7 +116,8 @@ class BlockPrices:
         streamed = self._is_streamed(candidate, op.layer)
         precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
         tokens = candidate.streamed_rows * candidate.recomputed_tokens
-        stage = PreciseStage(self._recomputed, precision, fused=False)
+        kernels = gpu_kernels(self._q.hardware.accelerator, precision.activations)
+        stage = PreciseStage(self._recomputed, precision, kernels)
         parts, rest = divmod(tokens, MADE_AT_ONCE)
         whole_s = stage.cost(MADE_AT_ONCE, self._rates).total_s if parts else 0.0
         rest_s = stage.cost(rest, self._rates).total_s if rest else 0.0

@@ -4,12 +4,6 @@ prompts.
 
 from dataclasses import dataclass
 
-from tandem.cost.quantized_pages import (
-    dequantized_bytes,
-    dequantizing_kernels,
-    quantizing_cost,
-    quantizing_kernels,
-)
 from tandem.cost.rates import DeviceRates, LinkRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import append_cost, partial_bytes, staged_qkv_bytes
 from tandem.memory.page import KVPageSpec
@@ -18,6 +12,7 @@ from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import default_stages
 
 _FP32_BYTES = 4
+_KERNELS = 2  # on the accelerator: to append, and to attend
 _ROUNDED = 0.5
 """Keys and pairs are counted in whole numbers."""
 
@@ -87,22 +82,14 @@ def attention_prices(question: Question, page: KVPageSpec, window: int) -> Atten
     flops = Line(-_ROUNDED * pair_flops, pair_flops * seen, pair_flops * middle)
     queries = model.q_size * _FP32_BYTES
     read = Line(-_ROUNDED * token_bytes, token_bytes * seen + queries, token_bytes + queries)
-    appended, device_read = _each(append_cost(model, 1, dtype, device).memory_s), read
-    kernels = 2
-    if page.code_bits and not question.host_only:
-        bits = page.code_bits
-        quantizing = quantizing_cost(2 * model.kv_size, bits, device)
-        appended = _each(quantizing.memory_s)
-        extra = 2 * model.kv_size * dequantized_bytes(bits)
-        device_read = read + Line(-_ROUNDED * extra, extra * seen, extra)
-        kernels = 1 + dequantizing_kernels(bits) + quantizing_kernels(bits)
+    appended = _each(append_cost(model, 1, dtype, device).memory_s)
     written = _each(2 * token_bytes)
     there, result = staged_qkv_bytes(model, 1, 1, dtype), partial_bytes(model, 1)
     down, up = d2h_rates(question.hardware), h2d_rates(question.hardware)
     return AttentionPrices(
         device=(
             appended + _scaled(flops, 1 / device.flops_per_s),
-            appended + _scaled(device_read, 1 / device.bytes_per_s),
+            appended + _scaled(read, 1 / device.bytes_per_s),
         ),
         host=(
             _scaled(written, 1 / host.bytes_per_s) + _scaled(flops, 1 / host.flops_per_s),
@@ -112,7 +99,7 @@ def attention_prices(question: Question, page: KVPageSpec, window: int) -> Atten
         back=_copies(there, up, result, down),
         host_bytes=written + read,
         copied_bytes=_each(there + result),
-        launch_s=kernels * device.kernel_overhead_s,
+        launch_s=_KERNELS * device.kernel_overhead_s,
     )
 
 

@@ -82,13 +82,14 @@ def _several(
 ) -> list[SweepKind]:
     """Where sweeps read several prompts, in shares of all sweeps.
 
-    Without experts, time is convex in tokens, so that the mean of several takes at most theirs.
+    Time is convex in tokens, so that the mean of several takes at most theirs; but not where
+    there are experts, nor where weights in few bits are dequantized from some number on.
     """
     prompt = question.lengths.prompt_tokens
     chunks = chunks_per_sweep(least, prompt, wide)
     weighted = [(weight, min(size, tight)) for weight, size in chunks.weighted]
     decode = 1 - chunks.share
-    if question.model.experts is not None:
+    if question.model.experts is not None or question.precision.quantized:
         mixed = [SweepKind(weight, 0.0, True, size) for weight, size in weighted]
         return [SweepKind(decode, 0.0, True, 0), *mixed]
     mean = sum(weight * size for weight, size in weighted) / chunks.share
