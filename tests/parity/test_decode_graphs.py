@@ -76,7 +76,7 @@ def agree(model: Model, chosen: Way) -> None:
         assert generate(engine.core, PROMPTS, _TOKENS) == expected
         engine.check_idle()
         graphs = graphs_of(engine)
-    assert graphs.problem is None
+    assert graphs.recording.problem is None
     assert graphs.num_replayed > _TOKENS // 4
     assert len({tuple(made) for made in expected}) > 1
 
@@ -101,7 +101,7 @@ def test_mixtures_ask_the_host_which_experts_were_chosen(case: Case, tmp_path: P
     with model_engine(load_model(tmp_path), WAYS["ahead"].graphed) as engine:
         graphs = graphs_of(engine)
         assert graphs.buckets == ()
-        assert graphs.problem is not None
-        assert "bincount" in graphs.problem
+        assert graphs.recording.problem is not None
+        assert "bincount" in graphs.recording.problem
         generate(engine.core, PROMPTS[:2], 3)  # one operation at a time
         assert graphs.num_replayed == 0

@@ -87,7 +87,7 @@ def agree(model: Model, setup: Setup, prompts: tuple[tuple[int, ...], ...] = PRO
         assert generate(engine.core, prompts, _TOKENS) == expected
         engine.check_idle()
         graphs = graphs_of(engine)
-    assert graphs.problem is None
+    assert graphs.recording.problem is None
     assert graphs.num_replayed >= 2 * model.spec.num_layers
     assert len({tuple(made) for made in expected}) > 1
 

@@ -380,8 +380,8 @@ def record_actual(ledger: MemoryLedger, machine: Machine) -> None:
             ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
         elif entry.label == "CUDA graphs":
             graphs = machine.runner.layer_graphs or machine.runner.graphs
-            if graphs is not None and graphs.taken_bytes is not None:
-                taken = graphs.taken_bytes + machine.kv.spare_bytes(Tier.DEVICE)
+            if graphs is not None and graphs.recording.taken_bytes is not None:
+                taken = graphs.recording.taken_bytes + machine.kv.spare_bytes(Tier.DEVICE)
                 ledger.record_actual(entry.location, entry.label, taken)
         elif entry.label == "process":
             ledger.record_actual(entry.location, entry.label, entry.predicted_bytes)

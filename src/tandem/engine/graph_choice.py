@@ -138,25 +138,28 @@ def recorded_notes(
     Raises:
         ConfigError: nothing, though graphs are asked for.
     """
+    problem = graphs.recording.problem
     if not graphs.buckets:
         if config.cuda_graphs == "on":
             raise ConfigError(
-                f"--cuda-graphs on cannot be: {graphs.problem}; leave it out", param="cuda_graphs"
+                f"--cuda-graphs on cannot be: {problem}; leave it out", param="cuda_graphs"
             )
-        return (f"steps are launched one operation at a time: {graphs.problem}",)
-    told = _recorded("steps that only decode are", "rows", graphs, graphs.taken_bytes)
+        return (f"steps are launched one operation at a time: {problem}",)
+    told = _recorded("steps that only decode are", "rows", graphs, graphs.recording.taken_bytes)
     if layers is None:
         return (told,)
     if not layers.buckets:
-        return (told, f"layers of hybrid steps are launched as operations: {layers.problem}")
-    taken = layers.taken_bytes
+        problem = layers.recording.problem
+        return (told, f"layers of hybrid steps are launched as operations: {problem}")
+    taken = layers.recording.taken_bytes
     if taken is not None:
-        taken -= graphs.taken_bytes or 0
+        taken -= graphs.recording.taken_bytes or 0
     return told, _recorded("layers of hybrid steps are", "tokens", layers, taken)
 
 
 def _recorded(what: str, unit: str, graphs: "DecodeGraphs | LayerGraphs", taken: int | None) -> str:
     memory = "" if taken is None else f", {format_size(taken)}"
     sizes = ", ".join(str(bucket) for bucket in graphs.buckets)
-    missing = "" if graphs.problem is None else f"; no more, because {graphs.problem}"
-    return f"{what} graphs of {sizes} {unit}, recorded in {graphs.seconds:.1f} s{memory}{missing}"
+    made = graphs.recording
+    missing = "" if made.problem is None else f"; no more, because {made.problem}"
+    return f"{what} graphs of {sizes} {unit}, recorded in {made.seconds:.1f} s{memory}{missing}"

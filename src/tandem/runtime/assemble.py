@@ -218,7 +218,8 @@ def record_graphs(
         from tandem.runtime.layer_graphs import LayerGraphs
 
         runner.layer_graphs = LayerGraphs(model, machine.buffers, sizes.buckets, maker)
-        runner.layer_graphs.record(max(0.0, room.limit_s - graphs.seconds), room.limit_bytes)
+        left_s = max(0.0, room.limit_s - graphs.recording.seconds)
+        runner.layer_graphs.record(left_s, room.limit_bytes)
 
 
 def on_exact_emulator(

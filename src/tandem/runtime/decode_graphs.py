@@ -5,7 +5,6 @@ inputs and share their memory, since the accelerator's queue runs one after the 
 ([ADR 0032](../../docs/adr/0032-decode-as-graphs.md)).
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -25,9 +24,9 @@ from tandem.runtime.graph_maker import GraphMaker, require_close
 from tandem.runtime.lane_context import LaneContext, TierContext
 from tandem.runtime.layer_plans import LayerPlans
 from tandem.runtime.program_context import ProgramContext
+from tandem.runtime.recording import Recording, record_sizes
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
-from tandem.spec.units import format_size
 
 _MAIN_LANE = 0
 _NOTHING = TierContext(None, None, None, None, None)
@@ -69,8 +68,7 @@ class DecodeGraphs:
 
     Attributes:
         num_replayed: steps that ran as a graph.
-        problem: why some buckets have none; None: all have.
-        seconds: that recording took. taken_bytes: of the device's memory; None: not known.
+        recording: what came of it.
     """
 
     def __init__(
@@ -87,9 +85,7 @@ class DecodeGraphs:
         self._inputs = DecodeInputs(max(sizes.buckets), sizes.max_blocks, sizes.spare, device)
         self._graphs: dict[int, _Recorded] = {}
         self.num_replayed = 0
-        self.problem: str | None = None
-        self.seconds = 0.0
-        self.taken_bytes: int | None = None
+        self.recording = Recording()
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -99,28 +95,16 @@ class DecodeGraphs:
     # --- recording ------------------------------------------------------------------------------
 
     def record(self, limit_s: float, limit_bytes: int) -> None:
-        """Record as many buckets as time and memory allow, the largest first: in its memory all
-        others find room, and steps of a bucket that has none are padded to the next one.
-        """
-        begun_s = time.perf_counter()
-        for bucket in sorted(self._sizes.buckets, reverse=True):
-            if self._graphs and time.perf_counter() - begun_s > limit_s:
-                self.problem = f"recording took {limit_s:.0f} s"
-            elif (self.taken_bytes or 0) > limit_bytes:
-                self.problem = f"graphs take more than {format_size(limit_bytes)}"
-            else:
-                self._try(bucket)
-                self.taken_bytes = self._maker.taken_bytes()
-            if self.problem is not None:
-                break
-        self.seconds = time.perf_counter() - begun_s
+        """See `record_sizes`; the largest bucket in any case."""
+        self.recording = record_sizes(
+            self._sizes.buckets, self._record, self._maker.taken_bytes, limit_s, limit_bytes,
+            at_least=1,
+        )  # fmt: skip
 
-    def _try(self, bucket: int) -> None:
+    def _record(self, bucket: int) -> None:
         try:
             with torch.inference_mode():
                 self._graphs[bucket] = self._checked(bucket)
-        except RuntimeError as error:  # torch's own, and a device's that cannot record something
-            self.problem = str(error).partition("\n")[0] or type(error).__name__
         finally:
             self._buffers.drop(_MAIN_LANE)
 

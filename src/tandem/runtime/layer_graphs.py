@@ -6,7 +6,6 @@ One graph for each layer and each of a few numbers of tokens, to which steps are
 ([ADR 0035](../../docs/adr/0035-hybrid-steps-as-graphs-between-attentions.md)).
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +25,8 @@ from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates
 from tandem.runtime.layer_memory import LayerMemory
 from tandem.runtime.program_context import ProgramContext
+from tandem.runtime.recording import Recording, record_sizes
 from tandem.runtime.running import Running
-from tandem.spec.units import format_size
 
 _KNOWN_TEMPLATES = 4096
 
@@ -52,9 +51,7 @@ class LayerGraphs:
 
     Attributes:
         num_replayed: graphs launched.
-        problem: why some buckets have none; None: all have.
-        seconds: that recording took. taken_bytes: of the device's memory, by all that the maker has
-            recorded; None: not known.
+        recording: what came of it.
     """
 
     def __init__(
@@ -62,16 +59,14 @@ class LayerGraphs:
     ) -> None:
         self._model, self._maker = model, maker
         self._num_layers = model.spec.num_layers
-        self._wanted = tuple(sorted(buckets, reverse=True))
+        self._wanted = tuple(buckets)
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
         self._memory: LayerMemory | None = None
         self._graphs: dict[int, list[Callable[[], None]]] = {}
         self._templates: dict[int, tuple[ProgramTemplate, frozenset[int]]] = {}
         self._begun: _Begun | None = None
         self.num_replayed = 0
-        self.problem: str | None = None
-        self.seconds = 0.0
-        self.taken_bytes: int | None = None
+        self.recording = Recording()
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -81,37 +76,18 @@ class LayerGraphs:
     # --- recording ------------------------------------------------------------------------------
 
     def record(self, limit_s: float, limit_bytes: int) -> None:
-        """Record as many buckets as time and memory allow, the largest first: steps of a bucket
-        that has none are padded to the next one. A bucket is begun if there is time for it, by what
-        the one before has taken.
-        """
-        begun_s = time.perf_counter()
-        self.taken_bytes = self._maker.taken_bytes()
-        last_s, before_s = 0.0, begun_s
-        for bucket in self._wanted:
-            if before_s - begun_s + last_s > limit_s:
-                self.problem = f"recording more would take longer than {limit_s:.0f} s"
-            elif (self.taken_bytes or 0) > limit_bytes:
-                self.problem = f"graphs take more than {format_size(limit_bytes)}"
-            else:
-                self._try(bucket)
-                self.taken_bytes = self._maker.taken_bytes()
-                now_s = time.perf_counter()
-                last_s, before_s = now_s - before_s, now_s
-            if self.problem is not None:
-                break
-        self.seconds = time.perf_counter() - begun_s
+        """See `record_sizes`."""
+        self.recording = record_sizes(
+            self._wanted, self._record, self._maker.taken_bytes, limit_s, limit_bytes
+        )
 
-    def _try(self, bucket: int) -> None:
-        try:
-            with torch.inference_mode():
-                if self._memory is None:
-                    self._memory = self._allocate(bucket)
-                memory = self._memory.first(bucket)
-                layers = range(self._num_layers)
-                self._graphs[bucket] = [self._checked(layer, memory) for layer in layers]
-        except RuntimeError as error:  # torch's own, and a device's that cannot record something
-            self.problem = str(error).partition("\n")[0] or type(error).__name__
+    def _record(self, bucket: int) -> None:
+        with torch.inference_mode():
+            if self._memory is None:
+                self._memory = self._allocate(bucket)
+            memory = self._memory.first(bucket)
+            layers = range(self._num_layers)
+            self._graphs[bucket] = [self._checked(layer, memory) for layer in layers]
 
     def _allocate(self, rows: int) -> LayerMemory:
         device, model = self._model.device, self._model

@@ -161,20 +161,20 @@ def recorded(
 def test_a_graph_that_does_not_do_what_its_operations_do_is_not_used() -> None:
     with recorded(Forgetful()) as graphs:
         assert graphs.buckets == ()
-        assert graphs.problem is not None
-        assert "logits are" in graphs.problem
+        assert graphs.recording.problem is not None
+        assert "logits are" in graphs.recording.problem
 
 
 def test_memory_ends_recording_and_steps_are_padded_further() -> None:
     with recorded(Hungry(), limit_bytes=2500) as graphs:
         assert graphs.buckets == (4, 6, 8)
-        assert graphs.problem == "graphs take more than 2.4 KiB"
+        assert graphs.recording.problem == "graphs take more than 2.4 KiB"
 
 
 def test_time_ends_recording_but_not_before_the_first() -> None:
     with recorded(EmulatedGraphs(), limit_s=0.0) as graphs:
         assert graphs.buckets == (8,)
-        assert graphs.problem == "recording took 0 s"
+        assert graphs.recording.problem == "recording more would take longer than 0 s"
 
 
 def test_what_a_graph_leaves_behind_is_nobody_s() -> None:
