@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
@@ -13,6 +13,9 @@ from tandem.devices.signal import HostSignal, Signal
 from tandem.plan.program import Queue
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
+
+if TYPE_CHECKING:
+    from tandem.devices.stream_counters import StreamCounters
 
 _LIVENESS_CHECK_S = 1.0
 _ANCHOR_LASTS_S = 1.0
@@ -287,12 +290,24 @@ class EventClock:
         return event, time.perf_counter()
 
 
+def open_stream_counters(device: torch.device, queues: Sequence[Queue]) -> "StreamCounters":
+    """Counters that the streams of some queues can raise.
+
+    Raises:
+        NoStreamCountersError: not on this device.
+    """
+    from tandem.devices.stream_counters import StreamCounters
+
+    memory = pinned_bytes(StreamCounters.size_bytes(len(queues))).zero_()
+    stream = torch.cuda.Stream(device)
+    return StreamCounters(memory, queues, stream.cuda_stream, stream.synchronize)
+
+
 class CudaDriver(Generic[RunningT]):
     """Launches on one stream per queue; the CPU queue runs on its thread.
 
     A queue waits for another's stream on the device, through an event; only the CPU queue, and the
-    thread that reports completions, block a host thread. Stream value waits, which let the native
-    pool signal without Python, replace the host's part later.
+    thread that reports completions, block a host thread.
 
     Args:
         completed: called with every operation that has completed, in order per queue; when the host
@@ -300,6 +315,7 @@ class CudaDriver(Generic[RunningT]):
         failed: called when the device reports an error; the operation is the first to hear of it,
             not necessarily its cause.
         finished: timelines to raise; by default its own. The CPU queue's may be raised by others.
+        counters: of queues whose streams raise their timelines themselves; those lie there.
     """
 
     def __init__(
@@ -308,8 +324,11 @@ class CudaDriver(Generic[RunningT]):
         completed: Callable[[RunningT, float, float], None],
         failed: Callable[[RunningT, BaseException], None],
         finished: Mapping[Queue, HostSignal] | None = None,
+        counters: "StreamCounters | None" = None,
     ) -> None:
         self._device = device
+        self._counters = counters
+        self._raised_by_streams = frozenset(counters.addresses if counters else ())
         self._completed = completed
         self._failed = failed
         # the default stream orders the step's metadata uploads before the operations that read them
@@ -384,6 +403,8 @@ class CudaDriver(Generic[RunningT]):
         # event is a blocking one; then waking up takes some ten microseconds longer. What comes
         # down is what the CPU waits for, layer by layer.
         event = torch.cuda.Event(enable_timing=True, blocking=queue is not Queue.D2H)
+        if self._counters is not None and queue in self._raised_by_streams:
+            self._counters.write(self._streams[queue].cuda_stream, queue, value)
         event.record(self._streams[queue])
         with self._lock:
             self._events[queue][value] = event
@@ -397,7 +418,8 @@ class CudaDriver(Generic[RunningT]):
             event = self._events[queue][value]
             try:
                 event.synchronize()
-                self._finished[queue].set(value)
+                if queue not in self._raised_by_streams:
+                    self._finished[queue].set(value)
                 end_s = self._clock.moment_s(event)
             except Exception as error:  # noqa: BLE001 - a device error is the engine's end
                 self._broken = True

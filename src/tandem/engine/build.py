@@ -185,19 +185,22 @@ def build_parts(
                 PlacedWeights(placement, memory.plan.embedding), target.hardware, decided,
             )  # fmt: skip
         assembled = assemble(config, model, memory, target.choice, listeners)
-        memory = _with_graph_note(config, memory, assembled.machine)
+        memory = _with_notes(memory, _graph_notes(config, assembled.machine) + assembled.notes)
         return EngineParts(config, spec, target, precision, memory, assembled, disk)
 
 
-def _with_graph_note(config: EngineConfig, memory: MemoryPlan, machine: Machine) -> MemoryPlan:
+def _graph_notes(config: EngineConfig, machine: Machine) -> tuple[str, ...]:
     """What came of recording graphs, if it was tried."""
     graphs, layers = machine.runner.graphs, machine.runner.layer_graphs
     if graphs is None:
-        return memory
+        return ()
     from tandem.engine.graph_choice import recorded_notes
 
-    notes = memory.plan.notes + recorded_notes(config, graphs, layers)
-    return replace(memory, plan=replace(memory.plan, notes=notes))
+    return recorded_notes(config, graphs, layers)
+
+
+def _with_notes(memory: MemoryPlan, notes: tuple[str, ...]) -> MemoryPlan:
+    return replace(memory, plan=replace(memory.plan, notes=memory.plan.notes + notes))
 
 
 def _kv_disk(

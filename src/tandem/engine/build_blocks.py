@@ -155,7 +155,7 @@ def _build(
         assembled.measures,
         str(precision),
         plan.max_model_len,
-        notes + plan.notes,
+        notes + plan.notes + assembled.notes,
         hits.by_layer,
         ProcessPeak(target.host),
         counts,

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.devices.cuda import CudaDriver, CudaGraphs, CudaMemory, pin, pinned_bytes
+from tandem.devices.cuda import (
+    CudaDriver,
+    CudaGraphs,
+    CudaMemory,
+    open_stream_counters,
+    pin,
+    pinned_bytes,
+)
 from tandem.kernels.tier_kernels import ReferenceKernels, StaticKernels, TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory
@@ -14,6 +21,7 @@ from tandem.memory.workspace import StepMemory
 from tandem.models.model import Model
 from tandem.models.weights import spec_dtype
 from tandem.plan.block_room import BlockRoom
+from tandem.plan.program import Queue
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.choose_kernels import choose_kernels, device_kernels, page_shape
@@ -33,6 +41,7 @@ from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
 
 if TYPE_CHECKING:
+    from tandem.devices.stream_counters import StreamCounters
     from tandem.plan.executed_op import OpListener
     from tandem.runtime.graph_maker import GraphMaker
     from tandem.runtime.host_tasks import HostTasks
@@ -79,11 +88,16 @@ class GraphRoom:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """An executor and what it can tell about its device."""
+    """An executor and what it can tell about its device.
+
+    Attributes:
+        notes: what could not be had, one line each.
+    """
 
     executor: Executor
     machine: Machine
     measures: DeviceMeasures
+    notes: tuple[str, ...] = ()
 
 
 def build_machine(
@@ -239,6 +253,7 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
     """A CUDA device: streams and events, one launching thread per queue."""
     from tandem.runtime.overlap_meter import OverlapMeter
     from tandem.runtime.threaded import ThreadedExecutor
+    from tandem.runtime.timelines import make_timelines
 
     uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
     machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
@@ -247,14 +262,33 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
         record_graphs(machine, model, sizes.graphs, sizes.page.block_size, maker)
     memory = CudaMemory(model.device)
     meter = OverlapMeter()
-    executor = ThreadedExecutor(machine, (meter.executed, *listeners))
+    counters, notes = _stream_counters(machine, sizes)
+    timelines = make_timelines(None if counters is None else counters.addresses)
+    executor = ThreadedExecutor(machine, (meter.executed, *listeners), timelines)
     driver: CudaDriver[Running] = CudaDriver(
-        model.device, executor.completed, executor.failed, executor.timelines
+        model.device, executor.completed, executor.failed, timelines, counters
     )
     uploads.append(driver.upload)
     executor.start(driver)
     measures = CudaMeasures(memory, machine, meter)
-    return Assembled(executor, machine, measures)
+    return Assembled(executor, machine, measures, notes)
+
+
+def _stream_counters(
+    machine: Machine, sizes: MachineSizes
+) -> tuple["StreamCounters | None", tuple[str, ...]]:
+    """What copies to the host tell native threads by that their work can begin; a note if there
+    should be such, but are not.
+    """
+    if machine.host_tasks is None or not sizes.host_blocks:
+        return None, ()
+    from tandem.devices.stream_counters import NoStreamCountersError
+
+    try:
+        return open_stream_counters(machine.device, (Queue.D2H,)), ()
+    except NoStreamCountersError as error:
+        told = f"the CPU's part of a layer begins when a thread has seen its input come: {error}"
+        return None, (told,)
 
 
 class HostMeasures:

@@ -64,14 +64,20 @@ class ThreadedExecutor:
 
     Args:
         listeners: told of every operation that has ended.
+        timelines: of all queues; by default new ones.
 
     Attributes:
         timelines: how many operations of each queue have completed; the driver raises them, but
             for the CPU queue's where that runs on native threads.
     """
 
-    def __init__(self, machine: Machine, listeners: Sequence[OpListener] = ()) -> None:
-        self.timelines: Timelines = make_timelines()
+    def __init__(
+        self,
+        machine: Machine,
+        listeners: Sequence[OpListener] = (),
+        timelines: Timelines | None = None,
+    ) -> None:
+        self.timelines: Timelines = timelines or make_timelines()
         self._machine = machine
         self._listeners = tuple(listeners)
         self._driver: QueueDriver | None = None

@@ -14,12 +14,17 @@ _MASK = 0xFFFFFFFF
 
 
 class NativeTimeline:
-    """A timeline in memory that the native pool sees."""
+    """A timeline in memory that the native pool sees.
 
-    def __init__(self) -> None:
+    Args:
+        address: of a counter that another, such as a device, raises as well; it must outlive this.
+            None: one of its own.
+    """
+
+    def __init__(self, address: int | None = None) -> None:
         from tandem.kernels.native_pool import Signal as NativeSignal
 
-        self._signal = NativeSignal()
+        self._signal = NativeSignal(address=address)
 
     def set(self, value: int) -> None:
         """Raise it and wake waiters."""
@@ -41,6 +46,13 @@ class NativeTimeline:
 Timelines = Mapping[Queue, HostSignal]
 
 
-def make_timelines() -> Timelines:
-    """One timeline per queue; native where the compiled kernels are there."""
-    return {queue: NativeTimeline() if native.available() else Signal() for queue in Queue}
+def make_timelines(addresses: Mapping[Queue, int] | None = None) -> Timelines:
+    """One timeline per queue; native where the compiled kernels are there.
+
+    Args:
+        addresses: of counters of some queues, where they are native.
+    """
+    if not native.available():
+        return {queue: Signal() for queue in Queue}
+    given = addresses or {}
+    return {queue: NativeTimeline(given.get(queue)) for queue in Queue}

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from tandem.devices import cuda
+from tandem.devices.signal import HostSignal
+from tandem.devices.stream_counters import StreamCounters
 from tandem.plan.program import Queue
 from tandem.spec.errors import ConfigError
 
@@ -48,6 +51,7 @@ class FakeStream:
     """Remembers the events recorded on it and those it was told to wait for."""
 
     immediate: bool = True
+    cuda_stream: int = 0  # the driver's handle
     recorded: list[FakeEvent] = field(default_factory=list)
     awaited: list[FakeEvent] = field(default_factory=list)
 
@@ -69,7 +73,12 @@ class Current:
 class Harness:
     """A driver over fake streams, and what it has reported."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        finished: Mapping[Queue, HostSignal] | None = None,
+        counters: StreamCounters | None = None,
+    ) -> None:
         self.accel = FakeStream()
         self.streams: list[FakeStream] = []
         monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
@@ -81,11 +90,11 @@ class Harness:
         self.ends_s: list[float] = []
         self.reported = threading.Condition()
         self.driver: cuda.CudaDriver[str] = cuda.CudaDriver(
-            torch.device("cpu"), self._report, self._fail
+            torch.device("cpu"), self._report, self._fail, finished, counters
         )
 
     def _make_stream(self, device: torch.device) -> FakeStream:
-        self.streams.append(FakeStream())
+        self.streams.append(FakeStream(cuda_stream=len(self.streams) + 1))
         return self.streams[-1]
 
     def _fail(self, name: str, error: BaseException) -> None:
