@@ -19,6 +19,13 @@ from triton.compiler import ASTSource
 
 from tandem.kernels.triton_append import append_codes, append_floats
 from tandem.kernels.triton_attention import attend_tiles, merge_splits, merge_tiers
+from tandem.kernels.triton_expert_products import STAGES as EXPERT_STAGES
+from tandem.kernels.triton_expert_products import expert_tile
+from tandem.kernels.triton_experts import (
+    ALIGNED_BYTES,
+    multiply_expert_codes,
+    multiply_expert_floats,
+)
 from tandem.kernels.triton_kernels import STAGES
 from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
 from tandem.kernels.triton_plan import (
@@ -44,6 +51,7 @@ SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 HEADS = {"32/8/128": (8, 4, 128), "32/32/128": (32, 1, 128), "8/4/256": (4, 2, 256)}
 TYPES = (("fp16", 0), ("bf16", 0), ("fp32", 0), ("bf16", 8), ("bf16", 4))
 BLOCK_SIZE = 64
+_SIZES = ("inputs", "outputs", "groups")  # multiples of 16
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 
@@ -138,12 +146,38 @@ def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Cas
     yield Case(f"{format} to {query}", dequantize_codes, types, constants, {})
 
 
+def experts(query: str, format: WeightFormat | None, *, has_dot: bool) -> Iterator[Case]:
+    """Gates and ups, then results times shares, of few and of many places for each expert."""
+    element_bytes = _BYTES[query]
+    types = dict.fromkeys(("offsets", "order", "starts"), "*i64")
+    types |= {"x": f"*{query}", "codes": "*u8", "scales": "*fp16", "zeros": "*u8"}
+    types |= {"weights": f"*{query}", "shares": "*fp32"}
+    types |= dict.fromkeys(("outputs", "groups", "inputs"), "i32")
+    for places in (8, 1 << 14):
+        tile = expert_tile(places, 128, element_bytes, TritonDevice(100, has_dot))
+        constants = {"ROWS": tile.rows, "OUTPUTS": tile.outputs, "USE_DOT": has_dot}
+        if format is None:
+            kernel, unit = multiply_expert_floats, ALIGNED_BYTES // element_bytes
+            constants |= {"DEPTH": tile.depth}
+        else:
+            kernel, unit = multiply_expert_codes, ALIGNED_BYTES
+            steps = max(1, tile.depth // format.group)
+            constants |= {"GROUP": format.group, "CODE_BITS": format.bits, "STEP_GROUPS": steps}
+        for per_row, result in ((8, query), (1, "fp32")):
+            title = f"experts, {places} places, {query} by {format or query} to {result}"
+            own = constants | {"PER_ROW": per_row, "UNIT": unit, "HAS_SHARES": per_row == 1}
+            options = {"num_stages": EXPERT_STAGES}
+            yield Case(title, kernel, types | {"y": f"*{result}"}, own, options)
+
+
 def compile_case(case: Case, capability: int) -> Any:
-    """As at a launch with aligned memory."""
+    """As at a launch with aligned memory, and the sizes that models have."""
     names = [parameter.name for parameter in case.kernel.params]
     types = {name: case.types.get(name, "constexpr") for name in names}
     aligned = {
-        (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if types[name][0] == "*"
+        (i,): [["tt.divisibility", 16]]
+        for i, name in enumerate(names)
+        if types[name][0] == "*" or name in _SIZES
     }
     source = ASTSource(case.kernel, types, case.constants, aligned)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=case.options)
@@ -173,6 +207,9 @@ def all_cases(capability: int) -> Iterator[Case]:
         for format in (WeightFormat(4, 128), WeightFormat(8, 128), WeightFormat(4, 32)):
             if format.group == 128 or (is_ampere and query == "bf16"):
                 yield from products(query, format, has_dot=has_dot)
+        for format in (None, WeightFormat(4, 128), WeightFormat(8, 128)):
+            if query != "fp32" or format is None:
+                yield from experts(query, format, has_dot=has_dot)
 
 
 def quick_cases() -> Iterator[Case]:
@@ -181,6 +218,8 @@ def quick_cases() -> Iterator[Case]:
     for bits in (0, 4):
         yield next(attention("32/8/128", "bf16", bits, has_dot=True))
     yield from products("bf16", WeightFormat(4, 128), has_dot=True)
+    for format in (None, WeightFormat(4, 128)):
+        yield next(experts("bf16", format, has_dot=True))
 
 
 def main() -> int:

@@ -17,8 +17,10 @@ from tandem.bench.records import BenchRow, row_of_samples
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.kernels.triton_support import unit_of
 from tandem.memory.page import KVPageSpec
+from tandem.models.expert_steps import ExpertSteps
+from tandem.models.layer_state import LayerState
 from tandem.models.linear import linear
-from tandem.models.weight_layout import Affine
+from tandem.models.weight_layout import Affine, Modules
 from tandem.plan.binding import TierAttention
 from tandem.probes.interleave import PairedRatio, paired_ratio
 from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape, Workload, make_layers
@@ -28,7 +30,7 @@ from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.runtime.choose_kernels import choose_kernels
 from tandem.spec.kv_type import CodeType, KVType
-from tandem.spec.model import ModelSpec
+from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.tier import Tier
 from tandem.spec.weight_format import WeightFormat
 
@@ -73,6 +75,8 @@ class _Kernels:
                 name = f"{outputs} x {inputs}, {format}"
                 made[f"linear, {name}"] = partial(self._linear, outputs, inputs, format)
                 made[f"dequantize, {name}"] = partial(self._dequantize, outputs, inputs, format)
+        for format in (None, _FORMATS[-1]):
+            made[f"experts, {format or self._scale.dtype}"] = partial(self._experts, format)
         return {name: lambda _, run=run: run() for name, run in made.items()}
 
     # --- attention ------------------------------------------------------------------------------
@@ -181,6 +185,31 @@ class _Kernels:
             return Affine(weight.to(self._dtype))
         held: QuantizedWeight = quantize(weight, format)
         return Affine(held.q, None, held)
+
+    def _experts(self, format: WeightFormat | None) -> None:
+        """A layer's experts at once, beside one after another, by the weights of those chosen."""
+        sizes, device = self._sizes.mixture, self._device
+        weights: Modules = {}
+        for number in range(sizes.count):
+            weights[f"experts.{number}.gate_up"] = self._affine(
+                2 * sizes.inner, sizes.hidden, format
+            )
+            weights[f"experts.{number}.down"] = self._affine(sizes.hidden, sizes.inner, format)
+        steps = ExpertSteps(ExpertSpec(sizes.count, sizes.per_token, sizes.inner), F.silu)
+        first = [weights[f"experts.0.{name}"] for name in ("gate_up", "down")]
+        each = sum(a.quantized.size_bytes if a.quantized else a.weight.nbytes for a in first)
+        for rows in self._sizes.rows:
+            x = torch.randn(rows, sizes.hidden).to(device, self._dtype)
+            state = LayerState(torch.zeros(rows, dtype=torch.int64, device=device), x)
+            scores = torch.rand(rows, sizes.count, device=device)
+            state.x, (state.expert_weights, state.experts) = x, scores.topk(sizes.per_token)
+            variants: dict[str, Call] = {
+                OURS: lambda _, state=state: steps.total(weights, state),
+                TORCH: lambda _, state=state: steps.total_in_turn(weights, state),
+            }
+            chosen = len(state.experts.unique())
+            name = f"experts, {chosen} of {sizes.count}, weights {format or self._scale.dtype}"
+            self._read(f"{name}, {rows} rows", variants, chosen * each)
 
     # --- samples --------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ def parts_of(scale: Scale) -> list[Part]:
     """
     check = [Part("check", 190, 90, _check)] if scale.accelerator == "cuda" else []
     online = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.online]
+    mixtures = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.mixtures]
     larger = [_model_part("larger", cell.name, partial(_larger, cell)) for cell in scale.larger]
     planned = [_model_part("planned", cell.name, partial(_planned, cell)) for cell in scale.planned]
     offline = [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
@@ -51,6 +52,7 @@ def parts_of(scale: Scale) -> list[Part]:
         *larger[1:],
         *planned[1:],
         *offline[1:],
+        *mixtures,
     ]
 
 

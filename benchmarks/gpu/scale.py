@@ -100,6 +100,16 @@ class PlannedCell:
 
 
 @dataclass(frozen=True, slots=True)
+class MixtureSizes:
+    """A layer's experts, of which each token goes to some."""
+
+    count: int
+    per_token: int
+    hidden: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSizes:
     """What kernels work on.
 
@@ -113,6 +123,7 @@ class KernelSizes:
     prompts: tuple[int, ...]
     matrices: tuple[tuple[int, int], ...]
     rows: tuple[int, ...]
+    mixture: MixtureSizes
     copies: int
     blocks: int
     trips: int
@@ -146,12 +157,14 @@ class Scale:
         requests, prompt_tokens, new_tokens: of a job. rows: that run at once.
         job_s: after which a job is cut short; its rate counts up to there.
         rounds: of variants in turns, at most.
+        mixtures: as `online`, of which weights take long to make: measured last.
         launch_shape: so small that launching is all that its decoding takes.
     """
 
     accelerator: str
     host_bytes: int
     online: tuple[OnlineCell, ...]
+    mixtures: tuple[OnlineCell, ...]
     larger: tuple[LargerCell, ...]
     planned: tuple[PlannedCell, ...]
     offline: tuple[PlannedCell, ...]
@@ -190,7 +203,8 @@ def full() -> Scale:
     """The issue's cells. An H100 or H200 with its memory capped is no small card: it is a stress of
     launches and signalling.
     """
-    llama2, llama3, qwen3 = map(Shape, ("llama-2-7b", "llama-3.1-8b", "qwen3-14b"))
+    names = "llama-2-7b", "llama-3.1-8b", "qwen3-14b", "qwen3-30b-a3b"
+    llama2, llama3, qwen3, mixture = map(Shape, names)
     online = [
         OnlineCell(f"{shape.name}-{gib}gib", shape, "none", gib * _GIB, policies, peer=True)
         # 16 GiB first: beside the weights is room for few rows' KV, so that the host may help most
@@ -211,6 +225,11 @@ def full() -> Scale:
         accelerator="cuda",
         host_bytes=24 * _GIB,
         online=tuple(online),
+        mixtures=(
+            OnlineCell(
+                f"{mixture.name}-int4-24gib", mixture, "int4", 24 * _GIB, ("auto",), peer=False
+            ),
+        ),
         larger=(
             LargerCell("llama-3.1-8b-8gib", llama3, 8 * _GIB, (1, 32), peer=True),
             LargerCell("qwen3-14b-16gib", qwen3, 16 * _GIB, (1, 32), peer=False),
@@ -229,6 +248,7 @@ def full() -> Scale:
             prompts=(512, 2048, 8192),
             matrices=((14_336, 4096), (4096, 14_336), (6144, 4096)),
             rows=(1, 4, 16, 32, 64, 128, 512),
+            mixture=MixtureSizes(128, 8, 2048, 768),  # Qwen3-30B-A3B's
             copies=8,
             blocks=512,
             trips=1000,
@@ -263,6 +283,8 @@ def tiny() -> Scale:
         "intermediate_size": 256, "num_hidden_layers": 4, "vocab_size": 256,
     }  # fmt: skip
     llama, qwen = Shape("llama-3.1-8b", narrow), Shape("qwen3-14b", narrow)
+    routed = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    mixture = Shape("qwen3-30b-a3b", narrow | routed)
     heads = HeadShape(4, 2, 32)
     return Scale(
         accelerator="emulated",
@@ -270,6 +292,9 @@ def tiny() -> Scale:
         online=(
             OnlineCell("llama-3.1-8b", llama, "none", 2_200_000, HYBRID, peer=True),
             OnlineCell("qwen3-14b-int4", qwen, "int4", 5 * _MIB, ("auto",), peer=False),
+        ),
+        mixtures=(
+            OnlineCell("qwen3-30b-a3b-int4", mixture, "int4", 5 * _MIB, ("auto",), peer=False),
         ),
         larger=(LargerCell("llama-3.1-8b", llama, 1_600_000, (1,), peer=False),),
         planned=(PlannedCell("llama-3.1-8b", llama, 68 * _MIB, ("auto", "gpu-only"), 24, 8),),
@@ -282,6 +307,7 @@ def tiny() -> Scale:
             prompts=(70,),
             matrices=((128, 128),),
             rows=(1, 20),
+            mixture=MixtureSizes(4, 2, 128, 128),
             copies=2,
             blocks=3,
             trips=3,

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +29,19 @@ _MODEL = {
     "torch_dtype": "float32",
     "tie_word_embeddings": False,
 }
+_MIXTURE = _MODEL | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_experts": 16,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 128,
+    "norm_topk_prob": True,
+}
 _PROMPT_LENGTHS = (3, 17, 64, 200, 90, 5)
 _NEW_TOKENS = 24
 
 
-def _config(directory: str) -> EngineConfig:
-    (Path(directory) / "config.json").write_text(json.dumps(_MODEL))
+def _config(directory: str, model: Mapping[str, object] = _MODEL) -> EngineConfig:
+    (Path(directory) / "config.json").write_text(json.dumps(model))
     return EngineConfig(
         model=directory,
         load_format="dummy",
@@ -60,10 +68,10 @@ def _run(core: EngineCore) -> tuple[dict[str, list[int]], EngineStats]:
     return tokens, stats
 
 
-def _compare(**changes: object) -> EngineStats:
+def _compare(model: Mapping[str, object] = _MODEL, **changes: object) -> EngineStats:
     """Run on the host and on CUDA with `changes`; the tokens must be the same."""
     with tempfile.TemporaryDirectory() as directory:
-        base = _config(directory)
+        base = _config(directory, model)
         expected, _ = _run(build_engine_core(replace(base, accelerator="none"), check=True))
         config = replace(base, **changes)
         tokens, stats = _run(build_engine_core(replace(config, accelerator="cuda"), check=True))
@@ -104,6 +112,18 @@ def test_layers_of_hybrid_steps_as_graphs_match_host() -> None:
         assert stats.host_attention_tokens > 0
         (note,) = [note for note in stats.notes if note.startswith("layers of hybrid steps")]
         assert "graphs of 1, 2, 3, 4, 5, 6, 7, 8 tokens" in note
+        assert "no more" not in note, note
+
+
+def test_mixtures_as_graphs_match_host() -> None:
+    """Nothing asks the host which experts were chosen: then they could not be recorded."""
+    for quantization in ("none", "int4"):
+        stats = _compare(
+            _MIXTURE, quantization=quantization, strategy="gpu-only", gpu_memory="512MiB",
+            cuda_graphs="on",
+        )  # fmt: skip
+        (note,) = [note for note in stats.notes if "graphs of" in note]
+        assert "graphs of 1, 2, 3, 4, 5, 6, 7, 8 rows" in note
         assert "no more" not in note, note
 
 

@@ -133,3 +133,39 @@ def test_quantized_weights() -> None:
                 expected = x.double() @ rounded.double().T
                 size = x.double().abs() @ rounded.double().abs().T
                 assert bool(((found - expected).abs() <= limit * size).all()), (format, dtype, rows)
+
+
+def test_experts() -> None:
+    """All of a mixture in a few launches, as one expert after the other."""
+    if not triton_support.available():
+        raise unittest.SkipTest("Triton is not installed")
+    from tandem.kernels.triton_expert_products import Chosen, ExpertMap, multiply_experts
+
+    device = torch.device("cuda")
+    unit = triton_support.unit_of(device)
+    assert unit is not None
+    generator = torch.Generator().manual_seed(4)
+    floats = torch.randn(8, 1000, 1024, generator=generator) / 8
+    codes = [quantize(each, WeightFormat(4, 128)) for each in floats]
+    there = [
+        QuantizedWeight(w.format, w.q.to(device), w.scales.to(device), w.zeros.to(device))
+        for w in codes
+    ]
+    for dtype, limit in _TOLERANCE.items():
+        kinds = (
+            (there, [w.dequantize().to(dtype) for w in codes]),
+            (list(floats.to(dtype).to(device)), list(floats.to(dtype))),
+        )
+        for weights, expected in kinds:
+            found = ExpertMap.of(weights)
+            assert found is not None
+            for tokens in (1, 40, 300):
+                chosen = torch.rand(tokens, 8, generator=generator).topk(2).indices
+                x = torch.randn(tokens, 1024, generator=generator).to(dtype)
+                order = Chosen.of(chosen.to(device), 8)
+                y = multiply_experts(x.to(device), found, order, None, unit).cpu().double()
+                rows = x.double().repeat_interleave(2, dim=0)
+                for place, expert in enumerate(chosen.flatten().tolist()):
+                    w, row = expected[expert].double(), rows[place]
+                    size = w.abs() @ row.abs()
+                    assert bool(((y[place] - w @ row).abs() <= limit * size).all()), (dtype, place)

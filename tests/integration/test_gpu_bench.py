@@ -43,11 +43,12 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     variants = {name: {row.variant for row in record.rows} for name, record in records.items()}
     assert {*HYBRID, PEER, f"gpu-only over {PEER}"} <= variants["online-llama-3.1-8b"]
     assert variants["online-qwen3-14b-int4"] >= {"auto", "auto over gpu-only"}
+    assert variants["online-qwen3-30b-a3b-int4"] >= {"auto", "auto over gpu-only"}
     assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto"}
     assert variants["planned-llama-3.1-8b"] == {"auto", "gpu-only"}
     assert variants["offline-llama-3.1-8b"] == {"auto", "kvpr"}
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
-    assert cases == {"decode", "prefill", "linear", "dequantize"}
+    assert cases == {"decode", "prefill", "linear", "dequantize", "experts"}
     errors = [row for row in records["host"].rows if row.metric.startswith("largest error")]
     assert {row.variant for row in errors} == set(native.supported_isas())
     assert all(row.fraction is not None and row.fraction < 1 for row in errors)

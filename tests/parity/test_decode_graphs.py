@@ -59,8 +59,6 @@ def _family(case: Case) -> str:
 
 
 _CHOSEN = [case for _, cases in groupby(CASES, _family) for case in [*cases][:_OF_EACH]]
-_MIXTURES = [case for case in _CHOSEN if _family(case) in ("mixtral", "qwen3moe")]
-_DENSE = [case for case in _CHOSEN if case not in _MIXTURES]
 
 
 def graphs_of(engine: TestEngine) -> DecodeGraphs:
@@ -81,7 +79,7 @@ def agree(model: Model, chosen: Way) -> None:
     assert len({tuple(made) for made in expected}) > 1
 
 
-@pytest.mark.parametrize("case", _DENSE, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", _CHOSEN, ids=lambda case: case.id)
 def test_every_architecture(case: Case, tmp_path: Path) -> None:
     build(case, tmp_path)
     agree(load_model(tmp_path), WAYS["ahead"])
@@ -93,15 +91,3 @@ def test_every_way(name: str, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.id == "llama-31-rope")
     build(case, tmp_path)
     agree(load_model(tmp_path), WAYS[name])
-
-
-@pytest.mark.parametrize("case", _MIXTURES, ids=lambda case: case.id)
-def test_mixtures_ask_the_host_which_experts_were_chosen(case: Case, tmp_path: Path) -> None:
-    build(case, tmp_path)
-    with model_engine(load_model(tmp_path), WAYS["ahead"].graphed) as engine:
-        graphs = graphs_of(engine)
-        assert graphs.buckets == ()
-        assert graphs.recording.problem is not None
-        assert "bincount" in graphs.recording.problem
-        generate(engine.core, PROMPTS[:2], 3)  # one operation at a time
-        assert graphs.num_replayed == 0

@@ -71,7 +71,6 @@ def _family(case: Case) -> str:
 
 
 _CHOSEN = [next(cases) for _, cases in groupby(CASES, _family)]
-_DENSE = [case for case in _CHOSEN if _family(case) not in ("mixtral", "qwen3moe")]
 
 
 def graphs_of(engine: TestEngine) -> LayerGraphs:
@@ -92,7 +91,7 @@ def agree(model: Model, setup: Setup, prompts: tuple[tuple[int, ...], ...] = PRO
     assert len({tuple(made) for made in expected}) > 1
 
 
-@pytest.mark.parametrize("case", _DENSE, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", _CHOSEN, ids=lambda case: case.id)
 def test_every_architecture(case: Case, tmp_path: Path) -> None:
     build(case, tmp_path)
     agree(load_model(tmp_path), setup("rendezvous"))

@@ -55,7 +55,7 @@ class EngineStats:
             device's driver or, of this process since it began to load, the kernel, and how much
             it grew after the warm-up.
         expert_hits: by layer, how often tokens went to each expert; empty for models without, and
-            where tokens are synthetic.
+            where tokens are synthetic. Rows that pad a graph count as tokens.
         notes: decisions made for the user, one line each.
     """
 

@@ -25,7 +25,7 @@ def _elements(BYTES: tl.constexpr, CODE_BITS: tl.constexpr):
 
 
 @triton.jit
-def _times(
+def times(
     x,  # [rows, depth]
     w,  # [outputs, depth]
     sums,  # float32 [rows, outputs]
@@ -35,6 +35,52 @@ def _times(
     if USE_DOT:
         return tl.dot(x, tl.trans(w), sums, input_precision="ieee")
     return sums + tl.sum(x.to(tl.float32)[:, None, :] * w.to(tl.float32)[None, :, :], axis=2)
+
+
+@triton.jit
+def add_codes(
+    x,  # [any rows, inputs]
+    codes,  # uint8 [outputs, bytes of a row]
+    scales,  # float16 [outputs, groups]
+    zeros,  # uint8 [outputs, groups]
+    sums,  # float32 [rows, OUTPUTS]
+    row,  # int64 [rows]; of x
+    out,  # int64 [OUTPUTS]
+    is_row,
+    is_out,
+    group,  # first of some
+    last,  # behind the last that may be read
+    groups,
+    GROUP: tl.constexpr,
+    CODE_BITS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    STEP_GROUPS: tl.constexpr,
+    USE_DOT: tl.constexpr,
+):
+    """`sums` and the products of STEP_GROUPS groups' inputs."""
+    GROUP_BYTES: tl.constexpr = GROUP * CODE_BITS // 8
+    STEP_BYTES: tl.constexpr = STEP_GROUPS * GROUP_BYTES
+    step_group, byte = tl.arange(0, STEP_GROUPS), tl.arange(0, STEP_BYTES)
+    element = _elements(STEP_BYTES, CODE_BITS)
+    has_group = is_out[:, None] & (group + step_group < last)[None, :]
+    of_group = out[:, None] * groups + (group + step_group)[None, :]
+    scale = tl.load(scales + of_group, mask=has_group, other=0.0).to(tl.float32)[:, :, None]
+    zero = tl.load(zeros + of_group, mask=has_group, other=0).to(tl.float32)[:, :, None]
+    is_byte = group + byte // GROUP_BYTES < last
+    of_byte = out[:, None] * (groups * GROUP_BYTES) + (group * GROUP_BYTES + byte)[None, :]
+    code = tl.load(codes + of_byte, mask=is_out[:, None] & is_byte[None, :], other=0)
+    code = tl.reshape(code, [OUTPUTS, STEP_GROUPS, GROUP_BYTES])
+    of_input = row[:, None] * (groups * GROUP) + (group * GROUP + element)[None, :]
+    has_input = is_row[:, None] & is_byte[None, :]
+    low = code & 15 if CODE_BITS == 4 else code
+    w = tl.reshape((low.to(tl.float32) - zero) * scale, [OUTPUTS, STEP_BYTES])
+    taken = tl.load(x + of_input, mask=has_input, other=0.0)
+    sums = times(taken, w.to(taken.dtype), sums, USE_DOT)
+    if CODE_BITS == 4:
+        w = tl.reshape(((code >> 4).to(tl.float32) - zero) * scale, [OUTPUTS, STEP_BYTES])
+        taken = tl.load(x + of_input + _RUN // 2, mask=has_input, other=0.0)
+        sums = times(taken, w.to(taken.dtype), sums, USE_DOT)
+    return sums
 
 
 # Compiled once for each format and size of tile, whatever the step: numbers are not built in.
@@ -62,35 +108,17 @@ def multiply_codes(
 
     Grid: [tiles of outputs, tiles of rows, splits]; a split has some of the groups.
     """
-    GROUP_BYTES: tl.constexpr = GROUP * CODE_BITS // 8
-    STEP_BYTES: tl.constexpr = STEP_GROUPS * GROUP_BYTES
     tile, row_tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = (row_tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     out = (tile * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
     is_row, is_out = row < rows, out < outputs
-    step_group, byte = tl.arange(0, STEP_GROUPS), tl.arange(0, STEP_BYTES)
-    element = _elements(STEP_BYTES, CODE_BITS)
     first, last = split * split_groups, tl.minimum((split + 1) * split_groups, groups)
     sums = tl.zeros([ROWS, OUTPUTS], tl.float32)
     for group in range(first, last, STEP_GROUPS):
-        has_group = is_out[:, None] & (group + step_group < last)[None, :]
-        of_group = out[:, None] * groups + (group + step_group)[None, :]
-        scale = tl.load(scales + of_group, mask=has_group, other=0.0).to(tl.float32)[:, :, None]
-        zero = tl.load(zeros + of_group, mask=has_group, other=0).to(tl.float32)[:, :, None]
-        is_byte = group + byte // GROUP_BYTES < last
-        of_byte = out[:, None] * (groups * GROUP_BYTES) + (group * GROUP_BYTES + byte)[None, :]
-        code = tl.load(codes + of_byte, mask=is_out[:, None] & is_byte[None, :], other=0)
-        code = tl.reshape(code, [OUTPUTS, STEP_GROUPS, GROUP_BYTES])
-        of_input = row[:, None] * (groups * GROUP) + (group * GROUP + element)[None, :]
-        has_input = is_row[:, None] & is_byte[None, :]
-        low = code & 15 if CODE_BITS == 4 else code
-        w = tl.reshape((low.to(tl.float32) - zero) * scale, [OUTPUTS, STEP_BYTES])
-        taken = tl.load(x + of_input, mask=has_input, other=0.0)
-        sums = _times(taken, w.to(taken.dtype), sums, USE_DOT)
-        if CODE_BITS == 4:
-            w = tl.reshape(((code >> 4).to(tl.float32) - zero) * scale, [OUTPUTS, STEP_BYTES])
-            taken = tl.load(x + of_input + _RUN // 2, mask=has_input, other=0.0)
-            sums = _times(taken, w.to(taken.dtype), sums, USE_DOT)
+        sums = add_codes(
+            x, codes, scales, zeros, sums, row, out, is_row, is_out,
+            group, last, groups, GROUP, CODE_BITS, OUTPUTS, STEP_GROUPS, USE_DOT,
+        )  # fmt: skip
     if HAS_BIAS:
         sums += tl.load(bias + out, mask=is_out, other=0.0).to(tl.float32)[None, :]
     place = (split.to(tl.int64) * rows + row)[:, None] * outputs + out[None, :]

@@ -35,6 +35,8 @@ _SORTING_ARRAYS = (
     5  # as large as what is sorted, beside the weights: values, places, the sort's own
 )
 _ROUTED_BYTES = 48  # of a token and one of its experts: ids and weights, also in the experts' order
+EXPERT_SCRATCH_BYTES = 64 << 20
+"""What a GPU's experts, all at work at once, make of as many tokens as that is enough for."""
 _FEW_EXPERT_ROWS = 64  # that the compiled kernels work on at a time if there are fewer tokens
 _MERGE_ARRAYS = 5  # in float32, as large as the attention's result: the sum, both sides, products
 
@@ -228,8 +230,23 @@ class StepMemory:
         held = tokens * (self.token_bytes + step.tiers * self.partial_token_bytes)
         held += self.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
         held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
-        per_token = self._working_token_bytes(step)
-        return held + max(tokens * per_token + self.expert_bytes, self.ends_bytes(step))
+        working = tokens * self._working_token_bytes(step) + self.expert_bytes
+        if step.device_type == "cuda":
+            copies = self.routed_token_bytes + self.token_bytes if step.cohort_tokens else 0
+            working = max(working, tokens * copies + self._experts_together_bytes(tokens))
+        return held + max(working, self.ends_bytes(step))
+
+    def _experts_together_bytes(self, tokens: int) -> int:
+        """While a GPU's experts work on so many tokens, at once: beside what every token holds,
+        gates, ups, activations and results of as many as are worked on at a time.
+        """
+        experts = self._spec.experts
+        if experts is None:
+            return 0
+        size, hidden = self._dtype.size_bytes, self._spec.hidden_size
+        held = hidden * (size + _FP32_BYTES) + experts.per_token * _ROUTED_BYTES
+        each = experts.per_token * (4 * experts.intermediate_size * size + hidden * _FP32_BYTES)
+        return tokens * held + min(tokens * each, max(each, EXPERT_SCRATCH_BYTES))
 
     def _working_token_bytes(self, step: LargestStep) -> int:
         """Most bytes per token that one operation takes, beside what is held through all layers."""
@@ -251,7 +268,8 @@ class StepMemory:
         """
         held = rows * (self.token_bytes + self.partial_token_bytes)
         working = rows * self._working_token_bytes(LargestStep(rows, rows))
-        return held + max(working, self.head_bytes(rows))
+        together = self._experts_together_bytes(rows)
+        return held + max(working, together, self.head_bytes(rows))
 
     def between_bytes(self, rows: int) -> int:
         """What so many tokens hold from one layer's attention to the next one's, each in memory of

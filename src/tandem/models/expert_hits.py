@@ -22,7 +22,8 @@ class ExpertHits:
 
     def add(self, layer: int, chosen: Tensor) -> None:
         """Tokens of a layer went to these experts: int64, of any shape."""
-        self.counts[layer] += chosen.flatten().bincount(minlength=self.counts.shape[1])
+        places = chosen.flatten()  # `bincount` would ask the device how many there are
+        self.counts[layer].scatter_add_(0, places, torch.ones_like(places))
 
     def include(self, other: "ExpertHits") -> None:
         """Count with these what is counted elsewhere: on the CPU, beside an accelerator."""

@@ -141,6 +141,10 @@ class Model:
         else:
             self._torch.run(stage, layer, state)
 
+    def hold_experts_still(self, most_tokens: int) -> None:
+        """See `TorchLayers`."""
+        self._torch.hold_experts_still(most_tokens)
+
     def keys_values(self, layer: int, state: LayerState) -> tuple[Tensor, Tensor]:
         """Keys and values of `layer` alone, from its inputs in `state`, which stay.
 

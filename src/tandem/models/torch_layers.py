@@ -81,6 +81,14 @@ class TorchLayers:
         assert steps is not None
         return steps.total(weights, state)
 
+    def hold_experts_still(self, most_tokens: int) -> None:
+        """Compute every expert for each of up to so many tokens, whatever they have chosen, where
+        the host would have to ask: so that it can be done again by what lies in memory alone.
+        """
+        for steps in self._layer_steps:
+            if steps.experts is not None:
+                steps.experts.most_held_still = most_tokens
+
     def run(self, stage: Stage, layer: int, state: LayerState) -> None:
         """Execute operations `[stage.start, stage.end)` of `layer`, updating `state` in place.
 

@@ -218,6 +218,8 @@ def record_graphs(
     from tandem.plan.decode_sweep import row_buckets
     from tandem.runtime.decode_graphs import DecodeGraphs, DecodeSizes
 
+    if machine.device.type == "cpu":  # emulated: a GPU's kernels do not ask what was chosen
+        model.hold_experts_still(room.max_rows)
     runner, kernels = machine.runner, machine.runner.kernels[Tier.DEVICE]
     assert isinstance(kernels, StaticKernels)
     spare = machine.kv.spare_block(Tier.DEVICE)

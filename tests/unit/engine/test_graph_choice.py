@@ -75,16 +75,26 @@ def test_layers_of_hybrid_steps_are_charged_where_the_host_may_have_a_part() -> 
     assert rows == 4, "a bucket for each number of rows"
 
 
-def test_a_mixture_has_none_and_a_note_says_why() -> None:
-    memory = plan(CONFIG, ROOMY, MIXTURE)
+def test_a_mixture_whose_tokens_are_counted_has_none_and_a_note_says_why() -> None:
+    assert plan(CONFIG, ROOMY, MIXTURE).graphs is not None
+    counted = replace(CONFIG, save_expert_hits="hits.json")
+    memory = plan(counted, ROOMY, MIXTURE)
     assert memory.graphs is None
     assert memory.plan.notes[-1] == (
-        "steps are launched one operation at a time: a mixture's steps ask the host which experts "
-        "were chosen"
+        "steps are launched one operation at a time: --save-expert-hits counts tokens, which a "
+        "graph cannot tell from rows that pad it"
     )
-    with pytest.raises(ConfigError, match="--cuda-graphs on cannot be: a mixture's") as error:
-        plan(replace(CONFIG, cuda_graphs="on"), ROOMY, MIXTURE)
+    with pytest.raises(ConfigError, match="--cuda-graphs on cannot be: --save-expert") as error:
+        plan(replace(counted, cuda_graphs="on"), ROOMY, MIXTURE)
     assert error.value.param == "cuda_graphs"
+
+
+def test_a_mixture_s_experts_at_work_together_are_charged_up_to_a_bound() -> None:
+    large = replace(SPEC, architecture="mixtral", experts=ExpertSpec(8, 2, 14_336))
+    memory = StepMemory(large, DType.BFLOAT16)
+    each = 2 * (4 * 14_336 * 2 + SPEC.hidden_size * 4)  # a token's, by its two experts
+    assert memory.decode_bytes(4) - memory.decode_bytes(3) > each
+    assert memory.decode_bytes(2000) - memory.decode_bytes(1000) < 1000 * each
 
 
 def test_layers_stay_on_the_accelerator_rather_than_graphs() -> None:
