@@ -70,6 +70,7 @@ def test_all_sizes_of_chunks_are_tried_where_there_are_prompts() -> None:
     assert with_prompts - set(bench.names(cell_of(Load(1, 12)))) == {
         "gpu-only/16",
         "gpu-only/32",
+        "gpu-only/64",
         "gpu-only/128",
     }
 

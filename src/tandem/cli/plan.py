@@ -162,7 +162,7 @@ def plan(
         found = answer(question, policies.policy, policies.compare_policies, policies.robust)
     if shown.output is not None:
         _write(shown.output, plan_file(model, question, found.plan, quantization))
-    cycle = decode_cycle(question, found.chosen.candidate) if shown.draws else None
+    cycle = decode_cycle(found.question, found.chosen.candidate) if shown.draws else None
     if cycle is not None and shown.plot is not None:
         from tandem.cli.plan_plot import plot_plan
 

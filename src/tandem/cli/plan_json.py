@@ -92,6 +92,7 @@ def _ceiling(answer: Answer, found: Ceiling) -> dict[str, Any]:
             "hosted": best.shares.hosted,
             "rows": asdict(best.rows.through),
             "cohort_rows": asdict(best.rows.cohort),
+            "max_num_batched_tokens": answer.question.step_of(best.rows.step_tokens),
         },
     }
 

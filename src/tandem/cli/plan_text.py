@@ -192,6 +192,8 @@ def _basis(answer: Answer) -> str:
 def _ceiling(answer: Answer, most: float) -> str:
     """How much a better plan could still bring."""
     plan = "plan" if answer.question.tpot_bound_s is None else "plan that keeps the bound"
+    if answer.chosen.candidate.step_tokens:
+        plan += " in such steps"
     rate = answer.chosen.prediction.rates.tokens_per_s
     taken = "" if answer.arrivals is None else f"{rate:.3g} tokens/s with all places taken; "
     return f"{'':<25}{taken}no {plan} exceeds {most:.3g}; this one reaches {rate / most:.0%} of it"

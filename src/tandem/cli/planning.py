@@ -103,7 +103,8 @@ def read_question(
         ConfigError: says what is wrong with which option.
     """
     from tandem.models.catalogue import plannable_spec
-    from tandem.planner.question import Lengths, Question, parse_objective
+    from tandem.planner.question import USUAL_STEP_TOKENS, Lengths, Question, parse_objective
+    from tandem.planner.step_sizes import STEP_SIZES
     from tandem.spec.dtype import parse_dtype
     from tandem.spec.units import parse_duration_s
 
@@ -120,7 +121,7 @@ def read_question(
             param="prompt",
         )
     device_bytes, host_bytes = _memories(hardware, memory)
-    bound = goal.tpot_bound
+    bound, tokens = goal.tpot_bound, steps.max_num_batched_tokens
     return Question(
         model=spec,
         hardware=hardware.spec,
@@ -130,7 +131,8 @@ def read_question(
         host_bytes=host_bytes,
         objective=parse_objective(goal.objective),
         tpot_bound_s=None if bound is None else parse_duration_s(bound, param="tpot_bound"),
-        max_num_batched_tokens=steps.max_num_batched_tokens,
+        max_num_batched_tokens=tokens or USUAL_STEP_TOKENS,
+        step_sizes=() if tokens else STEP_SIZES,
         block_size=steps.block_size,
         host_only=hardware.host_only,
         measured=None if hardware.profile is None else hardware.profile.host,

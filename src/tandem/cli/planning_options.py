@@ -151,6 +151,7 @@ class StepOptions:
     """Sizes of an engine's steps and blocks."""
 
     max_num_batched_tokens: Annotated[
-        int, typer.Option(help="Most tokens computed in one step.", min=1)
-    ] = 2048
+        int | None,
+        typer.Option(help="Most tokens computed in one step; by default the plan chooses.", min=1),
+    ] = None
     block_size: Annotated[int, typer.Option(help="Tokens per KV block.", min=16, max=256)] = 64

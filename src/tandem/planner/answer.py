@@ -19,6 +19,7 @@ from tandem.planner.robustness import Robustness, robustness
 from tandem.planner.search import Search
 from tandem.planner.sensitivity import Sensitivity, sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
+from tandem.planner.step_sizes import with_steps_that_fit
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -49,7 +50,8 @@ class Answer:
         request_s, job_s: of a mean request, in the slower lane, and of all of them.
         main_request_s: of a mean request that every sweep serves; None if all are in cohorts.
         cohort_request_s: of one in a cohort; None if none is, at the rate at which they come.
-        ceiling: what no plan under the policy exceeds; None where times are measured.
+        ceiling: what no plan under the policy exceeds in steps of that size; None where times are
+            measured.
         alternatives: the best of other kinds, best first.
         extrapolated: predictions outside what was measured, one line each.
     """
@@ -94,6 +96,7 @@ def answer(
             "there are none; leave it out",
             param="robustness",
         )
+    question = with_steps_that_fit(question, policy)
     search = Search(question)
     chosen = choose(search, policy)
     device, host = search.footprint.uses(chosen.candidate)
@@ -118,7 +121,7 @@ def answer(
         job_s=search.predictor.job_s(rates, seen),
         main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,
         cohort_request_s=None if seen.slow_tpot_s is None else search.predictor.request_s(seen),
-        ceiling=search.ceiling(policy),
+        ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
         alternatives=alternatives,
         sensitivities=tuple(sensitivities(search, policy)),
         policies=compare_policies(search) if compare else (),
@@ -192,7 +195,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         block_size=question.block_size,
         max_model_len=longest,
         max_num_seqs=candidate.rows,
-        max_num_batched_tokens=question.max_num_batched_tokens,
+        max_num_batched_tokens=question.step_of(candidate.step_tokens),
         max_cohorts=candidate.num_cohorts,
         max_cohort_rows=candidate.cohort_rows,
         max_join_wait_s=_join_wait_s(option, question.model.num_layers),

@@ -35,6 +35,7 @@ class Candidate(NamedTuple):
             likewise. mlps: whether only MLPs are streamed, likewise. embedding: likewise.
         passes: of its own, that a cohort may have in a sweep.
         experts: resident ones of mixtures that are elsewhere, as in `Elsewhere`.
+        step_tokens: most that a step computes; 0: as many as the question says.
     """
 
     strategy: Strategy
@@ -49,6 +50,7 @@ class Candidate(NamedTuple):
     passes: int = 0
     embedding: bool = False
     experts: int = 0
+    step_tokens: int = 0
 
     @property
     def elsewhere(self) -> Elsewhere:
@@ -87,7 +89,7 @@ class Candidate(NamedTuple):
         return Candidate(
             self.strategy, elsewhere.streamed, self.device_rows, self.host_rows, self.device_share,
             elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps, self.passes,
-            elsewhere.embedding, elsewhere.experts,
+            elsewhere.embedding, elsewhere.experts, self.step_tokens,
         )  # fmt: skip
 
     def hosted(self) -> "Candidate":
@@ -151,7 +153,8 @@ class Candidate(NamedTuple):
         parts = [f"{_requests(self.device_rows)} on the accelerator"] if self.device_rows else []
         if self.host_rows:
             parts.append(self._hosted())
-        return f"{self.strategy}: {weights}, {' + '.join(parts)}"
+        steps = f", steps of at most {self.step_tokens} tokens" if self.step_tokens else ""
+        return f"{self.strategy}: {weights}, {' + '.join(parts)}{steps}"
 
     def _hosted(self) -> str:
         if self.device_share:
@@ -170,10 +173,16 @@ class Candidate(NamedTuple):
 
 
 def candidate_of(
-    strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int, passes: int = 0
+    strategy: Strategy,
+    elsewhere: Elsewhere,
+    device: int,
+    hosted: int,
+    passes: int = 0,
+    step_tokens: int = 0,
 ) -> Candidate:
     """With rows on the accelerator and on the host."""
-    return Candidate(strategy, 0, device, hosted, passes=passes).with_elsewhere(elsewhere)
+    plain = Candidate(strategy, 0, device, hosted, passes=passes, step_tokens=step_tokens)
+    return plain.with_elsewhere(elsewhere)
 
 
 def numbers_of_passes(num_layers: int) -> list[int]:

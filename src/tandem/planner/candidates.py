@@ -236,9 +236,9 @@ class Candidates:
                 if device and self._footprint.fits(candidate):
                     yield candidate
 
-    def split(self, elsewhere: Elsewhere, rows: int) -> Candidate:
+    def split(self, elsewhere: Elsewhere, rows: int, step_tokens: int = 0) -> Candidate:
         """Rows that have as much of their KV on the accelerator as it holds."""
-        whole = candidate_of("ride-along", elsewhere, 0, rows)
+        whole = candidate_of("ride-along", elsewhere, 0, rows, step_tokens=step_tokens)
         each = self._footprint.device_blocks(whole) // rows
         share = min(1.0, each / self._footprint.blocks_per_row)
         return whole._replace(device_share=share)
@@ -260,17 +260,19 @@ class Candidates:
         hosted: int,
         limit: int = MAX_ROWS,
         passes: int = 0,
+        step_tokens: int = 0,
     ) -> int:
         """Most rows on the accelerator beside `hosted` rows on the host; 0 if none.
 
         Args:
             limit: no more than these; of fewer on the host, as many, and often as many here.
-            passes: as in `Candidate`.
+            passes, step_tokens: as in `Candidate`.
         """
-        fits, low, high = self._footprint.fits, 0, min(limit, self._q.max_rows - hosted)
+        most = self._q.most_rows(step_tokens) - hosted
+        fits, low, high = self._footprint.fits, 0, min(limit, most)
         middle = high
         while low < high:
-            if fits(candidate_of(strategy, elsewhere, middle, hosted, passes)):
+            if fits(candidate_of(strategy, elsewhere, middle, hosted, passes, step_tokens)):
                 low = middle
             else:
                 high = middle - 1

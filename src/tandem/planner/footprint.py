@@ -65,8 +65,8 @@ class Footprint:
             max(1, round(lengths.total_tokens) - 1)
         )
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
-        self._max_rows = question.max_rows
-        self._workspaces: dict[tuple[Strategy, int], int] = {}
+        self._most_rows: dict[int, int] = {}
+        self._workspaces: dict[tuple[Strategy, int, int], int] = {}
         self._left_by_weights: dict[Elsewhere, tuple[int, int]] = {}
 
     @property
@@ -115,12 +115,16 @@ class Footprint:
         mlps = elsewhere.mlps_away * self.apart_bytes(elsewhere.experts)
         return whole + slots + mlps + hosted
 
-    def workspace(self, strategy: Strategy, rows: int) -> int:
-        """Of the accelerator's memory, what a step takes beside weights and pages."""
-        key = (strategy, rows)
+    def workspace(self, strategy: Strategy, rows: int, step_tokens: int = 0) -> int:
+        """Of the accelerator's memory, what a step takes beside weights and pages.
+
+        Args:
+            step_tokens: of a candidate.
+        """
+        key = (strategy, rows, step_tokens)
         if key not in self._workspaces:
             step = LargestStep(
-                tokens=self._q.max_num_batched_tokens,
+                tokens=self._q.step_of(step_tokens),
                 rows=rows,
                 cohort_tokens=rows if strategy in COHORT_STRATEGIES else 0,
                 tiers=1 if strategy == "gpu-only" else 2,
@@ -131,9 +135,11 @@ class Footprint:
             self._workspaces[key] = size + scratch + rows * _SLOT_BYTES
         return self._workspaces[key]
 
-    def device_kv_bytes(self, strategy: Strategy, elsewhere: Elsewhere, rows: int) -> int:
+    def device_kv_bytes(
+        self, strategy: Strategy, elsewhere: Elsewhere, rows: int, step_tokens: int = 0
+    ) -> int:
         """What weights and workspace leave for pages on the accelerator; negative: too much."""
-        used = self.resident_bytes(elsewhere) + self.workspace(strategy, rows)
+        used = self.resident_bytes(elsewhere) + self.workspace(strategy, rows, step_tokens)
         return self._q.device_bytes - used
 
     def host_kv_bytes(self, elsewhere: Elsewhere) -> int:
@@ -142,7 +148,8 @@ class Footprint:
 
     def device_blocks(self, candidate: Candidate) -> int:
         """Blocks that the accelerator holds."""
-        left = self.device_kv_bytes(candidate.strategy, candidate.elsewhere, candidate.rows)
+        strategy, rows, step = candidate.strategy, candidate.rows, candidate.step_tokens
+        left = self.device_kv_bytes(strategy, candidate.elsewhere, rows, step)
         return max(0, left // self.block_bytes)
 
     def host_blocks(self, candidate: Candidate) -> int:
@@ -155,12 +162,15 @@ class Footprint:
         """Weights, workspace and the rows' pages have room, and so has the longest request; and the
         rows leave prompts their room in a sweep.
         """
-        strategy, rows = candidate.strategy, candidate.rows
-        most_hosted = MAX_COHORT_ROWS if candidate.has_cohorts else self._max_rows
-        if rows > self._max_rows or candidate.host_rows > most_hosted:
+        strategy, rows, step = candidate.strategy, candidate.rows, candidate.step_tokens
+        most = self._most_rows.get(step)
+        if most is None:
+            most = self._most_rows[step] = self._q.most_rows(step)
+        most_hosted = MAX_COHORT_ROWS if candidate.has_cohorts else most
+        if rows > most or candidate.host_rows > most_hosted:
             return False
         device_bytes, host_bytes = self._left(candidate.elsewhere)
-        device_bytes -= self.workspace(strategy, rows)
+        device_bytes -= self.workspace(strategy, rows, step)
         if device_bytes < 0 or host_bytes < 0:
             return False
         device = device_bytes // self.block_bytes
@@ -169,7 +179,7 @@ class Footprint:
         if wanted[0] > device or wanted[1] > host or self.longest_blocks > device + host:
             return False
         served = candidate.served(self._q.model.num_layers)
-        return self._q.prompts_keep_up(candidate.in_every_sweep(), served)
+        return self._q.prompts_keep_up(candidate.in_every_sweep(), served, step)
 
     def _left(self, elsewhere: Elsewhere) -> tuple[int, int]:
         """What weights leave of both memories."""
@@ -193,7 +203,7 @@ class Footprint:
             TierUse(
                 self._q.device_bytes,
                 self.resident_bytes(candidate.elsewhere),
-                self.workspace(candidate.strategy, candidate.rows),
+                self.workspace(candidate.strategy, candidate.rows, candidate.step_tokens),
                 device_blocks * self.block_bytes,
             ),
             TierUse(

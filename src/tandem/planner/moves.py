@@ -24,17 +24,20 @@ class Moves:
         self._experts = 0 if model.experts is None else model.experts.count
 
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Candidates nearby; the rows on the accelerator, if there are any, are as many as fit."""
+        """Candidates nearby, in steps of the same size; the rows on the accelerator, if there are
+        any, are as many as fit.
+        """
+        step = candidate.step_tokens
         for elsewhere, factor in self._steps(candidate):
             hosted = round(candidate.host_rows * factor)
             if candidate.device_share and hosted:
-                yield self._candidates.split(elsewhere, hosted)
+                yield self._candidates.split(elsewhere, hosted, step)
                 continue
             strategy, passes, device = candidate.strategy, candidate.passes, 0
             if candidate.device_rows:
                 most = self._candidates.most_on_device
-                device = most(strategy, elsewhere, hosted, passes=passes)
-            moved = candidate_of(strategy, elsewhere, device, hosted, passes)
+                device = most(strategy, elsewhere, hosted, passes=passes, step_tokens=step)
+            moved = candidate_of(strategy, elsewhere, device, hosted, passes, step)
             if moved.rows and moved != candidate and (device or not passes):
                 yield moved
 

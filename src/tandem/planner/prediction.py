@@ -233,7 +233,7 @@ class Predictor:
     def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         """One request after the other."""
         lengths = self._q.lengths
-        chunk = self._pace.chunk_alone()
+        chunk = self._pace.chunk_alone(candidate)
         chunks = math.ceil(lengths.prompt_tokens / chunk)
         ttft_s = chunks * self._mixed_s(candidate.idle(), chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)

@@ -40,12 +40,13 @@ class PromptPace:
         self._loads = loads
         self._lengths = question.lengths
         self._layers = question.model.num_layers
-        self._most_tokens = question.max_num_batched_tokens
-        self._paces: dict[tuple[Strategy, int, int, int], Pace] = {}
+        self._step_of = question.step_of
+        self._paces: dict[tuple[Strategy, int, int, int, int], Pace] = {}
 
     def of(self, candidate: Candidate) -> Pace:
         """Beside a candidate's rows."""
-        key = (candidate.strategy, candidate.device_rows, candidate.host_rows, candidate.passes)
+        rows = candidate.device_rows, candidate.host_rows
+        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens)
         pace = self._paces.get(key)
         if pace is None:
             pace = self._paces[key] = self._pace(candidate)
@@ -55,7 +56,7 @@ class PromptPace:
         lengths, served = self._lengths, candidate.served(self._layers)
         ended = served / lengths.decode_sweeps
         # tokens of prompts that must be read per sweep while the rows decode
-        needed, room = ended * lengths.prompt_tokens, self._room(candidate.in_every_sweep())
+        needed, room = ended * lengths.prompt_tokens, self._room(candidate)
         chunk = chunk_tokens(needed, lengths.prompt_tokens, room)
         return Pace(
             served=served,
@@ -65,9 +66,9 @@ class PromptPace:
             on_host=1 - candidate.device_rows / served,
         )
 
-    def chunk_alone(self) -> int:
+    def chunk_alone(self, candidate: Candidate) -> int:
         """Prompt tokens of a sweep that reads any, where nothing else runs."""
-        return chunk_tokens(0.0, self._lengths.prompt_tokens, self._room(0))
+        return chunk_tokens(0.0, self._lengths.prompt_tokens, self._room(candidate.idle()))
 
     def loads(
         self, candidate: Candidate, chunk: int, hosted: float
@@ -83,5 +84,6 @@ class PromptPace:
             if weight
         ]
 
-    def _room(self, decoding: int) -> int:
-        return max(1, self._most_tokens - decoding)
+    def _room(self, candidate: Candidate) -> int:
+        """What rows that decode leave of a step."""
+        return max(1, self._step_of(candidate.step_tokens) - candidate.in_every_sweep())

@@ -10,6 +10,9 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.workload import RequestShape, Workload
 
+USUAL_STEP_TOKENS = 2048
+"""As an engine's that is told nothing else."""
+
 Objective = Literal["throughput", "latency"]
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "latency")
 
@@ -90,6 +93,7 @@ class Question:
         device_bytes, host_bytes: memory that may be used, out of what the hardware has.
         tpot_bound_s: most time per output token that a request may see; None: any.
         max_num_batched_tokens, block_size: as the engine's.
+        step_sizes: others that a plan may choose in place of `max_num_batched_tokens`.
         host_only: there is no accelerator; `hardware` is `host_alone`.
         measured: times on the CPU, which take the place of the host's rates.
     """
@@ -102,10 +106,11 @@ class Question:
     host_bytes: int
     objective: Objective = "throughput"
     tpot_bound_s: float | None = None
-    max_num_batched_tokens: int = 2048
+    max_num_batched_tokens: int = USUAL_STEP_TOKENS
     block_size: int = 64
     host_only: bool = False
     measured: HostMeasurements | None = None
+    step_sizes: tuple[int, ...] = ()
 
     def takes_as_long_as(self, other: "Question") -> bool:
         """Whether the machines differ in their memory's size at most, so that what both hold takes
@@ -143,16 +148,30 @@ class Question:
 
     @property
     def max_rows(self) -> int:
-        """Most requests that can run at once."""
+        """Most requests that can run at once, in steps of `max_num_batched_tokens`."""
+        return self.most_rows()
+
+    def most_rows(self, step_tokens: int = 0) -> int:
+        """Likewise, in steps of a candidate's size."""
         if self.objective == "latency":
             return 1
-        return min(self.lengths.requests, MAX_ROWS, self.max_num_batched_tokens)
+        return min(self.lengths.requests, MAX_ROWS, self.step_of(step_tokens))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Sizes of steps as candidates name them: 0, and others that may be chosen."""
+        others = {size for size in self.step_sizes if size != self.max_num_batched_tokens}
+        return (0, *sorted(others))
+
+    def step_of(self, step_tokens: int) -> int:
+        """Most tokens of a step of a candidate that says so many; 0: it leaves that open."""
+        return step_tokens or self.max_num_batched_tokens
 
     def allows(self, tpot_s: float) -> bool:
         """Whether a request may see this time per output token."""
         return self.tpot_bound_s is None or tpot_s <= self.tpot_bound_s
 
-    def prompts_keep_up(self, decoding: int, served: float) -> bool:
+    def prompts_keep_up(self, decoding: int, served: float, step_tokens: int = 0) -> bool:
         """Whether a sweep that decodes `decoding` rows has room for prompts as fast as rows finish.
 
         More rows would never all be decoding: some would always wait for their prompts. One may be
@@ -160,11 +179,12 @@ class Question:
 
         Args:
             served: tokens that a sweep gives, of rows that pass through in several sweeps as well.
+            step_tokens: of a candidate.
         """
         if self.objective == "latency" or decoding <= 1:
             return True
         prompts = (served - 1) / self.lengths.decode_sweeps * self.lengths.prompt_tokens
-        return decoding - 1 + prompts < self.max_num_batched_tokens
+        return decoding - 1 + prompts < self.step_of(step_tokens)
 
 
 MAX_ROWS = 1024

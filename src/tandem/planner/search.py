@@ -21,6 +21,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
 from tandem.planner.relaxation.rounding import roundings
 from tandem.planner.schedule import Schedules
+from tandem.planner.step_sizes import StepSizes
 from tandem.planner.sweeps import Sweeps
 
 _BETTER = 1 + 1e-6
@@ -34,6 +35,10 @@ _CLOSE = 0.9
 """Of the best option found, what another's must reach for its moves to be tried; and of what is
 known, what others must promise.
 """
+_WORTH_RESIZING = 0.8
+"""Of the best option found, what another must reach for other sizes of its steps to be tried: they
+may bring more than moves do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class _Effort:
         policies: whether others that allow less are searched as if alone, and what is tried and is
             not as good is known in full all the same, as alternatives are.
         rounds: whether what is near the linear programme's optimum is tried.
+        sizes: whether steps of other sizes are.
     """
 
     tries: int
@@ -53,10 +59,11 @@ class _Effort:
     moved_kinds: int
     policies: bool
     rounds: bool
+    sizes: bool
 
 
-_FULL = _Effort(16, 8, 2, policies=True, rounds=True)
-_REDUCED = _Effort(5, 4, 0, policies=False, rounds=False)
+_FULL = _Effort(16, 8, 2, policies=True, rounds=True, sizes=True)
+_REDUCED = _Effort(5, 4, 0, policies=False, rounds=False, sizes=False)
 
 
 class Search:
@@ -87,6 +94,7 @@ class Search:
             self._lending = Lending(self._sweeps, self.predictor)
         candidates = Candidates(question, self.footprint)
         self._moves = Moves(candidates, question.model)
+        self._sizes = StepSizes(question, self.footprint, candidates)
         self._kinds = Kinds(
             question,
             candidates,
@@ -99,18 +107,23 @@ class Search:
         self._found: dict[str, Option | None] = {}
         self._bests: dict[str, Option | None] = {}
         self._exceeding_only: set[str] = set()
-        self._ceilings: dict[str, Ceiling] = {}
+        self._ceilings: dict[tuple[str, int], Ceiling] = {}
 
-    def ceiling(self, policy: Policy) -> Ceiling | None:
+    def ceiling(self, policy: Policy, step_tokens: int = 0) -> Ceiling | None:
         """What no plan under a policy exceeds; None: measured times follow no rates, which the
         linear programme is made of.
+
+        Args:
+            step_tokens: size of the plans' steps, as in `Candidate`.
         """
         if self.question.measured is not None:
             return None
-        if policy.name not in self._ceilings:
-            ceilings = Ceilings(self.question, self.footprint, policy)
-            self._ceilings[policy.name] = ceilings.with_runners_up(_RANGES)
-        return self._ceilings[policy.name]
+        key = policy.name, step_tokens
+        if key not in self._ceilings:
+            steps = (step_tokens,)
+            ceilings = Ceilings(self.question, self.footprint, policy, steps=steps)
+            self._ceilings[key] = ceilings.with_runners_up(_RANGES)
+        return self._ceilings[key]
 
     def best(self, policy: Policy) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
@@ -123,12 +136,52 @@ class Search:
             for narrower in POLICIES.values() if self._effort.policies else ():
                 if policy.contains(narrower) and self._may_exceed(narrower, best):
                     best = self._better(best, self._exceeding(narrower, best))
-            self._bests[policy.name] = best
+            self._bests[policy.name] = self._resized(best, policy)
         return self._bests[policy.name]
 
     def shortlisted(self, policy: Policy) -> Option | None:
         """The best of what is found without policies that allow less being searched as if alone."""
         return self._searched(policy)
+
+    def _resized(self, best: Option | None, policy: Policy) -> Option | None:
+        """The best in steps of any size: what comes close to it in steps of the usual one, of each
+        strategy, is tried in the others, and moved where it is best.
+        """
+        if best is None or not self._effort.sizes or len(self.question.steps) == 1:
+            return best
+        for start in dict.fromkeys([best, *self._bests_by_strategy(policy)]):
+            if start.tokens_per_s >= _WORTH_RESIZING * best.tokens_per_s:
+                found = self._best_size(start, best, policy)
+                if found is not None:
+                    best = self._better(best, self._moved(found, policy)) or best
+        return best
+
+    def _bests_by_strategy(self, policy: Policy) -> list[Option]:
+        """Of the options that are known."""
+        bests: dict[str, Option] = {}
+        for option in self._options.values():
+            known = bests.get(option.candidate.strategy)
+            if known is not None and known.tokens_per_s >= option.tokens_per_s:
+                continue
+            if self._in_time(option) and self._possible(option.candidate, policy):
+                bests[option.candidate.strategy] = option
+        return list(bests.values())
+
+    def _best_size(self, start: Option, best: Option, policy: Policy) -> Option | None:
+        """The same in steps of the size that is best for it; None if none comes close to the best
+        option known.
+        """
+        found: Option | None = None
+        least = _CLOSE * best.tokens_per_s
+        for candidate in self._sizes.of(start.candidate):
+            if not self._possible(candidate, policy):
+                continue
+            if self.predictor.closer_bound(candidate).job_tokens_per_s <= least:
+                continue
+            option = self._option(candidate)
+            if self._in_time(option) and option.tokens_per_s > least * WORTH_MOVING:
+                found, least = option, option.tokens_per_s
+        return found
 
     def _exceeding(self, policy: Policy, best: Option | None) -> Option | None:
         """The best option of a policy, if it exceeds this one."""
@@ -163,13 +216,14 @@ class Search:
     def _job_s(self, option: Option) -> float:
         return self.predictor.job_s(option.prediction.rates)
 
-    def _complexity(self, option: Option) -> tuple[int, bool, bool, float, int]:
-        """By strategy, what is read from disk, what the CPU computes, what a request sees (beyond
-        rounding, to which streaming that is hidden makes no difference), what the link carries.
+    def _complexity(self, option: Option) -> tuple[int, bool, bool, bool, float, int]:
+        """By strategy, what is read from disk, what the CPU computes, whether steps are of another
+        size than usual, what a request sees (beyond rounding, to which streaming that is hidden
+        makes no difference), what the link carries.
         """
         candidate, rates = option.candidate, option.prediction.rates
         place = STRATEGIES.index(candidate.strategy)
-        others = candidate.on_disk > 0, candidate.on_cpu > 0
+        others = candidate.on_disk > 0, candidate.on_cpu > 0, candidate.step_tokens > 0
         return place, *others, float(f"{rates.worst_tpot_s:.4g}"), candidate.streamed
 
     def _searched(self, policy: Policy) -> Option | None:

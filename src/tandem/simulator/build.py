@@ -19,6 +19,7 @@ from tandem.planner.option import Option
 from tandem.planner.policies import strategy_alone
 from tandem.planner.question import Question
 from tandem.planner.search import Search
+from tandem.planner.step_sizes import with_steps_that_fit
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.counting_compiler import CountingCompiler
 from tandem.scheduler.scheduler import Scheduler
@@ -45,8 +46,10 @@ def plan_for(question: Question, strategy: str = "auto") -> Planned:
     Raises:
         ConfigError: unknown strategy; nothing fits, or nothing keeps the bound on time per token.
     """
+    policy = strategy_alone(strategy)
+    question = with_steps_that_fit(question, policy)
     search = Search(question)
-    option = choose(search, strategy_alone(strategy))
+    option = choose(search, policy)
     return Planned(question, option, online_plan(search, option))
 
 

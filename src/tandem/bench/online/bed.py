@@ -78,4 +78,5 @@ def question_of(cell: OnlineCell, hardware: HardwareSpec, workload: Workload) ->
         device_bytes=card - margin_bytes(card),
         host_bytes=hardware.host.memory_bytes,
         max_num_batched_tokens=cell.max_num_batched_tokens,
+        step_sizes=cell.step_sizes,
     )

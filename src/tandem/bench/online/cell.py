@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 
 from tandem.models.catalogue import plannable_spec
+from tandem.planner.question import USUAL_STEP_TOKENS
+from tandem.planner.step_sizes import STEP_SIZES
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -14,7 +16,6 @@ from tandem.spec.workload import LengthDistribution, Workload, drawn_workload
 DTYPE = DType.FLOAT16
 """Which all of the emulated cards compute in at full rate."""
 _REQUESTS = 50_000  # so many that how a job begins and ends is of no weight in its plan
-_BATCHED_TOKENS = 2048  # of a step, uncut
 _SPREAD = 0.1  # of lengths, as in NEO's synthetic workloads
 
 
@@ -66,6 +67,7 @@ class OnlineCell:
         hardware, truth: what the emulator keeps to; plans are made without them.
         max_num_batched_tokens: of a step, cut like the layers: what a step takes of the
             accelerator's memory beside weights and pages does not depend on their number.
+        step_sizes: that plans choose from, cut alike.
         cache_bytes: the last-level cache; None asks sysfs.
     """
 
@@ -76,6 +78,7 @@ class OnlineCell:
     hardware: HardwareSpec
     truth: Perturbation
     max_num_batched_tokens: int
+    step_sizes: tuple[int, ...] = ()
     cache_bytes: int | None = None
 
     def __str__(self) -> str:
@@ -97,9 +100,11 @@ def make_cell(
         raise ConfigError(
             f"{model_name} has {whole.num_layers} layers; lower --layers", param="layers"
         )
-    tokens = int(_BATCHED_TOKENS * (layers / whole.num_layers))
-    model = cut_model(whole, layers)
-    return OnlineCell(model_name, whole, model, load, load_hardware(hardware), truth, tokens)
+    tokens, *sizes = (
+        int(size * (layers / whole.num_layers)) for size in (USUAL_STEP_TOKENS, *STEP_SIZES)
+    )
+    model, machine = cut_model(whole, layers), load_hardware(hardware)
+    return OnlineCell(model_name, whole, model, load, machine, truth, tokens, tuple(sizes))
 
 
 def cut_model(whole: ModelSpec, layers: int) -> ModelSpec:

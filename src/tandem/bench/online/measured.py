@@ -57,7 +57,8 @@ def measured_bed(
     """
     profile = profile_cell(cell, cores, effort or effort_for(cell.model), report)
     host_bytes, tokens = cell.hardware.host.memory_bytes, cell.max_num_batched_tokens
-    question = ask(profile, cell.model, cell.load.workload(), host_bytes, tokens)
+    workload = cell.load.workload()
+    question = ask(profile, cell.model, workload, host_bytes, tokens, cell.step_sizes)
     rate = profile.host.memory.read_bytes_per_s
     return Bed(PACED, question, rate, cores, cell.cache_bytes, RealClock, no_pool)
 

@@ -48,11 +48,13 @@ def ask(
     workload: Workload,
     host_bytes: int,
     max_num_batched_tokens: int,
+    step_sizes: tuple[int, ...] = (),
 ) -> Question:
     """The planner's question.
 
     Args:
         host_bytes: of the host's memory, what may be used.
+        step_sizes: from which a plan may choose in place of `max_num_batched_tokens`.
     """
     hardware = measured_hardware(profile, host_bytes)
     card = hardware.accelerator.memory_bytes
@@ -65,6 +67,7 @@ def ask(
         host_bytes=host_bytes,
         max_num_batched_tokens=max_num_batched_tokens,
         measured=profile.host,
+        step_sizes=step_sizes,
     )
 
 
@@ -72,19 +75,22 @@ def plan_policies(question: Question, policies: Sequence[str]) -> tuple[Planned,
     """Each policy's plan, in that order.
 
     Args:
-        policies: by name; `NAME/TOKENS` with steps of at most so many tokens, in which prompts are
-            read in chunks of that size.
+        policies: by name; they choose the size of their steps as far as the question allows.
+            `NAME/TOKENS` with steps of at most so many tokens, in which prompts are read in chunks
+            of that size.
 
     Raises:
         ConfigError: an unknown policy, or one that cannot be planned.
     """
-    searches: dict[int, Search] = {}
+    searches: dict[int | None, Search] = {}
     planned: list[Planned] = []
     for name in policies:
         policy, tokens = parse_policy(name)
-        tokens = tokens or question.max_num_batched_tokens
         if tokens not in searches:
-            searches[tokens] = Search(replace(question, max_num_batched_tokens=tokens))
+            asked = question
+            if tokens is not None:
+                asked = replace(question, max_num_batched_tokens=tokens, step_sizes=())
+            searches[tokens] = Search(asked)
         search = searches[tokens]
         option = search.choice(policy)
         plan = None if option is None else online_plan(search, option)

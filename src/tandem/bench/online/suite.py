@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 SUITE = "online"
 AUTO, BASELINE = "auto", "gpu-only"
-_CHUNKS = (0.25, 0.5, 2.0)
-"""Of a cell's step: other sizes in which the accelerator alone reads prompts."""
+_CHUNKS = (0.25, 0.5, 1.0, 2.0)
+"""Of a cell's step: fixed sizes in which the accelerator alone reads prompts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
@@ -63,6 +63,7 @@ class Ceilings:
 
     Args:
         homes: that layers may have; None: those of the policy's candidates.
+        steps: sizes of steps as candidates name them; None: all that the question allows.
     """
 
     def __init__(
@@ -71,8 +72,10 @@ class Ceilings:
         footprint: Footprint,
         policy: Policy,
         homes: Sequence[LayerHome] | None = None,
+        steps: Sequence[int] | None = None,
     ) -> None:
         self._q = question
+        self._steps = question.steps if steps is None else steps
         self._prices = Prices(question, footprint)
         self._queue: list[tuple[float, int, Bounded]] = []
         self.programmes = 0
@@ -109,14 +112,14 @@ class Ceilings:
         if most <= least * _LEAF_RATIO:
             return
         if served(way, through.most, cohort.least) - least >= (most - least) / 2:
-            yield from (Rows(half, cohort) for half in through.halves())
+            yield from (replace(bounded.rows, through=half) for half in through.halves())
         else:
-            yield from (Rows(through, half) for half in cohort.halves())
+            yield from (replace(bounded.rows, cohort=half) for half in cohort.halves())
 
     def _add(self, way: Way, rows: Rows, at_most: float) -> None:
         through, cohort = rows.through.least, rows.cohort.least
         served = self._prices.served(way, through, cohort)
-        if not self._q.prompts_keep_up(through, served):
+        if not self._q.prompts_keep_up(through, served, rows.step_tokens):
             return
         self.programmes += 1
         shares = least_shares(self._prices, way, rows)
@@ -127,12 +130,12 @@ class Ceilings:
         heapq.heappush(self._queue, (-tokens_per_s, self.programmes, bounded))
 
     def _all_rows(self, way: Way) -> Iterator[Rows]:
-        most = self._q.max_rows
-        if not way.has_cohort:
-            yield Rows(Range(1, most))
-            return
-        cohort = Range(1, min(most, MAX_COHORT_ROWS))
-        if way.alone:
-            yield Rows(NO_ROWS, cohort)
-        elif most > 1:
-            yield Rows(Range(1, most - 1), cohort)
+        for step in self._steps:
+            most = self._q.most_rows(step)
+            cohort = Range(1, min(most, MAX_COHORT_ROWS))
+            if not way.has_cohort:
+                yield Rows(Range(1, most), step_tokens=step)
+            elif way.alone:
+                yield Rows(NO_ROWS, cohort, step)
+            elif most > 1:
+                yield Rows(Range(1, most - 1), cohort, step)

@@ -120,8 +120,8 @@ class Prices:
     def kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
         """Of sweeps; all rows in the ranges take at least the time of one of the lists."""
         if self.question.objective == "latency":
-            return [alone_kinds(self.question)]
-        return steady_kinds(self.question, self.span(way, rows))
+            return [alone_kinds(self.question, rows.step_tokens)]
+        return steady_kinds(self.question, self.span(way, rows), rows.step_tokens)
 
 
 def _like(way: Way, cohort: int) -> Candidate:

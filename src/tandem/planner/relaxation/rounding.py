@@ -56,7 +56,8 @@ def _with_rows(
     if way.strategy == "ride-along" and not hosted:
         device, hosted = through - 1, 1
     while True:
-        candidate = candidate_of(way.strategy, elsewhere, device, hosted, way.passes)
+        step = bounded.rows.step_tokens
+        candidate = candidate_of(way.strategy, elsewhere, device, hosted, way.passes, step)
         if not candidate.rows:
             return
         if footprint.fits(candidate) or not device:

@@ -1,5 +1,5 @@
-"""Ranges of how many requests run at once: what all numbers in a range have in common is bounded
-together.
+"""Ranges of how many requests run at once, in steps of one size: what all numbers in a range have
+in common is bounded together.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,9 @@ class Rows:
 
     Attributes:
         through: rows that take part in all layers. cohort: rows that pass through one.
+        step_tokens: as in `Candidate`.
     """
 
     through: Range
     cohort: Range = NO_ROWS
+    step_tokens: int = 0

@@ -141,7 +141,8 @@ class _Relaxation:
         slots = STREAM_SLOTS if way.streams and not way.shares_mixtures else 0
         slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
         fixed = footprint.outside_bytes + slots * slot_bytes
-        fixed += footprint.workspace(way.strategy, self._through + self._cohort)
+        rows = self._through + self._cohort
+        fixed += footprint.workspace(way.strategy, rows, self._rows.step_tokens)
         read = footprint.disk_slots_bytes if way.reads else 0
         on_device, on_host = (read, 0) if question.host_only else (0, read)
         row_bytes = float(prices.row_bytes * self._through)

@@ -41,10 +41,10 @@ class Span(NamedTuple):
     most_decoding: int
 
 
-def alone_kinds(question: Question) -> list[SweepKind]:
+def alone_kinds(question: Question, step_tokens: int) -> list[SweepKind]:
     """Of one request from its prompt to its end."""
     lengths = question.lengths
-    chunk = chunk_tokens(0.0, lengths.prompt_tokens, question.max_num_batched_tokens)
+    chunk = chunk_tokens(0.0, lengths.prompt_tokens, question.step_of(step_tokens))
     chunks = -(-lengths.prompt_tokens // chunk)
     return [
         SweepKind(chunks, chunks, False, chunk),
@@ -52,13 +52,13 @@ def alone_kinds(question: Question) -> list[SweepKind]:
     ]
 
 
-def steady_kinds(question: Question, span: Span) -> list[list[SweepKind]]:
+def steady_kinds(question: Question, span: Span, step_tokens: int) -> list[list[SweepKind]]:
     """Of a steady state.
 
     Prompts are spread over sweeps in one of two ways, by their number: if both occur in the range,
     each has its kinds.
     """
-    lengths, limit = question.lengths, question.max_num_batched_tokens
+    lengths, limit = question.lengths, question.step_of(step_tokens)
     prompt = lengths.prompt_tokens
     per_token = prompt / lengths.decode_sweeps
     least, most = span.least_served * per_token, span.most_served * per_token

@@ -1,0 +1,146 @@
+"""The size of steps as a choice of the planner: what it costs in memory, and what it is worth."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.planner.questions import SMALL, ask
+
+from tandem.planner.answer import answer, online_plan
+from tandem.planner.candidate import Candidate, candidate_of
+from tandem.planner.candidates import Candidates
+from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.footprint import Footprint
+from tandem.planner.moves import Moves
+from tandem.planner.policies import POLICIES, Policy
+from tandem.planner.question import Question
+from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.search import Search
+from tandem.planner.step_sizes import STEP_SIZES, StepSizes, with_steps_that_fit
+from tandem.spec.errors import ConfigError
+
+AUTO, ALONE = POLICIES["auto"], POLICIES["gpu-only"]
+SIZES = (128, 512, 2048, 8192)
+
+
+def asked(gigabytes: float, **changes: Any) -> Question:
+    """Eight layers of an 8B model (5.6 GB); the plan may choose its steps."""
+    given: dict[str, Any] = {"prompt": "512", "generate": "64", "requests": 400, **changes}
+    return ask(SMALL, device_bytes=int(gigabytes * 1e9), step_sizes=SIZES, **given)
+
+
+def fixed(question: Question, size: int) -> Question:
+    """The same in steps of that size."""
+    return replace(question, max_num_batched_tokens=size, step_sizes=())
+
+
+@pytest.mark.parametrize(
+    ("policy", "gigabytes", "changes"),
+    [
+        (AUTO, 5.5, {}),
+        (ALONE, 6.2, {"generate": "500"}),
+        (AUTO, 7.0, {"prompt": "3000", "requests": 60}),
+        (AUTO, 4.5, {"objective": "latency", "prompt": "3000"}),
+    ],
+    ids=["some streamed", "alone", "long prompts", "one at a time"],
+)
+def test_a_plan_that_chooses_is_as_good_as_one_of_any_size(
+    policy: Policy, gigabytes: float, changes: dict[str, Any]
+) -> None:
+    question = asked(gigabytes, **changes)
+    best = Search(question).best(policy)
+    assert best is not None
+    for size in SIZES:
+        other = Search(fixed(question, size)).best(policy)
+        if other is not None:
+            assert best.tokens_per_s >= 0.99 * other.tokens_per_s, size
+
+
+def test_the_plan_says_the_size_that_was_chosen() -> None:
+    question = asked(5.6, generate="256")
+    found, usual = answer(question), answer(fixed(question, 2048))
+    chosen = found.chosen.candidate
+    assert 0 < chosen.step_tokens < 2048  # less workspace, more requests
+    assert found.plan.max_num_batched_tokens == chosen.step_tokens
+    assert f"steps of at most {chosen.step_tokens} tokens" in chosen.describe(8)
+    assert found.chosen.tokens_per_s > 1.01 * usual.chosen.tokens_per_s
+    assert found.device.workspace_bytes < usual.device.workspace_bytes
+    assert found.device.free_bytes >= 0
+
+
+def test_the_usual_size_is_kept_where_others_bring_next_to_nothing() -> None:
+    found = answer(asked(20.0, requests=20, generate="300"))
+    assert found.chosen.candidate.step_tokens == 0
+    assert found.plan.max_num_batched_tokens == 2048
+    assert "steps of at most" not in found.chosen.candidate.describe(8)
+
+
+def test_a_size_that_was_given_is_kept() -> None:
+    for size in (128, 700, 8192):
+        search = Search(fixed(asked(6.2), size))
+        best = search.best(AUTO)
+        assert best is not None
+        assert online_plan(search, best).max_num_batched_tokens == size
+
+
+def test_no_candidate_of_any_size_exceeds_the_ceiling() -> None:
+    question = asked(6.2)
+    search = Search(question)
+    most = Ceilings(question, search.footprint, ALONE).ceiling().tokens_per_s
+    alone = [
+        Ceilings(fixed(question, size), Footprint(fixed(question, size)), ALONE).ceiling()
+        for size in SIZES
+    ]
+    assert most == pytest.approx(max(each.tokens_per_s for each in alone))
+    for step in question.steps:
+        for rows in range(1, 400, 20):
+            candidate = Candidate("gpu-only", 0, rows, 0, step_tokens=step)
+            if search.footprint.fits(candidate):
+                assert search.predictor.bound(candidate).tokens_per_s <= most * (1 + 1e-9)
+
+
+def test_moves_keep_the_size_and_sizes_about_the_placement() -> None:
+    question = asked(6.2)
+    footprint = Footprint(question)
+    candidates = Candidates(question, footprint)
+    start = candidate_of("ride-along", Elsewhere(4), 8, 6, step_tokens=512)
+    assert {moved.step_tokens for moved in Moves(candidates, question.model).of(start)} == {512}
+    found = list(StepSizes(question, footprint, candidates).of(start))
+    assert {moved.step_tokens for moved in found} == {0, 128, 8192}
+    for moved in found:
+        assert moved.host_rows == start.host_rows
+        assert footprint.fits(moved)
+        streamed = (0, 3, 4) if moved.step_tokens == 128 else (4, 5, 6)
+        assert moved.elsewhere in map(Elsewhere, streamed)
+
+
+def test_steps_are_never_of_fewer_tokens_than_rows() -> None:
+    footprint = Footprint(asked(20.0, prompt="1", generate="300", requests=1000))
+    assert not footprint.fits(Candidate("gpu-only", 0, 129, 0, step_tokens=128))
+    assert footprint.fits(Candidate("gpu-only", 0, 128, 0, step_tokens=128))
+
+
+def test_where_the_usual_step_leaves_no_room_a_smaller_one_is_planned() -> None:
+    question = asked(3.0, host_bytes=0)
+    tight = replace(question, device_bytes=_least_bytes(fixed(question, 512)))
+    with pytest.raises(ConfigError, match="does not fit"):
+        answer(fixed(tight, 2048))
+    found = answer(tight)
+    assert found.plan.max_num_batched_tokens <= 512
+    hopeless = replace(question, device_bytes=10**9)
+    assert with_steps_that_fit(hopeless, AUTO).max_num_batched_tokens == min(SIZES)
+    with pytest.raises(ConfigError, match="does not fit"):
+        answer(hopeless)
+
+
+def _least_bytes(question: Question) -> int:
+    """That one request needs on the accelerator, with all layers there."""
+    footprint = Footprint(question)
+    workspace = footprint.workspace("gpu-only", 1)
+    pages = footprint.longest_blocks * footprint.block_bytes
+    return footprint.resident_bytes(Elsewhere()) + workspace + pages
+
+
+def test_sizes_are_powers_of_two_around_the_usual_one() -> None:
+    assert 2048 in STEP_SIZES
+    assert list(STEP_SIZES) == sorted(STEP_SIZES)
