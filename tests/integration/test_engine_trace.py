@@ -78,7 +78,9 @@ def paced(tmp_path: Path, strategy: str) -> list[Event]:
     return json.loads((tmp_path / "trace.json").read_text())
 
 
-@pytest.mark.parametrize("strategy", ["gpu-only", "ride-along", "rendezvous", "asymmetric"])
+@pytest.mark.parametrize(
+    "strategy", ["gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric"]
+)
 def test_a_paced_engine_writes_its_virtual_times(tmp_path: Path, strategy: str) -> None:
     events = paced(tmp_path, strategy)
     rows = spans_by_row(events)

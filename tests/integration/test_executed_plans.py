@@ -11,7 +11,10 @@ from tandem.bench.online.cell import Load, make_cell
 from tandem.bench.online.simulated import steady_tokens_per_s
 from tandem.runtime.paced.perturbed_rates import Perturbation
 
-POLICIES = ("auto", "gpu-only", "simple", "ride-along", "rendezvous", "asymmetric", "neo")
+POLICIES = (
+    "auto", "gpu-only", "simple", "symmetric", "fastdecode", "ride-along", "rendezvous",
+    "asymmetric", "neo",
+)  # fmt: skip
 CASES = [
     ("small", "llama-3.1-8b", Load(1, 900), 1),
     ("rtx4090-scaled", "llama-2-7b", Load(1, 600), 2),

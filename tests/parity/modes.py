@@ -96,6 +96,11 @@ MODES: tuple[Mode, ...] = (
     Mode("cohorts-split", _lane("rendezvous", "split", max_cohorts=2, max_cohort_rows=1), _joined),
     Mode("asymmetric-host", _lane("asymmetric", "host", interposition_budget=64), _joined),
     Mode(
+        "symmetric-host",
+        _lane("symmetric", "host", interposition_budget=64, max_cohorts=2),
+        _joined,
+    ),
+    Mode(
         "exact-device", Setup(device_blocks=_AMPLE, executor="exact", executor_seed=1), _on_device
     ),
     Mode("exact-split", _lane("ride-along", "split", executor="exact", executor_seed=2), _in_both),

@@ -38,7 +38,9 @@ def plans(draw: st.DrawFn) -> PlanFile:
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))
     plan = OnlinePlan(
-        strategy=draw(st.sampled_from(["gpu-only", "ride-along", "rendezvous", "asymmetric"])),
+        strategy=draw(
+            st.sampled_from(["gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric"])
+        ),
         weights=as_runs(homes),
         device_blocks=draw(counts),
         host_blocks=draw(counts),

@@ -159,7 +159,7 @@ def _memory(
         host = draw(st.sampled_from((0, 2, longest))) + max(0, longest - device)
     legal = ["ride-along"]
     if host and placement != "device":
-        legal += ["rendezvous", "asymmetric", "auto", "neo", "apex"]
+        legal += ["rendezvous", "asymmetric", "symmetric", "auto", "neo", "apex"]
     alone = (*legal, "gpu-only") if device >= longest else tuple(legal)
     if placement in ("auto", "device"):
         legal.append("gpu-only")

@@ -100,6 +100,9 @@ def _every(question: Question) -> Iterator[Candidate]:
         for hosted in range(1, rows + 1):
             for device in range(rows - hosted + 1):
                 yield candidate_of("ride-along", elsewhere, device, hosted)
+                throughput = question.objective == "throughput"
+                if throughput and elsewhere == Elsewhere() and hosted > 1 and not device:
+                    yield candidate_of("symmetric", elsewhere, 0, hosted, layers)
                 if question.objective == "latency" or not device:
                     continue
                 if not elsewhere.on_cpu and not elsewhere.on_disk:

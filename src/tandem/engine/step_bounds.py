@@ -30,8 +30,10 @@ def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
 
 
 def cohorts_of(config: EngineConfig, strategy: str) -> tuple[int, int]:
-    """How many may be under way, and their rows: where steps are chosen, all on the host."""
-    if strategy != "auto":
+    """How many may be under way, and their rows: where steps are chosen, or two take turns, all on
+    the host.
+    """
+    if strategy not in ("auto", "symmetric"):
         return _MAX_COHORTS, _MAX_COHORT_ROWS
     hosted = config.max_host_seqs or config.max_num_seqs
     return _TURNS, min(_MAX_COHORT_ROWS, -(-hosted // _TURNS))

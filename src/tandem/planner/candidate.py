@@ -9,10 +9,12 @@ from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.config import KVPlacement
 from tandem.spec.model import ModelSpec
 
-Strategy = Literal["gpu-only", "ride-along", "rendezvous", "asymmetric"]
-STRATEGIES: tuple[Strategy, ...] = ("gpu-only", "ride-along", "rendezvous", "asymmetric")
+Strategy = Literal["gpu-only", "ride-along", "rendezvous", "symmetric", "asymmetric"]
+STRATEGIES: tuple[Strategy, ...] = (
+    "gpu-only", "ride-along", "rendezvous", "symmetric", "asymmetric",
+)  # fmt: skip
 """The simplest first."""
-COHORT_STRATEGIES: tuple[Strategy, ...] = ("rendezvous", "asymmetric")
+COHORT_STRATEGIES: tuple[Strategy, ...] = ("rendezvous", "symmetric", "asymmetric")
 _LAYERS_TO_A_PASS = (1, 2, 4)
 """Fewer passes hardly differ from none."""
 _EDGES_ALONE, _EDGES_BESIDE = 2, 1  # sweeps from a cohort's last layer to its next token's first
@@ -33,7 +35,8 @@ class Candidate(NamedTuple):
             that are too long for it are split over both tiers.
         on_cpu, how: layers that the CPU computes, as in `Elsewhere`. on_disk: that are read,
             likewise. mlps: whether only MLPs are streamed, likewise. embedding: likewise.
-        passes: of its own, that a cohort may have in a sweep.
+        passes: of its own, that a cohort may have in a sweep; of two halves that take turns, beside
+            every layer.
         experts: resident ones of mixtures that are elsewhere, as in `Elsewhere`.
         step_tokens: most that a step computes; 0: as many as the question says.
     """
@@ -96,6 +99,8 @@ class Candidate(NamedTuple):
         """The same without requests on the accelerator; a cohort has nothing to pass beside then,
         and takes as long for a layer in sweeps of its own.
         """
+        if self.halves:
+            return self
         strategy = "rendezvous" if self.has_cohorts else self.strategy
         return self._replace(strategy=strategy, device_rows=0, passes=0)
 
@@ -117,15 +122,20 @@ class Candidate(NamedTuple):
         return self.strategy in COHORT_STRATEGIES
 
     @property
+    def halves(self) -> bool:
+        """Whether all requests are in two cohorts that both take part in every sweep."""
+        return self.strategy == "symmetric"
+
+    @property
     def num_cohorts(self) -> int:
         """One if there is nothing to sweep beside it: a sweep then waits for its attention."""
         if not self.has_cohorts:
             return 0
-        return _COHORTS if self.device_rows else 1
+        return _COHORTS if self.device_rows or self.halves else 1
 
     @property
     def cohort_rows(self) -> int:
-        """Of the rows on the host, those that a sweep takes one layer further."""
+        """Of the rows on the host, those of a cohort."""
         return -(-self.host_rows // self.num_cohorts) if self.num_cohorts else 0
 
     def sweeps_per_hosted_token(self, num_layers: int) -> int:
@@ -134,6 +144,8 @@ class Candidate(NamedTuple):
         """
         if not self.num_cohorts:
             return 1
+        if self.halves:
+            return len(token_sweeps(num_layers, self.passes))
         if self.passes:
             return self.num_cohorts * len(token_sweeps(num_layers, self.passes))
         edges = _EDGES_BESIDE if self.device_rows else _EDGES_ALONE
@@ -167,7 +179,9 @@ class Candidate(NamedTuple):
                 "attended in both"
             )
         how = "in cohorts" if self.has_cohorts else "beside it"
-        if self.passes:
+        if self.halves:
+            how = "in two halves that take turns at each layer"
+        elif self.passes:
             how += f" with {self.passes} passes a sweep"
         return f"{self.host_rows} on the host, attended there {how}"
 

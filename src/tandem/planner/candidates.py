@@ -212,6 +212,10 @@ class Candidates:
             if self._q.objective == "latency" or short or beside:
                 return
             limit = min(limit, MAX_COHORT_ROWS)
+        if strategy == "symmetric":
+            if elsewhere == Elsewhere():
+                yield from self._in_halves(limit)
+            return
         if strategy == "asymmetric":
             if elsewhere == Elsewhere() and not all_on_host:
                 yield from self._with_passes(limit)
@@ -235,6 +239,14 @@ class Candidates:
                 candidate = candidate_of("asymmetric", Elsewhere(), device, hosted, passes)
                 if device and self._footprint.fits(candidate):
                     yield candidate
+
+    def _in_halves(self, limit: int) -> Iterator[Candidate]:
+        """All requests on the host, and all layers resident."""
+        passes = self._q.model.num_layers
+        for hosted in row_grid(limit):
+            candidate = candidate_of("symmetric", Elsewhere(), 0, hosted, passes)
+            if hosted > 1 and self._footprint.fits(candidate):
+                yield candidate
 
     def split(self, elsewhere: Elsewhere, rows: int, step_tokens: int = 0) -> Candidate:
         """Rows that have as much of their KV on the accelerator as it holds."""

@@ -86,7 +86,8 @@ class Policy:
 
 _BUILT = (
     Policy("auto", "the best of all whose predictions hold", "Tandem",
-           ("gpu-only", "ride-along", "rendezvous"), homes=CPU_HOMES, single_experts=True),
+           ("gpu-only", "ride-along", "rendezvous", "symmetric"), homes=CPU_HOMES,
+           single_experts=True),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),
@@ -102,6 +103,12 @@ _BUILT = (
            ("gpu-only", "rendezvous", "asymmetric"), streams=False, every_layer=True),
     Policy("simple", "all KV and decode attention on the host, the accelerator waits",
            "NEO section 3.1, strawman 1", ("ride-along",), all_on_host=True),
+    Policy("symmetric", "all KV and attention on the host, of two equal sub-batches in turns",
+           "NEO section 3.1, strawman 2, its prompts attended on the host as well", ("symmetric",),
+           all_on_host=True, streams=False),
+    Policy("fastdecode", "all KV and decode attention on the host, of two sub-batches or of one",
+           "FastDecode+ as NEO compares with it (section 5.1)", ("ride-along", "symmetric"),
+           all_on_host=True, streams=False),
     Policy("zero-inference", "all weights streamed, all KV on the accelerator",
            "LM-Offload table 3 (wg 0, cg 100)", ("gpu-only",), all_streamed=True),
     Policy("n-gpu-layers", "layers whole on the accelerator or computed on the CPU, none streamed",
@@ -113,8 +120,6 @@ _BUILT = (
 )  # fmt: skip
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _BUILT}
 NOT_BUILT: Mapping[str, str] = {
-    "symmetric": "two sub-batches in counter-phase that both have requests on the host",
-    "fastdecode": "two sub-batches in counter-phase that have all requests on the host",
     "park-egger": "single operations of a layer computed on the host",
 }
 """Policies whose means cannot be planned yet, and which those are; the engine has some of them."""

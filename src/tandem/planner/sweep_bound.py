@@ -152,6 +152,8 @@ class SweepBound:
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""
         main = load.main
+        if load.cohort is not None and load.halves:
+            return self._halves_floor(main, load.cohort)
         if load.cohort is not None and not main.tokens:
             return self._cohort_floor(load.cohort)
         stages = self._all_stages(main)
@@ -206,6 +208,25 @@ class SweepBound:
         hosted = [self._host(cohort.host, layer) for layer in self._layer_with.values()]
         way_s, dram = min(w.chain_s for w in hosted), min(w.dram_bytes for w in hosted)
         return Least(linear_s + way_s, dram)
+
+    def _halves_floor(self, main: LaneLoad, half: LaneLoad) -> Least:
+        """The mean of the two sweeps in which both halves leave all layers behind: in each, as many
+        stages and attentions as one of them has in a token. What one waits for, the other may hide.
+        """
+        stages = self._all_stages(half)
+        dram, cpu_s = stages.dram_bytes, 0.0
+        for window, count in self._layers_of.items():
+            hosted = self._host(half.host, self._layer_with[window])
+            dram += count * hosted.dram_bytes
+            cpu_s += count * hosted.cpu_s
+        if not main.tokens:
+            return Least(stages.chain_s, dram, cpu_s)
+        others = self._all_stages(main)
+        computed_s = stages.chain_s + others.chain_s
+        for window, count in self._layers_of.items():
+            others = others.plus(self._attention(main, self._layer_with[window]), count)
+        chain_s = max(others.chain_s, computed_s)
+        return Least(chain_s, dram + others.dram_bytes, cpu_s + others.cpu_s)
 
     def _attention(self, lane: LaneLoad, layer: int) -> Least:
         """Of one layer whose queries are on the accelerator."""

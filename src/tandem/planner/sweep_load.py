@@ -13,19 +13,22 @@ class SweepLoad(NamedTuple):
     Attributes:
         cohort: rows with KV on the host that advance by one layer: of the cohorts, the one whose
             turn it is.
-        passes: of its own, that it may have.
+        passes: of its own, that it may have. halves: another one as large takes part as well.
     """
 
     main: LaneLoad
     cohort: LaneLoad | None = None
     passes: int = 0
+    halves: bool = False
 
     @property
     def lanes(self) -> list[LaneLoad]:
-        """Those of the program: a cohort may go alone, through one layer."""
+        """Those of the program: a cohort may go alone, through one layer. Where it has several
+        lanes, they are taken for one, the second.
+        """
         if self.cohort is None:
             return [self.main]
-        return [self.main, self.cohort] if self.main.tokens else [self.cohort]
+        return [self.main, self.cohort] if self.main.tokens or self.passes else [self.cohort]
 
     @property
     def decodes_only(self) -> bool:
@@ -75,4 +78,5 @@ def decode_load(
     rows = candidate.cohort_rows
     logits = rows if candidate.passes else 0  # else the sweeps that are timed end no token
     cohort = LaneLoad(host=TierLoad(rows, context), logits=logits)
-    return SweepLoad(main, cohort, candidate.passes if main.tokens else 0)
+    passes = candidate.passes if main.tokens or candidate.halves else 0
+    return SweepLoad(main, cohort, passes, candidate.halves)

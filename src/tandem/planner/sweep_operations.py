@@ -29,10 +29,11 @@ def _ends(lane: LaneShape, num_layers: int) -> bool:
 
 
 def told_alike(ops: list[ProgramOp], lanes: tuple[LaneShape, ...]) -> list[ProgramOp]:
-    """With all lanes of a cohort taken for one, the second: they are the same rows."""
-    if not any(lane.after is not None for lane in lanes):
+    """With all lanes of cohorts taken for one, the second: they are the same rows, or as many."""
+    if not any(lane.after is not None or lane.beside is not None for lane in lanes):
         return ops
-    return [op._replace(lanes=tuple(min(lane, 1) for lane in op.lanes)) for op in ops]
+    place = [int(lane.suspends) for lane in lanes]
+    return [op._replace(lanes=tuple(place[lane] for lane in op.lanes)) for op in ops]
 
 
 def _moved(

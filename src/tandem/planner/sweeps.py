@@ -28,10 +28,10 @@ _COHORT = LaneShape(suspends=True, device=False, host=True)
 
 
 class _Turn(NamedTuple):
-    """A sweep's lanes, and which cohort takes part where several are told apart."""
+    """A sweep's lanes, and which cohort each is of where several are told apart."""
 
     lanes: tuple[LaneShape, ...]
-    cohort: int | None = None
+    cohorts: tuple[int, ...] = ()
 
 
 class Sweeps:
@@ -68,14 +68,14 @@ class Sweeps:
             turns = self._turns(load)
             of = self._schedules.of
             priced = {
-                turn: self._priced(of(turn.lanes, layers), loads, turn.cohort, elsewhere)
+                turn: self._priced(of(turn.lanes, layers), loads, turn.cohorts, elsewhere)
                 for turn in dict.fromkeys(turns)
             }
             sweeps = [priced[turn] for turn in turns]
             if load.cohort is None:
                 found = repeated_sweep(sweeps[0], self._dram)
             else:
-                cycle = len(turns) - _WARM_UP_TURNS if load.passes else 1
+                cycle = len(turns) - _warm_up_turns(load) if load.passes else 1
                 found = steady_sweep(sweeps, self._dram, cycle=cycle)
             # loads that were ahead may make one sweep of a few shorter than many can be
             least_s = self.bound_s(elsewhere, load)
@@ -95,13 +95,13 @@ class Sweeps:
         (layers, _), loads = self._layers_of(elsewhere, load), load.lanes
         # the first one is lived through in part, and leaves the next a little otherwise than it is
         turns = self._turns(load, more=2 if load.cohort is None else 1)
-        if load.passes:  # the last sweep but one is the second cohort's first
+        if load.passes and not load.halves:  # the last sweep but one is the second cohort's first
             turns = turns[: _WARM_UP_TURNS + _COHORTS + 1]
         return [
             self._priced(
                 schedule_each(self._q.model.num_layers, turn.lanes, layers),
                 loads,
-                turn.cohort,
+                turn.cohorts,
                 elsewhere,
             )
             for turn in turns
@@ -112,6 +112,8 @@ class Sweeps:
 
     def _turns(self, load: SweepLoad, more: int = 0) -> list[_Turn]:
         main = LaneShape(device=bool(load.main.device.tokens), host=bool(load.main.host.tokens))
+        if load.halves:
+            return self._in_halves((main,) if load.main.tokens else (), load.passes)
         if load.passes:
             return self._with_passes(main, load.passes)
         first = self._q.model.num_layers // 2 - _WARM_UP_SWEEPS
@@ -124,16 +126,36 @@ class Sweeps:
     def _with_passes(self, main: LaneShape, passes: int) -> list[_Turn]:
         """The end of a token of each cohort, and all sweeps of the next one."""
         token = [
-            (main, *_visiting(visits, enters=number == 0))
+            (main, *_visiting(visits, 1, enters=number == 0))
             for number, visits in enumerate(token_sweeps(self._q.model.num_layers, passes))
         ]
-        return [_Turn(lanes, cohort) for lanes in (token[-1], *token) for cohort in range(_COHORTS)]
+        return [
+            _Turn(lanes, (cohort,) * len(lanes))
+            for lanes in (token[-1], *token)
+            for cohort in range(_COHORTS)
+        ]
+
+    def _in_halves(self, main: tuple[LaneShape, ...], passes: int) -> list[_Turn]:
+        """The end of a token of both halves, and all sweeps of the next one.
+
+        Args:
+            main: none where no prompt is read.
+        """
+        token: list[_Turn] = []
+        for number, visits in enumerate(token_sweeps(self._q.model.num_layers, passes)):
+            lanes, cohorts = list(main), [0] * len(main)
+            for cohort in range(_COHORTS):
+                own = _visiting(visits, len(lanes), enters=number == 0)
+                lanes += own
+                cohorts += [cohort] * len(own)
+            token.append(_Turn(tuple(lanes), tuple(cohorts)))
+        return [token[-1], *token]
 
     def _priced(
         self,
         schedule: Schedule,
         loads: Sequence[LaneLoad],
-        cohort: int | None,
+        cohorts: tuple[int, ...],
         elsewhere: Elsewhere,
     ) -> PricedSweep:
         hosted, experts = elsewhere.embedding, elsewhere.experts
@@ -141,14 +163,18 @@ class Sweeps:
             self._demands.of(op, [loads[lane] for lane in op.lanes], hosted=hosted, experts=experts)
             for op in schedule.ops
         )
-        return PricedSweep(schedule, demands, cohort)
+        return PricedSweep(schedule, demands, cohorts)
 
 
-def _visiting(visits: Sequence[Visit], *, enters: bool) -> list[LaneShape]:
-    """The lanes of a cohort in one sweep, after that of the others."""
+def _warm_up_turns(load: SweepLoad) -> int:
+    return 1 if load.halves else _WARM_UP_TURNS
+
+
+def _visiting(visits: Sequence[Visit], before: int, *, enters: bool) -> list[LaneShape]:
+    """The lanes of a cohort in one sweep, after `before` others."""
     lanes = [_COHORT] if enters else []
     for visit in visits:
         beside = None if visit.at == visit.layer else visit.at
-        after = len(lanes) or None
+        after = before + len(lanes) - 1 if lanes else None
         lanes.append(replace(_COHORT, cursor=visit.layer, beside=beside, after=after))
     return lanes

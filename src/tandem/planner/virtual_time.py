@@ -58,14 +58,14 @@ class PricedSweep:
     """A schedule and what its operations ask for, by `Schedule.ops`.
 
     Attributes:
-        cohort: which one takes part: it waits for its own attention, from the sweep in which it
-            took part before and from this one. None: joins wait for all that the CPU was given in
-            sweeps before.
+        cohorts: by lane, which one it is of: it waits for its own attention, from the sweep in
+            which it took part before and from this one. Empty: joins wait for all that the CPU was
+            given in sweeps before.
     """
 
     schedule: Schedule
     demands: tuple[Demand, ...]
-    cohort: int | None = None
+    cohorts: tuple[int, ...] = ()
 
 
 def _warm_up(schedule: Schedule) -> int:
@@ -211,13 +211,12 @@ def _joins(sweep: PricedSweep, base: int, attended: dict[int, int]) -> Mapping[i
         attended: of each cohort, how many of those must have ended for its last attention to be
             there; kept up to date.
     """
-    cohort, joins = sweep.cohort, dict[int, Join]()
-    if cohort is None:
-        return joins
-    for index in sweep.schedule.cohorts:
+    joins = dict[int, Join]()
+    for index in sweep.schedule.cohorts if sweep.cohorts else ():
         group = sweep.schedule.groups[index]
         if group.joins is not None:
+            cohort = sweep.cohorts[group.joins]
             joins[index] = Join(group.joins, attended.get(cohort, 0), None)
         if group.raises is not None:
-            attended[cohort] = base + group.place
+            attended[sweep.cohorts[group.raises]] = base + group.place
     return joins

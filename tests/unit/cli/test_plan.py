@@ -37,7 +37,7 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "+10 GB/s link",
         "Rejected",
         "% less: ",
-        "not planned yet: symmetric",
+        "not planned yet: park-egger",
         "add --output FILE here, and then `tandem serve opt-30b --plan FILE`",
     ):
         assert part in ran.out, part
@@ -111,7 +111,7 @@ def test_the_command_has_every_flag_that_the_plan_was_made_for(
         "--cpu-memory": "60GiB",
     }
     words = [word for pair in given.items() for word in pair]
-    asked = ("plan", "opt-1.3b", "--accelerator", "a4000")
+    asked = ("plan", "opt-1.3b", "--accelerator", "a4000", "--policy", "ride-along")
     ran = commands.run(*asked, *words)
     assert (ran.status, ran.err) == (0, "")
     command = shlex.split(ran.out[ran.out.index("tandem serve") :])
@@ -244,8 +244,8 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--tpot-bound", "1ms"], "nothing keeps 1 ms per token"),
         (["--accelerator", "a10g", "--objective", "joy"], "unknown objective 'joy'"),
         (
-            ["--accelerator", "a10g", "--policy", "fastdecode"],
-            "policy 'fastdecode' cannot be planned",
+            ["--accelerator", "a10g", "--policy", "park-egger"],
+            "policy 'park-egger' cannot be planned",
         ),
         (["--accelerator", "a10g", "--prompt", "many"], "--prompt 'many' is no number of tokens"),
         (["--accelerator", "a10g", "--prompt", "200000"], "the model takes 131072"),

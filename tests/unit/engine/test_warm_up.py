@@ -76,7 +76,9 @@ def warm(
     return assembled, size
 
 
-@pytest.mark.parametrize("strategy", ["gpu-only", "ride-along", "rendezvous", "asymmetric"])
+@pytest.mark.parametrize(
+    "strategy", ["gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric"]
+)
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.BFLOAT16])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_the_prediction_is_above_the_peak_but_not_far(
@@ -88,7 +90,9 @@ def test_the_prediction_is_above_the_peak_but_not_far(
     assert assembled.machine.arena.live_bytes < peak
 
 
-@pytest.mark.parametrize("strategy", ["gpu-only", "ride-along", "rendezvous", "asymmetric"])
+@pytest.mark.parametrize(
+    "strategy", ["gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric"]
+)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_a_prediction_that_is_too_low_fails(spec: ModelSpec, strategy: str) -> None:
     config = replace(CONFIG, strategy=strategy)

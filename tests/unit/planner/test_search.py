@@ -37,12 +37,12 @@ def test_nothing_on_a_grid_is_better_than_what_the_search_finds(gigabytes: float
         for streamed in range(0, 9, 2):
             for hosted in (0,) if strategy == "gpu-only" else (1, 3, 6, 10, 15, 22, 30, 39):
                 for device in (0, 1, 5, 10, 20, 40):
-                    passes = 8 if strategy == "asymmetric" else 0
+                    passes = 8 if strategy in ("asymmetric", "symmetric") else 0
                     candidate = Candidate(strategy, streamed, device, hosted, passes=passes)
                     if not 0 < candidate.rows <= 40 or not search.footprint.fits(candidate):
                         continue
-                    if candidate.has_cohorts and not device:
-                        continue  # the sweep would be empty
+                    if candidate.has_cohorts and bool(device) == candidate.halves:
+                        continue  # the sweep would be empty, or halves beside others
                     if passes and streamed:
                         continue  # it would be at two layers in turns
                     found = search.predictor.predict(candidate).rates.job_tokens_per_s

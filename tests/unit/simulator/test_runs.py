@@ -129,7 +129,9 @@ def test_an_unknown_strategy_is_refused(strategy: str) -> None:
         plan_for(question, strategy)
 
 
-@pytest.mark.parametrize("strategy", ["gpu-only", "ride-along", "rendezvous", "asymmetric"])
+@pytest.mark.parametrize(
+    "strategy", ["gpu-only", "ride-along", "rendezvous", "symmetric", "asymmetric"]
+)
 def test_a_strategy_that_is_asked_for_is_what_is_planned(strategy: str) -> None:
     question = replace(planned(CASES["gpu-only"]).question, max_num_batched_tokens=512)
     assert plan_for(question, strategy).plan.strategy == strategy
@@ -146,8 +148,9 @@ def test_a_strategy_that_is_asked_for_is_what_is_planned(strategy: str) -> None:
         Case("gpu-only", 32, 0, on_cpu=2, how="cpu"),
         Case("ride-along", 0, 32, on_cpu=2, how="cpu-mlp"),
         Case("asymmetric", 16, 32, passes=LAYERS),
+        Case("symmetric", 0, 32, passes=LAYERS),
     ],
-    ids=["resident", "streamed", "host", "both", "lent", "cpu", "MLPs", "passes"],
+    ids=["resident", "streamed", "host", "both", "lent", "cpu", "MLPs", "passes", "halves"],
 )
 def test_a_steady_state_is_as_fast_as_the_planner_says(case: Case) -> None:
     """Requests of unlike lengths, so that they do not begin and end in waves; within 5%."""

@@ -64,7 +64,7 @@ class Prices:
         if not way.passes:
             return min(map(value, self.attention.values()))
         every = sum(count * value(self.attention[w]) for w, count in self.layers_of.items())
-        return every / len(self._token(way))
+        return every * _taking_part(way) / len(self._token(way))
 
     def beside_passes_s(self, way: Way, through: int, cohort: int) -> float:
         """On the accelerator, outside stages that rows share: a sweep's passes of a cohort's own,
@@ -72,6 +72,7 @@ class Prices:
         """
         sweeps = self._token(way)
         passes = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
+        passes *= _taking_part(way)
         dense = len(self.question.model.dense_layers)
         each_s = self.layer.of("resident", cohort).chain_s
         if dense:
@@ -122,6 +123,11 @@ class Prices:
         if self.question.objective == "latency":
             return [alone_kinds(self.question, rows.step_tokens)]
         return steady_kinds(self.question, self.span(way, rows), rows.step_tokens)
+
+
+def _taking_part(way: Way) -> int:
+    """Cohorts in a sweep."""
+    return 2 if way.halves else 1
 
 
 def _like(way: Way, cohort: int) -> Candidate:

@@ -190,7 +190,11 @@ class _Relaxation:
         dram_bytes = prices.cohort_bytes(self._way, cohort)
         attention: list[AttentionForms] = []
         if alone:
-            self._at_least(time, [], prices.one_layer_s(self._way, cohort))
+            one_s = prices.beside_passes_s if self._way.halves else None
+            fixed_s = (
+                one_s(self._way, 0, cohort) if one_s else prices.one_layer_s(self._way, cohort)
+            )
+            self._at_least(time, [], max(fixed_s, cpu_s))
         else:
             carried = self._carried(kind)
             attention = [

@@ -30,7 +30,8 @@ class Way:
     Attributes:
         homes: that layers may have.
         all_on_host: no KV lies on the accelerator. all_streamed: all layers come to it anew.
-        alone: every row is in the cohort, and a sweep that reads no prompt is one layer of it.
+        alone: every row is in a cohort, and a sweep that reads no prompt is one layer of it, or its
+            own passes.
         passes: of its own, that a cohort has in a sweep.
     """
 
@@ -62,6 +63,11 @@ class Way:
     def reads(self) -> bool:
         """Whether layers may be read from disk, through slots in the host's memory."""
         return any(home in ON_DISK for home in self.homes)
+
+    @property
+    def halves(self) -> bool:
+        """Whether all rows are in two cohorts that both take part in every sweep."""
+        return self.strategy == "symmetric"
 
     @property
     def has_cohort(self) -> bool:
@@ -107,6 +113,10 @@ def ways(
             continue
         if strategy == "asymmetric":
             yield from _with_passes(policy, num_layers)
+            continue
+        if strategy == "symmetric":
+            if not policy.all_streamed:
+                yield Way(strategy, ("resident",), True, alone=True, passes=num_layers)
             continue
         all_homes = _without(
             homes, (*CPU_HOMES, "host-mlp", *ON_DISK, *SHARED) if cohort else SHARED

@@ -12,13 +12,20 @@ from tandem.spec.errors import ConfigError
 if TYPE_CHECKING:
     from tandem.scheduler.strategies.base import Strategy
 
-# With all that they weigh, those that choose by prices are imported where they are used.
+# With all that they weigh, those that choose by prices are imported where they are used, and so is
+# what is rarely asked for.
 
 
 def _auto() -> "Strategy":
     from tandem.scheduler.strategies.auto import Auto
 
     return Auto()
+
+
+def _symmetric() -> "Strategy":
+    from tandem.scheduler.strategies.symmetric import Symmetric
+
+    return Symmetric()
 
 
 def _neo() -> "Strategy":
@@ -36,6 +43,7 @@ def _apex() -> "Strategy":
 _STRATEGIES: dict[str, "Callable[[], Strategy]"] = {
     "auto": _auto,
     **{each.name: each for each in (GpuOnly, RideAlong, Rendezvous, Asymmetric)},
+    "symmetric": _symmetric,
     "neo": _neo,
     "apex": _apex,
 }
