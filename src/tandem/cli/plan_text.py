@@ -13,7 +13,7 @@ from tandem.planner.option import Option
 from tandem.planner.policies import NOT_BUILT
 from tandem.planner.question import Question
 from tandem.spec.parameters import num_parameters
-from tandem.spec.units import MIB, format_duration, format_size
+from tandem.spec.units import MIB, format_duration, format_figure, format_size
 from tandem.spec.workload import Workload
 
 if TYPE_CHECKING:
@@ -154,12 +154,13 @@ def _prediction(answer: Answer) -> Iterator[str]:
     yield f"  time per output token  {tpot}"
     yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None
-    bound = "" if close else f", at most {most:.3g} with this placement"
-    yield f"  throughput             {given:.3g} tokens/s{one}{bound}"
+    bound = "" if close else f", at most {format_figure(most)} with this placement"
+    yield f"  throughput             {format_figure(given)} tokens/s{one}{bound}"
     if answer.ceiling is not None:
         yield _ceiling(answer, answer.ceiling.tokens_per_s)
     tokens = lengths.requests * lengths.generated_tokens
-    over_all = f", {rates.job_tokens_per_s:.3g} tokens/s" if rates.edges_s and not arrivals else ""
+    over_all = f", {format_figure(rates.job_tokens_per_s)} tokens/s" if rates.edges_s else ""
+    over_all = "" if arrivals else over_all
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
         f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{over_all}"
     )
@@ -183,10 +184,10 @@ def _throughput(answer: Answer) -> float:
 def _basis(answer: Answer) -> str:
     """What plans are compared by, where that is not the throughput as it is shown."""
     rate = answer.chosen.tokens_per_s
-    if f"{rate:.3g}" == f"{_throughput(answer):.3g}":
+    if format_figure(rate) == format_figure(_throughput(answer)):
         return ""
     when = "over all requests" if answer.arrivals is None else "with all places taken"
-    return f" ({when}, where this plan makes {rate:.3g} tokens/s)"
+    return f" ({when}, where this plan makes {format_figure(rate)} tokens/s)"
 
 
 def _ceiling(answer: Answer, most: float) -> str:
@@ -195,16 +196,19 @@ def _ceiling(answer: Answer, most: float) -> str:
     if answer.chosen.candidate.step_tokens:
         plan += " in such steps"
     rate = answer.chosen.prediction.rates.tokens_per_s
-    taken = "" if answer.arrivals is None else f"{rate:.3g} tokens/s with all places taken; "
-    return f"{'':<25}{taken}no {plan} exceeds {most:.3g}; this one reaches {rate / most:.0%} of it"
+    taken = f"{format_figure(rate)} tokens/s with all places taken; "
+    taken = "" if answer.arrivals is None else taken
+    reached = f"this one reaches {rate / most:.0%} of it"
+    return f"{'':<25}{taken}no {plan} exceeds {format_figure(most)}; {reached}"
 
 
 def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
-    coming = f"  arriving               {arrivals.requests_per_s:.3g} requests/s in the mean"
+    each, most = format_figure(arrivals.requests_per_s), format_figure(most_per_s)
+    coming = f"  arriving               {each} requests/s in the mean"
     if arrivals.keeps_up:
-        yield f"{coming}, {arrivals.rows} at once; up to {most_per_s:.3g} requests/s can be served"
+        yield f"{coming}, {arrivals.rows} at once; up to {most} requests/s can be served"
     else:
-        yield f"{coming}, but {most_per_s:.3g} are served: they queue, and a place comes late"
+        yield f"{coming}, but {most} are served: they queue, and a place comes late"
 
 
 def _light_load(answer: Answer, arrivals: Arrivals) -> Iterator[str]:
@@ -240,15 +244,15 @@ def _limits(answer: Answer) -> Iterator[str]:
 def _gained_over(answer: Answer) -> str:
     """What gains are over, where that is not this plan."""
     base = answer.sensitivities[0].base_tokens_per_s
-    if f"{base:.3g}" == f"{answer.chosen.tokens_per_s:.3g}":
+    if format_figure(base) == format_figure(answer.chosen.tokens_per_s):
         return ""
-    return f", gains over the {base:.3g} of the fastest plan"
+    return f", gains over the {format_figure(base)} of the fastest plan"
 
 
 def sensitivity_lines(found: "Iterable[Sensitivity | BlockSensitivity]") -> Iterator[str]:
     """What larger machines would bring."""
     for entry in found:
-        effect = f"{entry.option.tokens_per_s:.3g} tokens/s ({entry.gain:+.1%})"
+        effect = f"{format_figure(entry.option.tokens_per_s)} tokens/s ({entry.gain:+.1%})"
         if abs(entry.gain) < _FLAT:
             effect = "no difference"
         yield f"  {entry.change:<24}{effect}"
@@ -266,10 +270,8 @@ def _why(answer: Answer, option: Option) -> str:
     """Numbers, and what limits it."""
     name, share = option.prediction.bottleneck
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
-    rate = f"{option.tokens_per_s:.3g} tokens/s, {loss:.1%} less"
-    if loss < _FLAT:
-        rate = f"{option.tokens_per_s:.3g} tokens/s, but less simple or with a longer job"
-    return f"{rate}: {name} busy {share:.0%}"
+    how = "but less simple or with a longer job" if loss < _FLAT else f"{loss:.1%} less"
+    return f"{format_figure(option.tokens_per_s)} tokens/s, {how}: {name} busy {share:.0%}"
 
 
 def _policies(answer: Answer) -> Iterator[str]:
@@ -282,7 +284,7 @@ def _policies(answer: Answer) -> Iterator[str]:
             option = result.option
             tpot = format_duration(option.prediction.rates.worst_tpot_s)
             found = (
-                f"{option.tokens_per_s:8.3g} tokens/s  {tpot} per token  "
+                f"{format_figure(option.tokens_per_s):>8} tokens/s  {tpot} per token  "
                 f"{option.candidate.rows} at once"
             )
         yield f"  {result.policy.name:<16}{found}"

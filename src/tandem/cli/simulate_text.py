@@ -10,7 +10,7 @@ from tandem.planner.candidate import Candidate
 from tandem.simulator.build import Planned
 from tandem.simulator.latencies import Percentiles
 from tandem.simulator.outcome import Outcome
-from tandem.spec.units import format_duration
+from tandem.spec.units import format_duration, format_figure
 from tandem.spec.workload import Workload
 
 FORMAT = 1
@@ -102,10 +102,12 @@ def _one(outcome: Outcome, run: Run) -> Iterator[str]:
     yield ""
     yield (
         f"{outcome.output_tokens} tokens in {format_duration(outcome.duration_s)}: "
-        f"{outcome.tokens_per_s:.3g} tokens/s, {outcome.steady_tokens_per_s:.3g} in the middle half"
+        f"{format_figure(outcome.tokens_per_s)} tokens/s, "
+        f"{format_figure(outcome.steady_tokens_per_s)} in the middle half"
     )
     if not run.workload.duration_s:
-        yield f"the planner predicts {run.planned.option.tokens_per_s:.3g} tokens/s once all run"
+        predicted = format_figure(run.planned.option.tokens_per_s)
+        yield f"the planner predicts {predicted} tokens/s once all run"
     for name, share in outcome.busy.items():
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
@@ -146,9 +148,9 @@ def _table(heading: str, runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         outcome = run.outcome
         cells = "".join(map(_cells, (outcome.ttft, outcome.tpot, outcome.latency)))
-        busy = outcome.busy
+        busy, rate = outcome.busy, format_figure(outcome.tokens_per_s)
         yield (
-            f"{run.value or 0:>10g}{outcome.tokens_per_s:>10.4g}{cells}{busy['accelerator']:>7.0%}"
+            f"{run.value or 0:>10g}{rate:>10}{cells}{busy['accelerator']:>7.0%}"
             f"{busy['CPU']:>6.0%}{busy['link to the accelerator']:>6.0%}{outcome.preemptions:>9}"
             + ("" if outcome.ttft_kept is None else f"{outcome.ttft_kept:>9.1%}")
         )
@@ -172,7 +174,7 @@ def _curve(flag: str, runs: Sequence[Run]) -> Iterator[str]:
     else:
         values = [run.outcome.tokens_per_s for run in runs]
         yield "tokens/s"
-        shown = [f"{value:.4g}" for value in values]
+        shown = [format_figure(value) for value in values]
     for run, value, text in zip(runs, values, shown, strict=True):
         bar = "█" * max(1, round(value / max(values) * _WIDTH))
         yield f"{run.value or 0:>10g} {bar} {text}"

@@ -55,7 +55,7 @@ class Predictor:
         token_s, decode_s = self._sweeps.token_s(here), self._decode_s(candidate, bound_s)
         if self._q.objective == "latency":
             ttft_s = lengths.prompt_tokens * token_s
-            return lengths.generated_tokens / (ttft_s + lengths.decode_sweeps * decode_s)
+            return lengths.generated_tokens / (ttft_s + lengths.later_tokens * decode_s)
         beside, least_s = candidate.in_every_sweep(), decode_s
         if here.lent:  # in sweeps with prompts nothing is
             least_s = bound_s(here.lending(0), self.loads.of(candidate))
@@ -153,11 +153,11 @@ class Predictor:
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request, in the slower lane."""
-        return rates.ttft_s + self._q.lengths.decode_sweeps * rates.worst_tpot_s
+        return rates.ttft_s + self._q.lengths.later_tokens * rates.worst_tpot_s
 
     def main_request_s(self, rates: Rates) -> float:
         """Likewise, of one that every sweep serves."""
-        return rates.ttft_s + self._q.lengths.decode_sweeps * rates.tpot_s
+        return rates.ttft_s + self._q.lengths.later_tokens * rates.tpot_s
 
     def job_s(self, rates: Rates, arriving: Rates | None = None) -> float:
         """All requests of the workload, from the first arrival to the last token.
@@ -237,8 +237,8 @@ class Predictor:
         chunks = math.ceil(lengths.prompt_tokens / chunk)
         ttft_s = chunks * self._mixed_s(candidate.idle(), chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)
-        total_s = ttft_s + lengths.decode_sweeps * tpot_s
-        share = chunks / (chunks + lengths.decode_sweeps)
+        total_s = ttft_s + lengths.later_tokens * tpot_s
+        share = chunks / (chunks + lengths.later_tokens)
         rate = lengths.generated_tokens / total_s
         return Rates(rate, tpot_s, None, ttft_s, share, 0.0, rate)
 

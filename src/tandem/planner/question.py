@@ -80,9 +80,14 @@ class Lengths:
         return self.prompt_tokens + self.generated_tokens
 
     @property
+    def later_tokens(self) -> float:
+        """After the first one, which the prompt gives."""
+        return self.generated_tokens - 1
+
+    @property
     def decode_sweeps(self) -> float:
-        """That a request takes after its prompt, which gives the first token."""
-        return max(1.0, self.generated_tokens - 1)
+        """For which a request has a place after its prompt: at least one, in which it ends."""
+        return max(1.0, self.later_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,15 +216,16 @@ class Search:
     def _job_s(self, option: Option) -> float:
         return self.predictor.job_s(option.prediction.rates)
 
-    def _complexity(self, option: Option) -> tuple[int, bool, bool, bool, float, int]:
+    def _complexity(self, option: Option) -> tuple[int, bool, bool, bool, float, int, bool]:
         """By strategy, what is read from disk, what the CPU computes, whether steps are of another
         size than usual, what a request sees (beyond rounding, to which streaming that is hidden
-        makes no difference), what the link carries.
+        makes no difference), what the link carries: layers, then rows of embeddings.
         """
         candidate, rates = option.candidate, option.prediction.rates
         place = STRATEGIES.index(candidate.strategy)
         others = candidate.on_disk > 0, candidate.on_cpu > 0, candidate.step_tokens > 0
-        return place, *others, float(f"{rates.worst_tpot_s:.4g}"), candidate.streamed
+        seen_s = float(f"{rates.worst_tpot_s:.4g}")
+        return place, *others, seen_s, candidate.streamed, candidate.embedding
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:

@@ -110,9 +110,15 @@ def parse_duration_s(text: str, *, param: str | None = None) -> float:
     return seconds
 
 
+def format_figure(value: float) -> str:
+    """Three digits, as people write them: `0.05` -> `0.05`, `6962.4` -> `6,960`."""
+    figure = float(f"{value:.3g}")
+    return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.3g}"
+
+
 def format_duration(seconds: float) -> str:
     """`0.0052` -> `5.2 ms`; `4000` -> `1 h 07 min`."""
-    if seconds < 1:
+    if float(f"{seconds:.3g}") < 1:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120:
         return f"{seconds:.3g} s"

@@ -9,7 +9,7 @@ from tandem.planner.answer import answer
 from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import POLICIES
-from tandem.planner.question import Question
+from tandem.planner.question import Objective, Question
 from tandem.planner.search import Search
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -116,3 +116,19 @@ def test_what_was_rejected_is_no_twin_of_anything_else(question: Question) -> No
         for other in shown[:index]:
             same = option.candidate._replace(streamed=0) == other.candidate._replace(streamed=0)
             assert not same or abs(option.tokens_per_s / other.tokens_per_s - 1) >= 0.01
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+def test_a_request_of_one_token_takes_until_that_and_no_longer(objective: Objective) -> None:
+    found = answer(ask(SMALL, generate="1", objective=objective))
+    assert found.request_s == found.chosen.prediction.rates.ttft_s
+    if objective == "latency":
+        assert found.chosen.tokens_per_s == pytest.approx(1 / found.request_s)
+        assert found.ceiling is not None
+        assert found.chosen.tokens_per_s <= found.ceiling.tokens_per_s * (1 + 1e-6)
+
+
+def test_embeddings_stay_where_there_is_room_for_them() -> None:
+    precision = Precision.uniform(DType.BFLOAT16)
+    found = answer(ask("llama-3.1-8b", "h200", tpot_bound_s=0.015, precision=precision))
+    assert found.chosen.candidate.elsewhere == Elsewhere()

@@ -8,6 +8,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.trace_file import read_trace
 from tandem.spec.units import (
     format_duration,
+    format_figure,
     parse_duration_s,
     parse_rate_bytes_per_s,
     parse_size,
@@ -241,6 +242,7 @@ def test_a_rate_or_a_duration_beyond_all_measure_is_refused() -> None:
     ("seconds", "text"),
     [
         (0.0052, "5.2 ms"),
+        (0.9997, "1 s"),
         (1.5, "1.5 s"),
         (600, "10 min"),
         (7199, "2 h 00 min"),
@@ -250,3 +252,12 @@ def test_a_rate_or_a_duration_beyond_all_measure_is_refused() -> None:
 )
 def test_durations_are_written_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.0512, "0.0512"), (38.04, "38"), (999.6, "1,000"), (6962.4, "6,960"),
+     (1_234_567, "1,230,000")],
+)  # fmt: skip
+def test_figures_are_written_without_powers_of_ten(value: float, text: str) -> None:
+    assert format_figure(value) == text

@@ -48,7 +48,7 @@ def alone_kinds(question: Question, step_tokens: int) -> list[SweepKind]:
     chunks = -(-lengths.prompt_tokens // chunk)
     return [
         SweepKind(chunks, chunks, False, chunk),
-        SweepKind(lengths.decode_sweeps, lengths.decode_sweeps, True, 0),
+        SweepKind(lengths.later_tokens, lengths.later_tokens, True, 0),
     ]
 
 
