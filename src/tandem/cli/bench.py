@@ -255,7 +255,7 @@ def online(
     """
     machine = _start(json_path)
     if plot is not None:
-        from tandem.cli.plot_file import check_plot
+        from tandem.bench.picture import check_plot
 
         check_plot(plot)
     from tandem.bench.online.arrivals import Arrivals

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tandem.plan.plan_file import PlanFile
     from tandem.planner.answer import Answer
     from tandem.planner.cycle import Cycle
+    from tandem.planner.question import Question
     from tandem.spec.workload import Workload
 
 Quantization = Annotated[
@@ -128,9 +129,9 @@ def plan(
     from tandem.cli.uncollected import uncollected
 
     if policies.offline:
-        _refuse_beside_offline(requested, goal, policies, shown)
+        _refuse_beside_offline(requested, goal)
     if shown.plot is not None:
-        from tandem.cli.plot_file import check_plot
+        from tandem.bench.picture import check_plot
 
         check_plot(shown.plot)
     if requested.trace is not None:
@@ -143,16 +144,8 @@ def plan(
     _refuse_cycle_of_host(hardware, shown)
     question = read_question(model, hardware, workload, memory, steps, goal, quantization)
     if policies.offline:
-        from tandem.cli.plan_offline import print_offline
-        from tandem.planner.offline.answer import offline_answer
-        from tandem.planner.plan_file import offline_plan_file
-
         with uncollected():
-            planned = offline_answer(question, policies.policy, policies.compare_policies)
-        if shown.output is not None:
-            file = offline_plan_file(model, question, planned.plan, quantization)
-            _write(shown.output, file)
-        print_offline(model, workload, planned, hardware.basis, shown.output, as_json=shown.as_json)
+            _offline(model, workload, question, hardware, policies, quantization, shown)
         return
     from tandem.planner.answer import answer
     from tandem.planner.cycle import decode_cycle
@@ -164,9 +157,10 @@ def plan(
         _write(shown.output, plan_file(model, question, found.plan, quantization))
     cycle = decode_cycle(found.question, found.chosen.candidate) if shown.draws else None
     if cycle is not None and shown.plot is not None:
-        from tandem.cli.plan_plot import plot_plan
+        from tandem.cli.plan_plot import online_tiers, plot_plan
 
-        plot_plan(model, found, cycle, shown.plot)
+        title = f"{model}\n{question.hardware.name}"
+        plot_plan(title, online_tiers(found), cycle, shown.plot, "one decode cycle")
     drawn = cycle if shown.gantt else None
     if shown.as_json:
         _print_json(model, workload, found, hardware, drawn)
@@ -175,16 +169,45 @@ def plan(
     _print_text(model, workload, found, hardware, flags, shown.output, drawn)
 
 
-def _refuse_beside_offline(
-    requested: RequestOptions, goal: GoalOptions, policies: PolicyOptions, shown: OutputOptions
+def _offline(
+    model: str,
+    workload: "Workload",
+    question: "Question",
+    hardware: "PlanHardware",
+    policies: PolicyOptions,
+    quantization: str,
+    shown: OutputOptions,
 ) -> None:
+    """Plan a batch job; write, draw and print what was asked for."""
+    from tandem.cli.plan_offline import print_offline
+    from tandem.planner.offline.answer import offline_answer
+    from tandem.planner.offline.cycle import pass_cycle
+    from tandem.planner.plan_file import offline_plan_file
+
+    planned = offline_answer(question, policies.policy, policies.compare_policies, policies.robust)
+    if shown.output is not None:
+        file = offline_plan_file(model, question, planned.plan, quantization)
+        _write(shown.output, file)
+    cycle = pass_cycle(planned.question, planned.chosen.candidate) if shown.draws else None
+    if cycle is not None and shown.plot is not None:
+        from tandem.cli.plan_plot import offline_tiers, plot_plan
+
+        title = f"{model}\n{question.hardware.name}"
+        plot_plan(title, offline_tiers(planned), cycle, shown.plot, "one pass over a block")
+    drawn = cycle if shown.gantt else None
+    print_offline(
+        model, workload, planned, hardware.basis, shown.output, drawn, as_json=shown.as_json
+    )
+
+
+def _refuse_beside_offline(requested: RequestOptions, goal: GoalOptions) -> None:
     from tandem.cli.plan_offline import refuse_online_flags
 
     refuse_online_flags(
-        rate=requested.rate, tpot_bound=goal.tpot_bound, robustness=policies.robust,
-        gantt=shown.gantt, plot=shown.plot,
+        rate=requested.rate,
+        tpot_bound=goal.tpot_bound,
         objective=goal.objective != "throughput",
-    )  # fmt: skip
+    )
 
 
 def _refuse_cycle_of_host(hardware: "PlanHardware", shown: OutputOptions) -> None:

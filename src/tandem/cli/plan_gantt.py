@@ -30,6 +30,9 @@ _MARKS = {
     "tokens": "t",
     "load": "l",
     "read": "d",
+    "KV": "c",
+    "activations": "v",
+    "recomputed KV": "k",
 }
 _NEXT_LOAD = "L"
 
@@ -49,6 +52,9 @@ def operation_name(op: ProgramOp) -> str:
         Part.QKV: "queries",
         Part.PARTIAL: "results",
         Part.TOKENS: "tokens",
+        Part.CACHE: "KV",
+        Part.PREFIX: "activations",
+        Part.RECOMPUTE: "recomputed KV",
     }
     by_kind = {
         OpKind.APPEND: "append",

@@ -1,6 +1,6 @@
 """A plan's answer as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,7 +8,7 @@ from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.relaxation.ceiling import Ceiling
-from tandem.planner.robustness import Robustness
+from tandem.planner.robustness import Best, Robustness
 from tandem.spec.parameters import num_parameters
 from tandem.spec.workload import Workload
 
@@ -73,7 +73,9 @@ def answer_json(
             }
             for result in answer.policies
         ],
-        "robustness": None if answer.robustness is None else _robustness(answer, answer.robustness),
+        "robustness": None
+        if answer.robustness is None
+        else robustness_json(answer.robustness, lambda option: _option(answer, option)),
     }
 
 
@@ -97,7 +99,14 @@ def _ceiling(answer: Answer, found: Ceiling) -> dict[str, Any]:
     }
 
 
-def _robustness(answer: Answer, found: Robustness) -> dict[str, Any]:
+def robustness_json(
+    found: Robustness[Best], described: Callable[[Best], dict[str, Any]]
+) -> dict[str, Any]:
+    """A plan under wrong numbers.
+
+    Args:
+        described: an option, as it is written elsewhere.
+    """
     return {
         "decisive": found.decisive,
         "worst_regret": found.worst.regret,
@@ -109,7 +118,7 @@ def _robustness(answer: Answer, found: Robustness) -> dict[str, Any]:
                 "plan_tokens_per_s": case.plan_tokens_per_s,
                 "plan_in_time": case.plan_in_time,
                 "alternatives_tokens_per_s": list(case.rivals_tokens_per_s),
-                "best": None if case.best is None else _option(answer, case.best),
+                "best": None if case.best is None else described(case.best),
                 "regret": case.regret,
             }
             for case in found.cases

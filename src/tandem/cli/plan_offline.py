@@ -6,8 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tandem.cli.plan_gantt import cycle_json, gantt_text
+from tandem.cli.plan_json import robustness_json
+from tandem.cli.plan_robustness import robustness_text
 from tandem.cli.plan_text import question_text, sensitivity_lines
 from tandem.plan.offline import TierBudget
+from tandem.planner.cycle import Cycle
 from tandem.planner.offline.answer import OfflineAnswer
 from tandem.planner.offline.policies import OFFLINE_NOT_BUILT
 from tandem.planner.offline.rates import Phase
@@ -15,7 +19,7 @@ from tandem.planner.offline.search import BlockOption
 from tandem.planner.virtual_time import SweepTime
 from tandem.spec.errors import ConfigError
 from tandem.spec.parameters import num_parameters
-from tandem.spec.units import format_duration, format_size
+from tandem.spec.units import format_duration, format_figure, format_size
 from tandem.spec.workload import Workload
 
 FORMAT = 1
@@ -43,6 +47,7 @@ def print_offline(
     found: OfflineAnswer,
     basis: Sequence[str],
     output: Path | None = None,
+    cycle: Cycle | None = None,
     *,
     as_json: bool,
 ) -> None:
@@ -50,11 +55,15 @@ def print_offline(
 
     Args:
         output: file that the plan has been written to.
+        cycle: to be shown as well.
     """
     if as_json:
-        print(json.dumps(offline_json(model, workload, found, basis)))
-    else:
-        print("\n".join(offline_text(model, workload, found, basis, output)))
+        drawn = {} if cycle is None else {"decode_cycle": cycle_json(cycle)}
+        print(json.dumps({**offline_json(model, workload, found, basis), **drawn}))
+        return
+    print("\n".join(offline_text(model, workload, found, basis, output)))
+    if cycle is not None:
+        print("\n".join(["", *gantt_text(cycle, "One pass over a block")]))
 
 
 def offline_text(
@@ -96,6 +105,9 @@ def offline_text(
     if found.policies:
         yield ""
         yield from _policies(found)
+    if found.robustness is not None:
+        yield ""
+        yield from robustness_text(found.robustness, found.question.model.num_layers)
     yield ""
     yield f"Not weighed: {_NOT_WEIGHED}."
     file = "FILE" if output is None else str(output)
@@ -126,8 +138,8 @@ def _rates(found: OfflineAnswer) -> Iterator[str]:
     most = found.chosen.prediction.bound_tokens_per_s
     reached = rates.tokens_per_s / most
     yield (
-        f"  throughput             {rates.tokens_per_s:.3g} tokens/s, {reached:.0%} of what this "
-        "placement could reach at most"
+        f"  throughput             {format_figure(rates.tokens_per_s)} tokens/s, {reached:.0%} of "
+        "what this placement could reach at most"
     )
     yield (
         f"  a block                {found.plan.block_rows} requests in "
@@ -158,7 +170,8 @@ def _rejected(found: OfflineAnswer) -> Iterator[str]:
         loss = 1 - option.tokens_per_s / found.chosen.tokens_per_s
         name, share = option.prediction.longer.bottleneck
         yield f"  {option.candidate.describe(found.question.model.num_layers)}"
-        yield f"    {option.tokens_per_s:.3g} tokens/s, {loss:.1%} less: {name} busy {share:.0%}"
+        rate = format_figure(option.tokens_per_s)
+        yield f"    {rate} tokens/s, {loss:.1%} less: {name} busy {share:.0%}"
 
 
 def _policies(found: OfflineAnswer) -> Iterator[str]:
@@ -167,7 +180,8 @@ def _policies(found: OfflineAnswer) -> Iterator[str]:
         line = "does not fit"
         if result.option is not None:
             option, layers = result.option, found.question.model.num_layers
-            line = f"{option.tokens_per_s:8.3g} tokens/s  {option.candidate.describe(layers)}"
+            rate = format_figure(option.tokens_per_s)
+            line = f"{rate:>8} tokens/s  {option.candidate.describe(layers)}"
         yield f"  {result.policy.name:<22}{line}"
     yield f"  not planned yet: {', '.join(OFFLINE_NOT_BUILT)}"
 
@@ -198,6 +212,9 @@ def offline_json(
             {"change": entry.change, "gain": entry.gain, **_option(found, entry.option)}
             for entry in found.sensitivities
         ],
+        "robustness": None
+        if found.robustness is None
+        else robustness_json(found.robustness, lambda option: _option(found, option)),
         "policies": [
             {
                 "policy": result.policy.name,

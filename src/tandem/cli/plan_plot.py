@@ -1,21 +1,25 @@
 """A plan as a picture: the tiers as bars of memory, one decode cycle as a Gantt chart."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from tandem.bench.picture import save_picture
 from tandem.cli.plan_gantt import SHOWN_LAYERS, operation_name, rows, some_layers
 from tandem.planner.answer import Answer
 from tandem.planner.cycle import Cycle, overlap_s
-from tandem.spec.errors import ConfigError
 from tandem.spec.units import GIB, format_duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from tandem.planner.offline.answer import OfflineAnswer
+
 _USES = {
     "weights": "tab:blue",
     "workspace": "tab:orange",
     "KV": "tab:green",
+    "slots": "tab:olive",
     "free": "lightgray",
 }
 _OPERATIONS = {
@@ -37,11 +41,59 @@ _OPERATIONS = {
     "queries": "tab:gray",
     "results": "black",
     "tokens": "tab:red",
+    "KV": "darkseagreen",
+    "activations": "plum",
+    "recomputed KV": "orchid",
 }
 
 
-def plot_plan(title: str, answer: Answer, cycle: Cycle, path: Path) -> None:
+class Tier(NamedTuple):
+    """Bytes of one memory, by what they are for."""
+
+    name: str
+    uses: Mapping[str, int]
+
+
+def online_tiers(answer: Answer) -> list[Tier]:
+    """Of a plan for requests as they come."""
+    return [
+        Tier(
+            name,
+            {
+                "weights": use.weights_bytes,
+                "workspace": use.workspace_bytes,
+                "KV": use.kv_bytes,
+                "free": max(0, use.free_bytes),
+            },
+        )
+        for name, use in (("accelerator", answer.device), ("host", answer.host))
+    ]
+
+
+def offline_tiers(answer: "OfflineAnswer") -> list[Tier]:
+    """Of a plan for a batch job."""
+    plan = answer.plan
+    return [
+        Tier(
+            name,
+            {
+                "weights": use.weights_bytes,
+                "workspace": use.workspace_bytes,
+                "KV": use.kv_bytes,
+                "slots": use.slot_bytes,
+                "free": use.free_bytes,
+            },
+        )
+        for name, use in (("accelerator", plan.accelerator), ("host", plan.host))
+    ]
+
+
+def plot_plan(title: str, memory: Sequence[Tier], cycle: Cycle, path: Path, what: str) -> None:
     """Draw the picture.
+
+    Args:
+        title: what is planned, and for which machine.
+        what: the cycle is, in words.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -50,36 +102,23 @@ def plot_plan(title: str, answer: Answer, cycle: Cycle, path: Path) -> None:
 
     figure = Figure(figsize=(11, 8), layout="constrained")
     tiers, whole, layers = figure.subplots(3, 1, height_ratios=[2, 3, 3])
-    figure.suptitle(f"{title}\n{answer.question.hardware.name}", fontsize=10)
-    _draw_tiers(tiers, answer)
+    figure.suptitle(title, fontsize=10)
+    _draw_tiers(tiers, memory)
     _draw_cycle(whole, cycle, 0.0, cycle.period_s)
-    whole.set_title(f"one decode cycle, {format_duration(cycle.period_s)}", fontsize=9)
+    whole.set_title(f"{what}, {format_duration(cycle.period_s)}", fontsize=9)
     first, begin_s, end_s = some_layers(cycle)
     _draw_cycle(layers, cycle, begin_s, end_s)
     layers.set_title(f"of it, {SHOWN_LAYERS} layers from layer {first} on", fontsize=9)
-    try:
-        figure.savefig(path, dpi=110)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {path}: {error.strerror or error}; name another file", param="plot"
-        ) from None
+    save_picture(figure, path)
 
 
-def _draw_tiers(axes: "Axes", answer: Answer) -> None:
-    uses = (answer.device, answer.host)
-    lefts = [0.0] * len(uses)
+def _draw_tiers(axes: "Axes", memory: Sequence[Tier]) -> None:
+    lefts = [0.0] * len(memory)
     for label, colour in _USES.items():
-        sizes = [
-            {
-                "weights": use.weights_bytes,
-                "workspace": use.workspace_bytes,
-                "KV": use.kv_bytes,
-                "free": max(0, use.free_bytes),
-            }[label]
-            / GIB
-            for use in uses
-        ]
-        axes.barh(["accelerator", "host"], sizes, left=lefts, color=colour, label=label)
+        if not any(label in tier.uses for tier in memory):
+            continue
+        sizes = [tier.uses.get(label, 0) / GIB for tier in memory]
+        axes.barh([tier.name for tier in memory], sizes, left=lefts, color=colour, label=label)
         lefts = [left + size for left, size in zip(lefts, sizes, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("GiB that may be used", fontsize=8)

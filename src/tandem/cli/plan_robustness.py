@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from tandem.planner.robustness import WITHIN, Robustness, WrongNumber
+from tandem.planner.robustness import WITHIN, Best, Robustness, WrongNumber
+from tandem.spec.units import format_figure
 
 _FLAT = 0.005
 """Less regret than predictions are fine."""
 
 
-def robustness_text(found: Robustness, num_layers: int) -> Iterator[str]:
+def robustness_text(found: Robustness[Best], num_layers: int) -> Iterator[str]:
     """The lines to print.
 
     Args:
@@ -19,9 +20,9 @@ def robustness_text(found: Robustness, num_layers: int) -> Iterator[str]:
     yield "If a number is wrong, tokens/s (rejected plans in the order above)"
     yield f"  {'':<20}" + "".join(f"{head:>13}" for head in heads)
     for case in found.cases:
-        best = "-" if case.best is None else f"{case.best.tokens_per_s:.3g}"
-        plan = f"{case.plan_tokens_per_s:.3g}" + ("" if case.plan_in_time else " late")
-        cells = [plan, *(f"{rate:.3g}" for rate in case.rivals_tokens_per_s), best]
+        best = "-" if case.best is None else format_figure(case.best.tokens_per_s)
+        plan = format_figure(case.plan_tokens_per_s) + ("" if case.plan_in_time else " late")
+        cells = [plan, *(format_figure(rate) for rate in case.rivals_tokens_per_s), best]
         regret = f"{case.regret:.1%}" if case.plan_in_time or case.best is None else "too slow"
         row = "".join(f"{cell:>13}" for cell in [*cells, regret])
         yield f"  {case.number:<15}{case.error:+5.0%}{row}"
@@ -29,7 +30,7 @@ def robustness_text(found: Robustness, num_layers: int) -> Iterator[str]:
     yield f"Its own speed depends most on: {found.decisive}"
 
 
-def _verdict(found: Robustness, num_layers: int) -> Iterator[str]:
+def _verdict(found: Robustness[Best], num_layers: int) -> Iterator[str]:
     """Whether the plan stands all cases; if not, which it does not."""
     if found.fragile:
         cases = ", ".join(_short(case) for case in found.fragile)
@@ -42,9 +43,9 @@ def _verdict(found: Robustness, num_layers: int) -> Iterator[str]:
         yield f"Worst regret: {worst.regret:.1%} at {_name(worst)}, for {better}"
 
 
-def _short(case: WrongNumber) -> str:
+def _short(case: WrongNumber[Best]) -> str:
     return f"{_name(case)} ({f'{case.regret:.1%}' if case.plan_in_time else 'late'})"
 
 
-def _name(case: WrongNumber) -> str:
+def _name(case: WrongNumber[Best]) -> str:
     return f"{case.number} {case.error:+.0%}"

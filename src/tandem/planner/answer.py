@@ -21,7 +21,7 @@ from tandem.planner.sensitivity import Sensitivity, sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.planner.step_sizes import with_steps_that_fit
 from tandem.spec.errors import ConfigError
-from tandem.spec.units import format_size
+from tandem.spec.units import format_duration, format_size
 
 _NUM_ALTERNATIVES = 3
 _ALIKE = 0.01
@@ -74,7 +74,7 @@ class Answer:
     sensitivities: tuple[Sensitivity, ...]
     policies: tuple[PolicyResult, ...] = ()
     extrapolated: tuple[str, ...] = ()
-    robustness: Robustness | None = None
+    robustness: Robustness[Option] | None = None
 
 
 def answer(
@@ -249,8 +249,9 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
         if free is not None:
             fastest = _fastest(question, policy, free)
             return ConfigError(
-                f"nothing keeps {_ms(question.tpot_bound_s)} per token on this hardware; the "
-                f"fastest is {_ms(fastest)}, at one request at a time; raise --tpot-bound",
+                f"nothing keeps {format_duration(question.tpot_bound_s)} per token on this "
+                f"hardware; the fastest is {format_duration(fastest)}, at one request at a time; "
+                "raise --tpot-bound",
                 param="tpot_bound",
             )
     footprint = search.footprint
@@ -287,7 +288,3 @@ def _fastest(question: Question, policy: Policy, free: Option) -> float:
     alone = replace(question, tpot_bound_s=None, objective="latency")
     best = Search(alone).best(policy)
     return (best or free).prediction.rates.tpot_s
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"

@@ -6,7 +6,7 @@ planning for that machine is its regret.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
@@ -21,8 +21,33 @@ WITHIN = 0.03
 """Of the best plan's tokens per second, what a plan may lack and still be a good one."""
 
 
+class Described(Protocol):
+    """One way to run."""
+
+    def describe(self, num_layers: int) -> str:
+        """One line for people."""
+        ...
+
+
+class Ranked(Protocol):
+    """A way to run with its prediction, online or of a batch job."""
+
+    @property
+    def candidate(self) -> Described:
+        """The way."""
+        ...
+
+    @property
+    def tokens_per_s(self) -> float:
+        """What it is ranked by."""
+        ...
+
+
+Best = TypeVar("Best", bound=Ranked)
+
+
 @dataclass(frozen=True, slots=True)
-class WrongNumber:
+class WrongNumber(Generic[Best]):
     """One number off by a share of it.
 
     Attributes:
@@ -38,7 +63,7 @@ class WrongNumber:
     plan_tokens_per_s: float
     plan_in_time: bool
     rivals_tokens_per_s: tuple[float, ...]
-    best: Option | None
+    best: Best | None
 
     @property
     def regret(self) -> float:
@@ -54,7 +79,7 @@ class WrongNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class Robustness:
+class Robustness(Generic[Best]):
     """A plan under each wrong number.
 
     Attributes:
@@ -63,15 +88,15 @@ class Robustness:
     """
 
     planned_tokens_per_s: float
-    cases: tuple[WrongNumber, ...]
+    cases: tuple[WrongNumber[Best], ...]
 
     @property
-    def worst(self) -> WrongNumber:
+    def worst(self) -> WrongNumber[Best]:
         """The case with the most regret."""
         return max(self.cases, key=lambda case: case.regret)
 
     @property
-    def fragile(self) -> tuple[WrongNumber, ...]:
+    def fragile(self) -> tuple[WrongNumber[Best], ...]:
         """The cases that the plan does not stand; none: it is robust."""
         return tuple(case for case in self.cases if case.breaks_plan)
 
@@ -86,10 +111,10 @@ class Robustness:
 
 def robustness(
     search: Search, policy: Policy, chosen: Option, rivals: Sequence[Option]
-) -> Robustness:
+) -> Robustness[Option]:
     """Predicts the plan and its rivals anew for each wrong machine, and plans for it."""
     known = [chosen.candidate, *(rival.candidate for rival in rivals)]
-    cases: list[WrongNumber] = []
+    cases: list[WrongNumber[Option]] = []
     for number, error, question in wrong_machines(search.question):
         other = Search(question, like=search, known=known)
         rates = [other.predictor.rates(candidate) for candidate in known]

@@ -1,7 +1,7 @@
 """Schedules of sweeps for virtual time, and what of them bounds depend on."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tandem.plan.program import LaneShape, ProgramOp
@@ -93,7 +93,12 @@ class Schedules:
 
 def schedule_each(num_layers: int, lanes: tuple[LaneShape, ...], layers: SweepLayers) -> Schedule:
     """The same with every operation a group of its own, and none taken for another."""
-    ops = tuple(told_alike(sweep_operations(num_layers, lanes, layers), lanes))
+    return each_alone(told_alike(sweep_operations(num_layers, lanes, layers), lanes))
+
+
+def each_alone(ops: Iterable[ProgramOp]) -> Schedule:
+    """Operations in a topological order, each a group of its own."""
+    ops = tuple(ops)
     groups = [
         Group(
             QUEUE_INDEX[op.queue],

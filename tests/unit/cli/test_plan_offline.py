@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,7 @@ def test_few_bits_are_allowed_not_demanded(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--rate", "1", "--gantt"), "--rate and --gantt cannot be used with --offline"),
+        (("--rate", "1", "--tpot-bound", "1s"), "--rate and --tpot-bound cannot be used with"),
         (("--objective", "latency"), "--objective cannot be used with --offline"),
         (("--policy", "park-egger"), "it needs single operations of a layer computed on the host"),
         (("--policy", "ride-along"), "no offline policy 'ride-along'"),
@@ -111,3 +112,45 @@ def test_offline_without_an_accelerator_is_refused(commands: Commands) -> None:
     )
     assert (ran.status, ran.out) == (2, "")
     assert "without one, leave it out" in ran.err
+
+
+def test_a_pass_is_drawn_queue_by_queue(commands: Commands) -> None:
+    ran = commands.run(*PLAN, "--policy", "kvpr", "--gantt")
+    assert (ran.status, ran.err) == (0, "")
+    chart = ran.out[ran.out.index("One pass over a block") :]
+    found = re.findall(r"^  (\w+) +(\S{72})$", chart, re.MULTILINE)
+    assert [name for name, _ in found] == ["accel", "h2d", "d2h", "weights", "cpu"] * 2
+    layers = dict(found[5:])
+    assert set(layers["cpu"]) == {"·"}  # all KV is streamed
+    assert "c" in layers["h2d"]
+    assert "c KV" in chart
+
+
+def test_json_has_the_pass_and_the_wrong_numbers_if_asked(commands: Commands) -> None:
+    plain = json.loads(commands.run(*PLAN, "--json").out)
+    assert plain["robustness"] is None
+    assert "decode_cycle" not in plain
+    found = json.loads(commands.run(*PLAN, "--json", "--gantt", "--robustness").out)
+    pass_s = found["prediction"]["tokens"]["pass"]["period_s"]
+    assert found["decode_cycle"]["period_s"] == pytest.approx(pass_s, rel=0.02)
+    cases = found["robustness"]["cases"]
+    assert {case["number"] for case in cases} == {"GPU rates", "host rates", "link"}
+    assert len(cases) == 6
+    for case in cases:
+        assert len(case["alternatives_tokens_per_s"]) == len(found["alternatives"])
+        assert case["best"]["tokens_per_s"] >= case["plan_tokens_per_s"] * (1 - 1e-9)
+    planned = found["prediction"]["tokens_per_s"]
+    slow, fast = (
+        next(c for c in cases if (c["number"], c["error"] > 0) == ("link", more))
+        for more in (False, True)
+    )
+    assert slow["plan_tokens_per_s"] <= planned <= fast["plan_tokens_per_s"]
+
+
+def test_a_batch_job_is_drawn_as_a_picture(commands: Commands, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "plan.png"
+    ran = commands.run(*PLAN, "--plot", str(file), "--robustness")
+    assert (ran.status, ran.err) == (0, "")
+    assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "If a number is wrong" in ran.out

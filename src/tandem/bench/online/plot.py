@@ -8,7 +8,7 @@ from tandem.bench.online.arrivals import Point
 from tandem.bench.online.latency_rows import EACH, FIRST, executed_latencies
 from tandem.bench.online.rows import figures_of
 from tandem.bench.online.suite import CellOutcome
-from tandem.spec.errors import ConfigError
+from tandem.bench.picture import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,12 +28,7 @@ def plot_online(outcomes: Sequence[CellOutcome], path: Path) -> None:
         _draw_rates(rates, outcome)
         _draw_latency(first, FIRST, outcome.points)
         _draw_latency(each, EACH, outcome.points)
-    try:
-        figure.savefig(path, dpi=110)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {path}: {error.strerror or error}; name another file", param="plot"
-        ) from None
+    save_picture(figure, path)
 
 
 def _draw_rates(axes: "Axes", outcome: CellOutcome) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem.bench.papers.cells import PaperCell, Role
-from tandem.spec.errors import ConfigError
+from tandem.bench.picture import check_folder, check_matplotlib, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,12 +24,8 @@ def check_plots(folder: Path) -> None:
     Raises:
         ConfigError: matplotlib is not installed, or `folder` is not one.
     """
-    try:
-        import matplotlib  # noqa: F401  (its presence is what is asked)
-    except ImportError:
-        raise ConfigError("--plot needs matplotlib; pip install 'tandem-llm[plot]'") from None
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; give --plot one that exists")
+    check_matplotlib()
+    check_folder(folder)
 
 
 def plot_cells(cells: Sequence[PaperCell], folder: Path) -> list[Path]:
@@ -44,7 +40,7 @@ def plot_cells(cells: Sequence[PaperCell], folder: Path) -> list[Path]:
         figure = Figure(figsize=(9, 1.2 + 0.2 * len(rows)), layout="constrained")
         _draw(figure.add_subplot(), paper, own, rows)
         files.append(folder / f"{paper}.png")
-        figure.savefig(files[-1], dpi=110)
+        save_picture(figure, files[-1])
     return files
 
 

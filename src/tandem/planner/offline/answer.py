@@ -11,11 +11,13 @@ from tandem.planner.offline.policies import (
     OfflinePolicy,
     find_offline_policy,
 )
+from tandem.planner.offline.robustness import block_robustness
 from tandem.planner.offline.search import BlockOption, OfflineSearch
 from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivities
 from tandem.planner.offline.share_terms import share_terms
 from tandem.planner.offline.threads import PlannedThreads, at_best_threads, planned_threads
 from tandem.planner.question import Question
+from tandem.planner.robustness import Robustness
 from tandem.planner.shortfall import NAME_A_DISK, reading
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
@@ -50,15 +52,17 @@ class OfflineAnswer:
     alternatives: tuple[BlockOption, ...]
     sensitivities: tuple[BlockSensitivity, ...]
     policies: tuple[OfflineResult, ...] = ()
+    robustness: Robustness[BlockOption] | None = None
 
 
 def offline_answer(
-    question: Question, policy_name: str = "auto", compare: bool = False
+    question: Question, policy_name: str = "auto", compare: bool = False, robust: bool = False
 ) -> OfflineAnswer:
     """Plan. Where attention was measured by numbers of threads, as many as are best attend.
 
     Args:
         compare: also what each policy alone would do.
+        robust: also what becomes of the plan if a number is wrong.
 
     Raises:
         ConfigError: nothing fits, or the question is none of an offline batch.
@@ -75,6 +79,7 @@ def offline_answer(
     threads = planned_threads(question, chosen.candidate, adapts=plan.terms is not None)
     if threads is not None:
         plan = replace(plan, threads=threads.count, notes=(*plan.notes, f"CPU threads: {threads}"))
+    alternatives = tuple(islice(search.alternatives(policy, chosen), _NUM_ALTERNATIVES))
     return OfflineAnswer(
         question=question,
         policy=policy,
@@ -82,9 +87,10 @@ def offline_answer(
         plan=plan,
         recomputation=reason,
         threads=threads,
-        alternatives=tuple(islice(search.alternatives(policy, chosen), _NUM_ALTERNATIVES)),
+        alternatives=alternatives,
         sensitivities=tuple(block_sensitivities(search, policy, chosen)),
         policies=compare_offline(search) if compare else (),
+        robustness=block_robustness(search, policy, chosen, alternatives) if robust else None,
     )
 
 

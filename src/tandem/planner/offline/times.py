@@ -16,8 +16,10 @@ from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.question import Question
+from tandem.planner.schedule import each_alone
 from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep
 
+_DRAWN_PASSES = 4
 _Build = Callable[[BlockShape], ProgramTemplate]
 
 
@@ -86,6 +88,14 @@ class BlockTimes:
         """The program that gives every sequence a token, and its prices."""
         return self._decode_pass(candidate, layers_overlap=self.layers_overlap(candidate))
 
+    def each_operation(self, candidate: BlockCandidate) -> list[PricedSweep]:
+        """A pass over tokens, those before, which bring the queues into the state that they keep, and
+        one that follows, each operation by itself.
+        """
+        shape = self._decode_shape(candidate, layers_overlap=self.layers_overlap(candidate))
+        schedule = each_alone(block_template(shape).ops)
+        return [_priced(schedule, self.prices.decode(candidate))] * _DRAWN_PASSES
+
     def layers_overlap(self, candidate: BlockCandidate) -> bool:
         """Whether its passes are shorter so."""
         self.time(candidate)
@@ -108,10 +118,13 @@ class BlockTimes:
         return min(found, between, key=lambda time: time.period_s)
 
     def _decode_pass(self, candidate: BlockCandidate, *, layers_overlap: bool) -> PricedSweep:
+        shape = self._decode_shape(candidate, layers_overlap=layers_overlap)
+        return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
+
+    def _decode_shape(self, candidate: BlockCandidate, *, layers_overlap: bool) -> BlockShape:
         layers = self.question.model.num_layers
         in_parts = _in_parts(candidate, layers_overlap=layers_overlap)
-        shape = candidate.shape(layers, layers_overlap=layers_overlap, weights_in_parts=in_parts)
-        return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
+        return candidate.shape(layers, layers_overlap=layers_overlap, weights_in_parts=in_parts)
 
     def _steady(self, passed: PricedSweep) -> SweepTime:
         """Of one pass among many alike."""
@@ -123,6 +136,10 @@ class BlockTimes:
             kind_of = self.prices.kind_of(shape)
             self._schedules[key] = grouped_by(build(shape).ops, kind_of)
         return self._schedules[key]
+
+
+def _passes(candidate: BlockCandidate) -> int:
+    return _PASSES + (1 if candidate.on_disk else 0)
 
 
 def _in_parts(candidate: BlockCandidate, *, layers_overlap: bool) -> bool:
