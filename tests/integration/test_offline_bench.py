@@ -18,7 +18,7 @@ from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.errors import ConfigError
 
 NAMED = CellName("t4", "g4dn.4xlarge", "opt-6.7b", Load(256, 12), 40)
-POLICIES = ("zero-inference-stream", "flexgen", "lm-offload", "kvpr")
+POLICIES = ("zero-inference-stream", "flexgen", "lm-offload", "kvpr", "park-egger")
 
 
 def outcome_of(truth: Perturbation) -> OfflineOutcome:

@@ -13,7 +13,7 @@ from tandem.cli.plan_text import question_text, sensitivity_lines
 from tandem.plan.offline import TierBudget
 from tandem.planner.cycle import Cycle
 from tandem.planner.offline.answer import OfflineAnswer
-from tandem.planner.offline.policies import OFFLINE_NOT_BUILT
+from tandem.planner.offline.own_split import OwnSplit
 from tandem.planner.offline.rates import Phase
 from tandem.planner.offline.search import BlockOption
 from tandem.planner.virtual_time import SweepTime
@@ -85,6 +85,8 @@ def offline_text(
     yield ""
     yield f"Best: {found.chosen.candidate.describe(question.model.num_layers)}"
     yield f"  {found.recomputation}"
+    if found.split is not None:
+        yield f"  {found.split}"
     yield ""
     yield from _tier("accelerator", found.plan.accelerator)
     yield from _tier("host", found.plan.host)
@@ -183,7 +185,6 @@ def _policies(found: OfflineAnswer) -> Iterator[str]:
             rate = format_figure(option.tokens_per_s)
             line = f"{rate:>8} tokens/s  {option.candidate.describe(layers)}"
         yield f"  {result.policy.name:<22}{line}"
-    yield f"  not planned yet: {', '.join(OFFLINE_NOT_BUILT)}"
 
 
 def offline_json(
@@ -206,6 +207,7 @@ def offline_json(
         "policy": found.policy.name,
         "plan": found.plan.to_object(),
         "recomputation": found.recomputation,
+        "own_split": None if found.split is None else _split(found.split),
         "prediction": _option(found, found.chosen),
         "alternatives": [_option(found, option) for option in found.alternatives],
         "sensitivities": [
@@ -224,6 +226,14 @@ def offline_json(
             }
             for result in found.policies
         ],
+    }
+
+
+def _split(found: OwnSplit) -> dict[str, Any]:
+    return {
+        "operations": [op.name for op in found.operations],
+        "accelerator": [found.split.gpu.start, found.split.gpu.end],
+        "layer_s": found.split.cost.latency_s,
     }
 
 

@@ -10,7 +10,6 @@ from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
-from tandem.planner.policies import NOT_BUILT
 from tandem.planner.question import Question
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import MIB, format_duration, format_figure, format_size
@@ -288,7 +287,6 @@ def _policies(answer: Answer) -> Iterator[str]:
                 f"{option.candidate.rows} at once"
             )
         yield f"  {result.policy.name:<16}{found}"
-    yield f"  not planned yet: {', '.join(NOT_BUILT)}"
     faster = ", ".join(_faster(answer))
     if faster:
         yield (

@@ -119,11 +119,7 @@ _BUILT = (
            streams=False),
 )  # fmt: skip
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _BUILT}
-NOT_BUILT: Mapping[str, str] = {
-    "park-egger": "single operations of a layer computed on the host",
-}
-"""Policies whose means cannot be planned yet, and which those are; the engine has some of them."""
-OFFLINE: tuple[str, ...] = ("zero-inference-stream", "flexgen", "kvpr", "lm-offload")
+OFFLINE: tuple[str, ...] = ("zero-inference-stream", "flexgen", "kvpr", "park-egger", "lm-offload")
 """Policies of batch jobs in blocks, which `planner/offline/` has."""
 
 
@@ -154,14 +150,8 @@ def find_policy(name: str) -> Policy:
     """The policy of that name.
 
     Raises:
-        ConfigError: unknown, or its means cannot be planned yet.
+        ConfigError: unknown, or one of batch jobs.
     """
-    if name in NOT_BUILT:
-        raise ConfigError(
-            f"policy '{name}' cannot be planned: it needs {NOT_BUILT[name]}, which the planner "
-            f"does not price yet; use one of: {', '.join(POLICIES)}",
-            param="policy",
-        )
     if name in OFFLINE:
         raise ConfigError(
             f"policy '{name}' is one of batch jobs, with several batches per pass over the weights "

@@ -53,7 +53,7 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["engine", "--part", "wheels"], "no part 'wheels'; use one of: scheduler, growth, host"),
         (["online", "--load", "512"], "--load '512' is no load"),
         (["online", "--layers", "99"], "has 32 layers; lower --layers"),
-        (["online", "--policy", "park-egger"], "policy 'park-egger' cannot be planned"),
+        (["online", "--policy", "park-egger"], "policy 'park-egger' is one of batch jobs"),
         (["online", "--policy", "gpu-only/all"], "names no size of a step; write tokens"),
         (["online", "--plot", "cells.pdf"], "--plot writes a PNG"),
         (["online", "--papers", "--virtual"], "leave --virtual or --papers out"),

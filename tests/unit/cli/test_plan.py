@@ -37,7 +37,6 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "+10 GB/s link",
         "Rejected",
         "% less: ",
-        "not planned yet: park-egger",
         "add --output FILE here, and then `tandem serve opt-30b --plan FILE`",
     ):
         assert part in ran.out, part
@@ -245,7 +244,7 @@ def test_what_a_trace_makes_void_is_refused(
         (["--accelerator", "a10g", "--objective", "joy"], "unknown objective 'joy'"),
         (
             ["--accelerator", "a10g", "--policy", "park-egger"],
-            "policy 'park-egger' cannot be planned",
+            "policy 'park-egger' is one of batch jobs",
         ),
         (["--accelerator", "a10g", "--prompt", "many"], "--prompt 'many' is no number of tokens"),
         (["--accelerator", "a10g", "--prompt", "200000"], "the model takes 131072"),

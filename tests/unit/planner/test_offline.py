@@ -6,10 +6,11 @@ import pytest
 from tests.unit.planner.questions import ask, short
 
 from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
+from tandem.cost.park_egger.split_cost import split_cost
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_answer, recomputation
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.policies import OFFLINE_NOT_BUILT, OFFLINE_POLICIES
+from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.policies import OFFLINE, find_policy
 from tandem.planner.question import Question
@@ -17,6 +18,7 @@ from tandem.planner.virtual_time import steady_sweep
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
+from tandem.spec.operations import Stage
 from tandem.spec.precision import Precision
 from tandem.spec.quantized_maps import uniform_formats
 from tandem.spec.units import GIB
@@ -214,8 +216,40 @@ def test_an_offline_policy_is_refused_online(name: str) -> None:
         find_policy(name)
 
 
-@pytest.mark.parametrize("name", [*OFFLINE_NOT_BUILT, "gpu-only", "best"])
+@pytest.mark.parametrize("name", ["gpu-only", "best"])
 def test_other_policies_are_refused_offline(name: str) -> None:
     with pytest.raises(ConfigError, match=r"use one of: auto, zero-inference") as error:
         offline_answer(offloaded(), name)
     assert error.value.param == "policy"
+
+
+def test_park_and_egger_share_out_attention_in_eighths_and_nothing_else() -> None:
+    """Where link and CPU take about equally long for KV, so that pieces of it pay."""
+    asked = ask(OPT, "a10g", "server-genoa", prompt="512", generate="65", requests=256)
+    question = slow_cores(asked, 24e9)
+    found = offline_answer(question, "park-egger")
+    candidate = found.chosen.candidate
+    assert (candidate.streamed, candidate.resident_rows, candidate.mlps) == (8, 0, False)
+    assert candidate.cpu_rows
+    assert candidate.streamed_rows
+    assert candidate.cpu_rows in {round(candidate.rows * n / 8) for n in range(9)}
+    assert found.chosen.tokens_per_s <= offline_answer(question).chosen.tokens_per_s
+
+
+def test_park_and_eggers_own_search_is_told_beside_it() -> None:
+    question = offloaded()
+    found = offline_answer(question, "park-egger")
+    assert found.split is not None
+    assert str(found.split) in found.plan.notes
+    candidate, own = found.chosen.candidate, found.split
+    assert [op.name for op in own.operations if op.name.startswith("Scores")] == [
+        f"Scores.{n}" for n in range(8)
+    ]
+    for start in range(len(own.operations) + 1):
+        for end in range(start, len(own.operations) + 1):
+            cost = split_cost(own.operations, Stage(start, end), batches=candidate.batches)
+            assert own.split.cost.latency_s <= cost.latency_s * (1 + 1e-6)
+    # of the link, a layer's weights are the least that it carries
+    whole = sum(op.weight_link_s for op in own.operations)
+    assert whole == pytest.approx(LAYER_BYTES / 24e9, rel=0.05)
+    assert offline_answer(question, "flexgen").split is None

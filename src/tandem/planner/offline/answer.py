@@ -6,8 +6,10 @@ from itertools import islice
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
+from tandem.planner.offline.own_split import OwnSplit, own_split
 from tandem.planner.offline.policies import (
     OFFLINE_POLICIES,
+    PARK_EGGER,
     OfflinePolicy,
     find_offline_policy,
 )
@@ -39,6 +41,7 @@ class OfflineAnswer:
 
     Attributes:
         recomputation: why KV is recomputed as far as it is.
+        split: under Park and Egger's policy, what their own search would do; None: under others.
         threads: of the CPU; None: it does not attend, or no number of them was measured.
         alternatives: the best of other kinds that were tried, best first.
     """
@@ -53,6 +56,7 @@ class OfflineAnswer:
     sensitivities: tuple[BlockSensitivity, ...]
     policies: tuple[OfflineResult, ...] = ()
     robustness: Robustness[BlockOption] | None = None
+    split: OwnSplit | None = None
 
 
 def offline_answer(
@@ -75,7 +79,9 @@ def offline_answer(
     if chosen is None:
         raise _nothing(search, policy)
     reason = recomputation(search, chosen.candidate)
-    plan = offline_plan(search, chosen.candidate, (reason,), adapts=policy.adapts)
+    split = own_split(question, chosen.candidate) if policy.name == PARK_EGGER else None
+    notes = (reason,) if split is None else (reason, str(split))
+    plan = offline_plan(search, chosen.candidate, notes, adapts=policy.adapts)
     threads = planned_threads(question, chosen.candidate, adapts=plan.terms is not None)
     if threads is not None:
         plan = replace(plan, threads=threads.count, notes=(*plan.notes, f"CPU threads: {threads}"))
@@ -91,6 +97,7 @@ def offline_answer(
         sensitivities=tuple(block_sensitivities(search, policy, chosen)),
         policies=compare_offline(search) if compare else (),
         robustness=block_robustness(search, policy, chosen, alternatives) if robust else None,
+        split=split,
     )
 
 
