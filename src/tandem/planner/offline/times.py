@@ -89,8 +89,8 @@ class BlockTimes:
         return self._decode_pass(candidate, layers_overlap=self.layers_overlap(candidate))
 
     def each_operation(self, candidate: BlockCandidate) -> list[PricedSweep]:
-        """A pass over tokens, those before, which bring the queues into the state that they keep, and
-        one that follows, each operation by itself.
+        """A pass over tokens, each operation by itself; those before, which bring queues into the
+        state that they keep; and one that follows.
         """
         shape = self._decode_shape(candidate, layers_overlap=self.layers_overlap(candidate))
         schedule = each_alone(block_template(shape).ops)
@@ -136,10 +136,6 @@ class BlockTimes:
             kind_of = self.prices.kind_of(shape)
             self._schedules[key] = grouped_by(build(shape).ops, kind_of)
         return self._schedules[key]
-
-
-def _passes(candidate: BlockCandidate) -> int:
-    return _PASSES + (1 if candidate.on_disk else 0)
 
 
 def _in_parts(candidate: BlockCandidate, *, layers_overlap: bool) -> bool:
