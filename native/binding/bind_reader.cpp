@@ -22,12 +22,15 @@ std::vector<std::byte*> slot_memory(const View& slots) {
 
 }  // namespace
 
-HostWeightReader::HostWeightReader(const std::vector<OpenFile>& files,
+HostWeightReader::HostWeightReader(const std::vector<std::vector<OpenFile>>& copies,
                                    const std::vector<LayerTuple>& layers, const Array& slots,
                                    const ReaderOptions& options)
     : memory_(slots) {
-    std::vector<WeightFile> opened;
-    for (const auto& [descriptor, path] : files) opened.emplace_back(descriptor, path);
+    std::vector<std::vector<WeightFile>> opened;
+    for (const std::vector<OpenFile>& files : copies) {
+        std::vector<WeightFile>& made = opened.emplace_back();
+        for (const auto& [descriptor, path] : files) made.emplace_back(descriptor, path);
+    }
     std::vector<LayerFiles> sources;
     for (const auto& [base, extents] : layers) {
         LayerFiles& made = sources.emplace_back();
@@ -45,16 +48,16 @@ void bind_reader(nb::module_& module) {
     nb::class_<HostWeightReader>(module, "WeightReader")
         .def(
             "__init__",
-            [](HostWeightReader* self, const std::vector<OpenFile>& files,
+            [](HostWeightReader* self, const std::vector<std::vector<OpenFile>>& copies,
                const std::vector<LayerTuple>& layers, const Array& slots, int num_threads,
                std::int64_t piece_bytes, std::int64_t alignment) {
-                new (self) HostWeightReader(files, layers, slots,
+                new (self) HostWeightReader(copies, layers, slots,
                                             {.num_threads = num_threads,
                                              .piece_bytes = piece_bytes,
                                              .alignment = alignment,
                                              .while_waiting = check_interrupts});
             },
-            "files"_a, "layers"_a, "slots"_a.noconvert(), "num_threads"_a, "piece_bytes"_a,
+            "copies"_a, "layers"_a, "slots"_a.noconvert(), "num_threads"_a, "piece_bytes"_a,
             "alignment"_a)
         .def(
             "acquire",

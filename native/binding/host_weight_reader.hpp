@@ -21,11 +21,13 @@ using LayerTuple = std::pair<std::int64_t, std::vector<ExtentTuple>>;
 // Keeps the slots alive until its threads have ended.
 class HostWeightReader {
   public:
+    // copies: the files that these are read from, of each copy.
     // layers: of each, where it begins in a slot, and (file, offset, size, target) of what it is
     // read from.
     // slots: uint8 [slots, bytes].
-    HostWeightReader(const std::vector<OpenFile>& files, const std::vector<LayerTuple>& layers,
-                     const Array& slots, const ReaderOptions& options);
+    HostWeightReader(const std::vector<std::vector<OpenFile>>& copies,
+                     const std::vector<LayerTuple>& layers, const Array& slots,
+                     const ReaderOptions& options);
 
     WeightReader& reader() { return *reader_; }
 

@@ -1,5 +1,6 @@
 #include "weight_reader.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -28,15 +29,21 @@ Pages allocate_pages(std::int64_t size) {
 
 }  // namespace
 
-WeightReader::WeightReader(std::vector<WeightFile> files, const std::vector<LayerFiles>& layers,
-                           std::vector<std::byte*> slots, std::int64_t slot_bytes,
-                           const ReaderOptions& options)
-    : files_(std::move(files)),
+WeightReader::WeightReader(std::vector<std::vector<WeightFile>> copies,
+                           const std::vector<LayerFiles>& layers, std::vector<std::byte*> slots,
+                           std::int64_t slot_bytes, const ReaderOptions& options)
+    : copies_(std::move(copies)),
       slots_(std::move(slots)),
       slot_bytes_(slot_bytes),
       options_(options),
-      turns_(slots_.size()) {
+      turns_(slots_.size()),
+      bytes_read_(copies_.size()) {
     require(!layers.empty() && !slots_.empty(), "a reader needs layers and slots");
+    require(!copies_.empty(), "a reader needs files");
+    for (const std::vector<WeightFile>& files : copies_)
+        require(
+            std::ranges::equal(files, copies_.front(), {}, &WeightFile::size, &WeightFile::size),
+            "copies of files must be as large as they are");
     require(options.num_threads > 0, "a reader needs threads");
     require(options.alignment > 0 && options.alignment <= static_cast<std::int64_t>(kPage) &&
                 options.piece_bytes > 0 && options.piece_bytes % options.alignment == 0,
@@ -46,7 +53,9 @@ WeightReader::WeightReader(std::vector<WeightFile> files, const std::vector<Laye
         layers_.push_back({cut_pieces(layer.extents, options.piece_bytes), layer.base});
     }
     try {
-        for (int i = 0; i < options.num_threads; ++i) threads_.emplace_back([this] { work(); });
+        for (int i = 0; i < options.num_threads; ++i)
+            for (std::size_t copy = 0; copy < copies_.size(); ++copy)
+                threads_.emplace_back([this, copy] { work(copy); });
     } catch (...) {
         stop();
         throw;
@@ -71,13 +80,14 @@ void WeightReader::check(const LayerFiles& layer, std::int64_t slot_bytes) const
     require(!layer.extents.empty(), "a layer needs extents");
     require(layer.base >= 0 && layer.base <= slot_bytes, "a layer begins beyond its slot");
     const std::int64_t space = slot_bytes - layer.base;
+    const std::vector<WeightFile>& files = copies_.front();
     for (const FileExtent& extent : layer.extents) {
-        require(extent.file >= 0 && static_cast<std::size_t>(extent.file) < files_.size(),
+        require(extent.file >= 0 && static_cast<std::size_t>(extent.file) < files.size(),
                 "an extent names no file");
         require(
             extent.offset >= 0 && extent.size > 0 &&
-                extent.size <= files_[static_cast<std::size_t>(extent.file)].size() &&
-                extent.offset <= files_[static_cast<std::size_t>(extent.file)].size() - extent.size,
+                extent.size <= files[static_cast<std::size_t>(extent.file)].size() &&
+                extent.offset <= files[static_cast<std::size_t>(extent.file)].size() - extent.size,
             "an extent lies beyond its file's end");
         require(extent.target >= 0 && extent.size <= space && extent.target <= space - extent.size,
                 "an extent does not fit in a slot");
@@ -121,18 +131,18 @@ void WeightReader::release() {
     work_.notify_all();
 }
 
-std::int64_t WeightReader::bytes_read() const {
+std::vector<std::int64_t> WeightReader::bytes_read() const {
     const std::lock_guard lock(mutex_);
     return bytes_read_;
 }
 
-void WeightReader::work() {
+void WeightReader::work(std::size_t copy) {
     try {
         const Pages spare = allocate_pages(options_.piece_bytes + 2 * options_.alignment);
         Claim mine{};
         while (claim(mine)) {
-            read(mine, spare.get());
-            complete(mine);
+            read(mine, copy, spare.get());
+            complete(mine, copy);
         }
     } catch (...) {
         fail(std::current_exception());
@@ -157,9 +167,9 @@ bool WeightReader::claim(Claim& claim) {
 
 // Whole blocks go straight to their slot; others, and what has another position within a block
 // there than in the file, through the thread's `spare` memory.
-void WeightReader::read(const Claim& claim, std::byte* spare) const {
+void WeightReader::read(const Claim& claim, std::size_t copy, std::byte* spare) const {
     const FileExtent& piece = *claim.piece;
-    const WeightFile& file = files_[static_cast<std::size_t>(piece.file)];
+    const WeightFile& file = copies_[copy][static_cast<std::size_t>(piece.file)];
     const std::int64_t block = options_.alignment;
     std::byte* target = slots_[slot_of(claim.turn)] + layer_of(claim.turn).base + piece.target;
     const std::int64_t before = piece.offset % block;
@@ -176,9 +186,9 @@ void WeightReader::read(const Claim& claim, std::byte* spare) const {
     std::memcpy(target, spare + before, static_cast<std::size_t>(piece.size));
 }
 
-void WeightReader::complete(const Claim& claim) {
+void WeightReader::complete(const Claim& claim, std::size_t copy) {
     std::unique_lock lock(mutex_);
-    bytes_read_ += claim.piece->size;
+    bytes_read_[copy] += claim.piece->size;
     Turn& turn = turns_[slot_of(claim.turn)];
     if (turn.pieces_left > 1) {
         --turn.pieces_left;
@@ -189,7 +199,8 @@ void WeightReader::complete(const Claim& claim) {
     for (const FileExtent& piece : layer_of(claim.turn).extents) {
         if (piece.file == checked) continue;
         checked = piece.file;
-        files_[static_cast<std::size_t>(checked)].check_unchanged();
+        for (const std::vector<WeightFile>& files : copies_)
+            files[static_cast<std::size_t>(checked)].check_unchanged();
     }
     lock.lock();
     turn.pieces_left = 0;

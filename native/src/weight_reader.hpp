@@ -15,7 +15,7 @@
 namespace tandem {
 
 struct ReaderOptions {
-    int num_threads = 4;
+    int num_threads = 4;                 // for each copy of the files
     std::int64_t piece_bytes = 1 << 20;  // of one read; a multiple of the alignment
     std::int64_t alignment = 4096;       // of what a read names; 1: any will do
     // Called every tenth of a second by a thread that waits in `acquire`; what it throws ends the
@@ -26,14 +26,19 @@ struct ReaderOptions {
 // Reads layers into slots, in a circle: the next ones are read while one is used, and after the
 // last come the first of the next sweep. Its threads sleep while all slots are full.
 //
+// Of the same files in several places, as on several disks, each copy has threads of its own. They
+// take the next piece as soon as they have read one, so that each disk reads at its own rate, and
+// who is slower reads less.
+//
 // One thread at a time may use it. After an error it reads nothing any more, and every `acquire`
 // throws the error.
 class WeightReader {
   public:
+    // copies: the files that layers are read from, of each copy in the same order.
     // slots: memory of `slot_bytes` each, which outlives the reader.
-    // Throws std::invalid_argument for no layers or slots, bytes beyond a file's or slot's end, or
-    // options that make no sense.
-    WeightReader(std::vector<WeightFile> files, const std::vector<LayerFiles>& layers,
+    // Throws std::invalid_argument for no layers, slots or copies, copies of other sizes, bytes
+    // beyond a file's or slot's end, or options that make no sense.
+    WeightReader(std::vector<std::vector<WeightFile>> copies, const std::vector<LayerFiles>& layers,
                  std::vector<std::byte*> slots, std::int64_t slot_bytes,
                  const ReaderOptions& options);
     ~WeightReader();
@@ -61,7 +66,7 @@ class WeightReader {
     // Ends the threads; waits for reads that have begun. Any thread may call it.
     void stop();
 
-    std::int64_t bytes_read() const;  // since the start
+    std::vector<std::int64_t> bytes_read() const;  // since the start, of each copy
 
   private:
     // A piece of the `turn`-th layer that was ever read.
@@ -75,10 +80,10 @@ class WeightReader {
     };
 
     void check(const LayerFiles& layer, std::int64_t slot_bytes) const;
-    void work();
+    void work(std::size_t copy);
     bool claim(Claim& claim);
-    void read(const Claim& claim, std::byte* spare) const;
-    void complete(const Claim& claim);
+    void read(const Claim& claim, std::size_t copy, std::byte* spare) const;
+    void complete(const Claim& claim, std::size_t copy);
     void fail(std::exception_ptr error);
     std::size_t slot_of(std::int64_t turn) const {
         return static_cast<std::size_t>(turn) % slots_.size();
@@ -87,7 +92,7 @@ class WeightReader {
         return layers_[static_cast<std::size_t>(turn) % layers_.size()];
     }
 
-    const std::vector<WeightFile> files_;
+    const std::vector<std::vector<WeightFile>> copies_;
     const std::vector<std::byte*> slots_;
     const std::int64_t slot_bytes_;
     const ReaderOptions options_;
@@ -101,7 +106,7 @@ class WeightReader {
     std::size_t next_piece_ = 0;  // of the turn `reading_`
     std::int64_t acquired_ = 0;   // turns
     std::int64_t used_ = 0;       // turns released
-    std::int64_t bytes_read_ = 0;
+    std::vector<std::int64_t> bytes_read_;
     bool stopping_ = false;
     std::exception_ptr error_;
     std::vector<std::thread> threads_;

@@ -196,8 +196,8 @@ class ReadStack {
         const int descriptor = mkstemp(path_.data());
         CHECK(descriptor >= 0);
         CHECK(write(descriptor, content.data(), content.size()) == std::ssize(content));
-        std::vector<WeightFile> opened;
-        opened.emplace_back(descriptor, path_);
+        std::vector<std::vector<WeightFile>> opened(1);
+        opened[0].emplace_back(descriptor, path_);
         close(descriptor);
         unlink(path_.c_str());
         reader_ = std::make_unique<WeightReader>(

@@ -40,8 +40,8 @@ struct TempFile {
     int descriptor = -1;
     Bytes content;
 
-    TempFile(Random& random, std::int64_t size) : content(static_cast<std::size_t>(size)) {
-        for (std::byte& each : content) each = std::byte(random());
+    TempFile(Random& random, std::int64_t size) : TempFile(drawn(random, size)) {}
+    explicit TempFile(Bytes bytes) : content(std::move(bytes)) {
         descriptor = mkstemp(path.data());
         CHECK(descriptor >= 0);
         CHECK(pwrite(descriptor, content.data(), content.size(), 0) == std::ssize(content));
@@ -51,6 +51,13 @@ struct TempFile {
         unlink(path.c_str());
     }
     TempFile(const TempFile&) = delete;
+
+  private:
+    static Bytes drawn(Random& random, std::int64_t size) {
+        Bytes bytes(static_cast<std::size_t>(size));
+        for (std::byte& each : bytes) each = std::byte(random());
+        return bytes;
+    }
 };
 
 struct FreeBlocks {
@@ -106,13 +113,26 @@ void check_content(const LayerFiles& layer, const std::byte* memory,
                           std::size_t(extent.size)) == 0);
 }
 
+using Copies = std::vector<std::vector<WeightFile>>;
+
+Copies one_copy(int descriptor, const std::string& path) {
+    Copies copies(1);
+    copies[0].emplace_back(descriptor, path);
+    return copies;
+}
+
 void check_random_layers(unsigned seed) {
     Random random(seed);
     std::vector<std::unique_ptr<TempFile>> files;
-    std::vector<WeightFile> opened;
+    std::vector<std::unique_ptr<TempFile>> others;
+    Copies opened(std::size_t(draw(random, 1, 3)));
     for (std::int64_t i = draw(random, 1, 3); i > 0; --i) {
         files.push_back(std::make_unique<TempFile>(random, draw(random, 1, 10 * kBlock)));
-        opened.emplace_back(files.back()->descriptor, files.back()->path);
+        opened[0].emplace_back(files.back()->descriptor, files.back()->path);
+        for (std::size_t copy = 1; copy < opened.size(); ++copy) {
+            others.push_back(std::make_unique<TempFile>(files.back()->content));
+            opened[copy].emplace_back(others.back()->descriptor, others.back()->path);
+        }
     }
     std::vector<LayerFiles> layers;
     std::int64_t slot_bytes = 1;
@@ -172,10 +192,9 @@ struct TwoLayers {
     std::unique_ptr<WeightReader> reader;
 
     TwoLayers() {
-        std::vector<WeightFile> opened;
-        opened.emplace_back(file.descriptor, file.path);
-        reader = std::make_unique<WeightReader>(std::move(opened), layers, slots.pointers(),
-                                                2 * kBlock, ReaderOptions{2, kPiece, kBlock});
+        reader = std::make_unique<WeightReader>(one_copy(file.descriptor, file.path), layers,
+                                                slots.pointers(), 2 * kBlock,
+                                                ReaderOptions{2, kPiece, kBlock});
     }
 };
 
@@ -215,11 +234,19 @@ void check_errors() {
         TwoLayers beyond;
         beyond.layers[0].extents[0].size = 5 * kBlock;
         CHECK(message_of<std::invalid_argument>([&] {
-                  std::vector<WeightFile> opened;
-                  opened.emplace_back(beyond.file.descriptor, beyond.file.path);
-                  WeightReader(std::move(opened), beyond.layers, beyond.slots.pointers(),
-                               8 * kBlock, {});
+                  WeightReader(one_copy(beyond.file.descriptor, beyond.file.path), beyond.layers,
+                               beyond.slots.pointers(), 8 * kBlock, {});
               }).find("beyond its file's end") != std::string::npos);
+    }
+    {
+        TwoLayers other;
+        const TempFile shorter(other.random, 3 * kBlock);
+        Copies copies = one_copy(other.file.descriptor, other.file.path);
+        copies.push_back(std::move(one_copy(shorter.descriptor, shorter.path)[0]));
+        CHECK(message_of<std::invalid_argument>([&] {
+                  WeightReader(std::move(copies), other.layers, other.slots.pointers(), 2 * kBlock,
+                               {});
+              }).find("as large as they are") != std::string::npos);
     }
     std::vector<FileExtent> pieces = cut_pieces({{0, 10, 30, 5}}, 16);
     CHECK(pieces.size() == 3 && pieces[0].size == 6 && pieces[1].offset == 16 &&
@@ -234,10 +261,8 @@ void check_interrupts() {
     const Slots slots(1, kPiece);
     LayerFiles layer;  // the same bytes again and again: takes longer than anybody waits
     for (int i = 0; i < 1'000'000; ++i) layer.extents.push_back({0, 0, kPiece, 0});
-    std::vector<WeightFile> opened;
-    opened.emplace_back(file.descriptor, file.path);
     WeightReader reader(
-        std::move(opened), {layer}, slots.pointers(), kPiece,
+        one_copy(file.descriptor, file.path), {layer}, slots.pointers(), kPiece,
         {.num_threads = 1, .piece_bytes = kPiece, .alignment = kBlock, .while_waiting = [] {
              throw Interrupt();
          }});

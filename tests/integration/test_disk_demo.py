@@ -18,7 +18,7 @@ from tandem.engine.build import build_engine_core
 from tandem.kernels import native
 from tandem.models.resolve import resolve_model
 from tandem.spec.config import EngineConfig
-from tandem.spec.errors import ConfigError, EngineDeadError
+from tandem.spec.errors import ConfigError, EngineDeadError, ModelError
 from tandem.spec.units import parse_size
 
 if not native.available():
@@ -94,6 +94,25 @@ def test_dummy_weights_are_the_same_on_disk(tmp_path: Path) -> None:
     expected, _ = serve(config)
     tokens, _ = serve(replace(config, placement=placed(tmp_path, 0, 3, 5)))
     assert tokens == expected
+
+
+def test_layers_come_from_several_disks(
+    expected: dict[str, list[int]], copied: Path, tmp_path: Path
+) -> None:
+    config = replace(AMPLE, placement=placed(tmp_path, 0, 3, 5))
+    tokens, stats = serve(replace(config, disk_copies=str(copied)))
+    assert tokens == expected
+    rows = {(row.location, row.label): row for row in stats.memory}
+    assert rows["host", "weight slots"].actual_bytes == rows["host", "weight slots"].predicted_bytes
+    for names, message in (
+        (f"{copied}:{copied}", "names a folder twice; name each once"),
+        (":".join(f"/nowhere/{i}" for i in range(4)), "4 folders, .* from at most 4 disks"),
+    ):
+        with pytest.raises(ConfigError, match=message) as error:
+            build_engine_core(replace(config, disk_copies=names))
+        assert error.value.param == "disk_copies"
+    with pytest.raises(ModelError, match=r"/nowhere/model.* is no copy of .* \(No such file"):
+        build_engine_core(replace(config, disk_copies="/nowhere"))
 
 
 def cut(file: Path) -> None:

@@ -1,5 +1,7 @@
 """Tokens stay those of transformers when an engine executes an offline plan."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,11 +126,29 @@ def test_layers_come_from_disk_in_every_pass(
     assert disk.reader is not None
     with block_engine(model, plan, kind, seed=3) as core:
         for num_tokens in (NUM_TOKENS, 8):  # slots are left as the next program expects them
-            before = disk.reader.bytes_read
+            before = sum(disk.reader.bytes_read)
             made = generate(core, PROMPTS, num_tokens)
             for prompt, tokens in zip(PROMPTS, made, strict=True):
                 assert_greedy_parity(reference, prompt, tokens, ties)
-            assert disk.reader.bytes_read - before >= (num_tokens - 1) * disk.disk_bytes
+            assert sum(disk.reader.bytes_read) - before >= (num_tokens - 1) * disk.disk_bytes
+
+
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_layers_of_blocks_come_from_several_disks(
+    checkpoints: Checkpoints, ties: TieCount, tmp_path: Path
+) -> None:
+    directory, reference = checkpoints.get(LLAMA)
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    plan = small_plan(FROM_DISK["beside-mlps"], **BESIDE_DISK["last-cpu-mlps"])
+    model = loaded(directory, plan, copy)
+    assert model.weights.disk is not None
+    reader = model.weights.disk.reader
+    assert reader is not None
+    with block_engine(model, plan, "threaded") as core:
+        for prompt, tokens in zip(PROMPTS, generate(core, PROMPTS, NUM_TOKENS), strict=True):
+            assert_greedy_parity(reference, prompt, tokens, ties)
+        assert len(reader.bytes_read) == 2
+        assert min(reader.bytes_read) > 0
 
 
 def test_prefixes_are_remade_in_parts(

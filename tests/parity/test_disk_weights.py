@@ -1,5 +1,7 @@
 """Tokens stay those of transformers when layers are read from disk in every sweep."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.spec.config import DiskIO
 from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError, ModelError
 from tandem.spec.precision import Precision
 
 if not native.available():
@@ -92,8 +95,58 @@ def test_any_layers_may_be_on_disk(
                 assert_greedy_parity(reference, prompt, tokens, ties)
         assert ALONE[mode].happened(engine.stats)
         # nothing is kept but in the slots
-        assert disk.reader.bytes_read >= engine.stats.num_steps * disk.disk_bytes
+        assert sum(disk.reader.bytes_read) >= engine.stats.num_steps * disk.disk_bytes
     model.weights.close()
+
+
+def test_layers_come_from_copies_on_several_disks(
+    library: Library, ties: TieCount, tmp_path: Path
+) -> None:
+    directory, reference = library.get(FIVE.id)
+    copies = tuple(tmp_path / name for name in ("second", "third"))
+    for folder in copies:
+        shutil.copytree(directory, folder)
+    disk = DiskPlacement((0, 1, 3, 4), "direct", tmp_path / "spool", copies)
+    model = load_model(directory, pool=open_pool(), disk=disk)
+    assert model.weights.disk is not None
+    reader = model.weights.disk.reader
+    assert reader is not None
+    with model_engine(model, ALONE["none-batched"].setup) as engine:
+        for _ in range(4):
+            for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):
+                assert_greedy_parity(reference, prompt, tokens, ties)
+        read = reader.bytes_read
+        assert len(read) == 3
+        assert all(read)
+        assert sum(read) >= engine.stats.num_steps * model.weights.disk.disk_bytes
+    model.weights.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda file: file.unlink(), "No such file"),
+        (lambda file: file.write_bytes(file.read_bytes() + b"x"), "it differs"),
+        (lambda file: file.write_bytes(file.read_bytes().replace(b"\x3c", b"\x3d")), "it differs"),
+    ],
+)
+def test_what_is_no_copy_is_refused(
+    library: Library, tmp_path: Path, damage: Callable[[Path], object], reason: str
+) -> None:
+    directory, _ = library.get(FIVE.id)
+    shutil.copytree(directory, tmp_path / "copy")
+    damage(next((tmp_path / "copy").glob("*.safetensors")))
+    disk = DiskPlacement((0, 1, 2, 3, 4), "direct", tmp_path / "spool", (tmp_path / "copy",))
+    with pytest.raises(ModelError, match=rf"is no copy of .* \({reason}.*--disk-copies") as error:
+        load_model(directory, pool=open_pool(), disk=disk)
+    assert "\n" not in error.value.message
+
+
+def test_converted_weights_have_no_copies(library: Library, tmp_path: Path) -> None:
+    directory, _ = library.get(FIVE.id)
+    disk = DiskPlacement((1,), "direct", tmp_path / "spool", (directory,))
+    with pytest.raises(ConfigError, match="leave those out, or use the checkpoint's --dtype"):
+        load_model(directory, BFLOAT16, pool=open_pool(), disk=disk)
 
 
 def test_weights_of_another_type_are_converted_once(library: Library) -> None:

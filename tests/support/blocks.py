@@ -66,14 +66,14 @@ def small_plan(homes: tuple[Home, ...], *, row_blocks: int = 10, **changes: Any)
     )
 
 
-def loaded(directory: Path, plan: OfflinePlan) -> Model:
-    """The model in a folder, its weights where the plan has them."""
+def loaded(directory: Path, plan: OfflinePlan, *copies: Path) -> Model:
+    """The model in a folder, its weights where the plan has them, those on disk in copies, too."""
     layers = plan.layers
     return load_model(
         directory,
         pool=open_pool(),
         layers=layers,
-        disk=DiskPlacement(layers.usual.on_disk, "direct", directory / "spool"),
+        disk=DiskPlacement(layers.usual.on_disk, "direct", directory / "spool", copies),
     )
 
 

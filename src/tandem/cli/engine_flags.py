@@ -76,6 +76,12 @@ ENGINE_FLAGS = (
     _flag("save_expert_hits", str | None, "Write such a file when the engine ends.", "FILE"),
     _flag("disk_io", str, "How layers on disk are read: direct, or cached by the system.", "NAME"),
     _flag("spool_dir", str | None, "Folder for layers converted to be read from disk.", "DIR"),
+    _flag(
+        "disk_copies",
+        str | None,
+        "Folders with copies of the checkpoint on other disks, read at the same time.",
+        "DIR[:DIR]",
+    ),
     _flag("dtype", str, "auto, float32, bfloat16 or float16.", "TYPE"),
     _flag(
         "quantization",

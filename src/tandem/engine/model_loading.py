@@ -17,6 +17,7 @@ from tandem.kernels import native
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
+from tandem.plan.disk_slots import MOST_DISKS
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import EmbeddingHome
 from tandem.spec.config import EngineConfig
@@ -125,6 +126,27 @@ def spool_folder(config: EngineConfig) -> Path:
     return cache_folder(os.environ)
 
 
+def copy_folders(config: EngineConfig) -> tuple[Path, ...]:
+    """With copies of the checkpoint, on other disks.
+
+    Raises:
+        ConfigError: one is named twice, or there are too many.
+    """
+    folders = tuple(Path(name) for name in (config.disk_copies or "").split(os.pathsep) if name)
+    if len(set(folders)) < len(folders):
+        raise ConfigError(
+            f"--disk-copies {config.disk_copies} names a folder twice; name each once",
+            param="disk_copies",
+        )
+    if len(folders) >= MOST_DISKS:
+        raise ConfigError(
+            f"--disk-copies names {len(folders)} folders, and layers are read from at most "
+            f"{MOST_DISKS} disks, the model's own included; leave some out",
+            param="disk_copies",
+        )
+    return folders
+
+
 def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
     """The model without end-of-sequence ids outside its vocabulary, and a note if it had any.
 
@@ -180,7 +202,7 @@ def load_reported(
         pool,
         layers,
         pin if device.type == "cuda" else None,
-        DiskPlacement(on_disk, config.disk_io, spool_folder(config)),
+        DiskPlacement(on_disk, config.disk_io, spool_folder(config), copy_folders(config)),
         config.max_model_len,
         embedding,
         resident_quantized=resident_quantized,

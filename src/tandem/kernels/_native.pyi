@@ -231,7 +231,7 @@ class Layer:
 class WeightReader:
     def __init__(
         self,
-        files: list[tuple[int, str]],
+        copies: list[list[tuple[int, str]]],
         layers: list[tuple[int, list[tuple[int, int, int, int]]]],
         slots: Tensor,
         num_threads: int,
@@ -242,7 +242,7 @@ class WeightReader:
     def release(self) -> None: ...
     def stop(self) -> None: ...
     @property
-    def bytes_read(self) -> int: ...
+    def bytes_read(self) -> list[int]: ...
 
 class LayerStack:
     def __init__(

@@ -1,7 +1,7 @@
 """Layers whose weights lie in files and are read by the host in every sweep."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from tandem.devices.disk import open_for_reading
 from tandem.devices.host_memory import bulk_zeros
-from tandem.models.disk_extents import LayerExtents, base_of
+from tandem.models.disk_extents import Extent, LayerExtents, base_of
 from tandem.models.weight_layout import LayerLayout, Modules
 from tandem.plan.disk_slots import (
     BLOCK_BYTES,
     PIECE_BYTES,
     SLOTS,
-    THREADS,
     slot_bytes,
     slots_bytes,
+    threads_of_each,
 )
 from tandem.spec.config import DiskIO
 
@@ -37,11 +37,14 @@ class DiskPlacement:
     Attributes:
         layers: in the order in which they are read, in a circle.
         spool_dir: folder for those that no file holds as the kernels read them.
+        copies: folders with copies of the checkpoint's files, on other disks, that the same layers
+            are read from at the same time.
     """
 
     layers: tuple[int, ...]
     io: DiskIO
     spool_dir: Path
+    copies: tuple[Path, ...] = ()
 
 
 class DiskWeights:
@@ -121,21 +124,20 @@ class DiskWeights:
         """Begin to read the first layers; `extents` says what from.
 
         Raises:
-            ConfigError: the file system refuses direct reads.
-            ModelError: a file is missing or unreadable.
+            ConfigError: a file system refuses direct reads.
+            ModelError: a file is missing or unreadable, or what should be a copy is none.
         """
         from tandem.kernels import _native
 
         layers = [extents[layer] for layer in self.placement.layers]
         self._bases = {layer: base_of(extents[layer]) for layer in self.placement.layers}
-        files = {extent.file: 0 for layer in layers for extent in layer}
+        every = [extent for layer in layers for extent in layer]
+        files = list(dict.fromkeys(extent.file for extent in every))
         numbers = {file: number for number, file in enumerate(files)}
+        disks = [files, *self._copies(files, every)]
         with ExitStack() as opened:
-            for file in files:
-                files[file] = open_for_reading(file, self.placement.io)
-                opened.callback(os.close, files[file])
             self.reader = _native.WeightReader(  # has descriptors of its own
-                [(fd, os.readlink(f"/proc/self/fd/{fd}")) for fd in files.values()],
+                [[self._open(file, opened) for file in there] for there in disks],
                 [
                     (
                         base_of(layer),
@@ -144,10 +146,24 @@ class DiskWeights:
                     for layer in layers
                 ],
                 self._slots,
-                THREADS,
+                threads_of_each(len(disks)),
                 PIECE_BYTES,
                 BLOCK_BYTES if self.placement.io == "direct" else 1,
             )
+
+    def _copies(self, files: list[Path], extents: list[Extent]) -> Iterator[list[Path]]:
+        """The same files on other disks."""
+        for folder in self.placement.copies:
+            from tandem.models.disk_copies import copies_in  # no other start needs it
+
+            there = copies_in(folder, extents)
+            yield [there[file] for file in files]
+
+    def _open(self, file: Path, opened: ExitStack) -> tuple[int, str]:
+        """Its descriptor, and its path for messages."""
+        descriptor = open_for_reading(file, self.placement.io)
+        opened.callback(os.close, descriptor)
+        return descriptor, os.readlink(f"/proc/self/fd/{descriptor}")
 
     def close(self) -> None:
         """Read no more, and let the device forget the slots."""

@@ -18,6 +18,7 @@ from tandem.models.weight_layout import Modules
 from tandem.models.weight_spool import WeightSpool
 from tandem.models.weights import Parameter, layer_weights_of
 from tandem.quant.formats.stored_weight import StoredQuantization
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 
 _ELEMENT_TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -86,6 +87,13 @@ def _open(
     if not missing:
         disk.open(extents)
         return
+    if disk.placement.copies:
+        raise ConfigError(
+            "layers on disk are not in the checkpoint's files as the kernels read them, but "
+            "converted into --spool-dir, and --disk-copies hold the same files; leave those out, "
+            "or use the checkpoint's --dtype and no --quantization",
+            param="disk_copies",
+        )
     layout = disk.layout
     spool = WeightSpool(disk.placement.spool_dir, layout.size_bytes, len(missing))
     try:

@@ -5,13 +5,21 @@ BLOCK_BYTES = 4096
 SLOTS = 2
 """Layers in memory at once: one is used while the next one comes."""
 THREADS = 4
-"""That read at the same time, a piece each."""
+"""That read at the same time, a piece each, from all disks."""
+MOST_DISKS = THREADS
 PIECE_BYTES = 1 << 20
 
 
 def slots_in_use(layers: int) -> int:
     """Slots whose layers, of so many on disk, have been read and not yet been let go."""
     return min(SLOTS, layers)
+
+
+def threads_of_each(disks: int) -> int:
+    """That read from each of so many disks with the same layers, so that they take no more
+    memory than those of one.
+    """
+    return THREADS // disks
 
 
 def slot_bytes(layer_bytes: int) -> int:

@@ -32,6 +32,7 @@ _FORMS: dict[str, forms.Form] = {
     "save_expert_hits": forms.optional(forms.path_text),
     "disk_io": forms.text,
     "spool_dir": forms.optional(forms.path_text),
+    "disk_copies": forms.optional(forms.path_text),
     "dtype": forms.text,
     "quantization": forms.text,
     "kv_cache_dtype": forms.text,
@@ -93,6 +94,8 @@ class EngineConfig:
         disk_io: how layers on disk are read: `direct` past the page cache, or `cached` through it.
         spool_dir: folder for layers that must be converted before they can be read from disk;
             None: `tandem` in the user's cache folder.
+        disk_copies: folders with copies of the checkpoint on other disks, as in `PATH`: layers on
+            disk are read from all of them at the same time; None: there are none.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
             host does the maths, of weights and KV: activations are float32 (ADR 0010).
         quantization: of the layers' linear maps: `auto` is as in the checkpoint, `none` is `dtype`,
@@ -155,6 +158,7 @@ class EngineConfig:
     save_expert_hits: str | None = None
     disk_io: DiskIO = "direct"
     spool_dir: str | None = None
+    disk_copies: str | None = None
     dtype: str = "auto"
     quantization: str = "auto"
     kv_cache_dtype: str = "auto"

@@ -33,6 +33,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "plan",  # its element types are put into their own options
     "disk_io",
     "spool_dir",
+    "disk_copies",
     "preemption_mode",
     "enable_prefix_caching",
     "host_prefix_share",

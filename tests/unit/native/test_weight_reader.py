@@ -35,7 +35,8 @@ def reader(
 ) -> _native.WeightReader:
     memory = torch.zeros(2, 8192, dtype=torch.uint8) if slots is None else slots
     layers = [(base, list(extents))]
-    return _native.WeightReader([(descriptor, "weights")], layers, memory, 2, 4096, alignment)
+    copies = [[(descriptor, "weights")]]
+    return _native.WeightReader(copies, layers, memory, 2, 4096, alignment)
 
 
 def test_the_first_layers_are_read_at_once_and_no_more(descriptor: int) -> None:
@@ -43,11 +44,11 @@ def test_the_first_layers_are_read_at_once_and_no_more(descriptor: int) -> None:
     made = reader(descriptor, WHOLE, slots=slots)
     os.lseek(descriptor, 0, os.SEEK_SET)
     expected = torch.frombuffer(bytearray(os.read(descriptor, 8192)), dtype=torch.uint8)
-    while made.bytes_read < 2 * 8192:
+    while made.bytes_read[0] < 2 * 8192:
         os.sched_yield()
     made.stop()
     assert all(torch.equal(slot, expected) for slot in slots)
-    assert made.bytes_read == 2 * 8192
+    assert made.bytes_read == [2 * 8192]
 
 
 @pytest.mark.parametrize(
