@@ -108,7 +108,7 @@ ENGINE_FLAGS = (
     _flag(
         "interposition_budget",
         int | None,
-        "Under asymmetric, auto: most passes of a cohort's own in a step; one beside every layer.",
+        "Most passes of a cohort's own in a step, as under asymmetric; one beside every layer.",
         "PASSES",
     ),
     _flag(

@@ -213,8 +213,8 @@ class Candidates:
                 return
             limit = min(limit, MAX_COHORT_ROWS)
         if strategy == "symmetric":
-            if elsewhere == Elsewhere():
-                yield from self._in_halves(limit)
+            if not elsewhere.not_resident:
+                yield from self._in_halves(elsewhere, limit)
             return
         if strategy == "asymmetric":
             if elsewhere == Elsewhere() and not all_on_host:
@@ -240,11 +240,11 @@ class Candidates:
                 if device and self._footprint.fits(candidate):
                     yield candidate
 
-    def _in_halves(self, limit: int) -> Iterator[Candidate]:
+    def _in_halves(self, elsewhere: Elsewhere, limit: int) -> Iterator[Candidate]:
         """All requests on the host, and all layers resident."""
         passes = self._q.model.num_layers
         for hosted in row_grid(limit):
-            candidate = candidate_of("symmetric", Elsewhere(), 0, hosted, passes)
+            candidate = candidate_of("symmetric", elsewhere, 0, hosted, passes)
             if hosted > 1 and self._footprint.fits(candidate):
                 yield candidate
 

@@ -115,7 +115,7 @@ class EngineConfig:
         kv_placement: tier in which requests keep their KV.
         max_host_seqs: under `auto`, how many requests may keep it on the host while the accelerator
             has no room for them; others wait.
-        interposition_budget: under strategy `asymmetric` or `auto`, most passes of its own that a
+        interposition_budget: under strategies with passes, as `asymmetric`, most of its own that a
             cohort has in a step. None: one beside every layer.
         tpot_bound: under strategy `auto`, how long a step should take at most for the sake of
             requests on the host (`100ms`). None: as long as it pays.

@@ -126,3 +126,12 @@ def test_policies_with_all_attention_on_the_cpu() -> None:
     assert symmetric.candidate.halves
     assert fastdecode.tokens_per_s >= symmetric.tokens_per_s * 0.9999
     assert auto.tokens_per_s >= fastdecode.tokens_per_s * 0.9999
+
+
+def test_embeddings_make_room_where_layers_alone_fit() -> None:
+    footprint = Search(QUESTION).footprint
+    least = footprint.resident_bytes(Elsewhere()) + footprint.workspace("symmetric", 1)
+    tight = replace(QUESTION, device_bytes=least - footprint.embedding_bytes // 2)
+    best = Search(tight).best(POLICIES["symmetric"])
+    assert best is not None
+    assert best.candidate.elsewhere == Elsewhere(embedding=True)
