@@ -44,6 +44,11 @@ class FakeStats:
     pid: int
     num_waiting: int = 3
     preemptions: int = 0
+    ways: dict[str, int] = field(default_factory=dict)
+    cohort_joins: int = 0
+    cohort_waits: int = 0
+    device_attention_tokens: int = 0
+    host_attention_tokens: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
     prefix: PrefixStats = field(default_factory=PrefixStats)
     disk: DiskStats | None = None
@@ -90,6 +95,8 @@ class FakeCore:
     step_s: float = 0.0
     step_gate: threading.Semaphore | None = None
     preemptions: int = 0
+    ways: dict[str, int] = field(default_factory=dict)
+    host_attention_tokens: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
@@ -186,6 +193,8 @@ class FakeCore:
             self._finished,
             os.getpid(),
             preemptions=self.preemptions,
+            ways=self.ways,
+            host_attention_tokens=self.host_attention_tokens,
             prefix=self.prefix,
             disk=self.disk,
             tiers=self.tiers,

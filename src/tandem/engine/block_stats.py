@@ -104,6 +104,7 @@ class BlockStats:
             num_running=scheduler.num_requests - len(scheduler.waiting),
             num_waiting=len(scheduler.waiting),
             num_steps=counts.steps,
+            ways={STRATEGY: counts.steps},
             prompt_tokens=counts.prompt_tokens,
             generated_tokens=counts.generated,
             cached_prompt_tokens=0,

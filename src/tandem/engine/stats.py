@@ -45,6 +45,7 @@ class EngineStats:
     Attributes:
         accelerator: what the programs run on, in words.
         host_attention_tokens: query tokens whose attention ran (in part) on the host.
+        ways: steps by what the strategy calls its choice, or by the strategy that has only one.
         cohort_joins, cohort_waits: joins that happened, and that found the cohort not ready.
         prefix: what the prefix cache was asked for, found and did.
         disk: what it did with the disk; None without one.
@@ -66,6 +67,7 @@ class EngineStats:
     num_running: int
     num_waiting: int
     num_steps: int
+    ways: dict[str, int]
     prompt_tokens: int
     generated_tokens: int
     cached_prompt_tokens: int

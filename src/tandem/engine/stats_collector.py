@@ -1,5 +1,6 @@
 """Counts what an engine does."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from tandem.engine.memory_record import MemoryRecorder
@@ -49,6 +50,7 @@ class StatsCollector:
         self._generated = self._steps = self._transfers = 0
         self._attended = {Tier.DEVICE: 0, Tier.HOST: 0}
         self._joins = self._waits = 0
+        self._ways: Counter[str] = Counter()
         self._peak_held = {Tier.DEVICE: 0, Tier.HOST: 0}
 
     def mark_warm(self) -> None:
@@ -61,6 +63,7 @@ class StatsCollector:
         if not program.lanes:
             return
         self._steps += 1
+        self._ways[self._scheduler.last_way or self._plan.strategy] += 1
         for slot, shape in zip(program.lanes, program.template.lanes, strict=True):
             if shape.cursor is None:
                 for tier, part in slot.binding.attention.items():
@@ -95,6 +98,7 @@ class StatsCollector:
             num_running=scheduler.running.count - len(scheduler.waiting),
             num_waiting=len(scheduler.waiting),
             num_steps=self._steps,
+            ways=dict(self._ways),
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self._generated,
             cached_prompt_tokens=scheduler.cached_prompt_tokens,

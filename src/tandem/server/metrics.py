@@ -8,6 +8,7 @@ from prometheus_client.exposition import generate_latest
 from tandem.server.overlap_metrics import OverlapMetrics
 from tandem.server.prefix_metrics import PrefixDiskMetrics, PrefixMetrics
 from tandem.server.request_metrics import RequestMetrics
+from tandem.server.step_metrics import StepMetrics
 from tandem.server.vllm_metrics import VllmMetrics
 
 
@@ -38,6 +39,7 @@ class ServerMetrics:
         self._preemptions_seen = 0
         self._overlap: OverlapMetrics | None = None  # once an engine tells of it
         self._prefix = PrefixMetrics(registry)
+        self._steps = StepMetrics(registry)
         self._disk: PrefixDiskMetrics | None = None  # likewise
         self._vllm = None if vllm_model is None else VllmMetrics(registry, vllm_model)
 
@@ -51,6 +53,7 @@ class ServerMetrics:
             self._overlap = self._overlap or OverlapMetrics(self._registry)
             self._overlap.update(overlap, stats["recent_overlap"])
         self._prefix.update(stats["prefix"])
+        self._steps.update(stats)
         if (disk := stats["disk"]) is not None:
             self._disk = self._disk or PrefixDiskMetrics(self._registry)
             self._disk.update(disk)

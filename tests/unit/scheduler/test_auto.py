@@ -138,6 +138,18 @@ def test_nobody_waits_for_ever(engine: TestEngine) -> None:
     assert len(hosted) or chosen.cohort_starts
 
 
+def test_what_is_chosen_is_counted() -> None:
+    prices = round_prices(LAYERS, host_key_s=0.1)
+    with toy_engine(replace(SETUP, strategy="auto", prices=prices), LAYERS) as engine:
+        for number in range(4):
+            engine.core.add_request(asked(str(number), 20))
+        while engine.core.has_work():
+            engine.core.step()
+        ways = engine.stats.ways
+        assert sum(ways.values()) == engine.stats.num_steps
+    assert ways[MEET] > 20
+
+
 def test_without_prices_rows_ride_along(engine: TestEngine) -> None:
     proposal = Auto().propose(engine.scheduler.view(), None)
     assert sorted(proposal.decode.tolist()) == sorted(engine.scheduler.rows.owned().tolist())

@@ -49,9 +49,7 @@ def metrics(server: RunningServer) -> Samples:
     with server.http() as http:
         text = http.get("/metrics").text
     return {
-        (sample.name, sample.labels.get("tier") or sample.labels.get("finished_reason")): (
-            sample.value
-        )
+        (sample.name, next(iter(sample.labels.values()), None)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -150,6 +148,18 @@ def test_what_the_prefix_cache_does_is_counted_by_tier(start: Start) -> None:
         ("tandem:prefix_cache_evicted_blocks_total", "device"): 7,
         ("tandem:prefix_cache_evicted_blocks_total", "host"): 1,
     }
+
+
+def test_steps_are_counted_by_what_the_strategy_does_in_them(start: Start) -> None:
+    core = FakeCore(ways={"rendezvous": 3}, host_attention_tokens=7)
+    server = start(core)
+    metrics(server)
+    core.ways = {"rendezvous": 4, "ride-along": 2}
+    samples = metrics(server)
+    assert samples["tandem:steps_total", "rendezvous"] == 4
+    assert samples["tandem:steps_total", "ride-along"] == 2
+    assert samples["tandem:attention_tokens_total", "host"] == 7
+    assert samples["tandem:cohort_joins_total", None] == 0
 
 
 def test_what_the_disk_does_is_counted_where_there_is_one(start: Start) -> None:
