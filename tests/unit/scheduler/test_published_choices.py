@@ -11,9 +11,9 @@ from tests.unit.scheduler.priced_view import LAYERS, half_on_host
 
 from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
-from tandem.scheduler.strategies.apex import Apex
+from tandem.scheduler.strategies.apex import Apex, ApexAsPublished
 from tandem.scheduler.strategies.base import Strategy
-from tandem.scheduler.strategies.neo import Neo
+from tandem.scheduler.strategies.neo import Neo, NeoAsPublished
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +124,48 @@ def test_without_prices_neo_rides_and_apex_overlaps(engine: TestEngine) -> None:
     overlapping = proposed(engine, Apex(), None)
     assert overlapping.cohort_starts
     assert overlapping.interposed_passes == 0
+
+
+# --- as published ---------------------------------------------------------------------------------
+
+
+def launching(layer_s: float, hosted_s: float, engine: TestEngine) -> StepPrices:
+    """Linear stages of so long and as much attention on the accelerator; a row's on the host."""
+    return round_prices(
+        LAYERS,
+        layer_s=layer_s,
+        device_key_s=key_s(engine, 5 * layer_s),
+        host_key_s=key_s(engine, hosted_s),
+    )
+
+
+@pytest.mark.parametrize(("layer_s", "published"), [(0.1, True), (1e-5, False)])
+def test_neo_as_published_takes_launching_to_last_0_8_ms_on_any_machine(
+    engine: TestEngine, layer_s: float, published: bool
+) -> None:
+    """On a fast accelerator that outweighs what one row more brings."""
+    prices, view = launching(layer_s, 0.4 * layer_s, engine), engine.scheduler.view()
+    decodes = view.runnable.decodes
+    first = decodes[view.rows.num_host_blocks[decodes] > 0][0]
+    fewer = replace(view, runnable=view.runnable._replace(decodes=decodes[decodes != first]))
+    assert Neo().propose(fewer, prices).cohort_starts
+    assert bool(NeoAsPublished().propose(fewer, prices).cohort_starts) == published
+
+
+def test_neo_as_published_keeps_no_bound(engine: TestEngine) -> None:
+    prices, view = neo_prices(engine, 0.04), engine.scheduler.view()
+    bounded = replace(view, config=replace(view.config, tpot_bound_s=LAYERS * 1.15))
+    assert not Neo().propose(bounded, prices).cohort_starts
+    assert NeoAsPublished().propose(bounded, prices).cohort_starts
+
+
+def test_apex_as_published_starts_no_cohort_of_few_but_for_who_has_waited_for_long(
+    engine: TestEngine,
+) -> None:
+    prices, view = neo_prices(engine, 0.04), engine.scheduler.view()
+    assert proposed(engine, Apex(), prices).cohort_starts  # two rows on either side
+    few = proposed(engine, ApexAsPublished(), prices)
+    assert not few.cohort_starts
+    assert len(few.decode) == 2
+    late = replace(view, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    assert ApexAsPublished().propose(late, prices).cohort_starts

@@ -1,5 +1,6 @@
 """Pipelining where APEX's inequality says that it pays, otherwise asynchronous overlap."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tandem.cost.apex.inequality import (
@@ -7,10 +8,13 @@ from tandem.cost.apex.inequality import (
     PrefillTimes,
     decode_pipelining_pays,
     mixed_pipelining_pays,
+    mixed_pipelining_pays_as_published,
 )
+from tandem.cost.apex.overlap import MIN_HOST_ROWS_PER_ACCELERATOR_ROW
 from tandem.cost.step_prices import StepPrices, StepWork
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
+from tandem.scheduler.strategies.patience import hosted_overdue
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.tempo import with_tempo
 from tandem.scheduler.view import SchedulerView
@@ -37,11 +41,47 @@ class Apex:
         counter = StepCounter(view, prices)
         alone = counter.work(StepProposal(decode=proposal.decode), ())
         mixed = counter.work(proposal, ())
-        passes = view.config.interposition_budget if _pays(alone, mixed, prices) else 0
+        pays = _pays(alone, mixed, prices, self._mixed_pays)
+        passes = view.config.interposition_budget if pays else 0
         return with_tempo(replace(proposal, interposed_passes=passes), view, prices)
 
+    @staticmethod
+    def _mixed_pays(decode: DecodeTimes, prefill: PrefillTimes) -> bool:
+        """With prompts beside the rows that decode."""
+        return mixed_pipelining_pays(decode, prefill)
 
-def _pays(alone: StepWork, mixed: StepWork, prices: StepPrices) -> bool:
+
+class ApexAsPublished(Apex):
+    """Algorithm 1 as it is printed, to be compared with: with prompts its window grows and its
+    cycle does not; and no cohort starts of fewer than eight rows on the host for each on the
+    accelerator, but for those who have waited for long, who would wait for ever.
+    """
+
+    name = "apex-published"
+
+    def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
+        """As above, but for cohorts of too few."""
+        proposal = super().propose(view, prices)
+        decodes = view.runnable.decodes
+        on_host = view.rows.num_host_blocks[decodes] > 0
+        crossing = sum(len(cohort.rows.rows) for cohort in view.cohorts.values())
+        hosted = int(on_host.sum()) + crossing
+        few = hosted < MIN_HOST_ROWS_PER_ACCELERATOR_ROW * int((~on_host).sum())
+        if not few or not proposal.has_main or hosted_overdue(view, decodes[on_host]):
+            return proposal
+        return replace(proposal, cohort_starts=())
+
+    @staticmethod
+    def _mixed_pays(decode: DecodeTimes, prefill: PrefillTimes) -> bool:
+        return mixed_pipelining_pays_as_published(decode, prefill)
+
+
+def _pays(
+    alone: StepWork,
+    mixed: StepWork,
+    prices: StepPrices,
+    mixed_pays: Callable[[DecodeTimes, PrefillTimes], bool],
+) -> bool:
     if not prices.device.key_s or not prices.host.key_s:
         return False
     decode = DecodeTimes(
@@ -58,4 +98,4 @@ def _pays(alone: StepWork, mixed: StepWork, prices: StepPrices) -> bool:
         linear_s=prices.layer.at(mixed.decodes + mixed.prompts),
         attention_s=prices.device.seconds(mixed.device),
     )
-    return mixed_pipelining_pays(decode, prefill)
+    return mixed_pays(decode, prefill)

@@ -40,12 +40,26 @@ def _apex() -> "Strategy":
     return Apex()
 
 
+def _neo_published() -> "Strategy":
+    from tandem.scheduler.strategies.neo import NeoAsPublished
+
+    return NeoAsPublished()
+
+
+def _apex_published() -> "Strategy":
+    from tandem.scheduler.strategies.apex import ApexAsPublished
+
+    return ApexAsPublished()
+
+
 _STRATEGIES: dict[str, "Callable[[], Strategy]"] = {
     "auto": _auto,
     **{each.name: each for each in (GpuOnly, RideAlong, Rendezvous, Asymmetric)},
     "symmetric": _symmetric,
     "neo": _neo,
     "apex": _apex,
+    "neo-published": _neo_published,
+    "apex-published": _apex_published,
 }
 
 
