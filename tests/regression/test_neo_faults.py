@@ -103,10 +103,13 @@ def test_a_prompt_larger_than_all_there_is_is_refused_on_arrival_and_blocks_nobo
 def test_requests_that_outgrow_the_gpu_pool_run_on_to_their_ends(
     strategy: str, mode: PreemptionMode
 ) -> None:
-    """Each alone outgrows it; no step is left without rows while they wait for each other."""
+    """Each alone outgrows it, and two both tiers; no step is left without rows while they wait for
+    each other, and who was swapped out comes back.
+    """
     requests = [request(f"r{n}", 40, 50) for n in range(3)]
-    with toy_engine(setup(strategy, 5, 10, preemption_mode=mode), LAYERS) as engine:
+    with toy_engine(setup(strategy, 5, 4, preemption_mode=mode), LAYERS) as engine:
         assert tokens(run_all(engine.core, requests)) == plain(requests)
+        assert engine.stats.preemptions > 0
         engine.check_idle()
 
 

@@ -88,8 +88,11 @@ class StepForecast(NamedTuple):
     attended_s: float
 
     def useful_tokens_per_s(self, prompt_weight: float) -> float:
-        """Tokens, those of prompts at `prompt_weight` of a generated one."""
-        return (self.decoded + prompt_weight * self.prompts) / self.time_s
+        """Tokens, those of prompts at `prompt_weight` of a generated one; 0 of a step that only
+        moves KV, which takes no time of its own.
+        """
+        useful = self.decoded + prompt_weight * self.prompts
+        return useful / self.time_s if self.time_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
