@@ -184,13 +184,19 @@ class Scheduler:
 
     # --- steps ------------------------------------------------------------------------------------
 
+    @property
+    def may_submit(self) -> bool:
+        """Whether `schedule` would look for something to submit."""
+        flight = self.flight
+        return not flight.late and flight.num_unsettled < self.config.launch_ahead_steps
+
     def schedule(self) -> list[StepProgram]:
         """Programs to submit now, in order; empty if nothing can be added.
 
         Nothing new is submitted while logits wait for late sampling: the next forward pass would
         overwrite them.
         """
-        if self.flight.late or self.flight.num_unsettled >= self.config.launch_ahead_steps:
+        if not self.may_submit:
             return []
         programs = self._start_moves()
         if self.tiers is not None:

@@ -22,6 +22,17 @@ _Key = tuple[int, tuple[tuple[int, ...], ...], frozenset[int]]
 """A schedule, the lanes' counts, and lanes that are left out."""
 
 
+class _Known(NamedTuple):
+    """Of programs with equal counts.
+
+    Attributes:
+        demands: of all operations but `single`, whose prices depend on more; by their places.
+    """
+
+    demands: list[Demand]
+    single: list[tuple[int, ProgramOp]]
+
+
 class SampledLane(NamedTuple):
     """A lane of a sampling program: rows of logits, and nothing else."""
 
@@ -92,7 +103,7 @@ class ProgramCosts:
         self._windows, self._dense = windows, dense
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
         self._cohorts: dict[int, LaneWork] = {}
-        self._known: dict[_Key, list[Demand]] = {}
+        self._known: dict[_Key, _Known] = {}
 
     def schedule(self, template: ProgramTemplate) -> Schedule:
         """The template's groups; templates recur, so each is grouped once."""
@@ -138,18 +149,22 @@ class ProgramCosts:
         if known is None:
             if len(self._known) > _MAX_KNOWN:
                 self._known.clear()
-            known = self._known[key] = [
-                _NOTHING if _is_single(op) else self._demand(op, load, left_out)
-                for op in schedule.ops
-            ]
-        demands, pages = known.copy(), iter(load.transfers)
-        for index, op in enumerate(schedule.ops):
+            known = self._known[key] = self._shared(schedule, load, left_out)
+        demands, pages = known.demands.copy(), iter(load.transfers)
+        for index, op in known.single:
             if op.part is Part.PAGES:
                 blocks = len(next(pages).source_blocks)
                 demands[index] = self._demands.of_blocks(op.queue, blocks)
-            elif op.kind is OpKind.ATTEND:
+            else:
                 demands[index] = self._demand(op, load, left_out)
         return group_works(schedule, demands)
+
+    def _shared(self, schedule: Schedule, load: ProgramLoad, left_out: frozenset[int]) -> _Known:
+        single = [(index, op) for index, op in enumerate(schedule.ops) if _is_single(op)]
+        demands = [
+            _NOTHING if _is_single(op) else self._demand(op, load, left_out) for op in schedule.ops
+        ]
+        return _Known(demands, single)
 
     def _demand(self, op: ProgramOp, load: ProgramLoad, left_out: frozenset[int]) -> Demand:
         lanes = [load.lanes[lane] for lane in op.lanes if lane not in left_out]

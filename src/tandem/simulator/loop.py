@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from tandem.plan.program import StepProgram
 from tandem.planner.fluid_queues import NEVER
 from tandem.scheduler.scheduler import Scheduler
 from tandem.simulator.executor import SimulatedExecutor
@@ -58,14 +57,7 @@ class Loop:
         """Submit what can be, else go on to the next event or arrival; False when all is done."""
         scheduler, executor = self._scheduler, self._executor
         self._take_arrivals()
-        if self._skipper is not None:
-            skipped = self._skipper.skip(self.next_arrival_s)
-            if skipped:
-                self.skipped_steps += skipped
-                return True
-        programs = scheduler.schedule()
-        if programs:
-            self._submit(programs)
+        if scheduler.may_submit and self._submitted():
             return True
         events = executor.run_until(self.next_arrival_s)
         if not events:
@@ -77,6 +69,18 @@ class Loop:
         for cohort_id in scheduler.finished_cohorts():
             executor.release_cohort(cohort_id)
         return True
+
+    def _submitted(self) -> bool:
+        """Take a run of steps, or submit what there is; False if there is nothing."""
+        if self._skipper is not None:
+            skipped = self._skipper.skip(self.next_arrival_s)
+            if skipped:
+                self.skipped_steps += skipped
+                return True
+        programs = self._scheduler.schedule()
+        for program in programs:
+            self._executor.submit(program)
+        return bool(programs)
 
     def _take_arrivals(self) -> None:
         requests = self._record.requests
@@ -94,7 +98,3 @@ class Loop:
             # nothing is drawn: the seed is of no consequence, but one would be derived
             known = self._params[tokens] = SamplingParams(max_tokens=tokens, seed=0)
         return known
-
-    def _submit(self, programs: list[StepProgram]) -> None:
-        for program in programs:
-            self._executor.submit(program)
