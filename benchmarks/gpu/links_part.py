@@ -1,23 +1,24 @@
 """The link, copies of KV blocks over it, round trips of signals, and what launching takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from benchmarks.gpu.cases import Case, run_cases
+from benchmarks.gpu.cases import Case, CaseError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, built, config_for
-from benchmarks.gpu.round_trips import round_trips_s
+from benchmarks.gpu.round_trips import pool_round_trips_s, round_trips_s
 from benchmarks.gpu.scale import Scale
 
 from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_case import HostCase
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.devices.cuda import pin
+from tandem.kernels import native
 from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.memory.page import KVPageSpec
 from tandem.probes.accelerator import measure_accelerator
@@ -62,13 +63,26 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
     def signals(limit: Deadline) -> None:
         del limit
-        _signals(scale, found)
+        samples = round_trips_s(scale.device, scale.kernels.trips)
+        _signals("kernel, CPU queue, copy to the device", samples, found)
+
+    def pool_signals(by_streams: bool, limit: Deadline) -> None:
+        del limit
+        if not native.available():
+            raise CaseError("there are no compiled kernels")
+        samples = pool_round_trips_s(scale.device, scale.kernels.trips, by_streams=by_streams)
+        by = "the copy's stream" if by_streams else "a thread that sees its event"
+        name = f"copy to the host, native pool, copy to the device; signalled by {by}"
+        _signals(name, samples, found)
 
     def launches(name: str, limit: Deadline) -> None:
         del limit
         _launches(name, scale, found)
 
     cases: dict[str, Case] = {"copies": copies, "signals": signals}
+    cases["signals, native pool"] = partial(pool_signals, False)
+    if scale.accelerator == "cuda":
+        cases["signals, native pool, by streams"] = partial(pool_signals, True)
     cases |= {f"launches, {name}": partial(launches, name) for name in LAUNCHES}
     run_cases(cases, limit, found)
 
@@ -143,14 +157,9 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
         unpin()
 
 
-def _signals(scale: Scale, found: Findings) -> None:
-    """From a kernel's end to the CPU queue, and from its signal to the end of a copy that waits."""
-    samples = [seconds * 1e6 for seconds in round_trips_s(scale.device, scale.kernels.trips)]
-    found.add(
-        row_of_samples(
-            "signals", "kernel, CPU queue, copy to the device", "round trip", samples, "us"
-        )
-    )
+def _signals(name: str, samples_s: Sequence[float], found: Findings) -> None:
+    samples = [seconds * 1e6 for seconds in samples_s]
+    found.add(row_of_samples("signals", name, "round trip", samples, "us"))
 
 
 def _launches(name: str, scale: Scale, found: Findings) -> None:

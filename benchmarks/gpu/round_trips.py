@@ -1,13 +1,16 @@
-"""A round trip between the accelerator's queue and the CPU's, by the engine's own driver."""
+"""Round trips between the accelerator's queues and the CPU's, by the engine's own driver."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
+from benchmarks.gpu.cases import CaseError
 
-from tandem.devices.cuda import CudaDriver
+from tandem.devices.cuda import CudaDriver, open_stream_counters
+from tandem.devices.stream_counters import NoStreamCountersError
 from tandem.plan.program import Queue
-from tandem.runtime.timelines import make_timelines
+from tandem.runtime.timelines import NativeTimeline, Timelines, make_timelines
 
 _WARM_UP = 10
 
@@ -15,8 +18,8 @@ _WARM_UP = 10
 class HostQueues:
     """Queues that end what they are given at once, in a device's place."""
 
-    def __init__(self) -> None:
-        self._timelines = make_timelines()
+    def __init__(self, timelines: Timelines) -> None:
+        self._timelines = timelines
 
     def enter(self, queue: Queue) -> None:
         """There are no streams."""
@@ -36,6 +39,46 @@ class HostQueues:
 Driver = CudaDriver[int] | HostQueues
 
 
+class _Trips:
+    """A driver, and what it said of errors."""
+
+    def __init__(self, device: torch.device, *, by_streams: bool) -> None:
+        self._failures: list[BaseException] = []
+        counters = open_stream_counters(device, (Queue.D2H,)) if by_streams else None
+        self.timelines = make_timelines(None if counters is None else counters.addresses)
+        self.driver: Driver = HostQueues(self.timelines)
+        if device.type == "cuda":
+            self.driver = CudaDriver[int](
+                device,
+                lambda *_: None,
+                lambda _, error: self._failures.append(error),
+                self.timelines,
+                counters,
+            )
+        self.here = torch.zeros(1024, device="cpu", pin_memory=device.type == "cuda")
+        self.there = torch.zeros(1024, device=device)
+
+    def until(self, waits: Callable[[], bool]) -> None:
+        """It holds.
+
+        Raises:
+            RuntimeError: the device reported an error.
+        """
+        while not waits():
+            if self._failures:
+                raise RuntimeError(f"the device reported: {self._failures[0]}")
+
+    def copy_up(self, value: int, begin: float) -> float:
+        """Behind the CPU queue's signal; seconds from `begin` until it is known to have ended."""
+        driver = self.driver
+        driver.enter(Queue.H2D)
+        self.until(lambda: driver.wait(Queue.H2D, Queue.CPU, value))
+        self.there.copy_(self.here, non_blocking=True)
+        driver.done(Queue.H2D, value, value, begin)
+        self.until(lambda: driver.wait(Queue.CPU, Queue.H2D, value))
+        return time.perf_counter() - begin
+
+
 def round_trips_s(device: torch.device, count: int) -> list[float]:
     """Seconds of each: a kernel is launched; the CPU queue waits for its end, and signals; a copy
     to the device waits for the signal; the CPU queue waits for its end.
@@ -43,44 +86,73 @@ def round_trips_s(device: torch.device, count: int) -> list[float]:
     Raises:
         RuntimeError: the device reported an error.
     """
-    failures: list[BaseException] = []
-    driver: Driver = HostQueues()
-    if device.type == "cuda":
-        timelines = make_timelines()
-        driver = CudaDriver[int](
-            device, lambda *_: None, lambda _, error: failures.append(error), timelines
-        )
-    here = torch.zeros(1024, device="cpu", pin_memory=device.type == "cuda")
-    there = torch.zeros(1024, device=device)
+
+    def trip(trips: _Trips, value: int) -> float:
+        begin, driver = time.perf_counter(), trips.driver
+        driver.enter(Queue.ACCEL)
+        trips.there.add_(1)
+        driver.done(Queue.ACCEL, value, value, begin)
+        trips.until(lambda: driver.wait(Queue.CPU, Queue.ACCEL, value))
+        driver.done(Queue.CPU, value, value, begin)
+        return trips.copy_up(value, begin)
+
+    with _opened(device, by_streams=False) as trips:
+        return _all(trips, trip, count)
+
+
+def pool_round_trips_s(device: torch.device, count: int, *, by_streams: bool) -> list[float]:
+    """Seconds of each: a copy to the host; a task of the native pool that waits for its end, and
+    signals, as attention on the host does; a copy to the device as in `round_trips_s`.
+
+    Args:
+        by_streams: the copy's stream raises what the task waits for; else a thread that has seen
+            its event.
+
+    Raises:
+        CaseError: the driver cannot. RuntimeError: the device reported an error.
+    """
+    from tandem.kernels import _native
+    from tandem.kernels.native_pool import NativePool
+
+    pool = NativePool(1)
+
+    def point(trips: _Trips, queue: Queue, value: int) -> tuple[_native.Signal, int]:
+        timeline = trips.timelines[queue]
+        assert isinstance(timeline, NativeTimeline)
+        return timeline.point(value)
+
+    def trip(trips: _Trips, value: int) -> float:
+        begin, driver = time.perf_counter(), trips.driver
+        task = _native.nothing(pool.handle)
+        task.submit([point(trips, Queue.D2H, value)], point(trips, Queue.CPU, value))
+        try:
+            driver.enter(Queue.D2H)
+            trips.here.copy_(trips.there, non_blocking=True)
+            driver.done(Queue.D2H, value, value, begin)
+            taken_s = trips.copy_up(value, begin)
+        except BaseException:
+            task.cancel()  # to be freed it must not wait for what never comes
+            raise
+        task.wait()
+        return taken_s
+
+    with _opened(device, by_streams=by_streams) as trips:
+        return _all(trips, trip, count)
+
+
+def _all(trips: _Trips, trip: Callable[[_Trips, int], float], count: int) -> list[float]:
+    taken_s = [trip(trips, value) for value in range(1, count + 1)]
+    return taken_s[min(_WARM_UP, count - 1) :]
+
+
+@contextmanager
+def _opened(device: torch.device, *, by_streams: bool) -> Iterator[_Trips]:
     try:
-        trips = [_trip(driver, here, there, value, failures) for value in range(1, count + 1)]
+        trips = _Trips(device, by_streams=by_streams)
+    except NoStreamCountersError as error:
+        raise CaseError(str(error)) from error
+    try:
+        yield trips
     finally:
-        driver.close()
-        driver.enter(Queue.ACCEL)  # what follows on this thread is not to be on another's stream
-    return trips[min(_WARM_UP, count - 1) :]
-
-
-def _trip(
-    driver: Driver,
-    here: torch.Tensor,
-    there: torch.Tensor,
-    value: int,
-    failures: list[BaseException],
-) -> float:
-    def until(waits: Callable[[], bool]) -> None:
-        while not waits():
-            if failures:
-                raise RuntimeError(f"the device reported: {failures[0]}")
-
-    begin = time.perf_counter()
-    driver.enter(Queue.ACCEL)
-    there.add_(1)
-    driver.done(Queue.ACCEL, value, value, begin)
-    until(lambda: driver.wait(Queue.CPU, Queue.ACCEL, value))
-    driver.done(Queue.CPU, value, value, begin)
-    driver.enter(Queue.H2D)
-    until(lambda: driver.wait(Queue.H2D, Queue.CPU, value))
-    there.copy_(here, non_blocking=True)
-    driver.done(Queue.H2D, value, value, begin)
-    until(lambda: driver.wait(Queue.CPU, Queue.H2D, value))
-    return time.perf_counter() - begin
+        trips.driver.close()
+        trips.driver.enter(Queue.ACCEL)  # what follows on this thread is not to be on another's

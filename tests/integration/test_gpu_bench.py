@@ -56,6 +56,8 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {"bandwidth", "rate"} <= {r.metric for r in records["host"].rows if r.variant == best}
     assert {"link", "launch", "signals"} <= {row.case for row in records["links"].rows}
     assert {row.variant for row in records["links"].rows} >= set(LAUNCHES)
+    trips = [row.variant for row in records["links"].rows if row.case == "signals"]
+    assert [name.partition(",")[0] for name in trips] == ["kernel", "copy to the host"]
     assert all(row.value > 0 for record in records.values() for row in record.rows)
     drawn = {path.stem for path in draw_plots(parts, tmp_path)}
     assert drawn == {
