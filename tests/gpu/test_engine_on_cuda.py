@@ -9,6 +9,7 @@ from pathlib import Path
 from tandem.engine.build import build_engine_core
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
+from tandem.plan.decode_sweep import row_buckets
 from tandem.spec.config import EngineConfig
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -38,6 +39,8 @@ _MIXTURE = _MODEL | {
 }
 _PROMPT_LENGTHS = (3, 17, 64, 200, 90, 5)
 _NEW_TOKENS = 24
+_MOST_ROWS = 8
+_BUCKETS = ", ".join(map(str, row_buckets(_MOST_ROWS)))
 
 
 def _config(directory: str, model: Mapping[str, object] = _MODEL) -> EngineConfig:
@@ -47,7 +50,7 @@ def _config(directory: str, model: Mapping[str, object] = _MODEL) -> EngineConfi
         load_format="dummy",
         dtype="float32",
         cpu_memory="256MiB",
-        max_num_seqs=8,
+        max_num_seqs=_MOST_ROWS,
         max_num_batched_tokens=128,
         block_size=16,
     )
@@ -68,10 +71,12 @@ def _run(core: EngineCore) -> tuple[dict[str, list[int]], EngineStats]:
     return tokens, stats
 
 
-def _compare(model: Mapping[str, object] = _MODEL, **changes: object) -> EngineStats:
+def _compare(
+    model: Mapping[str, object] = _MODEL, quantization: str = "auto", **changes: object
+) -> EngineStats:
     """Run on the host and on CUDA with `changes`; the tokens must be the same."""
     with tempfile.TemporaryDirectory() as directory:
-        base = _config(directory, model)
+        base = replace(_config(directory, model), quantization=quantization)
         expected, _ = _run(build_engine_core(replace(base, accelerator="none"), check=True))
         config = replace(base, **changes)
         tokens, stats = _run(build_engine_core(replace(config, accelerator="cuda"), check=True))
@@ -93,7 +98,7 @@ def test_graphs_match_operations_and_host() -> None:
     """Greedy and sampled, by graphs of one to eight rows; `on` refuses what cannot be."""
     stats = _compare(strategy="gpu-only", gpu_memory="512MiB", cuda_graphs="on")
     (note,) = [note for note in stats.notes if "graphs of" in note]
-    assert "graphs of 1, 2, 3, 4, 5, 6, 7, 8 rows" in note
+    assert f"graphs of {_BUCKETS} rows" in note
     assert "no more" not in note, note
     rows = {row.label: row for row in stats.memory}
     graphs = rows["CUDA graphs"]
@@ -111,19 +116,18 @@ def test_layers_of_hybrid_steps_as_graphs_match_host() -> None:
         )
         assert stats.host_attention_tokens > 0
         (note,) = [note for note in stats.notes if note.startswith("layers of hybrid steps")]
-        assert "graphs of 1, 2, 3, 4, 5, 6, 7, 8 tokens" in note
+        assert f"graphs of {_BUCKETS} tokens" in note
         assert "no more" not in note, note
 
 
 def test_mixtures_as_graphs_match_host() -> None:
     """Nothing asks the host which experts were chosen: then they could not be recorded."""
-    for quantization in ("none", "int4"):
+    for quantization in ("auto", "int4"):
         stats = _compare(
-            _MIXTURE, quantization=quantization, strategy="gpu-only", gpu_memory="512MiB",
-            cuda_graphs="on",
-        )  # fmt: skip
+            _MIXTURE, quantization, strategy="gpu-only", gpu_memory="512MiB", cuda_graphs="on"
+        )
         (note,) = [note for note in stats.notes if "graphs of" in note]
-        assert "graphs of 1, 2, 3, 4, 5, 6, 7, 8 rows" in note
+        assert f"graphs of {_BUCKETS} rows" in note
         assert "no more" not in note, note
 
 
