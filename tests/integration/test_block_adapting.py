@@ -9,6 +9,9 @@ from tandem.bench.offline.job import Executed, execute
 from tandem.bench.offline.plans import ask, plan_jobs
 from tandem.bench.online.cell import Load
 from tandem.plan.offline import OfflinePlan
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
 from tandem.runtime.paced.perturbed_rates import Perturbation
@@ -63,6 +66,21 @@ def test_a_machine_that_is_not_as_told_is_planned_for_anew_once(
     assert (fixed.share_changes, fixed.replans) == (0, ())
     assert adapting.tokens == fixed.tokens
     assert adapting.tokens_per_s > 1.4 * fixed.tokens_per_s
+
+
+def test_shares_are_solved_anew_beside_mlps_on_the_cpu(cell: OfflineCell, asked: Question) -> None:
+    question = mistold(asked)
+    search = OfflineSearch(question)
+    candidate = BlockCandidate(2, 4, 0, 18, 6, mlps=True, lent=1)
+    assert search.footprint.fits(candidate)
+    plan = offline_plan(search, candidate, adapts=True)
+    assert plan.cpu_mlps
+    assert plan.terms is not None
+    adapting, fixed = run(cell, question, plan), run(cell, question, replace(plan, terms=None))
+    assert adapting.share_changes >= 1
+    assert "MLPs on the CPU" in adapting.replans[0]
+    assert adapting.tokens == fixed.tokens
+    assert adapting.tokens_per_s > 1.1 * fixed.tokens_per_s
 
 
 def test_nothing_is_planned_anew_while_the_truth_holds(cell: OfflineCell, asked: Question) -> None:

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tandem.bench.offline import ablations
+from tandem.bench.offline.breakdown import Breakdown
 from tandem.bench.offline.cell import CellName, make_cell
+from tandem.bench.offline.job import execute
 from tandem.bench.offline.plans import ask
 from tandem.bench.offline.rows import describe, rows_of
 from tandem.bench.offline.selection import choose_cells
@@ -13,7 +15,10 @@ from tandem.bench.offline.suite import OfflineOutcome, run_offline
 from tandem.bench.online.cell import Load
 from tandem.bench.online.selection import truth_of
 from tandem.kernels import native
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.policies import find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.plan_file import offline_plan_file
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.errors import ConfigError
 
@@ -87,6 +92,28 @@ def test_mlps_left_to_the_cpu_are_executed_as_fast_as_predicted() -> None:
     assert auto.report.cpu_busy > 0.3
     assert found.planned.ceiling is not None
     assert auto.tokens_per_s <= found.planned.ceiling.tokens_per_s * 1.02
+
+
+def test_without_mlps_on_the_cpu_passes_wait_for_weights() -> None:
+    named = CellName("a100-80", "server-genoa", "llama-3.1-70b", Load(128, 16), 16)
+    cell = make_cell(named, 6, truth_of(2, plain=False))
+    search = OfflineSearch(ask(cell))
+    lever = next(each for each in ablations.LEVERS if each.name == "auto without MLPs on the CPU")
+    spent: list[dict[str, float]] = []
+    rates: list[float] = []
+    for policy in (find_offline_policy("auto"), lever.policy):
+        option, breakdown = search.best(policy), Breakdown()
+        assert option is not None
+        plan = offline_plan(search, option.candidate)
+        file = offline_plan_file(cell.model_name, search.question, plan)
+        rates.append(execute(cell, file, (breakdown.executed,)).tokens_per_s)
+        spent.append(breakdown.shares)
+    lent, brought = spent
+    assert rates[0] > 1.5 * rates[1]
+    assert lent["CPU MLPs"] > 0.5
+    assert brought["weights"] > 0.8
+    assert brought["CPU MLPs"] == 0.0
+    assert sum(lent.values()) == pytest.approx(1)
 
 
 def test_unknown_cells_are_refused_with_those_that_there_are() -> None:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from tandem.plan.executed_op import ExecutedOp
-from tandem.plan.program import Part, Queue
+from tandem.plan.program import OpKind, Part, Queue
 
-WORK = ("weights", "keys and values", "activations", "accelerator", "CPU attention")
+WORK = ("weights", "keys and values", "activations", "accelerator", "CPU attention", "CPU MLPs")
 _COPIES = {Part.CACHE: "keys and values", Part.PREFIX: "activations"}
 _PASSES = "block"  # the template of passes
 
@@ -18,7 +18,8 @@ class Breakdown:
 
     def executed(self, ran: ExecutedOp) -> None:
         """An operation has ended."""
-        if ran.program.template.name == _PASSES and ran.lanes:
+        concerns_some = ran.lanes or ran.op.queue is Queue.WEIGHTS  # which come for all
+        if ran.program.template.name == _PASSES and concerns_some:
             work = _work_of(ran)
             if work is not None:
                 self.seconds[work] += ran.end_s - ran.start_s
@@ -36,4 +37,6 @@ def _work_of(ran: ExecutedOp) -> str | None:
         return "weights"
     if queue is Queue.H2D:
         return _COPIES.get(ran.op.part)
-    return {Queue.ACCEL: "accelerator", Queue.CPU: "CPU attention"}.get(queue)
+    if queue is Queue.CPU:
+        return "CPU MLPs" if ran.op.kind is OpKind.STAGE else "CPU attention"
+    return "accelerator" if queue is Queue.ACCEL else None

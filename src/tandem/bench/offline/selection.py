@@ -14,8 +14,11 @@ CELLS = (
     CellName("a100-40", "kvpr", "opt-13b", Load(1024, 32), 512),
     CellName("t4", "g4dn.4xlarge", "llama-2-7b", Load(512, 64), 512),
     CellName("rtx4090", "desktop-ddr5", "llama-2-13b", Load(512, 128), 384),
+    CellName("a100-80", "server-genoa", "llama-3.1-70b", Load(512, 64), 24),
 )
-"""Machines, models and lengths of Park & Egger, LM-Offload, KVPR and APEX, and a desktop's."""
+"""Machines, models and lengths of Park & Egger, LM-Offload, KVPR and APEX, a desktop's, and a job
+that is too small to hide the way of the weights.
+"""
 QUICK_CELLS = (CELLS[2], CELLS[3])
 
 
