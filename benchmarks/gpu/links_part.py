@@ -12,7 +12,7 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, built, config_for
 from benchmarks.gpu.round_trips import pool_round_trips_s, round_trips_s
-from benchmarks.gpu.scale import Scale
+from benchmarks.gpu.scale import CODE_MATHS, Scale
 
 from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_case import HostCase
@@ -89,7 +89,7 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
 def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float]:
     """Both directions, each alone and both at once; bytes per second of each alone."""
-    card = measure_accelerator(TorchAccelerator(probed), scale.effort)
+    card = measure_accelerator(TorchAccelerator(probed, CODE_MATHS), scale.effort)
     rates: dict[str, float] = {}
     for name, way in (("to the device", card.h2d), ("from the device", card.d2h)):
         size = way.pinned.sizes[-1]

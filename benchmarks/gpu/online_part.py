@@ -13,7 +13,7 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, built, config_for, drawn_job, run_job
 from benchmarks.gpu.peer import ContinuousBatching
-from benchmarks.gpu.scale import OnlineCell, Scale
+from benchmarks.gpu.scale import CODE_MATHS, OnlineCell, Scale
 
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.engine.core import EngineCore
@@ -144,7 +144,7 @@ def _bound(scale: Scale, spec: ModelSpec, stats: EngineStats, asked: Sequence[As
     """Tokens/s if decoding took nothing but reading: each step all weights, and the KV of as many
     requests as the pool holds or may run. Prompts are taken to cost nothing.
     """
-    probed = TorchAccelerator(scale.probed())
+    probed = TorchAccelerator(scale.probed(), CODE_MATHS)
     size = min(_PROBE_BYTES, probed.memory_bytes // 8)
     rate = 2 * size / median_seconds({"copy": probed.copying(size)}, 3)["copy"]
     tier = _device_tier(stats)

@@ -12,6 +12,7 @@ from benchmarks.gpu.host_device import HostDevice
 from tandem.devices.cuda import CudaProbe, open_cuda
 from tandem.models.catalogue import known_models
 from tandem.models.config import read_model_spec
+from tandem.models.linear import dequantize, multiply_codes
 from tandem.probes.effort import Effort, coarse
 from tandem.probes.kernel_cases import HeadShape, Workload, workloads
 from tandem.probes.linear_cases import (
@@ -21,11 +22,12 @@ from tandem.probes.linear_cases import (
     WeightKind,
     quantized_kind,
 )
-from tandem.probes.torch_accelerator import ProbeDevice
+from tandem.probes.torch_accelerator import CodeMaths, ProbeDevice
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 
 _GIB, _MIB = 1 << 30, 1 << 20
+CODE_MATHS = CodeMaths(multiply_codes, dequantize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +336,9 @@ def tiny() -> Scale:
             link_bytes=(4096, _MIB),
             disk_bytes=64 * _MIB,
             trips=3,
+            card_rows=(1, 8),
+            prompts=(1, 2),
+            prompt_tokens=(32, 64),
         ),
         launch_shape=llama,
         dtype=DType.BFLOAT16,

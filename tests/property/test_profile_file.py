@@ -97,7 +97,7 @@ def test_a_damaged_field_is_corrupt(path: tuple[Any, ...], value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"format": 3}', "[" * 100_000, to_json(profile())[:-20]],
+    ["", "{", "[]", "null", '{"format": 4}', "[" * 100_000, to_json(profile())[:-20]],
     ids=["empty", "open", "list", "null", "bare", "deep", "cut off"],
 )
 def test_what_is_no_profile_is_corrupt(tmp_path: Path, text: str) -> None:

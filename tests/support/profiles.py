@@ -10,6 +10,7 @@ from tandem.profiling.measurements import (
     LinearTimes,
     LinkDirection,
     MemoryRates,
+    PromptTimes,
     StartTimes,
     ThreadPoint,
 )
@@ -26,6 +27,9 @@ KEY_S = 200e-9
 ELEMENTS, ROWS = (1e6, 16e6), (1.0, 8.0, 64.0, 512.0)
 BATCHES, CONTEXTS = (1.0, 16.0), (64.0, 2048.0)
 ATTENTION_START_S = 5e-6
+CARD_KEY_S, CARD_ATTENTION_START_S = 20e-9, 2e-6
+CARD_PAIRS_FLOPS_PER_S = 5e12
+PROMPTS, PROMPT_TOKENS = (1.0, 4.0), (64.0, 512.0, 2048.0)
 CONTENTION = (
     Contention("decode attention", "a copy", "memory", "copies in memory", 18e9, 12e9, 8e9, 5e9),
     # attention loses 6 GB/s of 18 and the link 2 of 12: what both get together is 22 of 30
@@ -54,6 +58,23 @@ def attention_times(kind: str) -> AttentionTimes:
     return AttentionTimes(kind, 2048, Surface(BATCHES, CONTEXTS, seconds))
 
 
+def card_attention(kind: str) -> AttentionTimes:
+    seconds = tuple(
+        tuple(CARD_ATTENTION_START_S + CARD_KEY_S * b * c for c in CONTEXTS) for b in BATCHES
+    )
+    return AttentionTimes(kind, 2048, Surface(BATCHES, CONTEXTS, seconds))
+
+
+def prompt_times(kind: str) -> PromptTimes:
+    """Of the shape 32/8/128."""
+    flops = 32 * (4 * 128 + 5)
+    seconds = tuple(
+        tuple(n * t * (t + 1) / 2 * flops / CARD_PAIRS_FLOPS_PER_S for t in PROMPT_TOKENS)
+        for n in PROMPTS
+    )
+    return PromptTimes(kind, flops, Surface(PROMPTS, PROMPT_TOKENS, seconds))
+
+
 def host_measurements() -> HostMeasurements:
     return HostMeasurements(
         threads=2,
@@ -75,7 +96,10 @@ def accelerator_measurements() -> AcceleratorMeasurements:
     )
     return AcceleratorMeasurements(
         "Test card", 24 << 30, 500e9, 8e-6, 2e-6,
-        tuple(linear_times(dtype.value, 0.1) for dtype in DType), link, link,
+        (*(linear_times(dtype.value, 0.1) for dtype in DType), linear_times("int4/64", 0.05)),
+        "32/8/128", tuple(card_attention(dtype.value) for dtype in DType),
+        tuple(prompt_times(dtype.value) for dtype in DType),
+        (CodeRates("int4/64", 5e9, 200e9), CodeRates("kv int4", 100e9, 300e9)), link, link,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tandem.profiling.measurements import AcceleratorMeasurements
     from tandem.profiling.profile import Profile
     from tandem.spec.hardware import HardwareSpec, HostFacts, LinkFacts
     from tandem.spec.hardware_file import AcceleratorDescription
@@ -21,14 +22,16 @@ class PlanHardware:
     """What to plan for.
 
     Attributes:
-        profile: whose measurements are used; None: nothing is measured.
+        profile: whose measurements of the host are used; None: it is not measured.
         basis: which numbers are measured and which assumed, one line each.
+        card: what was measured of the accelerator; None: it is not.
     """
 
     spec: "HardwareSpec"
     host_only: bool
     profile: "Profile | None"
     basis: tuple[str, ...]
+    card: "AcceleratorMeasurements | None" = None
 
 
 def plan_hardware(
@@ -196,12 +199,12 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
             "alone, or name a card",
             param="accelerator",
         )
-    also = "assumed: attention on the accelerator runs at the rate of its memory"
+    also = "assumed: all but maps and attention on the accelerator runs at the rate of its memory"
     if host == MEASURED:
         spec = measured_hardware(profile, read_host_memory().capacity_bytes)
         what = f"the accelerator, its link and the host{_disks(profile)}"
         basis = (f"Predicted from what was measured here on {profile.measured_at}: {what}", also)
-        return PlanHardware(spec, False, profile, basis)
+        return PlanHardware(spec, False, profile, basis, measured)
     other = load_host(host)
     facts, link = accelerator_facts(measured), link_facts(measured)
     spec = HardwareSpec(f"{measured.name}, {other.name}", facts, link, other.host)
@@ -210,7 +213,7 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
         "link",
         f"{also}; the host, from data sheets",
     )
-    return PlanHardware(spec, False, None, basis)
+    return PlanHardware(spec, False, None, basis, measured)
 
 
 def _disks(profile: "Profile") -> str:

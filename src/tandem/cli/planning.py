@@ -136,6 +136,7 @@ def read_question(
         block_size=steps.block_size,
         host_only=hardware.host_only,
         measured=None if hardware.profile is None else hardware.profile.host,
+        measured_card=hardware.card,
     )
 
 

@@ -1,21 +1,25 @@
 """A profile as text: what each thing reaches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
     AttentionTimes,
+    CodeRates,
     DiskMeasurements,
     HostMeasurements,
     LinearTimes,
     LinkDirection,
+    PromptTimes,
     Striping,
 )
 from tandem.profiling.profile import Profile
+from tandem.profiling.surface import Surface
 from tandem.spec.units import format_duration
 
 _GIGA, _MICRO = 1e9, 1e-6
+_MILLION, _TERA = 1e6, 1e12
 
 
 def profile_text(profile: Profile, path: Path) -> Iterator[str]:
@@ -51,13 +55,8 @@ def _host(host: HostMeasurements) -> Iterator[str]:
             f"{_giga(point.attention_bytes_per_s)}  one row {_giga(point.linear_bytes_per_s)}",
         )
     yield from _linear(host.linear)
-    yield from _attention(host)
-    for codes in host.codes:
-        yield _line(
-            f"weights {codes.kind}, GB/s",
-            f"quantize {_giga(codes.quantize_bytes_per_s)}  dequantize "
-            f"{_giga(codes.dequantize_bytes_per_s)} (of float32)",
-        )
+    yield from _attention(host.attention)
+    yield from _codes(host.codes, "float32")
     yield _line(
         "start of the threads, us",
         f"spinning {host.start.spinning_s / _MICRO:.3g}  asleep {host.start.asleep_s / _MICRO:.3g}",
@@ -82,22 +81,44 @@ def _linear(linear: Sequence[LinearTimes]) -> Iterator[str]:
         yield _line(f"linear {times.kind}, GFLOP/s", f"rows {'  '.join(rates)}")
 
 
-def _attention(host: HostMeasurements) -> Iterator[str]:
-    for times in host.attention:
-        surface = times.surface
-        contexts = _list(tuple(round(n) for n in surface.second))
-        yield _line(f"attention {times.kind}", f"million keys/s, context {contexts}")
-        yield from _keys(times)
-
-
-def _keys(times: AttentionTimes) -> Iterator[str]:
-    surface = times.surface
-    for rows, row in zip(surface.first, surface.seconds, strict=True):
-        rates = (
-            f"{rows * context / seconds / 1e6:.3g}"
-            for context, seconds in zip(surface.second, row, strict=True)
+def _attention(measured: Sequence[AttentionTimes]) -> Iterator[str]:
+    for times in measured:
+        yield _line(
+            f"attention {times.kind}", f"million keys/s, context {_sizes(times.surface.second)}"
         )
-        yield _line(f"  rows {rows:.0f}", "  ".join(rates))
+        yield from _table("rows", times.surface, lambda rows, context: rows * context / _MILLION)
+
+
+def _prompts(measured: Sequence[PromptTimes]) -> Iterator[str]:
+    """Each token sees itself and those before it."""
+    for times in measured:
+        yield _line(
+            f"prompts' attention {times.kind}", f"TFLOP/s, tokens {_sizes(times.surface.second)}"
+        )
+        pair = times.pair_flops / 2 / _TERA
+        yield from _table(
+            "prompts", times.surface, lambda prompts, n, pair=pair: prompts * n * (n + 1) * pair
+        )
+
+
+def _table(what: str, surface: Surface, amount: Callable[[float, float], float]) -> Iterator[str]:
+    """Rates by the second size, a line for each of the first."""
+    for first, row in zip(surface.first, surface.seconds, strict=True):
+        rates = (
+            f"{amount(first, second) / seconds:.3g}"
+            for second, seconds in zip(surface.second, row, strict=True)
+        )
+        yield _line(f"  {what} {first:.0f}", "  ".join(rates))
+
+
+def _codes(measured: Sequence[CodeRates], plain: str) -> Iterator[str]:
+    for codes in measured:
+        what = codes.kind if codes.kind.startswith("kv ") else f"weights {codes.kind}"
+        yield _line(
+            f"{what}, GB/s",
+            f"quantize {_giga(codes.quantize_bytes_per_s)}  dequantize "
+            f"{_giga(codes.dequantize_bytes_per_s)} (of {plain})",
+        )
 
 
 def _accelerator(measured: AcceleratorMeasurements) -> Iterator[str]:
@@ -109,6 +130,9 @@ def _accelerator(measured: AcceleratorMeasurements) -> Iterator[str]:
         f"{measured.kernel_s / _MICRO:.3g}",
     )
     yield from _linear(measured.linear)
+    yield from _attention(measured.attention)
+    yield from _prompts(measured.prompts)
+    yield from _codes(measured.codes, "16 bits")
     yield from _direction("host to accelerator", measured.h2d)
     yield from _direction("accelerator to host", measured.d2h)
 
@@ -144,6 +168,10 @@ def _line(name: str, what: str) -> str:
 
 def _giga(rate: float) -> str:
     return f"{rate / _GIGA:.3g}"
+
+
+def _sizes(numbers: Sequence[float]) -> str:
+    return _list(tuple(round(number) for number in numbers))
 
 
 def _list(numbers: Sequence[int]) -> str:

@@ -21,6 +21,8 @@ MATRIX_UNITS_FROM = 8.0
 """The first compute capability whose matrix units the kernels use."""
 _MOST_ROWS = {2: 128, 4: 16}  # by bytes of an element
 _MOST_ROWS_WITHOUT_DOT = 4
+MOST_EXPERT_ROWS_WITHOUT_DOT = 64
+"""Of an expert on average: its weights are read for each tile of them."""
 _ELEMENTS_AT_ONCE = 1 << 22  # dequantized
 _KERNELS_OF_A_PART = 3  # it is dequantized, multiplied, and its result put in place
 # Maps of few outputs are divided along their inputs, too; two kernels add up and round.
@@ -44,15 +46,21 @@ class CodeKernels:
 
     Attributes:
         most_rows: by codes, in registers; None: any number.
+        most_expert_rows: likewise, of an expert in the mean, since all are multiplied at once.
         splits: maps of few outputs take kernels more.
     """
 
     most_rows: int | None = None
+    most_expert_rows: int | None = None
     splits: bool = False
 
     def by_codes(self, rows: float) -> bool:
         """Whether so many rows are."""
         return self.most_rows is None or rows <= self.most_rows
+
+    def experts_by_codes(self, rows: float) -> bool:
+        """Whether experts with so many rows each are."""
+        return self.most_expert_rows is None or rows <= self.most_expert_rows
 
 
 COMPILED = CodeKernels()
@@ -65,7 +73,8 @@ def gpu_kernels(facts: AcceleratorFacts, dtype: DType) -> CodeKernels:
     """
     capability = facts.compute_capability
     has_dot = capability is None or capability >= MATRIX_UNITS_FROM
-    return CodeKernels(most_rows_by_codes(dtype.size_bytes, has_dot=has_dot), splits=True)
+    most = most_rows_by_codes(dtype.size_bytes, has_dot=has_dot)
+    return CodeKernels(most, None if has_dot else MOST_EXPERT_ROWS_WITHOUT_DOT, splits=True)
 
 
 class _Read(NamedTuple):
@@ -115,7 +124,7 @@ class PreciseStage:
             if op.experts is None:
                 self._few, self._many = self._few.plus(few), self._many.plus(many)
             else:
-                self._routed.append((op, few, many))
+                self._routed.append((op, few._replace(kernels=0), many))
 
     def read_bytes(self, tokens: int) -> float:
         """Of weights, by products of so many tokens, where all are read as they lie."""
@@ -130,7 +139,7 @@ class PreciseStage:
             assert op.experts is not None
             share = op.read_weight_share(tokens)
             rows = tokens * op.experts.per_token / (share * op.experts.count) if share else 0.0
-            each = few if self._kernels.by_codes(rows) else many
+            each = few if self._kernels.experts_by_codes(rows) else many
             read = read.plus(each, share)
             apart_bytes += share * (each.apart_bytes + rows * each.apart_per_row)
         size = tokens * self._moved_per_token + read.size_bytes

@@ -23,7 +23,8 @@ def this_machine(environment: Mapping[str, str]) -> Machine:
 
 
 def kernels_digest(folder: Path | None = None) -> str:
-    """Of the compiled module's bytes; `none` where it was not built.
+    """Of the compiled module's bytes and of the GPU kernels' sources; `none` where the former was
+    not built.
 
     Args:
         folder: where it lies; None: where the package has it.
@@ -32,7 +33,10 @@ def kernels_digest(folder: Path | None = None) -> str:
     files = sorted(folder.glob("_native*.so"))
     if not files:
         return "none"
-    return hashlib.sha256(files[0].read_bytes()).hexdigest()[:_DIGEST_LENGTH]
+    digest = hashlib.sha256(files[0].read_bytes())
+    for source in sorted(folder.glob("triton_*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:_DIGEST_LENGTH]
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:

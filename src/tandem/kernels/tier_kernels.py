@@ -96,6 +96,31 @@ class MergingKernels(TierKernels, Protocol):
         ...
 
 
+def accelerator_kernels(
+    device: torch.device,
+    heads: int,
+    shape: PageShape,
+    scale: float,
+    soft_cap: float,
+    dtype: torch.dtype,
+) -> TierKernels:
+    """What attends to pages in an accelerator's memory: Triton's kernels where a GPU takes them.
+
+    Args:
+        heads: query heads. shape: of one layer's pages.
+        scale: of scores. soft_cap: what bounds them; 0: nothing.
+        dtype: of queries.
+    """
+    if device.type == "cuda":
+        from tandem.kernels.triton_support import unit_of
+
+        if (unit := unit_of(device)) is not None:
+            from tandem.kernels.triton_kernels import TritonKernels
+
+            return TritonKernels(device, heads, shape, scale, soft_cap, unit, dtype)
+    return ReferenceKernels(device, shape, scale, soft_cap)
+
+
 class ReferenceKernels:
     """The torch kernels, on any device.
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from tandem.cost.quantized import MOST_EXPERT_ROWS_WITHOUT_DOT
 from tandem.kernels.triton_experts import (
     ALIGNED_BYTES,
     ELSEWHERE,
@@ -24,7 +25,6 @@ from tandem.quant.quantized_weight import QuantizedWeight
 STAGES = 3  # of weights on their way into registers
 _MOST_ROWS = {2: 64, 4: MIN_DOT}  # of a tile, by bytes of an element: what registers hold
 _MOST_ROWS_WITHOUT_DOT = 4
-_MOST_PLACES_WITHOUT_DOT = 64  # of an expert on average: its weights are read for each tile of them
 _STEP_BYTES = 256  # of inputs of a row at a time
 _STEP_BYTES_WITHOUT_DOT = 128
 
@@ -57,7 +57,7 @@ def expert_tile(places: int, experts: int, element_bytes: int, unit: TritonDevic
 
 def pays_together(places: int, experts: int, unit: TritonDevice) -> bool:
     """Whether so many are best multiplied here; else each expert's by torch."""
-    return unit.has_dot or places <= _MOST_PLACES_WITHOUT_DOT * experts
+    return unit.has_dot or places <= MOST_EXPERT_ROWS_WITHOUT_DOT * experts
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,18 @@ def add_linear(affine: Affine, x: Tensor, target: Tensor) -> None:
             target.add_(affine.bias)
 
 
+def multiply_codes(weight: QuantizedWeight, x: Tensor) -> Tensor:
+    """`x @ weight.T` for `x` [T, in], as a layer's map does it: [T, out]."""
+    return linear(Affine(weight.q, quantized=weight), x)
+
+
+def dequantize(weight: QuantizedWeight, dtype: torch.dtype) -> Tensor:
+    """Every element, as before a product of many rows: [out, in]."""
+    from tandem.kernels.triton_support import unit_of
+
+    return _dequantized(Affine(weight.q, quantized=weight), dtype, unit_of(weight.q.device)).weight
+
+
 def quantized_linear(
     affine: Affine, weight: QuantizedWeight, x: Tensor, unit: "TritonDevice | None"
 ) -> Tensor:

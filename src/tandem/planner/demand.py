@@ -24,6 +24,8 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.cpu_stages import CpuStages
 from tandem.planner.load import LaneLoad, Load
+from tandem.planner.measured_attention import MeasuredAttention
+from tandem.planner.measured_card import MeasuredCard
 from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.profiling.shared_memory import SharedMemory
@@ -57,7 +59,11 @@ class Demand:
 
 
 class Demands:
-    """Prices operations of programs by the roofline of `cost/`."""
+    """Prices operations of programs by what was measured, all else by the roofline of `cost/`.
+
+    Attributes:
+        measured, card: times on the CPU and on the accelerator; None: they follow rates.
+    """
 
     def __init__(self, question: Question, page: KVPageSpec) -> None:
         hardware, model = question.hardware, question.model
@@ -104,6 +110,16 @@ class Demands:
             self.measured = MeasuredHost(
                 question.measured, model, question.precision, page, self._pair_flops
             )
+        self.card: MeasuredCard | None = None
+        if question.measured_card is not None:
+            self.card = MeasuredCard(
+                question.measured_card,
+                model,
+                question.precision,
+                self._pair_flops,
+                self._device,
+            )
+        self._card_stages: dict[tuple[Part, int, bool], float] = {}
         self._shared = SharedMemory(host.pool_bytes_per_s)
         if self.measured is not None:
             self._shared = self.measured.shared
@@ -129,6 +145,11 @@ class Demands:
             drawn = self._shared.disk_charge * self._disk_bytes_per_s
             return Demand(size / self._disk_bytes_per_s, drawn)
         if op.queue is Queue.ACCEL:
+            if (
+                self.card is not None
+                and (found_s := self._on_card(op, lanes, self.card)) is not None
+            ):
+                return Demand(found_s * (self._share(experts) if op.part is Part.EXPERTS else 1))
             cost = self._on_accelerator(op, lanes)
             if op.part is Part.EXPERTS:
                 cost = cost.part(self._share(experts))
@@ -206,6 +227,24 @@ class Demands:
             window = self._windows[op.layer]
             return sum(_measured_s(host, lane, Tier.DEVICE, window) for lane in lanes)
         return self._on_accelerator(op, lanes).memory_s
+
+    def _on_card(self, op: ProgramOp, lanes: Sequence[Load], card: MeasuredCard) -> float | None:
+        """Seconds as measured; None: it was not."""
+        if op.kind is OpKind.ATTEND:
+            window = self._windows[op.layer]
+            return sum(_measured_s(card, lane, Tier.DEVICE, window) for lane in lanes)
+        if op.kind is OpKind.APPEND:
+            return card.append_s(sum(lane.num_appended(Tier.DEVICE) for lane in lanes))
+        if op.part is Part.HEAD:
+            return card.head_s(sum(lane.logits for lane in lanes))
+        if op.kind is not OpKind.STAGE or op.part not in self._stages:
+            return None
+        dense, tokens = op.layer in self._dense, sum(lane.tokens for lane in lanes)
+        key = (op.part, tokens, dense)
+        if key not in self._card_stages:
+            stages = self._dense_stages if dense else self._stages
+            self._card_stages[key] = card.stage_s(stages[op.part], tokens)
+        return self._card_stages[key]
 
     def _on_accelerator(self, op: ProgramOp, lanes: Sequence[Load]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._device
@@ -313,8 +352,8 @@ def _stages(operations: tuple[Operation, ...]) -> Mapping[Part, Sequence[Operati
     return {part: stage.of(operations) for part, stage in stages.items()}
 
 
-def _measured_s(host: MeasuredHost, lane: Load, tier: Tier, window: int) -> float:
+def _measured_s(measured: MeasuredAttention, lane: Load, tier: Tier, window: int) -> float:
     """Of work in means, or counted from a program's arrays."""
     if isinstance(lane, LaneLoad):
-        return host.attend_s(lane.device if tier is Tier.DEVICE else lane.host, window)
-    return host.counted_s(lane.seen(tier, window))
+        return measured.attend_s(lane.device if tier is Tier.DEVICE else lane.host, window)
+    return measured.counted_s(lane.seen(tier, window))

@@ -1,13 +1,14 @@
 """Times on the CPU from a profile's measurements, for one model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tandem.cost.stage import AttentionWork
 from tandem.memory.page import KVPageSpec
-from tandem.planner.load import TierLoad
+from tandem.planner.measured_attention import MeasuredAttention
 from tandem.profiling.hardware import peak_flops_per_s
 from tandem.profiling.measurements import AttentionTimes, HostMeasurements, LinearTimes
 from tandem.profiling.shared_memory import shared_memory
+from tandem.profiling.surface import Surface
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation
@@ -17,7 +18,7 @@ from tandem.spec.weight_format import WeightFormat
 _FP32_BYTES = 4
 
 
-class MeasuredHost:
+class MeasuredHost(MeasuredAttention):
     """Linear maps and decode attention as measured; the rest by the measured read rate.
 
     Attention was measured in one shape: another model's takes in proportion to a token's keys and
@@ -38,10 +39,10 @@ class MeasuredHost:
         page: KVPageSpec,
         pair_flops: float,
     ) -> None:
-        self.head = _linear(measured, str(precision.weights))
+        self.head = linear_of(measured.linear, str(precision.weights))
         formats = set(precision.quantized.values())
-        self.linear = _quantized(measured, formats.pop()) if formats else self.head
-        self.attention = _attention(measured, str(precision.kv))
+        self.linear = codes_of(measured.linear, formats.pop()) if formats else self.head
+        self.attention = attention_of(measured.attention, str(precision.kv))
         self.shared = shared_memory(measured)
         self._read_s = 1 / measured.memory.read_bytes_per_s
         self._flop_s = 1 / max(map(peak_flops_per_s, measured.linear))
@@ -58,52 +59,58 @@ class MeasuredHost:
         elements = self._model.hidden_size * self._model.vocab_size
         return self.head.surface.at(elements, rows).seconds if rows else 0.0
 
-    def attend_s(self, load: TierLoad, window: int) -> float:
-        """Decode and prompts of one layer, by means."""
-        decode, prompts = load._replace(chunk=0), load._replace(rows=0)
-        decoding, reading = decode.attention(window), prompts.attention(window)
-        return self._decode_s(decoding) + self._prompt_s(reading)
-
-    def counted_s(self, work: AttentionWork) -> float:
-        """Attention of one lane of one step; where keys are seen by several tokens, prompts'."""
-        return self._prompt_s(work) if work.pairs > work.keys else self._decode_s(work)
-
-    def _decode_s(self, work: AttentionWork) -> float:
+    def decode_s(self, work: AttentionWork) -> float:
+        """By rows and their mean context."""
         if not work.tokens:
             return 0.0
         keys = max(1.0, work.keys / work.tokens)
         return self.attention.surface.at(work.tokens, keys).seconds * self._scale
 
-    def _prompt_s(self, work: AttentionWork) -> float:
+    def prompt_s(self, work: AttentionWork) -> float:
+        """By the rate of the largest products, or that of memory."""
         read_s = work.keys * self._key_bytes * self._read_s
         return max(work.pairs * self._pair_flops * self._flop_s, read_s)
 
     def _operation_s(self, op: Operation, tokens: int) -> float:
-        if op.kind == "linear":
-            return self.linear.surface.at(op.weight_elements, tokens).seconds
-        if op.experts is not None:
-            per_expert = op.weights[0].elements
-            touched = op.experts.touched_share(tokens) * op.experts.count
-            rows = tokens * op.experts.per_token / touched
-            return touched * self.linear.surface.at(per_expert, rows).seconds
+        if op.kind == "linear" or op.experts is not None:
+            return mapped_s(self.linear.surface, op, tokens)
         elements = op.weight_elements + op.activation_elements(tokens)
         return elements * _FP32_BYTES * self._read_s
 
 
-def _linear(measured: HostMeasurements, kind: str) -> LinearTimes:
-    for times in measured.linear:
+def mapped_s(times: Surface, op: Operation, tokens: int) -> float:
+    """A linear map of `tokens` tokens; of experts, those that the tokens need, each by itself."""
+    if op.experts is None:
+        return times.at(op.weight_elements, tokens).seconds
+    per_expert = op.weights[0].elements
+    touched = op.experts.touched_share(tokens) * op.experts.count
+    rows = tokens * op.experts.per_token / touched
+    return touched * times.at(per_expert, rows).seconds
+
+
+def linear_of(measured: Sequence[LinearTimes], kind: str) -> LinearTimes:
+    """Products with weights of an element type.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    for times in measured:
         if times.kind == kind:
             return times
     raise ConfigError(
         f"the profile has no products with weights of {kind}; choose --dtype "
-        f"{' or '.join(times.kind for times in measured.linear)}, or run `tandem profile`",
+        f"{' or '.join(times.kind for times in measured)}, or run `tandem profile`",
         param="dtype",
     )
 
 
-def _quantized(measured: HostMeasurements, format: WeightFormat) -> LinearTimes:
-    """As many bits; other groups take about as long."""
-    for times in measured.linear:
+def codes_of(measured: Sequence[LinearTimes], format: WeightFormat) -> LinearTimes:
+    """Products with weights of as many bits; other groups take about as long.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    for times in measured:
         if times.kind.startswith(f"int{format.bits}/"):
             return times
     raise ConfigError(
@@ -112,12 +119,17 @@ def _quantized(measured: HostMeasurements, format: WeightFormat) -> LinearTimes:
     )
 
 
-def _attention(measured: HostMeasurements, kind: str) -> AttentionTimes:
-    for times in measured.attention:
+def attention_of(measured: Sequence[AttentionTimes], kind: str) -> AttentionTimes:
+    """Decode attention over pages of a type.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for times in measured:
         if times.kind == kind:
             return times
     raise ConfigError(
         f"the profile has no attention over a KV cache of {kind}; choose --kv-cache-dtype "
-        f"{' or '.join(times.kind for times in measured.attention)}, or run `tandem profile`",
+        f"{' or '.join(times.kind for times in measured)}, or run `tandem profile`",
         param="kv_cache_dtype",
     )

@@ -146,10 +146,8 @@ class Predictor:
 
     def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
         """What of it lies outside the measurements, one line each."""
-        measured = self._sweeps.measured
-        if measured is None:
-            return ()
-        return tuple(extrapolations(self._q, candidate, self._pace.of(candidate).chunk, measured))
+        chunk, demands = self._pace.of(candidate).chunk, self._sweeps.demands
+        return tuple(extrapolations(self._q, candidate, chunk, demands))
 
     def request_s(self, rates: Rates) -> float:
         """From the first token's turn to the last token of a mean request, in the slower lane."""

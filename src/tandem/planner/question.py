@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
-from tandem.profiling.measurements import HostMeasurements
+from tandem.profiling.measurements import AcceleratorMeasurements, HostMeasurements
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
@@ -100,7 +100,8 @@ class Question:
         max_num_batched_tokens, block_size: as the engine's.
         step_sizes: others that a plan may choose in place of `max_num_batched_tokens`.
         host_only: there is no accelerator; `hardware` is `host_alone`.
-        measured: times on the CPU, which take the place of the host's rates.
+        measured, measured_card: times on the CPU, and on the accelerator, which take the place of
+            rates.
     """
 
     model: ModelSpec
@@ -116,6 +117,7 @@ class Question:
     host_only: bool = False
     measured: HostMeasurements | None = None
     step_sizes: tuple[int, ...] = ()
+    measured_card: AcceleratorMeasurements | None = None
 
     def takes_as_long_as(self, other: "Question") -> bool:
         """Whether the machines differ in their memory's size at most, so that what both hold takes
@@ -145,6 +147,11 @@ class Question:
     def holds_as_much_as(self, other: "Question") -> bool:
         """Whether the machines differ in their rates at most."""
         return other == replace(self, hardware=other.hardware)
+
+    @property
+    def follows_rates(self) -> bool:
+        """Whether all times do; else some were measured."""
+        return self.measured is None and self.measured_card is None
 
     @property
     def movable_layers(self) -> int:

@@ -136,9 +136,14 @@ def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question
     """The question for machines with one number 15% lower or higher; memory is the same. The disk's
     is one of them where not all weights fit in memory.
 
-    The host's are left out where they were measured: times stand in their place.
+    Rates are left out where times were measured, which stand in their place.
     """
     hardware = question.hardware
+    measured: set[Number] = set()
+    if question.measured is not None:
+        measured.add("host rates")
+    if question.measured_card is not None:
+        measured.add("GPU rates")
     for error in (-_ERROR, _ERROR):
         factor = 1 + error
         accelerator = replace(
@@ -168,6 +173,6 @@ def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question
             host = replace(hardware.host, disk_bytes_per_s=disk * factor)
             machines.append(("disk", replace(hardware, host=host)))
         for number, machine in machines:
-            if number == "host rates" and question.measured is not None:
+            if number in measured:
                 continue
             yield number, error, replace(question, hardware=machine)

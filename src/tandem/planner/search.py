@@ -116,7 +116,7 @@ class Search:
         Args:
             step_tokens: size of the plans' steps, as in `Candidate`.
         """
-        if self.question.measured is not None:
+        if not self.question.follows_rates:
             return None
         key = policy.name, step_tokens
         if key not in self._ceilings:

@@ -12,7 +12,6 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.groups import Schedule
 from tandem.planner.load import LaneLoad
-from tandem.planner.measured_host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules, SweepCounts, schedule_each
 from tandem.planner.sweep_bound import SweepBound
@@ -56,9 +55,9 @@ class Sweeps:
         self._bound = SweepBound(question, self._demands, None if like is None else like._bound)
 
     @property
-    def measured(self) -> MeasuredHost | None:
-        """Times on the CPU that were measured; None: they are priced by rates."""
-        return self._demands.measured
+    def demands(self) -> Demands:
+        """What operations ask for."""
+        return self._demands
 
     def time(self, elsewhere: Elsewhere, load: SweepLoad) -> SweepTime:
         """In virtual time, with everything shared."""

@@ -4,13 +4,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tandem.probes.effort import Effort
+from tandem.probes.kernel_cases import PageProbe
+from tandem.probes.linear_cases import WeightKind
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import Sample
-from tandem.profiling.measurements import AcceleratorMeasurements, LinearTimes, LinkDirection
+from tandem.profiling.measurements import (
+    AcceleratorMeasurements,
+    AttentionTimes,
+    CodeRates,
+    LinearTimes,
+    LinkDirection,
+    PromptTimes,
+)
 from tandem.profiling.surface import Curve, Surface
-from tandem.spec.dtype import DType
+from tandem.spec.kv_type import CodeType, KVType
 
 _KERNELS = 200
+_HALF_BYTES = 2
+_APPENDED = 2048  # tokens, a step's
 _WAYS = {"pinned": True, "pageable": False}
 
 
@@ -28,8 +39,30 @@ class ProbedAccelerator(Protocol):
         """So many kernels without work, one after the other."""
         ...
 
-    def products(self, dtype: DType, side: int, rows: Sequence[int]) -> Mapping[int, Sample]:
+    def products(self, kind: WeightKind, side: int, rows: Sequence[int]) -> Mapping[int, Sample]:
         """A product of a square weight, and each number of rows; no cache holds the weight."""
+        ...
+
+    def coding(self, kind: WeightKind, side: int) -> tuple[Sample, Sample]:
+        """A square weight to few bits, and from there to 16 bits, as kernels multiply by."""
+        ...
+
+    def decoding(
+        self, pages: PageProbe, sizes: Sequence[tuple[int, int]]
+    ) -> Mapping[tuple[int, int], Sample]:
+        """Decode attention of one layer: so many rows, each over so many tokens."""
+        ...
+
+    def reading_prompts(
+        self, pages: PageProbe, sizes: Sequence[tuple[int, int]]
+    ) -> Mapping[tuple[int, int], Sample]:
+        """Causal attention of one layer: so many prompts, of so many tokens each."""
+        ...
+
+    def coding_pages(self, pages: PageProbe, tokens: int) -> tuple[Sample, Sample]:
+        """Keys and values of so many tokens into pages of codes, and from there into pages of 16
+        bits.
+        """
         ...
 
     def crossings(
@@ -61,7 +94,11 @@ def measure_accelerator(probed: ProbedAccelerator, effort: Effort) -> Accelerato
         copy_bytes_per_s=2 * size / found["copy"],
         launch_s=found["launch"],
         kernel_s=found["kernels"] / _KERNELS,
-        linear=tuple(_linear(probed, effort, dtype) for dtype in DType),
+        linear=tuple(_linear(probed, effort, kind) for kind in effort.card_kinds),
+        heads=str(effort.heads),
+        attention=tuple(_attention(probed, effort, kv) for kv in effort.kv),
+        prompts=tuple(_prompts(probed, effort, kv) for kv in effort.kv),
+        codes=(*_codes(probed, effort), *_page_codes(probed, effort)),
         h2d=_direction(probed, effort, both_s, to_device=True),
         d2h=_direction(probed, effort, both_s, to_device=False),
     )
@@ -78,15 +115,68 @@ def copy_to_device(probed: ProbedAccelerator, size_bytes: int) -> Callable[[], i
     return copy
 
 
-def _linear(probed: ProbedAccelerator, effort: Effort, dtype: DType) -> LinearTimes:
+def _linear(probed: ProbedAccelerator, effort: Effort, kind: WeightKind) -> LinearTimes:
     samples: dict[tuple[int, int], Sample] = {}
     for side in effort.sides:
-        for rows, sample in probed.products(dtype, side, effort.rows).items():
+        for rows, sample in probed.products(kind, side, effort.card_rows).items():
             samples[side, rows] = sample
     found = median_seconds(samples, effort.rounds)
-    times = tuple(tuple(found[side, rows] for rows in effort.rows) for side in effort.sides)
-    axes = tuple(float(side * side) for side in effort.sides), tuple(map(float, effort.rows))
-    return LinearTimes(dtype.value, Surface(*axes, times))
+    times = tuple(tuple(found[side, rows] for rows in effort.card_rows) for side in effort.sides)
+    axes = tuple(float(side * side) for side in effort.sides), tuple(map(float, effort.card_rows))
+    return LinearTimes(str(kind), Surface(*axes, times))
+
+
+def _attention(probed: ProbedAccelerator, effort: Effort, kv: KVType) -> AttentionTimes:
+    axes = effort.batches, effort.contexts
+    found = _surface(axes, lambda sizes: probed.decoding(effort.pages(kv), sizes), effort.rounds)
+    return AttentionTimes(str(kv), effort.heads.key_elements, found)
+
+
+def _prompts(probed: ProbedAccelerator, effort: Effort, kv: KVType) -> PromptTimes:
+    axes = effort.prompts, effort.prompt_tokens
+    found = _surface(
+        axes, lambda sizes: probed.reading_prompts(effort.pages(kv), sizes), effort.rounds
+    )
+    return PromptTimes(str(kv), effort.heads.pair_flops, found)
+
+
+def _surface(
+    axes: tuple[Sequence[int], Sequence[int]],
+    samples: Callable[[Sequence[tuple[int, int]]], Mapping[tuple[int, int], Sample]],
+    rounds: int,
+) -> Surface:
+    """Every combination of two sizes."""
+    found = median_seconds(samples([(a, b) for a in axes[0] for b in axes[1]]), rounds)
+    times = tuple(tuple(found[a, b] for b in axes[1]) for a in axes[0])
+    return Surface(tuple(map(float, axes[0])), tuple(map(float, axes[1])), times)
+
+
+def _codes(probed: ProbedAccelerator, effort: Effort) -> list[CodeRates]:
+    """Of a square weight."""
+    side = min(effort.sides)
+    ways = {
+        str(kind): probed.coding(kind, side) for kind in effort.kinds if kind.format is not None
+    }
+    return _rates(ways, side * side * _HALF_BYTES, effort.rounds)
+
+
+def _page_codes(probed: ProbedAccelerator, effort: Effort) -> list[CodeRates]:
+    ways = {
+        f"kv {kv}": probed.coding_pages(effort.pages(kv), _APPENDED)
+        for kv in effort.kv
+        if isinstance(kv, CodeType)
+    }
+    return _rates(ways, _APPENDED * effort.heads.key_elements * _HALF_BYTES, effort.rounds)
+
+
+def _rates(
+    ways: Mapping[str, tuple[Sample, Sample]], size_bytes: float, rounds: int
+) -> list[CodeRates]:
+    samples = {(name, way): each for name, both in ways.items() for way, each in enumerate(both)}
+    found = median_seconds(samples, rounds)
+    return [
+        CodeRates(name, size_bytes / found[name, 0], size_bytes / found[name, 1]) for name in ways
+    ]
 
 
 def _direction(

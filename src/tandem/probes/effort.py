@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tandem.probes.kernel_cases import HeadShape
+from tandem.probes.kernel_cases import HeadShape, PageProbe
 from tandem.probes.linear_cases import (
     BFLOAT16,
     FLOAT16,
@@ -23,10 +23,12 @@ class Effort:
 
     Attributes:
         rounds: samples of each time, in turns, after one that is thrown away.
-        kinds: of weights; those in floating point are measured on an accelerator too.
-        sides: of square weights. rows: that they are multiplied by.
+        kinds: of weights. card_kinds: of those, what an accelerator multiplies by.
+        sides: of square weights. rows: that they are multiplied by; card_rows: by an accelerator,
+            whose tiles make steps.
         heads, kv: attention's shape, and what its pages hold.
         batches, contexts: of decode attention, every combination.
+        prompts, prompt_tokens: of an accelerator's attention within prompts, likewise.
         memory_bytes: buffers that calls walk through, so that caches do not help.
         link_bytes: sizes of copies, ascending.
         disk_bytes: of the file that is read; a multiple of 64 MiB.
@@ -45,15 +47,32 @@ class Effort:
     link_bytes: tuple[int, ...]
     disk_bytes: int
     trips: int
+    card_rows: tuple[int, ...] = (
+        1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512,
+    )  # fmt: skip
+    prompts: tuple[int, ...] = (1, 4)
+    prompt_tokens: tuple[int, ...] = (64, 512, 2048)
+
+    @property
+    def card_kinds(self) -> tuple[WeightKind, ...]:
+        """All element types, and whatever codes weights are kept in."""
+        codes = (kind for kind in self.kinds if kind.format is not None)
+        return FLOAT32, FLOAT16, BFLOAT16, *codes
+
+    def pages(self, kv: KVType) -> PageProbe:
+        """Of attention."""
+        return PageProbe(self.heads, kv, self.memory_bytes)
 
     def shapes(self) -> tuple[str, ...]:
         """What is measured, in words."""
         kinds = ", ".join(map(str, self.kinds))
         kv = ", ".join(map(str, self.kv))
         return (
-            f"linear: weights of {kinds}; {_list(self.sides)} square; rows {_list(self.rows)}",
+            f"linear: weights of {kinds}; {_list(self.sides)} square; rows {_list(self.rows)}, "
+            f"an accelerator's {_list(self.card_rows)}",
             f"attention {self.heads}: pages of {kv}; rows {_list(self.batches)}; context "
-            f"{_list(self.contexts)}",
+            f"{_list(self.contexts)}; an accelerator's prompts {_list(self.prompts)} of "
+            f"{_list(self.prompt_tokens)} tokens",
         )
 
 
@@ -94,6 +113,8 @@ def thorough() -> Effort:
         link_bytes=tuple(4096 << 2 * i for i in range(9)),
         disk_bytes=1024 * _MIB,
         trips=3000,
+        prompts=(1, 2, 4, 8),
+        prompt_tokens=(64, 256, 512, 1024, 2048, 4096),
     )
 
 

@@ -8,9 +8,11 @@ from torch import Tensor
 
 from tandem.kernels.pages import PageShape
 from tandem.plan.binding import TierAttention
+from tandem.spec.kv_type import KVType
 
 BLOCK_SIZE = 64
 _POOL_BYTES = 512 << 20  # pages that calls rotate over, at least
+_SOFTMAX_FLOPS = 5
 _LOOP_HEADS = 4
 _LOOP_KEYS = 16384  # of a row
 _LOOP_ROWS = 8  # per thread: a plan cuts as many parts
@@ -38,9 +40,28 @@ class HeadShape:
         return 2 * self.kv_heads * self.head_dim
 
     @property
+    def pair_flops(self) -> int:
+        """Of a query token and a key that it sees: scores, softmax and sum, as `spec/` counts."""
+        return self.heads * (4 * self.head_dim + _SOFTMAX_FLOPS)
+
+    @property
     def scale(self) -> float:
         """Of scores."""
         return self.head_dim**-0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PageProbe:
+    """Attention's shape, and the pages that it is measured over.
+
+    Attributes:
+        kv: what they hold.
+        memory_bytes: that calls walk through, at least, so that caches do not help.
+    """
+
+    heads: HeadShape
+    kv: KVType
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,34 @@ Sizes are such that submitting is hidden by the work, except where submitting is
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from tandem.probes.card_attention import CardAttention, Sizes
+from tandem.probes.kernel_cases import PageProbe
+from tandem.probes.linear_cases import MatrixShape, WeightKind, make_copies
 from tandem.probes.timing import Sample, timed
-from tandem.spec.dtype import DType
+from tandem.quant.quantize import quantize_into
+from tandem.quant.quantized_weight import QuantizedWeight
 
 _COPIES = 4  # of weights, beyond the accelerator's cache where they are large
+_CALLS = 16  # submitted at once
+_Weight = TypeVar("_Weight")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeMaths:
+    """What models do with weights in few bits (`models/linear.py`).
+
+    Attributes:
+        multiply: `x @ weight.T`. dequantize: every element, in a type.
+    """
+
+    multiply: Callable[[QuantizedWeight, Tensor], Tensor]
+    dequantize: Callable[[QuantizedWeight, torch.dtype], Tensor]
 
 
 class ProbeDevice(Protocol):
@@ -39,8 +58,8 @@ class ProbeDevice(Protocol):
 class TorchAccelerator:
     """See `ProbedAccelerator`."""
 
-    def __init__(self, probed: ProbeDevice) -> None:
-        self._probed = probed
+    def __init__(self, probed: ProbeDevice, codes: CodeMaths) -> None:
+        self._probed, self._maths = probed, codes
         self.name, self.memory_bytes = probed.name, probed.memory_bytes
 
     def copying(self, size_bytes: int) -> Sample:
@@ -54,14 +73,40 @@ class TorchAccelerator:
         tiny = torch.zeros(1, device=self._probed.device)
         return self._ended(lambda: tiny.add_(1), count)
 
-    def products(self, dtype: DType, side: int, rows: Sequence[int]) -> Mapping[int, Sample]:
+    def products(self, kind: WeightKind, side: int, rows: Sequence[int]) -> Mapping[int, Sample]:
         """By turns with several weights."""
-        kind, device = getattr(torch, dtype), self._probed.device
-        weights = torch.randn(_COPIES, side, side, device=device).to(kind)
-        return {
-            count: self._product(weights, torch.randn(count, side, device=device).to(kind))
-            for count in rows
-        }
+        if kind.format is not None:
+            weights, multiply = self._codes(kind, side), self._maths.multiply
+            inputs = {n: self._inputs(n, side, torch.float16) for n in rows}
+            return {
+                n: self._by_turns(weights, lambda w, x=x: multiply(w, x)) for n, x in inputs.items()
+            }
+        assert kind.dtype is not None
+        stacked = torch.randn(_COPIES, side, side, device=self._probed.device).to(kind.dtype)
+        floats = stacked.unbind()
+        inputs = {n: self._inputs(n, side, kind.dtype) for n in rows}
+        return {n: self._by_turns(floats, lambda w, x=x: torch.mm(x, w)) for n, x in inputs.items()}
+
+    def coding(self, kind: WeightKind, side: int) -> tuple[Sample, Sample]:
+        """As weights of 16 bits are quantized, and as before products of many rows."""
+        weights, dequantize = self._codes(kind, side), self._maths.dequantize
+        plain = torch.randn(side, side, device=self._probed.device).half()
+        return (
+            self._ended(lambda: quantize_into(weights[0], plain)),
+            self._by_turns(weights, lambda weight: dequantize(weight, torch.float16)),
+        )
+
+    def decoding(self, pages: PageProbe, sizes: Sizes) -> Mapping[tuple[int, int], Sample]:
+        """Shuffled pages, each call another layer."""
+        return self._attention(pages).decoding(sizes)
+
+    def reading_prompts(self, pages: PageProbe, sizes: Sizes) -> Mapping[tuple[int, int], Sample]:
+        """Shuffled pages."""
+        return self._attention(pages).reading_prompts(sizes)
+
+    def coding_pages(self, pages: PageProbe, tokens: int) -> tuple[Sample, Sample]:
+        """By the kernels of steps."""
+        return self._attention(pages).coding(tokens)
 
     def crossings(
         self, sizes: Sequence[int], *, to_device: bool, pinned: bool
@@ -103,17 +148,27 @@ class TorchAccelerator:
     def _copy(self, target: Tensor, source: Tensor) -> Sample:
         return self._ended(lambda: target.copy_(source, non_blocking=True))
 
-    def _product(
-        self,
-        weights: Tensor,  # [copies, side, side]
-        x: Tensor,  # [rows, side]
-    ) -> Sample:
-        count = len(weights)
+    def _attention(self, pages: PageProbe) -> CardAttention:
+        return CardAttention(self._probed.device, pages, self._probed.synchronize)
+
+    def _inputs(self, rows: int, side: int, dtype: torch.dtype) -> Tensor:
+        return torch.randn(rows, side, device=self._probed.device).to(dtype)
+
+    def _codes(self, kind: WeightKind, side: int) -> list[QuantizedWeight]:
+        device, shape = self._probed.device, MatrixShape(side, side)
+        copies = make_copies(shape, kind, _COPIES * kind.size_bytes(shape))
+        return [
+            QuantizedWeight(w.format, w.q.to(device), w.scales.to(device), w.zeros.to(device))
+            for w in copies.quantized
+        ]
+
+    def _by_turns(self, weights: Sequence[_Weight], call: Callable[[_Weight], object]) -> Sample:
+        """The mean of several calls, each with another weight than the last."""
 
         def run() -> None:
             with torch.inference_mode():
-                for weight in weights:
-                    torch.mm(x, weight)
+                for number in range(_CALLS):
+                    call(weights[number % len(weights)])
             self._probed.synchronize()
 
-        return lambda _: timed(run) / count
+        return lambda _: timed(run) / _CALLS

@@ -14,6 +14,8 @@ from tandem.profiling.shared_memory import shared_memory
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
 
+_FLOATS = tuple(dtype.value for dtype in DType)
+
 
 def measured_hardware(profile: Profile, memory_bytes: int) -> HardwareSpec:
     """A machine with an accelerator, as its profile says.
@@ -55,7 +57,7 @@ def host_facts(
 
 
 def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
-    """The accelerator."""
+    """The accelerator, but for what was measured of single kernels (`planner/measured_card.py`)."""
     return AcceleratorFacts(
         memory_bytes=measured.memory_bytes,
         memory_bandwidth_bytes_per_s=measured.copy_bytes_per_s,
@@ -63,7 +65,11 @@ def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
         compute_efficiency=1.0,
         launch_latency_s=measured.launch_s,
         kernel_overhead_s=measured.kernel_s,
-        flops_per_s={DType(times.kind): peak_flops_per_s(times) for times in measured.linear},
+        flops_per_s={
+            DType(times.kind): peak_flops_per_s(times)
+            for times in measured.linear
+            if times.kind in _FLOATS
+        },
     )
 
 

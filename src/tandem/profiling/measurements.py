@@ -70,8 +70,22 @@ class AttentionTimes(_Rates):
 
 
 @dataclass(frozen=True, slots=True)
+class PromptTimes(_Rates):
+    """Attention of one layer among the tokens of whole prompts, whose keys and values lie in pages
+    of one type: seconds by prompts, and tokens of each.
+
+    Attributes:
+        pair_flops: in the measured shape, of a query token and a key that it sees.
+    """
+
+    kind: str
+    pair_flops: int
+    surface: Surface
+
+
+@dataclass(frozen=True, slots=True)
 class CodeRates(_Rates):
-    """To few bits and back: bytes of the floating-point side per second (weights: float32)."""
+    """To few bits and back: bytes of the floating-point side per second (the host's: float32)."""
 
     kind: str
     quantize_bytes_per_s: float
@@ -143,6 +157,10 @@ class AcceleratorMeasurements(_Rates):
         copy_bytes_per_s: within its memory, bytes read plus bytes written.
         launch_s: from the host's call to the known end of a kernel without work.
         kernel_s: per kernel, when many without work follow each other.
+        linear: of element types, and of codes as far as weights are kept so.
+        heads: attention's shape, as the host's.
+        codes: of weights, and (`kv int8`) of keys and values that are appended to pages and read
+            back from there; bytes of 16 bits each.
     """
 
     name: str
@@ -151,6 +169,10 @@ class AcceleratorMeasurements(_Rates):
     launch_s: float
     kernel_s: float
     linear: tuple[LinearTimes, ...]
+    heads: str
+    attention: tuple[AttentionTimes, ...]
+    prompts: tuple[PromptTimes, ...]
+    codes: tuple[CodeRates, ...]
     h2d: LinkDirection
     d2h: LinkDirection
 

@@ -10,7 +10,7 @@ from tandem.profiling.measurements import (
     Striping,
 )
 
-FORMAT = 3
+FORMAT = 4
 """Of the file and of the probes: raised whenever either changes what a number means."""
 
 

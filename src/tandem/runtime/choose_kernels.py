@@ -7,7 +7,7 @@ import torch
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.kernels.pages import PageShape
-from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
+from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels, accelerator_kernels
 from tandem.memory.page import KVPageSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
@@ -51,9 +51,8 @@ def device_kernels(
     Args:
         dtype: of the model's activations.
     """
-    if device.type == "cuda":
-        return _gpu_kernels(model, shape, device, dtype)
-    return reference_kernels(model, shape, device)
+    scale, soft_cap = model.attention_scale, model.attention_soft_cap
+    return accelerator_kernels(device, model.num_heads, shape, scale, soft_cap, dtype)
 
 
 def page_shape(page: KVPageSpec) -> PageShape:
@@ -76,20 +75,6 @@ def host_kernels(
 
     scale, soft_cap = model.attention_scale, model.attention_soft_cap
     return CompiledKernels(pool, model.num_heads, shape, scale, soft_cap)
-
-
-def _gpu_kernels(
-    model: ModelSpec, shape: PageShape, device: torch.device, dtype: torch.dtype
-) -> TierKernels:
-    from tandem.kernels.triton_support import unit_of
-
-    unit = unit_of(device)
-    if unit is None:
-        return reference_kernels(model, shape, device)
-    from tandem.kernels.triton_kernels import TritonKernels
-
-    scale, soft_cap = model.attention_scale, model.attention_soft_cap
-    return TritonKernels(device, model.num_heads, shape, scale, soft_cap, unit, dtype)
 
 
 def reference_kernels(model: ModelSpec, shape: PageShape, device: torch.device) -> ReferenceKernels:

@@ -45,6 +45,14 @@ def test_a_measured_card_and_link(commands: Commands, here: Path) -> None:
     assert (both.status, both.err) == (0, "")
     assert "on Test card, Test CPU with 2 threads, measured" in both.out
     assert "the accelerator, its link and the host" in both.out
+    assert (
+        "all but maps and attention on the accelerator runs at the rate of its memory" in both.out
+    )
+    # OPT's head of 50,272 times 2,048 elements, of which 16 million were measured
+    said = (
+        "extrapolated: 102,957,056 weights of a matrix on the accelerator; measured are 1,000,000 "
+    )
+    assert said in both.out
     elsewhere = commands.run(*MODEL, "--accelerator", "measured", "--host", "server-genoa")
     assert "the host, from data sheets" in elsewhere.out
     limited = commands.run(*MODEL, "--accelerator", "h100", "--host", "measured", "--json")

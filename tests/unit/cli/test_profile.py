@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,14 @@ def test_a_stored_profile_is_shown_without_measuring(commands: Commands, here: P
     shown = commands.run("profile", "--show")
     assert shown.status == 0
     assert "host to accelerator, GB/s" in shown.out
+    # 16 rows of 2,048 keys at 20 ns each; 5 TFLOP/s; of weights and of keys and values
+    _, _, card = shown.out.partition("Test card")
+    assert re.search(r"attention float16 +million keys/s, context 64 2048", card)
+    assert re.search(r"rows 16 +45.6  49.8", card)
+    assert re.search(r"prompts' attention float16 +TFLOP/s, tokens 64 512 2048", card)
+    assert re.search(r"prompts 4 +5  5  5", card)
+    assert re.search(r"weights int4/64, GB/s +quantize 5  dequantize 200 \(of 16 bits\)", card)
+    assert re.search(r"kv int4, GB/s +quantize 100  dequantize 300 \(of 16 bits\)", card)
     printed = json.loads(commands.run("profile", "--show", "--json").out)
     assert printed["host"]["memory"]["read_bytes_per_s"] == 20e9
 
@@ -132,4 +141,6 @@ def test_other_kernels_have_another_digest(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "_native.so").write_bytes(b"one")
     one = this_machine.kernels_digest(tmp_path)
     (tmp_path / "_native.so").write_bytes(b"two")
-    assert len({one, this_machine.kernels_digest(tmp_path), "none"}) == 3
+    two = this_machine.kernels_digest(tmp_path)
+    (tmp_path / "triton_attention.py").write_text("kernels")
+    assert len({one, two, this_machine.kernels_digest(tmp_path), "none"}) == 4

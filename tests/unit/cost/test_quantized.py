@@ -89,7 +89,12 @@ def test_a_gpu_dequantizes_before_it_multiplies_many_rows(bits: int) -> None:
 
 def test_an_expert_s_rows_decide_and_not_the_step_s() -> None:
     # of 128 experts, 8 for a token: 1,000 tokens are 62 rows each, 4,000 are 250
-    assert cost(EXPERTS, 1000, 4, GPU).apart_s < 0.1 * cost(EXPERTS, 4000, 4, GPU).apart_s
+    old = gpu_kernels(load_accelerator("t4").accelerator, DType.FLOAT16)
+    assert cost(EXPERTS, 1000, 4, old).apart_s < 0.1 * cost(EXPERTS, 4000, 4, old).apart_s
+    # with matrix units all are multiplied by codes, in one launch for all
+    few, many = (cost(EXPERTS, tokens, 4, GPU) for tokens in (2, 4000))
+    assert many.apart_s < 0.1 * cost(EXPERTS, 4000, 4, old).apart_s
+    assert many.launch_s - few.launch_s < 60 * 2e-6
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.kernels.native_pool import NativePool
+from tandem.models.linear import dequantize, multiply_codes
 from tandem.probes import disks as disks_module
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
 from tandem.probes.contention import BusyWith, cpu_works, measure_contention
@@ -26,7 +27,7 @@ from tandem.probes.kernel_cases import HeadShape
 from tandem.probes.linear_cases import FLOAT16, quantized_kind
 from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
-from tandem.probes.torch_accelerator import TorchAccelerator
+from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
 from tandem.profiling.profile_file import read_profile, write_profile
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -45,6 +46,8 @@ TINY = Effort(
     link_bytes=(4096, 1 << 20),
     disk_bytes=64 << 20,
     trips=10,
+    prompts=(1, 2),
+    prompt_tokens=(16, 100),
 )
 
 
@@ -68,9 +71,13 @@ class Processor:
         return nullcontext()
 
 
+def probed(device: Processor) -> TorchAccelerator:
+    return TorchAccelerator(device, CodeMaths(multiply_codes, dequantize))
+
+
 def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
     steps: list[tuple[str, int, int]] = []
-    subject = Subject(MACHINE, KERNELS, TorchAccelerator(Processor()), "")
+    subject = Subject(MACHINE, KERNELS, probed(Processor()), "")
     found = run_profile(subject, TINY, thorough=False, progress=lambda *step: steps.append(step))
     assert [done for _, done, _ in steps] == list(range(len(steps)))
     assert {total for *_, total in steps} == {len(steps)}
@@ -117,11 +124,18 @@ def test_what_is_not_there_is_named() -> None:
 
 def test_every_time_on_an_accelerator_ends_with_its_end() -> None:
     device = Processor()
-    measured = measure_accelerator(TorchAccelerator(device), TINY)
-    assert [times.kind for times in measured.linear] == list(DType)
+    measured = measure_accelerator(probed(device), TINY)
+    assert [times.kind for times in measured.linear] == [*DType, "int8/64"]
+    assert measured.heads == "4/2/32"
+    assert [times.kind for times in measured.attention] == ["float16", "int4"]
+    assert [times.surface.second for times in measured.attention] == [(16.0, 100.0)] * 2
+    assert [times.kind for times in measured.prompts] == ["float16", "int4"]
+    assert [times.surface.first for times in measured.prompts] == [(1.0, 2.0)] * 2
+    assert [times.pair_flops for times in measured.prompts] == [4 * (4 * 32 + 5)] * 2
+    assert [codes.kind for codes in measured.codes] == ["int8/64", "kv int4"]
     calls = device.ends
     assert calls > 10 * TINY.rounds
-    assert copy_to_device(TorchAccelerator(device), 100)() == 100
+    assert copy_to_device(probed(device), 100)() == 100
     assert device.ends == calls + 1
 
 
