@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.planner.questions import ask, short
+from tests.unit.planner.questions import ask, short, with_disk
 
 from tandem.cost.block_pass import longest_s, pass_s
 from tandem.models.catalogue import plannable_spec
@@ -52,6 +52,12 @@ def test_mlps_on_the_cpu_are_among_the_terms(
     other = replace(planned, streamed_rows=shares[0], cpu_rows=shares[1])
     expected = times.bound.decode_s(other)
     assert longest_s(terms, mean_work(question, other)) == pytest.approx(expected, rel=0.03)
+
+
+def test_streamed_layers_need_no_disk() -> None:
+    times = OfflineSearch(with_disk(question_of(), None)).times
+    terms = share_terms(times, PLANNED)
+    assert terms.weights_s == share_terms(OfflineSearch(question_of()).times, PLANNED).weights_s > 0
 
 
 def test_other_lengths_are_priced_as_if_planned_for() -> None:

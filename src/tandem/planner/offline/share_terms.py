@@ -138,7 +138,10 @@ class _Pricing:
         counts: dict[OpClass, int] = {
             LOAD: len(sweep.loaded) - mlps, LOAD_MLP: mlps, READ: len(sweep.streamed.on_disk)
         }  # fmt: skip
-        each = [(counts[one], price(operation(one, sweep.loaded[0]))) for one in found]
+        # the disk's rate is not known where nothing is read
+        each = [
+            (counts[one], price(operation(one, sweep.loaded[0]))) for one in found if counts[one]
+        ]
         seconds = sum(count * one.alone_s for count, one in each)
         return seconds, sum(count * _bytes(one) for count, one in each)
 
