@@ -12,7 +12,7 @@ class Chunks:
     """Tokens of prompts in a steady state's sweeps.
 
     Attributes:
-        share: of the sweeps, those with any.
+        share: of the sweeps, those with any, if only a few tokens that were left of a prompt.
         mean: tokens of those.
         weighted: (share of all sweeps, tokens), which together are `share` of them.
     """
@@ -49,7 +49,11 @@ def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
     if is_one_chunk(needed, prompt_tokens, room):
         tokens = chunk_tokens(needed, prompt_tokens, room)
         share = min(1.0, needed / tokens)
-        return Chunks(share, tokens, ((share, tokens),))
+        rests = _rests(needed, prompt_tokens, tokens, share)
+        if not rests:
+            return Chunks(share, tokens, ((share, tokens),))
+        mean = max(1, round((share * tokens + rests) / (share + rests)))
+        return Chunks(share + rests, mean, ((share, tokens), (rests, 1)))
     most = math.ceil(mean + 2 * math.sqrt(mean)) + 1
     weights = [_poisson(mean, count) for count in range(most)]
     weights.append(1.0 - sum(weights))
@@ -61,6 +65,19 @@ def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
     )
     tokens = sum(weight * size for weight, size in weighted) / share
     return Chunks(share, max(1, round(tokens)), weighted)
+
+
+def _rests(needed: float, prompt_tokens: float, chunk: int, share: float) -> float:
+    """Share of the sweeps that read no more than what was left of a prompt, which is little.
+
+    A rest fills up a sweep with the prompt that follows, if one waits, as it does about as often as
+    sweeps read any. What is left of the last of several that followed each other has its own.
+    """
+    chunks = prompt_tokens / chunk
+    if chunks <= 1:
+        return 0.0
+    followed_by_none = needed / prompt_tokens * (1 - share)
+    return min(followed_by_none * (math.ceil(chunks) - chunks), 1 - share)
 
 
 def _poisson(mean: float, count: int) -> float:

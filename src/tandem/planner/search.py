@@ -35,6 +35,8 @@ _CLOSE = 0.9
 """Of the best option found, what another's must reach for its moves to be tried; and of what is
 known, what others must promise.
 """
+_WORTH_A_SIZE = 1.02
+"""Of tokens per second in steps of the usual size: no finer do predictions tell sizes apart."""
 _WORTH_RESIZING = 0.8
 """Of the best option found, what another must reach for other sizes of its steps to be tried: they
 may bring more than moves do.
@@ -145,16 +147,18 @@ class Search:
 
     def _resized(self, best: Option | None, policy: Policy) -> Option | None:
         """The best in steps of any size: what comes close to it in steps of the usual one, of each
-        strategy, is tried in the others, and moved where it is best.
+        strategy, is tried in the others, and moved where it is best. The usual one is kept where
+        others bring next to nothing.
         """
         if best is None or not self._effort.sizes or len(self.question.steps) == 1:
             return best
+        usual = best
         for start in dict.fromkeys([best, *self._bests_by_strategy(policy)]):
             if start.tokens_per_s >= _WORTH_RESIZING * best.tokens_per_s:
                 found = self._best_size(start, best, policy)
                 if found is not None:
                     best = self._better(best, self._moved(found, policy)) or best
-        return best
+        return best if best.tokens_per_s > _WORTH_A_SIZE * usual.tokens_per_s else usual
 
     def _bests_by_strategy(self, policy: Policy) -> list[Option]:
         """Of the options that are known."""
@@ -206,6 +210,7 @@ class Search:
             option
             for option in self._options.values()
             if option.tokens_per_s >= _AS_FAST * best.tokens_per_s
+            and (best.candidate.step_tokens or not option.candidate.step_tokens)
             and self._in_time(option)
             and self._possible(option.candidate, policy)
         ]

@@ -67,28 +67,29 @@ class StepSizes:
                 return
 
     def _resized(self, candidate: Candidate, here: Elsewhere, step: int) -> Iterator[Candidate]:
-        """With as many rows on the accelerator as fit, and with those that there were: fewer keep a
-        bound on the time per token.
+        """With as many rows on the accelerator as fit, or as there were, since fewer keep a bound
+        on the time per token; and beside them those on the host for whose prompts there is room.
         """
         if candidate.device_share:
             yield self._candidates.split(here, candidate.host_rows, step)
             return
-        moved = candidate.with_elsewhere(here)._replace(step_tokens=step)
-        hosted = self._most_hosted(moved._replace(device_rows=min(1, candidate.device_rows)))
-        if hosted is None:
-            return
         strategy, passes, device = candidate.strategy, candidate.passes, 0
         if candidate.device_rows:
-            most = self._candidates.most_on_device
-            device = most(strategy, here, hosted, passes=passes, step_tokens=step)
+            one, most = min(1, candidate.host_rows), self._candidates.most_on_device
+            device = most(strategy, here, one, passes=passes, step_tokens=step)
+            if not device:
+                return
+        moved = candidate.with_elsewhere(here)._replace(step_tokens=step)
         for rows in dict.fromkeys((device, min(device, candidate.device_rows))):
-            yield candidate_of(strategy, here, rows, hosted, passes, step)
+            hosted = self._most_hosted(moved._replace(device_rows=rows))
+            if hosted is not None:
+                yield candidate_of(strategy, here, rows, hosted, passes, step)
 
     def _most_hosted(self, candidate: Candidate) -> int | None:
         """As many rows on the host as there were, or as leave prompts their room in a step; None if
         not even one.
         """
-        least, low, high = min(1, candidate.host_rows), 0, candidate.host_rows
+        least, low, high = 2 if candidate.halves else 1, 0, candidate.host_rows
         middle = high
         while low < high:
             if self._fits(candidate._replace(host_rows=middle)):
@@ -96,14 +97,17 @@ class StepSizes:
             else:
                 high = middle - 1
             middle = (low + high + 1) // 2
-        return low if low >= least and self._fits(candidate._replace(host_rows=low)) else None
+        enough = low >= min(least, candidate.host_rows)
+        return low if enough and self._fits(candidate._replace(host_rows=low)) else None
 
 
 def _around(here: Elsewhere, layers: int, smaller: bool) -> Iterator[Elsewhere]:
-    """The same homes of layers, and those with a few more on the accelerator if steps are smaller,
-    or fewer.
+    """The same homes of layers, and those with the embeddings or a few more layers on the
+    accelerator if steps are smaller, or with fewer.
     """
     yield here
+    if here.embedding and smaller:
+        yield here._replace(embedding=False)
     for more in range(1, _MORE + 1):
         moved = _with(here, max(here.streamed, here.on_cpu) + (-more if smaller else more))
         if moved is not None and moved.streamed + moved.whole_on_cpu + moved.mlps_on_cpu <= layers:

@@ -21,7 +21,17 @@ def test_in_the_mean_as_many_tokens_are_read_as_are_needed(
     assert max(tokens for _, tokens in chunks.weighted) <= tokens_of_room
 
 
-def test_without_room_for_several_a_sweep_has_one_part_or_none() -> None:
+def test_without_room_for_several_a_sweep_has_one_part_or_what_is_left_or_none() -> None:
     chunks = chunks_per_sweep(50.0, 400.0, 300)
-    assert (chunks.share, chunks.mean) == (pytest.approx(50 / 300), 300)
-    assert chunks.weighted == ((chunks.share, 300),)
+    parts, rests = 50 / 300, 50 / 400 * (1 - 50 / 300) * (2 - 400 / 300)
+    assert chunks.weighted == ((pytest.approx(parts), 300), (pytest.approx(rests), 1))
+    assert chunks.share == pytest.approx(parts + rests)
+    assert chunks.mean == round((50 + rests) / chunks.share)
+
+
+def test_nothing_is_left_of_prompts_that_follow_each_other_or_fill_their_chunks() -> None:
+    busy = chunks_per_sweep(300.0, 400.0, 300)
+    assert busy.weighted == ((1.0, 300),)
+    whole = chunks_per_sweep(50.0, 600.0, 300)
+    assert whole.weighted == ((pytest.approx(50 / 300), 300),)
+    assert chunks_per_sweep(50.0, 200.0, 300).weighted == ((pytest.approx(50 / 200), 200),)

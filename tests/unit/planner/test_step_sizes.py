@@ -53,7 +53,7 @@ def test_a_plan_that_chooses_is_as_good_as_one_of_any_size(
     for size in SIZES:
         other = Search(fixed(question, size)).best(policy)
         if other is not None:
-            assert best.tokens_per_s >= 0.99 * other.tokens_per_s, size
+            assert best.tokens_per_s >= 0.98 * other.tokens_per_s, size
 
 
 def test_the_plan_says_the_size_that_was_chosen() -> None:
@@ -108,10 +108,13 @@ def test_moves_keep_the_size_and_sizes_about_the_placement() -> None:
     found = list(StepSizes(question, footprint, candidates).of(start))
     assert {moved.step_tokens for moved in found} == {0, 128, 8192}
     for moved in found:
-        assert moved.host_rows == start.host_rows
+        assert 0 < moved.host_rows <= start.host_rows
         assert footprint.fits(moved)
         streamed = (0, 3, 4) if moved.step_tokens == 128 else (4, 5, 6)
         assert moved.elsewhere in map(Elsewhere, streamed)
+    looked_up = candidate_of("gpu-only", Elsewhere(embedding=True), 8, 0)
+    smaller = [c for c in StepSizes(question, footprint, candidates).of(looked_up) if c.step_tokens]
+    assert {moved.embedding for moved in smaller if moved.step_tokens < 2048} == {True, False}
 
 
 def test_steps_are_never_of_fewer_tokens_than_rows() -> None:
