@@ -15,6 +15,7 @@ from tests.support.setups import going_together
 
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, read_plan
+from tandem.plan.strategy_names import COHORT_STRATEGIES
 from tandem.plan.sweep_layers import CpuRule
 from tandem.plan.weights import HOMES, LENT, Home, as_runs
 from tandem.spec.config import EngineConfig
@@ -37,10 +38,12 @@ def plans(draw: st.DrawFn) -> PlanFile:
     hosted = tuple(layer for layer, home in enumerate(homes) if home in LENT)
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))
+    strategy = draw(
+        st.sampled_from(["gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric"])
+    )
+    fewest = 1 if strategy in COHORT_STRATEGIES else 0
     plan = OnlinePlan(
-        strategy=draw(
-            st.sampled_from(["gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric"])
-        ),
+        strategy=strategy,
         weights=as_runs(homes),
         device_blocks=draw(counts),
         host_blocks=draw(counts),
@@ -49,8 +52,8 @@ def plans(draw: st.DrawFn) -> PlanFile:
         max_num_seqs=draw(some),
         max_num_batched_tokens=draw(some),
         launch_ahead_steps=draw(st.integers(1, 3)),
-        max_cohorts=draw(st.integers(0, 4)),
-        max_cohort_rows=draw(counts),
+        max_cohorts=draw(st.integers(fewest, 4)),
+        max_cohort_rows=draw(st.integers(fewest, 1 << 40)),
         max_join_wait_s=draw(st.floats(0, 10)),
         cpu_rules=rules,
         kv_placement=draw(st.sampled_from(["auto", "device", "host", "split"])),

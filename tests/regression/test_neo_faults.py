@@ -131,6 +131,28 @@ def test_a_long_host_request_that_does_not_fit_holds_up_no_other(strategy: str) 
     assert max(gaps[each.request_id] for each in first) <= 4 * LAYERS + 8
 
 
+@pytest.mark.parametrize(
+    ("strategy", "max_cohorts"), [*((name, 2) for name in HYBRID), ("auto", 0), ("neo", 0)]
+)
+def test_a_host_request_that_never_pays_has_its_turn_all_the_same(
+    strategy: str, max_cohorts: int
+) -> None:
+    """The accelerator is kept full, and attention on the host takes so long that no step with the
+    long one in it promises more tokens than one without.
+    """
+    prices = round_prices(LAYERS, layer_s=1.0, device_key_s=1e-4, host_key_s=50.0)
+    first, long = [request(f"first{n}", 20, 40) for n in range(2)], request("long", 6 * BLOCK, 12)
+    follow = [request(f"next{n}", 20, 40) for n in range(4)]
+    script = Script({0: [*first, long], 20: follow})
+    gaps: dict[str, int] = {}
+    told = setup(strategy, 8, 12, prices=prices, max_cohorts=max_cohorts)
+    with toy_engine(told, LAYERS) as engine:
+        results = run(Noting(engine, gaps), script, steps=max_steps(script, LAYERS))  # pyright: ignore[reportArgumentType]
+        engine.check_idle()
+    assert tokens(results) == plain([*first, long, *follow])
+    assert gaps["long"] <= 4 * LAYERS + 8
+
+
 class Noting:
     """A core that notes the most steps between two tokens of a request."""
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tandem.plan.plan_object import fields_of, parse_plan
+from tandem.plan.strategy_names import COHORT_STRATEGIES
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import (
     EMBEDDING_HOMES,
@@ -94,6 +95,11 @@ class OnlinePlan:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.max_join_wait_s < math.inf:
             raise ConfigError(f"max_join_wait_s {self.max_join_wait_s} is no duration")
+        if self.strategy in COHORT_STRATEGIES and not (self.max_cohorts and self.max_cohort_rows):
+            raise ConfigError(
+                f"strategy {self.strategy} starts cohorts: max_cohorts and max_cohort_rows must be "
+                "at least 1"
+            )
         if self.embedding not in EMBEDDING_HOMES:
             raise ConfigError(
                 f"embedding {forms.shown(self.embedding)} is none of {', '.join(EMBEDDING_HOMES)}"

@@ -55,6 +55,8 @@ def changed(**changes: object) -> str:
         changed(weights=[3]),
         changed(notes=3),
         changed(surprise=1),
+        changed(max_cohorts=0),
+        changed(max_cohort_rows=0),
         json.dumps({"format": FORMAT, "weights": []}),
     ],
 )
