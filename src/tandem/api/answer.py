@@ -35,8 +35,8 @@ class Answer(ABC, Generic[Body]):
             "created": int(time.time()),
             "model": model.name,
         }
-        if body.service_tier is not None:
-            self._head["service_tier"] = body.service_tier
+        if body.served_tier is not None:
+            self._head["service_tier"] = body.served_tier
 
     @classmethod
     @abstractmethod

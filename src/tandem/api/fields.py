@@ -72,6 +72,13 @@ class GenerationFields(StrictBody):
         return _PRIORITY.get(self.service_tier or "default", 0)
 
     @property
+    def served_tier(self) -> ServiceTier | None:
+        """As which it is served; None: no answer names it."""
+        if self.service_tier is None or self.service_tier in _PRIORITY:
+            return self.service_tier
+        return "default"
+
+    @property
     def wants_usage(self) -> bool:
         """True if a stream shall end with token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)

@@ -26,7 +26,7 @@ def test_a_stream_says_the_same(server: RunningServer) -> None:
         n=2,
         stream=True,
         stream_options={"include_usage": True},
-        service_tier="default",
+        service_tier="auto",
     )
     chunks = list(stream)
     assert [c.choices[0].delta.role for c in chunks[:2]] == ["assistant", "assistant"]
