@@ -87,7 +87,7 @@ class SchedulerView:
         dues: of waiting requests whose first tokens are wanted in time, by id: when that is, in
             seconds from the begin of a step that is proposed now.
         waits_for_device: whether a waiting request would not start on the host, were there room for
-            it; those behind it that may then do.
+            it, while others lie on the accelerator; those behind it that may then do.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal. turn: how it was chosen, if that may be kept to.
         filling: blocks that are being filled for the prefix cache, and free then.

@@ -217,6 +217,30 @@ def test_flexible_requests_start_where_others_wait_for_the_accelerator() -> None
     assert admissions(LATE_HOST, coming) == ["first", "second"]
 
 
+def test_the_bound_is_kept_where_nobody_is_on_the_host_yet() -> None:
+    setup = replace(SETUP, max_host_seqs=4, tpot_bound_s=6.0)
+    with toy_engine(setup, LAYERS) as engine:
+        for number in range(2):
+            engine.core.add_request(asked(str(number), 60))
+        while not engine.scheduler.view().runnable.decodes.size:
+            engine.core.step()
+        for each in (asked("first", 100), asked("flex", 100, 1)):
+            engine.core.add_request(each)
+        proposal = Auto().propose(engine.scheduler.view(), LATE_HOST)
+        assert [each.request_id for each in proposal.admissions] == ["flex"]
+
+
+def test_the_bound_is_kept_where_nothing_decodes_yet() -> None:
+    """Of those that come at once, two fill the accelerator, in the same step."""
+    setup = replace(SETUP, max_host_seqs=4, tpot_bound_s=6.0)
+    with toy_engine(setup, LAYERS) as engine:
+        for each in (asked("0", 60), asked("1", 60), asked("late", 60), asked("flex", 60, 1)):
+            engine.core.add_request(each)
+        proposal = Auto().propose(engine.scheduler.view(), LATE_HOST)
+        places = {each.request_id: each.device_limit == 0 for each in proposal.admissions}
+        assert places == {"0": False, "1": False, "flex": True}
+
+
 def test_nobody_waits_for_an_accelerator_that_has_no_room_at_all() -> None:
     """Where nothing decodes there, requests start on the host whatever the bound."""
     setup = replace(SETUP, device_blocks=0, tpot_bound_s=1e-6, strategy="auto", prices=LATE_HOST)

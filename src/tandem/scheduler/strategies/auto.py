@@ -41,7 +41,7 @@ class Auto:
             return kept
         options = StepOptions(view, prices)
         if options.only_one:
-            return options.admitting(RideAlong().propose(view, prices))
+            return options.admitting(RideAlong().propose(options.view, prices))
         found = list(options.all())
         working = [option for option in found if option.computes]
         working = working or [each for each in found if not each.chosen().empty] or found

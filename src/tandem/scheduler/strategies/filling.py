@@ -258,8 +258,7 @@ class StepFiller:
             if not on_device:
                 if not self._may_go_to_host(limit):
                     return
-                waits = self.view.waits_for_device
-                if waits is not None and waits(sequence):
+                if self._waits_for_device(sequence):
                     passed = 1
                     continue
                 if not self._place(sequence, _ON_HOST):
@@ -319,6 +318,11 @@ class StepFiller:
         most = self.view.config.max_device_seqs
         bounded = self.uses_host and most > 0 and limit == UNLIMITED
         return not bounded or self._count(on_host=False) < most
+
+    def _waits_for_device(self, sequence: Sequence) -> bool:
+        """Whether a request had better wait for those who lie there; for nobody, none waits."""
+        waits = self.view.waits_for_device
+        return waits is not None and self._count(on_host=False) > 0 and waits(sequence)
 
     def _count(self, *, on_host: bool) -> int:
         """Requests that lie on the host, or others, those included that are being admitted."""

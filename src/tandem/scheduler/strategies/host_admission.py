@@ -53,10 +53,15 @@ class HostAdmission:
     def is_too_slow_for(self, sequence: Sequence) -> bool:
         """Whether it had better wait since its tokens would not come in time there, in the mean of
         its output, in any of the ways in which the steps are short enough for the accelerator's.
+
+        While requests lie on the accelerator none of which decodes, what would be beside it is not
+        known: it waits until it is.
         """
         bound_s = self.view.config.tpot_bound_s
-        if bound_s is None or sequence.request.patient or not len(self.mine):
+        if bound_s is None or sequence.request.patient:
             return False
+        if not len(self.mine):
+            return True
         prompt = len(sequence.tokens)
         alone, ways = self._beside(1, prompt + (sequence.limit - prompt) / 2)
         tokens_per_s = [
