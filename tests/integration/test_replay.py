@@ -10,7 +10,13 @@ from tests.support.mutations import drop_waits, is_op
 from tandem.bench.online.bed import Bed, virtual_bed
 from tandem.bench.online.cell import Load, OnlineCell
 from tandem.bench.online.plans import Planned
-from tandem.bench.online.replay import ReplayMismatchError, replay
+from tandem.bench.online.replay import (
+    TIE_MARGIN,
+    Expected,
+    ReplayMismatchError,
+    equal_tokens,
+    replay,
+)
 from tandem.bench.online.rows import describe, rows_of
 from tandem.bench.online.suite import OnlineBench, run_online
 from tandem.plan.program import OpKind, Part, StepProgram
@@ -20,7 +26,9 @@ from tandem.planner.policies import strategy_alone
 from tandem.planner.search import Search
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.replayed import ReplayError, ReplayExecutor
+from tandem.spec.errors import ConfigError
 from tandem.spec.hardware_file import load_hardware
+from tandem.spec.model import ExpertSpec
 from tandem.spec.tier import Tier
 
 SMALL = load_hardware("small")
@@ -112,6 +120,15 @@ def test_what_is_wrong_with_programs_is_found(
         replay(cell, bed, planned, steps=10)
 
 
+def test_tokens_count_as_equal_up_to_a_tie() -> None:
+    expected = Expected([5, 6, 7, 8], [0.3, TIE_MARGIN / 2, 0.3, 0.3])
+    assert equal_tokens("auto", "0", [5, 6, 7, 8], expected) == 4
+    assert equal_tokens("auto", "0", [5, 9, 7, 8], expected) == 1
+    for wrong, place in (([5, 6, 9, 8], 2), ([5, 6, 7], 3)):
+        with pytest.raises(ReplayMismatchError, match=f"number {place} is wrong"):
+            equal_tokens("auto", "0", wrong, expected)
+
+
 def test_the_bench_says_what_it_has_replayed() -> None:
     bench = OnlineBench(("rendezvous",), pairs=1, window_s=0.01, virtual=True, replays=True)
     (outcome,) = run_online(bench, [cell_of(Load(20, 12))], lambda _: None)
@@ -120,3 +137,14 @@ def test_the_bench_says_what_it_has_replayed() -> None:
     assert all(count > 100 for count in counts.values())
     (line,) = [line for line in describe(outcome) if "replayed exactly" in line]
     assert "all as a plain engine's (0 requests after a tie)" in line
+
+
+def test_a_mixture_is_refused_before_anything_is_measured() -> None:
+    """Not after the windows of a cell, which may take an hour."""
+    mixture = replace(MODEL, experts=ExpertSpec(count=4, per_token=2, intermediate_size=32))
+    cell = replace(cell_of(Load(20, 12)), whole=mixture, model=mixture)
+    bench = OnlineBench(("rendezvous",), pairs=1, window_s=0.01, virtual=True, replays=True)
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="mixtures of experts cannot be replayed yet"):
+        run_online(bench, [cell_of(Load(20, 12)), cell], said.append)
+    assert not said

@@ -52,7 +52,7 @@ class Replay:
     """What was executed of a plan, all of it with the right tokens.
 
     Attributes:
-        joins: of cohorts, refused ones not counted.
+        tokens: that were compared, and are equal. joins: of cohorts, refused ones not counted.
         ties: requests that went on otherwise after two tokens that were equally likely.
     """
 
@@ -87,6 +87,19 @@ class _Noting:
         self.core.close()
 
 
+def check_replayed(cell: OnlineCell) -> None:
+    """Find out before a long run whether a cell's programs can be replayed.
+
+    Raises:
+        ConfigError: the model is a mixture of experts.
+    """
+    if cell.model.experts is not None:
+        raise ConfigError(
+            "programs of mixtures of experts cannot be replayed yet; leave --replay out",
+            param="replay",
+        )
+
+
 def replay(
     cell: OnlineCell, bed: Bed, planned: Planned, *, steps: int = _STEPS, seed: int = 0
 ) -> Replay:
@@ -98,16 +111,11 @@ def replay(
         seed: of the exact emulator's order.
 
     Raises:
+        ReplayError: an operation failed.
         ReplayMismatchError: a token is wrong.
-        ConfigError: the model is a mixture of experts.
     """
     plan = planned.plan
     assert plan is not None, f"{planned.policy} cannot run this"
-    if cell.model.experts is not None:
-        raise ConfigError(
-            "programs of mixtures of experts cannot be replayed yet; leave --replay out",
-            param="replay",
-        )
     length = plan.max_model_len
     with TemporaryDirectory() as folder:
         layers = SweepChoice.of_plan(plan.weights, plan.cpu_rules)
@@ -133,17 +141,17 @@ def replay(
             machine.free()
         plain = _small_model(Path(folder), cell.model.num_layers, length)
         expected = _plain(plain, list(core.requests.values()), plan.block_size, length)
-    ties = sum(
-        _differs_at_tie(planned.policy, name, found, expected[name])
+    equal = {
+        name: equal_tokens(planned.policy, name, found, expected[name])
         for name, found in core.tokens.items()
-    )
+    }
     return Replay(
         tokens.num_programs,
         len(core.requests),
-        tokens.num_tokens,
+        sum(equal.values()),
         stats.cohort_joins,
         stats.preemptions,
-        ties,
+        sum(count < len(core.tokens[name]) for name, count in equal.items()),
     )
 
 
@@ -179,7 +187,7 @@ def _page(model: Model, block_size: int) -> KVPageSpec:
 
 
 @dataclass(slots=True)
-class _Expected:
+class Expected:
     """Tokens of one request, and by how much each was likelier than the next best."""
 
     tokens: list[int] = field(default_factory=list[int])
@@ -188,7 +196,7 @@ class _Expected:
 
 def _plain(
     model: Model, requests: list[EngineRequest], block_size: int, max_model_len: int
-) -> dict[str, _Expected]:
+) -> dict[str, Expected]:
     """What an engine says that has room for all that run, one step at a time."""
     blocks = _PLAIN_ROWS * (-(-max_model_len // block_size) + 1)
     machine = build_machine(
@@ -206,7 +214,7 @@ def _plain(
     scheduler = Scheduler(
         config, GpuOnly(), pools, vocab_size=VOCABULARY, enable_prefix_caching=False
     )
-    found = {request.request_id: _Expected() for request in requests}
+    found = {request.request_id: Expected() for request in requests}
     for request in requests:
         scheduler.add(_with_margins(request))
     while scheduler.has_work:
@@ -230,18 +238,20 @@ def _with_margins(request: EngineRequest) -> EngineRequest:
     return EngineRequest(request.request_id, request.prompt_token_ids, params)
 
 
-def _differs_at_tie(policy: str, name: str, found: list[int], expected: _Expected) -> bool:
-    """True if they part where two tokens were equally likely: after it they are two texts.
+def equal_tokens(policy: str, name: str, found: list[int], expected: Expected) -> int:
+    """How many of a request's tokens are the plain engine's: all, or those before two that were
+    equally likely, after which they are two texts.
 
     Raises:
         ReplayMismatchError: they part elsewhere, or in length.
     """
     if found == expected.tokens:
-        return False
+        return len(found)
     pairs = enumerate(zip(found, expected.tokens, strict=False))
-    place = next((n for n, (ours, theirs) in pairs if ours != theirs), None)
-    if place is not None and expected.margins[place] < TIE_MARGIN:
-        return True
+    shorter = min(len(found), len(expected.tokens))
+    place = next((n for n, (ours, theirs) in pairs if ours != theirs), shorter)
+    if place < shorter and expected.margins[place] < TIE_MARGIN:
+        return place
     raise ReplayMismatchError(
         f"{policy}: replayed request {name} has {len(found)} tokens of {len(expected.tokens)}, of "
         f"which number {place} is wrong: this is a fault of Tandem's, please report it"

@@ -103,8 +103,15 @@ def run_online(
         report: told in words what is being done.
 
     Raises:
-        ConfigError: the machine has a single core, an unknown policy, or a cell that nothing fits.
+        ConfigError: the machine has a single core, an unknown policy, or a cell that nothing fits,
+            or that cannot be replayed.
+        ReplayError, ReplayMismatchError: a replay went wrong.
     """
+    if bench.replays:
+        from tandem.bench.online.replay import check_replayed
+
+        for cell in cells:
+            check_replayed(cell)
     if bench.virtual:
         return [_run_cell(bench, cell, virtual_bed(cell), report) for cell in cells]
     from tandem.bench.online.measured import measured_bed

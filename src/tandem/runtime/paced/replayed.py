@@ -12,6 +12,7 @@ from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.machine import Machine
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.running import Running
+from tandem.spec.errors import TandemError
 
 
 class ReplayExecutor(ExactExecutor):
@@ -52,7 +53,7 @@ class ReplayExecutor(ExactExecutor):
         return self._machine.cohort_ready(running)
 
 
-class ReplayError(RuntimeError):
+class ReplayError(TandemError):
     """A paced run's programs could not be executed."""
 
 
@@ -60,13 +61,13 @@ class ReplayedTokens:
     """A `TokenSource` over an executor that replays.
 
     Attributes:
-        num_programs: that it was given. num_tokens: that it told.
+        num_programs: that it was given.
     """
 
     def __init__(self, executor: ReplayExecutor) -> None:
         self._executor = executor
         self._found: dict[tuple[int, int], TokensSampled] = {}
-        self.num_programs = self.num_tokens = 0
+        self.num_programs = 0
 
     def submitted(self, program: PacedProgram) -> None:
         """Have it executed, too, later."""
@@ -84,9 +85,7 @@ class ReplayedTokens:
         while key not in self._found:
             for event in self._executor.poll(wait=True):
                 self._take(event)
-        found = self._found.pop(key)
-        self.num_tokens += len(found.token_ids)
-        return found
+        return self._found.pop(key)
 
     def release_cohort(self, cohort_id: int) -> None:
         """Free its buffers."""
@@ -98,7 +97,10 @@ class ReplayedTokens:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Failed):
-            raise ReplayError(f"step {event.step_id}: {event.message}")
+            raise ReplayError(
+                f"replayed step {event.step_id} failed ({event.message}): this is a fault of "
+                "Tandem's, please report it"
+            )
         if isinstance(event, TokensSampled):
             self._found[(event.step_id, event.lane)] = event
         elif isinstance(event, StepRetired):
