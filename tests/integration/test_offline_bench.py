@@ -90,6 +90,8 @@ def test_mlps_left_to_the_cpu_are_executed_as_fast_as_predicted() -> None:
     assert auto.tokens_per_s > 1.5 * flexgen.tokens_per_s
     assert auto.pass_s == pytest.approx(chosen.option.prediction.rates.pass_s, rel=0.15)
     assert auto.report.cpu_busy > 0.3
+    assert not chosen.plan.host_rows  # so that it is no attention, and is not called so
+    assert f"CPU {auto.report.cpu_busy:.0%};" in "\n".join(describe(found))
     assert found.planned.ceiling is not None
     assert auto.tokens_per_s <= found.planned.ceiling.tokens_per_s * 1.02
 

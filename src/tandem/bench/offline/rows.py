@@ -29,7 +29,7 @@ def _policy_rows(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[BenchRow]
     yield row("auto over it", auto.tokens_per_s / executed.tokens_per_s, "ratio", 1.0)
     yield row("link to the accelerator busy", link_share(outcome, executed), "share", 1.0)
     yield row("accelerator busy", executed.report.accel_busy, "share", 1.0)
-    yield row("host attention busy", executed.report.cpu_busy, "share", 1.0)
+    yield row("CPU busy", executed.report.cpu_busy, "share", 1.0)
 
 
 def link_share(outcome: OfflineOutcome, executed: Executed) -> float:
@@ -78,7 +78,7 @@ def _lines(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[str]:
     )
     yield (
         f"    link {link_share(outcome, executed):.0%} busy, accelerator {report.accel_busy:.0%}, "
-        f"host attention {report.cpu_busy:.0%}; shares changed {executed.share_changes} times"
+        f"CPU {report.cpu_busy:.0%}; shares changed {executed.share_changes} times"
     )
     for line in executed.replans:
         yield f"    {line}"

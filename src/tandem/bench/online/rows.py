@@ -138,7 +138,7 @@ def _busy(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
     reports = [window.report for window in each.windows]
     return [
         row("accelerator busy", median(report.accel_busy for report in reports), "share", 1.0),
-        row("host attention busy", median(report.cpu_busy for report in reports), "share", 1.0),
+        row("CPU busy", median(report.cpu_busy for report in reports), "share", 1.0),
         row("time per token of the slowest", median(w.period_s for w in each.windows), "s"),
         *_overlap(row, each),
     ]
@@ -227,7 +227,7 @@ def _policy_lines(
         f"({each.predicted / each.executed - 1:+.1%}), simulated {each.simulated:8.1f} "
         f"({each.simulated / each.executed - 1:+.1%}); {against}",
         f"    {planned.option.candidate.describe(outcome.cell.model.num_layers)}; accelerator "
-        f"{report.accel_busy:.0%} busy, host attention {report.cpu_busy:.0%}",
+        f"{report.accel_busy:.0%} busy, CPU {report.cpu_busy:.0%}",
     ]
     if each.invalid and outcome.bed.word == PACED:
         lines.append(f"    INVALID in {each.invalid} of {len(each.windows)} windows, such as:")
