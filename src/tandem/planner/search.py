@@ -6,7 +6,7 @@ promises more than what has been found, and then moves the best of some kinds a 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.planner.candidate import STRATEGIES, Candidate
 from tandem.planner.candidates import Candidates
@@ -66,6 +66,7 @@ class _Effort:
 
 _FULL = _Effort(16, 8, 2, policies=True, rounds=True, sizes=True)
 _REDUCED = _Effort(5, 4, 0, policies=False, rounds=False, sizes=False)
+_OF_A_SIZE = _Effort(16, 8, 0, policies=False, rounds=True, sizes=False)
 
 
 class Search:
@@ -74,6 +75,7 @@ class Search:
     Args:
         like: a search for a machine much like this one, whose kinds fell as short of their bounds.
         known: candidates to try before others, as those of a smaller machine.
+        effort: None: less of it where there is a search like this one.
     """
 
     def __init__(
@@ -81,9 +83,10 @@ class Search:
         question: Question,
         like: "Search | None" = None,
         known: Iterable[Candidate] = (),
+        effort: _Effort | None = None,
     ) -> None:
         self.question, self._known = question, tuple(known)
-        self._effort = _FULL if like is None else _REDUCED
+        self._effort = effort or (_FULL if like is None else _REDUCED)
         self.schedules = Schedules.of_model(question.model) if like is None else like.schedules
         self.footprint = Footprint(question)
         if like is not None and question.takes_as_long_as(like.question):
@@ -110,6 +113,7 @@ class Search:
         self._bests: dict[str, Option | None] = {}
         self._exceeding_only: set[str] = set()
         self._ceilings: dict[tuple[str, int], Ceiling] = {}
+        self._of_sizes: dict[int, Search] = {}
 
     def ceiling(self, policy: Policy, step_tokens: int = 0) -> Ceiling | None:
         """What no plan under a policy exceeds; None: measured times follow no rates, which the
@@ -150,15 +154,38 @@ class Search:
         strategy, is tried in the others, and moved where it is best. The usual one is kept where
         others bring next to nothing.
         """
-        if best is None or not self._effort.sizes or len(self.question.steps) == 1:
+        if not self._effort.sizes or len(self.question.steps) == 1:
             return best
         usual = best
+        if usual is None or self.question.tpot_bound_s is not None:
+            best = self._in_smaller_steps(best, policy)
+        if best is None:
+            return None
         for start in dict.fromkeys([best, *self._bests_by_strategy(policy)]):
             if start.tokens_per_s >= _WORTH_RESIZING * best.tokens_per_s:
                 found = self._best_size(start, best, policy)
                 if found is not None:
                     best = self._better(best, self._moved(found, policy)) or best
-        return best if best.tokens_per_s > _WORTH_A_SIZE * usual.tokens_per_s else usual
+        if usual is not None and best.tokens_per_s <= _WORTH_A_SIZE * usual.tokens_per_s:
+            return usual
+        return best
+
+    def _in_smaller_steps(self, best: Option | None, policy: Policy) -> Option | None:
+        """The best in smaller steps as well, each size searched by itself: what a bound on the time
+        per token leaves of rows and placements, or what fits at all, is not near what is found in
+        the usual size.
+        """
+        for step in self.question.steps[1:]:
+            if step > self.question.max_num_batched_tokens:
+                continue
+            if step not in self._of_sizes:
+                alone = replace(self.question, max_num_batched_tokens=step, step_sizes=())
+                self._of_sizes[step] = Search(alone, effort=_OF_A_SIZE)
+            found = self._of_sizes[step]._exceeding(policy, best)
+            if found is not None:
+                candidate = found.candidate._replace(step_tokens=step)
+                best = self._better(best, self._option(candidate))
+        return best
 
     def _bests_by_strategy(self, policy: Policy) -> list[Option]:
         """Of the options that are known."""

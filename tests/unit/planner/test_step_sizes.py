@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.planner.questions import SMALL, ask
 
-from tandem.planner.answer import answer, online_plan
+from tandem.planner.answer import answer, compare_policies, online_plan
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
@@ -41,9 +41,15 @@ def fixed(question: Question, size: int) -> Question:
         (ALONE, 6.2, {"generate": "500"}),
         (AUTO, 7.0, {"prompt": "3000", "requests": 60}),
         (AUTO, 4.5, {"objective": "latency", "prompt": "3000"}),
+        (AUTO, 20.0, {"tpot_bound_s": 0.010}),
+        (ALONE, 20.0, {"tpot_bound_s": 0.012}),
+        (AUTO, 5.5, {"tpot_bound_s": 0.3}),
     ],
-    ids=["some streamed", "alone", "long prompts", "one at a time"],
-)
+    ids=[
+        "some streamed", "alone", "long prompts", "one at a time", "in time", "in time, alone",
+        "in time, some streamed",
+    ],
+)  # fmt: skip
 def test_a_plan_that_chooses_is_as_good_as_one_of_any_size(
     policy: Policy, gigabytes: float, changes: dict[str, Any]
 ) -> None:
@@ -136,12 +142,39 @@ def test_where_the_usual_step_leaves_no_room_a_smaller_one_is_planned() -> None:
         answer(hopeless)
 
 
-def _least_bytes(question: Question) -> int:
+def _least_bytes(question: Question, elsewhere: Elsewhere = Elsewhere()) -> int:  # noqa: B008
     """That one request needs on the accelerator, with all layers there."""
     footprint = Footprint(question)
     workspace = footprint.workspace("gpu-only", 1)
     pages = footprint.longest_blocks * footprint.block_bytes
-    return footprint.resident_bytes(Elsewhere()) + workspace + pages
+    return footprint.resident_bytes(elsewhere) + workspace + pages
+
+
+def test_a_bound_that_only_smaller_steps_keep_is_kept() -> None:
+    """Their workspace leaves room for all layers, of which some are streamed otherwise."""
+    question = asked(6.0, requests=20, generate="300", tpot_bound_s=0.012)
+    least = _least_bytes(fixed(question, 128), Elsewhere(embedding=True))
+    question = replace(question, device_bytes=least)
+    with pytest.raises(ConfigError, match="nothing keeps 12 ms"):
+        answer(fixed(question, 2048))
+    found = answer(question).chosen
+    assert found.candidate.step_tokens == 128
+    assert found.prediction.rates.worst_tpot_s <= 0.012
+
+
+def test_a_policy_that_fits_in_smaller_steps_only_is_compared_in_these() -> None:
+    """All layers have to be resident, which the workspace of usual steps leaves no room for."""
+    symmetric = POLICIES["symmetric"]
+    question = asked(6.0)
+    footprint = Footprint(question)
+    least = footprint.resident_bytes(Elsewhere(embedding=True))
+    question = replace(question, device_bytes=least + footprint.workspace("symmetric", 20, 512))
+    assert next(Candidates(question, Footprint(question)).of(symmetric), None) is None
+    compared = {each.policy.name: each for each in compare_policies(Search(question))}
+    alone = answer(question, "symmetric").chosen
+    found = compared["symmetric"].option
+    assert found is not None
+    assert found.tokens_per_s >= 0.98 * alone.tokens_per_s
 
 
 def test_sizes_are_powers_of_two_around_the_usual_one() -> None:
