@@ -190,10 +190,12 @@ def _basis(answer: Answer) -> str:
 
 
 def _ceiling(answer: Answer, most: float) -> str:
-    """How much a better plan could still bring."""
+    """How much a better plan in steps of the same size could still bring."""
     plan = "plan" if answer.question.tpot_bound_s is None else "plan that keeps the bound"
     if answer.chosen.candidate.step_tokens:
         plan += " in such steps"
+    elif len(answer.question.steps) > 1:
+        plan += f" in steps of {answer.plan.max_num_batched_tokens} tokens"
     rate = answer.chosen.prediction.rates.tokens_per_s
     taken = f"{format_figure(rate)} tokens/s with all places taken; "
     taken = "" if answer.arrivals is None else taken

@@ -30,7 +30,7 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "accelerator █",
         "time to first token",
         "time per output token",
-        "no plan exceeds ",
+        "no plan in steps of 2048 tokens exceeds ",
         "% of it",
         "all 100 requests",
         "Limited by: link to the accelerator, busy 9",

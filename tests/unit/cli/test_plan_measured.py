@@ -36,7 +36,7 @@ def test_a_card_in_the_measured_host(commands: Commands, here: Path) -> None:
     assert "on NVIDIA A10G, Test CPU with 2 threads, measured" in ran.out
     assert "measured here on 2026-01-02T03:04:05+00:00: the host's memory and attention" in ran.out
     assert "assumed, from data sheets and efficiencies: the accelerator and its link" in ran.out
-    assert "no plan exceeds" not in ran.out  # times that were measured follow no rates
+    assert "no plan" not in ran.out  # times that were measured follow no rates
 
 
 def test_a_measured_card_and_link(commands: Commands, here: Path) -> None:

@@ -49,7 +49,8 @@ def test_a_policy_that_is_predicted_to_be_faster_than_auto_is_explained(commands
 
 def test_what_could_be_served_is_told_from_what_comes(commands: Commands) -> None:
     ran = commands.run(*FITS, "--rate", "1", "--requests", "200")
-    taken = re.search(r"\n +(\d+) tokens/s with all places taken; no plan exceeds \d+;", ran.out)
+    no_plan = "no plan in steps of 2048 tokens exceeds"
+    taken = re.search(rf"\n +(\d+) tokens/s with all places taken; {no_plan} \d+;", ran.out)
     assert taken is not None
     throughput = re.search(r"\n  throughput +(\d+) tokens/s\n", ran.out)
     assert throughput is not None
