@@ -199,7 +199,7 @@ class Predictor:
 
     def _drain_s(self, candidate: Candidate, decode_s: float, time_of: TimeOf) -> float:
         """The last rows' decoding; of cohorts in sweeps of their own, if the others have ended."""
-        sweeps = self._q.lengths.decode_sweeps
+        sweeps = self._q.lengths.later_tokens
         if not candidate.has_cohorts:
             return sweeps * decode_s
         hosted = candidate.hosted()

@@ -128,6 +128,11 @@ def test_a_request_of_one_token_takes_until_that_and_no_longer(objective: Object
         assert found.chosen.tokens_per_s <= found.ceiling.tokens_per_s * (1 + 1e-6)
 
 
+def test_a_job_of_one_token_takes_no_longer_than_its_request() -> None:
+    found = answer(ask(SMALL, prompt="1", generate="1", requests=1))
+    assert found.job_s == pytest.approx(found.request_s)
+
+
 def test_embeddings_stay_where_there_is_room_for_them() -> None:
     precision = Precision.uniform(DType.BFLOAT16)
     found = answer(ask("llama-3.1-8b", "h200", tpot_bound_s=0.015, precision=precision))
