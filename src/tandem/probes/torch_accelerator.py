@@ -6,6 +6,7 @@ Sizes are such that submitting is hidden by the work, except where submitting is
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Protocol, TypeVar
 
 import torch
@@ -18,7 +19,8 @@ from tandem.probes.timing import Sample, timed
 from tandem.quant.quantize import quantize_into
 from tandem.quant.quantized_weight import QuantizedWeight
 
-_COPIES = 4  # of weights, beyond the accelerator's cache where they are large
+_UNCACHED_BYTES = 256 << 20  # of weights by turns: caches of accelerators hold up to 128 MiB
+_COPIES, _MOST_COPIES = 4, 64  # more of small ones take less time to read than to submit
 _CALLS = 16  # submitted at once
 _Weight = TypeVar("_Weight")
 
@@ -82,8 +84,8 @@ class TorchAccelerator:
                 n: self._by_turns(weights, lambda w, x=x: multiply(w, x)) for n, x in inputs.items()
             }
         assert kind.dtype is not None
-        stacked = torch.randn(_COPIES, side, side, device=self._probed.device).to(kind.dtype)
-        floats = stacked.unbind()
+        count = _copies(kind, side)
+        floats = [self._inputs(side, side, kind.dtype) for _ in range(count)]
         inputs = {n: self._inputs(n, side, kind.dtype) for n in rows}
         return {n: self._by_turns(floats, lambda w, x=x: torch.mm(x, w)) for n, x in inputs.items()}
 
@@ -155,20 +157,34 @@ class TorchAccelerator:
         return torch.randn(rows, side, device=self._probed.device).to(dtype)
 
     def _codes(self, kind: WeightKind, side: int) -> list[QuantizedWeight]:
-        device, shape = self._probed.device, MatrixShape(side, side)
-        copies = make_copies(shape, kind, _COPIES * kind.size_bytes(shape))
+        device, count = self._probed.device, _copies(kind, side)
+        (first, *_) = make_copies(MatrixShape(side, side), kind, 0).quantized
         return [
-            QuantizedWeight(w.format, w.q.to(device), w.scales.to(device), w.zeros.to(device))
-            for w in copies.quantized
+            QuantizedWeight(
+                first.format,
+                first.q.to(device, copy=True),
+                first.scales.to(device, copy=True),
+                first.zeros.to(device, copy=True),
+            )
+            for _ in range(count)
         ]
 
     def _by_turns(self, weights: Sequence[_Weight], call: Callable[[_Weight], object]) -> Sample:
-        """The mean of several calls, each with another weight than the last."""
+        """The mean of several calls, each with the weight after the last one's, whatever is timed
+        in between: when one comes again, no cache has it.
+        """
+        turns = cycle(weights)
 
         def run() -> None:
             with torch.inference_mode():
-                for number in range(_CALLS):
-                    call(weights[number % len(weights)])
+                for _ in range(_CALLS):
+                    call(next(turns))
             self._probed.synchronize()
 
         return lambda _: timed(run) / _CALLS
+
+
+def _copies(kind: WeightKind, side: int) -> int:
+    """Square weights of a kind to take turns with."""
+    size = kind.size_bytes(MatrixShape(side, side))
+    return min(_MOST_COPIES, max(_COPIES, -(-_UNCACHED_BYTES // size)))

@@ -19,16 +19,18 @@ if not native.available():
 from tandem.kernels.native_pool import NativePool
 from tandem.models.linear import dequantize, multiply_codes
 from tandem.probes import disks as disks_module
+from tandem.probes import torch_accelerator
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
 from tandem.probes.contention import BusyWith, cpu_works, measure_contention
 from tandem.probes.disks import Disks
 from tandem.probes.effort import Effort, coarse, thorough
 from tandem.probes.kernel_cases import HeadShape
-from tandem.probes.linear_cases import FLOAT16, quantized_kind
+from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, quantized_kind
 from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
 from tandem.profiling.profile_file import read_profile, write_profile
+from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
@@ -137,6 +139,30 @@ def test_every_time_on_an_accelerator_ends_with_its_end() -> None:
     assert calls > 10 * TINY.rounds
     assert copy_to_device(probed(device), 100)() == 100
     assert device.ends == calls + 1
+
+
+@pytest.mark.parametrize("kind", [FLOAT16, quantized_kind(4, 64)])
+def test_no_weight_comes_again_while_a_cache_of_the_accelerator_may_have_it(
+    kind: WeightKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side, cache = 64, 20 * kind.size_bytes(MatrixShape(64, 64))
+    monkeypatch.setattr(torch_accelerator, "_UNCACHED_BYTES", cache)
+    read: list[int] = []
+
+    def multiply(weight: QuantizedWeight, x: torch.Tensor) -> torch.Tensor:
+        read.append(weight.q.data_ptr())
+        return x
+
+    def mm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        read.append(weight.data_ptr())
+        return x
+
+    monkeypatch.setattr(torch, "mm", mm)
+    accelerator = TorchAccelerator(Processor(), CodeMaths(multiply, dequantize))
+    (sample,) = accelerator.products(kind, side, (1,)).values()
+    for turn in range(3):
+        sample(turn)
+    assert all(len(set(read[at : at + 20])) == 20 for at in range(len(read) - 20))
 
 
 def test_a_copy_that_fails_beside_attention_is_no_rate() -> None:
