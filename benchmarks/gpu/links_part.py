@@ -21,7 +21,7 @@ from tandem.devices.cuda import pin
 from tandem.kernels import native
 from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.memory.page import KVPageSpec
-from tandem.probes.accelerator import measure_accelerator
+from tandem.probes.accelerator import measure_link
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import timed
 from tandem.probes.torch_accelerator import ProbeDevice, TorchAccelerator
@@ -89,9 +89,9 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
 def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float]:
     """Both directions, each alone and both at once; bytes per second of each alone."""
-    card = measure_accelerator(TorchAccelerator(probed, CODE_MATHS), scale.effort)
+    link = measure_link(TorchAccelerator(probed, CODE_MATHS), scale.effort)
     rates: dict[str, float] = {}
-    for name, way in (("to the device", card.h2d), ("from the device", card.d2h)):
+    for name, way in (("to the device", link.h2d), ("from the device", link.d2h)):
         size = way.pinned.sizes[-1]
         rates[name] = size / way.pinned.seconds[-1]
         found.add(
@@ -108,8 +108,8 @@ def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float
                      way.pinned.seconds[0] * 1e6, "us"),
         )  # fmt: skip
     found.add(
-        BenchRow("launch", card.name, "known to have ended", card.launch_s * 1e6, "us"),
-        BenchRow("launch", card.name, "one of many", card.kernel_s * 1e6, "us"),
+        BenchRow("launch", probed.name, "known to have ended", link.launch_s * 1e6, "us"),
+        BenchRow("launch", probed.name, "one of many", link.kernel_s * 1e6, "us"),
     )
     return rates
 

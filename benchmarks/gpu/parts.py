@@ -40,7 +40,7 @@ def parts_of(scale: Scale) -> list[Part]:
     offline = [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
     return [
         *check,
-        Part("profile", 150, 60, _profile),
+        Part("profile", 240, 60, _profile),
         *online[:1],
         Part("links", 120, 40, _links),
         Part("kernels", 200, 60, _kernels),

@@ -1,6 +1,7 @@
 """An accelerator and its link by the host's clock: the same for any device that has an end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tandem.probes.effort import Effort
@@ -76,29 +77,51 @@ class ProbedAccelerator(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LinkTimes:
+    """What submitting and crossing take.
+
+    Attributes:
+        launch_s: from a kernel without work to its known end. kernel_s: of one of many.
+        h2d, d2h: to the accelerator, and from it.
+    """
+
+    launch_s: float
+    kernel_s: float
+    h2d: LinkDirection
+    d2h: LinkDirection
+
+
 def measure_accelerator(probed: ProbedAccelerator, effort: Effort) -> AcceleratorMeasurements:
-    """Its memory, products, launches, and both directions of its link."""
+    """Its memory, products, attention, launches, and both directions of its link."""
     size = effort.link_bytes[-1]
-    found = median_seconds(
-        {
-            "copy": probed.copying(size),
-            "launch": probed.kernels(1),
-            "kernels": probed.kernels(_KERNELS),
-        },
-        effort.rounds,
-    )
-    both_s = median_seconds({"both": probed.crossing_both(size)}, effort.rounds)["both"]
+    copy_s = median_seconds({"copy": probed.copying(size)}, effort.rounds)["copy"]
+    link = measure_link(probed, effort)
     return AcceleratorMeasurements(
         name=probed.name,
         memory_bytes=probed.memory_bytes,
-        copy_bytes_per_s=2 * size / found["copy"],
-        launch_s=found["launch"],
-        kernel_s=found["kernels"] / _KERNELS,
+        copy_bytes_per_s=2 * size / copy_s,
+        launch_s=link.launch_s,
+        kernel_s=link.kernel_s,
         linear=tuple(_linear(probed, effort, kind) for kind in effort.card_kinds),
         heads=str(effort.heads),
         attention=tuple(_attention(probed, effort, kv) for kv in effort.kv),
         prompts=tuple(_prompts(probed, effort, kv) for kv in effort.kv),
         codes=(*_codes(probed, effort), *_page_codes(probed, effort)),
+        h2d=link.h2d,
+        d2h=link.d2h,
+    )
+
+
+def measure_link(probed: ProbedAccelerator, effort: Effort) -> LinkTimes:
+    """Of `measure_accelerator`, what does not depend on any maths: seconds, not a minute."""
+    samples = {"launch": probed.kernels(1), "kernels": probed.kernels(_KERNELS)}
+    found = median_seconds(samples, effort.rounds)
+    both = {"both": probed.crossing_both(effort.link_bytes[-1])}
+    both_s = median_seconds(both, effort.rounds)["both"]
+    return LinkTimes(
+        launch_s=found["launch"],
+        kernel_s=found["kernels"] / _KERNELS,
         h2d=_direction(probed, effort, both_s, to_device=True),
         d2h=_direction(probed, effort, both_s, to_device=False),
     )
