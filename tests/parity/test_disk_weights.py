@@ -142,6 +142,18 @@ def test_what_is_no_copy_is_refused(
     assert "\n" not in error.value.message
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_the_file_itself_is_no_copy(library: Library, tmp_path: Path, linked: bool) -> None:
+    directory, _ = library.get(FIVE.id)
+    folder = tmp_path / "linked" if linked else directory
+    folder.mkdir(exist_ok=True)
+    for file in directory.glob("*.safetensors") if linked else ():
+        (folder / file.name).symlink_to(file)
+    disk = DiskPlacement((0, 1), "direct", tmp_path / "spool", (folder,))
+    with pytest.raises(ModelError, match=r"itself, no copy on another disk; leave .* out"):
+        load_model(directory, pool=open_pool(), disk=disk)
+
+
 def test_converted_weights_have_no_copies(library: Library, tmp_path: Path) -> None:
     directory, _ = library.get(FIVE.id)
     disk = DiskPlacement((1,), "direct", tmp_path / "spool", (directory,))

@@ -18,7 +18,7 @@ def copies_in(folder: Path, extents: Iterable[Extent]) -> dict[Path, Path]:
     that are read: weights of another model, or of another state of the same one, differ there.
 
     Raises:
-        ModelError: one is missing, unreadable, or no copy.
+        ModelError: one is missing, unreadable, no copy, or the very file.
     """
     found: dict[Path, Path] = {}
     for extent in extents:
@@ -29,6 +29,11 @@ def copies_in(folder: Path, extents: Iterable[Extent]) -> dict[Path, Path]:
             raise _refusal(there, extent.file, error.strerror or "unreadable") from None
         if not same:
             raise _refusal(there, extent.file, "it differs")
+        if there.samefile(extent.file):  # perhaps by a link
+            raise ModelError(
+                f"{there} is {extent.file} itself, no copy on another disk; leave {folder} out of "
+                "--disk-copies, or copy the file there"
+            )
     return found
 
 
