@@ -115,6 +115,15 @@ def test_layers_come_from_several_disks(
         build_engine_core(replace(config, disk_copies="/nowhere"))
 
 
+def test_copies_that_nothing_is_read_from_are_said_to_change_nothing(copied: Path) -> None:
+    core = build_engine_core(replace(AMPLE, disk_copies=str(copied)))
+    try:
+        (note,) = [note for note in core.stats().notes if "--disk-copies" in note]
+        assert "changes nothing: all layers are in memory" in note
+    finally:
+        core.close()
+
+
 def cut(file: Path) -> None:
     os.truncate(file, file.stat().st_size // 8)
 

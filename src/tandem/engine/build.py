@@ -15,6 +15,7 @@ from tandem.engine.expert_hits_file import check_writable, write_expert_hits
 from tandem.engine.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.model_loading import (
     choose_types,
+    copy_notes,
     device_kernel_notes,
     host_kernel_notes,
     load_reported,
@@ -185,7 +186,8 @@ def build_parts(
                 PlacedWeights(placement, memory.plan.embedding), target.hardware, decided,
             )  # fmt: skip
         assembled = assemble(config, model, memory, target.choice, listeners)
-        memory = _with_notes(memory, _graph_notes(config, assembled.machine) + assembled.notes)
+        said = _graph_notes(config, assembled.machine) + assembled.notes
+        memory = _with_notes(memory, said + copy_notes(config, on_disk))
         return EngineParts(config, spec, target, precision, memory, assembled, disk)
 
 

@@ -16,6 +16,7 @@ from tandem.engine.build import record_actual
 from tandem.engine.context_length import model_for_length
 from tandem.engine.model_loading import (
     choose_types,
+    copy_notes,
     device_kernel_notes,
     host_kernel_notes,
     load_reported,
@@ -155,7 +156,7 @@ def _build(
         assembled.measures,
         str(precision),
         plan.max_model_len,
-        notes + plan.notes + assembled.notes,
+        notes + plan.notes + assembled.notes + copy_notes(config, on_disk),
         hits.by_layer,
         ProcessPeak(target.host),
         counts,

@@ -147,6 +147,13 @@ def copy_folders(config: EngineConfig) -> tuple[Path, ...]:
     return folders
 
 
+def copy_notes(config: EngineConfig, on_disk: tuple[int, ...]) -> tuple[str, ...]:
+    """Says so if copies are named, but nothing is read from disk."""
+    if on_disk or not copy_folders(config):
+        return ()
+    return ("--disk-copies changes nothing: all layers are in memory, and none is read from disk",)
+
+
 def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
     """The model without end-of-sequence ids outside its vocabulary, and a note if it had any.
 
