@@ -16,6 +16,10 @@ from tandem.probes.timing import Sample, timed
 from tandem.spec.kv_type import CodeType
 
 Sizes = Sequence[tuple[int, int]]
+UNCACHED_BYTES = 256 << 20
+"""What calls on an accelerator walk through: its caches hold up to 128 MiB, a host's may hold more
+than a small card has memory.
+"""
 _CALLS = 16  # submitted at once, so that launching is hidden
 
 
@@ -34,7 +38,7 @@ class CardAttention:
     ) -> None:
         heads, kv = pages.heads, pages.kv
         self._device, self._heads, self._kv, self._end = device, heads, kv, end
-        self._memory_bytes = pages.memory_bytes
+        self._memory_bytes = min(pages.memory_bytes, UNCACHED_BYTES)
         self._dtype = torch.float16 if isinstance(kv, CodeType) else getattr(torch, kv)
         self._shape = code_shape(heads, kv) if isinstance(kv, CodeType) else heads.pages
         self._kernels = self._of(self._shape)

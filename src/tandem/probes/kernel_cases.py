@@ -56,7 +56,8 @@ class PageProbe:
 
     Attributes:
         kv: what they hold.
-        memory_bytes: that calls walk through, at least, so that caches do not help.
+        memory_bytes: that calls walk through, so that caches do not help; an accelerator's no more
+            than its caches ask for, unless one call needs more.
     """
 
     heads: HeadShape

@@ -12,14 +12,13 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from tandem.probes.card_attention import CardAttention, Sizes
+from tandem.probes.card_attention import UNCACHED_BYTES, CardAttention, Sizes
 from tandem.probes.kernel_cases import PageProbe
 from tandem.probes.linear_cases import MatrixShape, WeightKind, make_copies
 from tandem.probes.timing import Sample, timed
 from tandem.quant.quantize import quantize_into
 from tandem.quant.quantized_weight import QuantizedWeight
 
-_UNCACHED_BYTES = 256 << 20  # of weights by turns: caches of accelerators hold up to 128 MiB
 _COPIES, _MOST_COPIES = 4, 64  # more of small ones take less time to read than to submit
 _CALLS = 16  # submitted at once
 _Weight = TypeVar("_Weight")
@@ -187,4 +186,4 @@ class TorchAccelerator:
 def _copies(kind: WeightKind, side: int) -> int:
     """Square weights of a kind to take turns with."""
     size = kind.size_bytes(MatrixShape(side, side))
-    return min(_MOST_COPIES, max(_COPIES, -(-_UNCACHED_BYTES // size)))
+    return min(_MOST_COPIES, max(_COPIES, -(-UNCACHED_BYTES // size)))

@@ -18,13 +18,14 @@ if not native.available():
 
 from tandem.kernels.native_pool import NativePool
 from tandem.models.linear import dequantize, multiply_codes
+from tandem.probes import card_attention, torch_accelerator
 from tandem.probes import disks as disks_module
-from tandem.probes import torch_accelerator
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
 from tandem.probes.contention import BusyWith, cpu_works, measure_contention
 from tandem.probes.disks import Disks
 from tandem.probes.effort import Effort, coarse, thorough
-from tandem.probes.kernel_cases import HeadShape
+from tandem.probes.kernel_cases import HeadShape, PageProbe
+from tandem.probes.kernel_pages import code_shape
 from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, quantized_kind
 from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
@@ -146,7 +147,7 @@ def test_no_weight_comes_again_while_a_cache_of_the_accelerator_may_have_it(
     kind: WeightKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, cache = 64, 20 * kind.size_bytes(MatrixShape(64, 64))
-    monkeypatch.setattr(torch_accelerator, "_UNCACHED_BYTES", cache)
+    monkeypatch.setattr(torch_accelerator, "UNCACHED_BYTES", cache)
     read: list[int] = []
 
     def multiply(weight: QuantizedWeight, x: torch.Tensor) -> torch.Tensor:
@@ -163,6 +164,29 @@ def test_no_weight_comes_again_while_a_cache_of_the_accelerator_may_have_it(
     for turn in range(3):
         sample(turn)
     assert all(len(set(read[at : at + 20])) == 20 for at in range(len(read) - 20))
+
+
+@pytest.mark.parametrize("kv", [DType.FLOAT16, CodeType.INT4])
+def test_a_host_with_large_caches_does_not_fill_the_accelerator(
+    kv: DType | CodeType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def noted(heads: HeadShape, count: int, *rest: object) -> torch.Tensor:
+        del rest
+        shape = (count, 2, heads.kv_heads, 64, heads.head_dim)
+        if kv is CodeType.INT4:
+            shape = (count, code_shape(heads, CodeType.INT4).quantized.page_bytes)
+        pages = torch.empty(shape, dtype=torch.uint8 if len(shape) == 2 else torch.float16)
+        made.append(pages.nbytes)
+        return torch.zeros_like(pages[:64])
+
+    monkeypatch.setattr(card_attention, "float_pages", noted)
+    monkeypatch.setattr(card_attention, "code_pages", noted)
+    pages = PageProbe(HeadShape(32, 8, 128), kv, 16 << 30)
+    probed(Processor()).decoding(pages, [(1, 64)])
+    probed(Processor()).reading_prompts(pages, [(1, 64)])
+    assert 0 < max(made) <= 256 << 20
 
 
 def test_a_copy_that_fails_beside_attention_is_no_rate() -> None:
