@@ -1,0 +1,47 @@
+"""When an engine asks for counters that streams raise, and what it says if there are none."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from tandem.devices.stream_counters import NoStreamCountersError
+from tandem.plan.program import Queue
+from tandem.runtime import assemble
+
+COUNTERS = object()
+
+
+def chosen(*, native: bool = True, host_blocks: int = 4) -> tuple[object, tuple[str, ...]]:
+    machine = SimpleNamespace(device=torch.device("cpu"), host_tasks=object() if native else None)
+    sizes = SimpleNamespace(host_blocks=host_blocks)
+    return assemble._stream_counters(cast("Any", machine), cast("Any", sizes))
+
+
+def test_copies_to_the_host_raise_what_native_threads_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[Queue, ...]] = []
+
+    def opened(device: torch.device, queues: tuple[Queue, ...]) -> object:
+        asked.append(queues)
+        return COUNTERS
+
+    monkeypatch.setattr(assemble, "open_stream_counters", opened)
+    assert chosen() == (COUNTERS, ())
+    assert asked == [(Queue.D2H,)]
+    # nobody waits for them
+    assert chosen(native=False) == chosen(host_blocks=0) == (None, ())
+    assert len(asked) == 1
+
+
+def test_an_engine_without_them_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> object:
+        raise NoStreamCountersError("the driver has none")
+
+    monkeypatch.setattr(assemble, "open_stream_counters", refused)
+    counters, notes = chosen()
+    assert counters is None
+    (note,) = notes
+    assert note.endswith("when a thread has seen its input come: the driver has none")
