@@ -138,15 +138,16 @@ def overwrite(file: Path) -> None:
     ("spoil", "message"),
     [(cut, "model.safetensors was c"), (overwrite, "model.safetensors was changed")],
 )
+@pytest.mark.parametrize("option", ["model", "disk_copies"])
 def test_a_file_that_changes_ends_the_run(
-    copied: Path, tmp_path: Path, spoil: Callable[[Path], None], message: str
+    copied: Path, tmp_path: Path, option: str, spoil: Callable[[Path], None], message: str
 ) -> None:
-    config = replace(AMPLE, model=str(copied), placement=placed(tmp_path, *range(6)))
+    config = replace(AMPLE, placement=placed(tmp_path, *range(6)), **{option: str(copied)})
     core = build_engine_core(config)
     try:
         generate(core)
         spoil(copied / "model.safetensors")
-        with pytest.raises(EngineDeadError, match=message):
+        with pytest.raises(EngineDeadError, match=f"{copied}/{message}"):
             generate(core)
     finally:
         core.close()
