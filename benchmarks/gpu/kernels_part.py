@@ -10,7 +10,7 @@ from benchmarks.gpu.cases import Case, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder
-from benchmarks.gpu.scale import KernelSizes, Scale
+from benchmarks.gpu.scale import KernelSizes, MixtureSizes, Scale
 from torch import Tensor
 
 from tandem.bench.records import BenchRow, row_of_samples
@@ -75,8 +75,10 @@ class _Kernels:
                 name = f"{outputs} x {inputs}, {format}"
                 made[f"linear, {name}"] = partial(self._linear, outputs, inputs, format)
                 made[f"dequantize, {name}"] = partial(self._dequantize, outputs, inputs, format)
-        for format in (None, _FORMATS[-1]):
-            made[f"experts, {format or self._scale.dtype}"] = partial(self._experts, format)
+        for sizes in self._sizes.mixtures:
+            for format in (None, _FORMATS[-1]):
+                name = f"{sizes.count} experts, {format or self._scale.dtype}"
+                made[name] = partial(self._experts, sizes, format)
         return {name: lambda _, run=run: run() for name, run in made.items()}
 
     # --- attention ------------------------------------------------------------------------------
@@ -186,9 +188,9 @@ class _Kernels:
         held: QuantizedWeight = quantize(weight, format)
         return Affine(held.q, None, held)
 
-    def _experts(self, format: WeightFormat | None) -> None:
+    def _experts(self, sizes: MixtureSizes, format: WeightFormat | None) -> None:
         """A layer's experts at once, beside one after another, by the weights of those chosen."""
-        sizes, device = self._sizes.mixture, self._device
+        device = self._device
         weights: Modules = {}
         for number in range(sizes.count):
             weights[f"experts.{number}.gate_up"] = self._affine(
@@ -198,7 +200,7 @@ class _Kernels:
         steps = ExpertSteps(ExpertSpec(sizes.count, sizes.per_token, sizes.inner), F.silu)
         first = [weights[f"experts.0.{name}"] for name in ("gate_up", "down")]
         each = sum(a.quantized.size_bytes if a.quantized else a.weight.nbytes for a in first)
-        for rows in self._sizes.rows:
+        for rows in sizes.rows:
             x = torch.randn(rows, sizes.hidden).to(device, self._dtype)
             state = LayerState(torch.zeros(rows, dtype=torch.int64, device=device), x)
             scores = torch.rand(rows, sizes.count, device=device)

@@ -103,12 +103,18 @@ class PlannedCell:
 
 @dataclass(frozen=True, slots=True)
 class MixtureSizes:
-    """A layer's experts, of which each token goes to some."""
+    """A layer's experts, of which each token goes to some.
+
+    Attributes:
+        rows: tokens, up to a step full of prompts: with many for each expert weights are read more
+            than once, and experts in turn may be faster.
+    """
 
     count: int
     per_token: int
     hidden: int
     inner: int
+    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class KernelSizes:
     prompts: tuple[int, ...]
     matrices: tuple[tuple[int, int], ...]
     rows: tuple[int, ...]
-    mixture: MixtureSizes
+    mixtures: tuple[MixtureSizes, ...]
     copies: int
     blocks: int
     trips: int
@@ -250,7 +256,10 @@ def full() -> Scale:
             prompts=(512, 2048, 8192),
             matrices=((14_336, 4096), (4096, 14_336), (6144, 4096)),
             rows=(1, 4, 16, 32, 64, 128, 512),
-            mixture=MixtureSizes(128, 8, 2048, 768),  # Qwen3-30B-A3B's
+            mixtures=(
+                MixtureSizes(128, 8, 2048, 768, (1, 4, 16, 64, 512, 2048)),  # Qwen3-30B-A3B's
+                MixtureSizes(8, 2, 4096, 14_336, (1, 16, 128, 2048)),  # Mixtral-8x7B's
+            ),
             copies=8,
             blocks=512,
             trips=1000,
@@ -309,7 +318,7 @@ def tiny() -> Scale:
             prompts=(70,),
             matrices=((128, 128),),
             rows=(1, 20),
-            mixture=MixtureSizes(4, 2, 128, 128),
+            mixtures=(MixtureSizes(4, 2, 128, 128, (1, 20)),),
             copies=2,
             blocks=3,
             trips=3,
