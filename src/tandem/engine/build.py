@@ -143,13 +143,14 @@ def build_parts(
     precision, precision_notes = choose_types(config, spec, target, directory, pool)
     notes = eos_notes + length_notes + precision_notes
     notes += target.notes + thread_notes + host_kernel_notes(spec)
-    notes += device_kernel_notes(target.device)
+    lacking = device_kernel_notes(target.device)
+    notes += lacking
     if planned is not None:
         require_as_planned(planned, precision, target.choice)
         notes = (plan_note(str(config.plan), planned), *notes)
     decided = None if planned is None else planned.online
     compiled = native.reason_against(spec.head_dim) is None
-    capacities = replace(target.capacities, compiled=compiled)
+    capacities = replace(target.capacities, compiled=compiled, experts_at_once=not lacking)
 
     def sized(target: Target, notes: tuple[str, ...]) -> MemoryPlan:
         return plan_memory(

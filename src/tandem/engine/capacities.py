@@ -18,6 +18,8 @@ class Capacities:
         room_bytes: of host DRAM, what everything together may take beside that: what is available
             less a margin; None: not bounded.
         graphs: the accelerator can have steps recorded, and launched as one.
+        experts_at_once: kernels take all of a mixture's experts at once; else the host asks how
+            many tokens each has.
         elastic: how much host DRAM may be used was not asked for: it is as much as leaves room for
             what comes on top, and KV takes no more of it than it does by default.
     """
@@ -32,6 +34,7 @@ class Capacities:
     host_limit_bytes: int | None = None
     room_bytes: int | None = None
     graphs: bool = False
+    experts_at_once: bool = True
     elastic: bool = False
 
     @property

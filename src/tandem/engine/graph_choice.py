@@ -67,7 +67,7 @@ def with_graphs(
             "--accelerator cuda",
             param="cuda_graphs",
         )
-    reason = reason_against_graphs(config, spec)
+    reason = reason_against_graphs(config, spec, capacities)
     if reason is None:
         try:
             memory = plan(True)
@@ -93,10 +93,16 @@ def _all_resident(memory: "MemoryPlan") -> bool:
     return all(home == "resident" for home in homes)
 
 
-def reason_against_graphs(config: EngineConfig, spec: ModelSpec) -> str | None:
+def reason_against_graphs(
+    config: EngineConfig, spec: ModelSpec, capacities: Capacities
+) -> str | None:
     """What keeps a model's steps from being recorded; None: nothing that is known beforehand."""
-    if spec.experts is not None and config.save_expert_hits is not None:
+    if spec.experts is None:
+        return None
+    if config.save_expert_hits is not None:
         return "--save-expert-hits counts tokens, which a graph cannot tell from rows that pad it"
+    if not capacities.experts_at_once:
+        return "without Triton a mixture's steps ask the host which experts were chosen"
     return None
 
 

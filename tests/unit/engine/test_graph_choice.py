@@ -89,6 +89,21 @@ def test_a_mixture_whose_tokens_are_counted_has_none_and_a_note_says_why() -> No
     assert error.value.param == "cuda_graphs"
 
 
+def test_a_mixture_has_none_without_kernels_that_take_its_experts_at_once() -> None:
+    """Known beforehand: nothing is set aside for a recording that would fail."""
+    without = replace(ROOMY, experts_at_once=False)
+    assert plan(CONFIG, without).graphs is not None
+    memory = plan(CONFIG, without, MIXTURE)
+    assert memory.graphs is None
+    assert charged_bytes(memory) == 0
+    assert memory.plan.notes[-1] == (
+        "steps are launched one operation at a time: without Triton a mixture's steps ask the host "
+        "which experts were chosen"
+    )
+    with pytest.raises(ConfigError, match="--cuda-graphs on cannot be: without Triton"):
+        plan(replace(CONFIG, cuda_graphs="on"), without, MIXTURE)
+
+
 def test_a_mixture_s_experts_at_work_together_are_charged_up_to_a_bound() -> None:
     large = replace(SPEC, architecture="mixtral", experts=ExpertSpec(8, 2, 14_336))
     memory = StepMemory(large, DType.BFLOAT16)
