@@ -247,11 +247,13 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     if question.tpot_bound_s is not None:
         free = Search(replace(question, tpot_bound_s=None)).best(policy)
         if free is not None:
-            fastest = _fastest(question, policy, free)
+            fastest, bound_s = _fastest(question, policy, free), question.tpot_bound_s
+            way = "raise --tpot-bound"
+            if fastest <= bound_s:  # a steady state also reads the prompts of those that follow
+                way += " to leave prompts time, or leave them out by --objective latency"
             return ConfigError(
-                f"nothing keeps {format_duration(question.tpot_bound_s)} per token on this "
-                f"hardware; the fastest is {format_duration(fastest)}, at one request at a time; "
-                "raise --tpot-bound",
+                f"nothing keeps {format_duration(bound_s)} per token on this hardware; the "
+                f"fastest is {format_duration(fastest)}, at one request at a time; {way}",
                 param="tpot_bound",
             )
     footprint = search.footprint

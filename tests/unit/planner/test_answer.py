@@ -133,6 +133,17 @@ def test_a_job_of_one_token_takes_no_longer_than_its_request() -> None:
     assert found.job_s == pytest.approx(found.request_s)
 
 
+def test_a_bound_that_leaves_no_time_for_prompts_is_refused_with_a_way_out() -> None:
+    question = ask(SMALL, device_bytes=6 * 10**9, prompt="2000", generate="20")
+    alone = answer(replace(question, objective="latency")).chosen.prediction.rates.tpot_s
+    bounded = replace(question, tpot_bound_s=1.01 * alone)
+    with pytest.raises(ConfigError, match=r"to leave prompts time, or .* --objective latency"):
+        answer(bounded)
+    assert answer(replace(bounded, objective="latency")).chosen.candidate.rows == 1
+    with pytest.raises(ConfigError, match=r"at one request at a time; raise --tpot-bound$"):
+        answer(replace(question, tpot_bound_s=0.5 * alone))
+
+
 def test_embeddings_stay_where_there_is_room_for_them() -> None:
     precision = Precision.uniform(DType.BFLOAT16)
     found = answer(ask("llama-3.1-8b", "h200", tpot_bound_s=0.015, precision=precision))
