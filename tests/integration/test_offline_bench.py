@@ -20,6 +20,7 @@ from tandem.planner.offline.policies import find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.scheduler.blocks.adapting import REVIEWED_EVERY
 from tandem.spec.errors import ConfigError
 
 NAMED = CellName("t4", "g4dn.4xlarge", "opt-6.7b", Load(256, 12), 40)
@@ -116,6 +117,22 @@ def test_without_mlps_on_the_cpu_passes_wait_for_weights() -> None:
     assert brought["weights"] > 0.8
     assert brought["CPU MLPs"] == 0.0
     assert sum(lent.values()) == pytest.approx(1)
+
+
+def test_the_end_of_a_block_with_mlps_on_the_cpu_is_no_news() -> None:
+    """Of fewer sequences MLPs take less, which is no machine that is faster than told."""
+    named = CellName("a100-80", "server-genoa", "llama-3.1-70b", Load(512, 64), 24)
+    cell = make_cell(named, 8, truth_of(1, plain=False))
+    search = OfflineSearch(ask(cell))
+    policy = replace(find_offline_policy("auto"), name="no KV on the accelerator", resident=False)
+    option = search.best(policy)
+    assert option is not None
+    assert option.candidate.lent
+    plan = offline_plan(search, option.candidate, adapts=True)
+    found = execute(cell, offline_plan_file(cell.model_name, search.question, plan))
+    assert plan.host_rows
+    assert found.passes > 3 * REVIEWED_EVERY
+    assert not found.replans
 
 
 def test_unknown_cells_are_refused_with_those_that_there_are() -> None:

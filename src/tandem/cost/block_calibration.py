@@ -78,7 +78,7 @@ def corrected(
         way_s=factors.stages * given.way_s,
         weights_s=factors.link * given.weights_s,
         reads_s=factors.disk * given.reads_s,
-        mlps_s=factors.mlps * given.mlps_s,
+        mlps=given.mlps.times(factors.mlps),
         returns_s=factors.link * given.returns_s,
         attention=given.attention.times(factors.attention),
         cache=given.cache.times(factors.link),

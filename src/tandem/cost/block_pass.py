@@ -66,7 +66,7 @@ def pass_terms(terms: ShareTerms, work: PassWork) -> PassTerms:
         terms.weights_s,
         terms.host.seconds(work.cpu_rows, work.cpu_tokens),
         terms.reads_s,
-        terms.mlps_s,
+        terms.mlps.seconds(work.resident_rows + work.host_rows, 0),
     )
 
 

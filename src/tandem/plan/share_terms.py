@@ -6,7 +6,7 @@ CPU: their pages lie in the same memory, so that no byte moves when one becomes 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tandem.spec import forms
@@ -49,8 +49,8 @@ class ShareTerms:
         attention: on the accelerator. cache: streamed keys and values over the link.
         queries, results: to the CPU and back. host: its attention.
         memory: what the host's memory is read for, by whichever way; the weights are its start.
-        mlps_s: of the CPU, MLPs that it computes for all batches. returns_s: what it has made of
-            them, over the link to the accelerator.
+        mlps: of the CPU, MLPs that it computes. returns_s: what it has made of them, over the link
+            to the accelerator.
         layers_overlap: the CPU attends to other batches while one is between two layers.
 
     Raises:
@@ -70,7 +70,7 @@ class ShareTerms:
     memory: TermLine
     layers_overlap: bool = False
     reads_s: float = 0.0
-    mlps_s: float = 0.0
+    mlps: TermLine = field(default_factory=TermLine)
     returns_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -92,12 +92,12 @@ class ShareTerms:
             TypeError, ConfigError: it is none.
         """
         values: dict[str, Any] = {**_mapping(given)}
-        for name in _LINES:
+        for name in (*_LINES, *(["mlps"] if "mlps" in values else [])):
             values[name] = TermLine(**_mapping(values.get(name)))
         return ShareTerms(**values)
 
 
-_SECONDS = ("stages_s", "weights_s", "reads_s", "mlps_s", "returns_s", "way_s", "slack")
+_SECONDS = ("stages_s", "weights_s", "reads_s", "returns_s", "way_s", "slack")
 _LINES = ("attention", "cache", "queries", "results", "host", "memory")
 
 

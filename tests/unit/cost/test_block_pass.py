@@ -25,7 +25,7 @@ TERMS = ShareTerms(
     host=TermLine(1e-4, 2e-6, 8e-6),
     memory=TermLine(0.01, 0.0, 1e-6),
     reads_s=0.025,
-    mlps_s=0.004,
+    mlps=TermLine(0.002, 5e-5),
     returns_s=1e-4,
 )
 WORKS = st.builds(
@@ -114,16 +114,19 @@ def test_mlps_on_the_cpu_take_its_time_from_attention() -> None:
     """So more KV crosses the link; and a pass is no shorter than they."""
     work = PassWork(2, cpu_rows=40, cpu_tokens=40 * 800)
     streamed = [
-        best_streamed(replace(TERMS, mlps_s=each), work, ROWS)[0] for each in (0.0, 0.04, 0.08)
+        best_streamed(replace(TERMS, mlps=TermLine(each)), work, ROWS)[0]
+        for each in (0.0, 0.04, 0.08)
     ]
     assert streamed == sorted(streamed)
     assert streamed[0] < streamed[-1]
     alone = PassWork(1, resident_rows=4, resident_tokens=400)
-    with_mlps = replace(TERMS, mlps_s=1.5)
+    with_mlps = replace(TERMS, mlps=TermLine(1.5))
     assert longest_s(with_mlps, alone) == TERMS.way_s + 1.5
-    slow = pass_terms(replace(with_mlps, mlps_s=3.0), alone)
+    slow = pass_terms(replace(with_mlps, mlps=TermLine(3.0)), alone)
     found = factors_of(with_mlps, [MeasuredPass(alone, slow, 3.0)], BlockFactors())
     assert found.mlps == 2.0
+    of_each = pass_terms(replace(TERMS, mlps=TermLine(0.5, 0.25)), PassWork(2, 1, 9, 2, 9, 3, 9))
+    assert of_each.mlps_s == 0.5 + 6 * 0.25
     assert str(found).endswith("MLPs on the CPU 2.00")
 
 
@@ -135,7 +138,6 @@ def test_mlps_on_the_cpu_take_its_time_from_attention() -> None:
         {"weights_s": float("nan")},
         {"most_streamed_rows": -1},
         {"reads_s": -1.0},
-        {"mlps_s": -1.0},
         {"returns_s": float("inf")},
     ],
 )

@@ -66,13 +66,13 @@ def test_mlps_on_the_cpu_survive_json_and_are_streamed_for_prompts() -> None:
     assert MLPS.shape.over_prompts.loaded == (1, 2, 3)
     assert MLPS.shape.in_passes.loaded == (1, 2)
     assert not MLPS.shape.in_passes.reloads
-    adapting = replace(MLPS, terms=replace(TERMS, mlps_s=0.5), recomputed_tokens=0)
+    adapting = replace(MLPS, terms=replace(TERMS, mlps=TermLine(0.5, 0.1)), recomputed_tokens=0)
     assert OfflinePlan.from_json(adapting.to_json()) == adapting
 
 
 def test_terms_of_before_have_no_mlps_on_the_cpu() -> None:
     given = replace(PLAN, terms=TERMS, recomputed_tokens=0).to_object()
-    del given["terms"]["mlps_s"], given["terms"]["returns_s"]
+    del given["terms"]["mlps"], given["terms"]["returns_s"]
     assert OfflinePlan.from_object(given).terms == TERMS
 
 

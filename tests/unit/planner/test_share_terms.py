@@ -47,11 +47,31 @@ def test_mlps_on_the_cpu_are_among_the_terms(
     planned = replace(PLANNED, streamed=6, mlps=True, lent=lent, batches=batches)
     terms = share_terms(times, planned)
     assert (terms.weights_s == 0) == (lent == 4)
-    assert terms.mlps_s > 0
+    assert terms.mlps.seconds(planned.rows * batches, 0) > 0
     assert terms.slack >= 1 - 1e-9
     other = replace(planned, streamed_rows=shares[0], cpu_rows=shares[1])
     expected = times.bound.decode_s(other)
     assert longest_s(terms, mean_work(question, other)) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize(("rows", "least", "most"), [(8, 0.9, 1.0), (400, 0.5, 0.6)])
+def test_mlps_on_the_cpu_take_what_the_sequences_there_are_ask_for(
+    rows: int, least: float, most: float, batches: int
+) -> None:
+    """Of few, their weights are read; of many, half take half of the time. Else the end of a block
+    were taken for a machine that is faster than told.
+    """
+    times = OfflineSearch(question_of()).times
+    many = replace(
+        PLANNED, streamed=6, mlps=True, lent=3, batches=batches,
+        resident_rows=0, streamed_rows=0, cpu_rows=rows,
+    )  # fmt: skip
+    whole = share_terms(times, many).mlps
+    half = whole.seconds(batches * rows / 2, 0)
+    planned = share_terms(times, replace(many, cpu_rows=rows // 2)).mlps
+    assert half == pytest.approx(planned.seconds(batches * rows / 2, 0), rel=1e-6)
+    assert least <= half / whole.seconds(batches * rows, 0) <= most
 
 
 def test_streamed_layers_need_no_disk() -> None:

@@ -74,7 +74,7 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
         memory=replace(read, start_s=read.start_s + (loaded + came + moved) / pool),
         layers_overlap=times.layers_overlap(candidate),
         reads_s=reads_s,
-        mlps_s=candidate.batches * pricing.lent((CPU_MLP,), candidate, _seconds),
+        mlps=pricing.lent_line((CPU_MLP,), candidate),
         returns_s=candidate.batches * pricing.lent((_BACK,), candidate, _seconds),
     )
     pass_s = times.time(candidate).decode.period_s
@@ -122,6 +122,18 @@ class _Pricing:
         """Of a batch in the layers whose MLPs the CPU computes."""
         kinds = [kind for kind in self._counts if kind[-1]]
         return self._sum(found, candidate, self._near, value, kinds)
+
+    def lent_line(self, found: tuple[OpClass, ...], candidate: BlockCandidate) -> TermLine:
+        """Of a pass in such layers, from half of its sequences to all: as a block ends they become
+        fewer, and where weights are read for longer than is computed, that changes nothing.
+        """
+        rows, fewer = candidate.rows, _halved(candidate)
+        all_s = self.lent(found, candidate, _seconds)
+        if not 0 < fewer.rows < rows:
+            return TermLine(candidate.batches * all_s)
+        row_s = (all_s - self.lent(found, fewer, _seconds)) / (rows - fewer.rows)
+        row_s = min(max(0.0, row_s), all_s / rows)
+        return TermLine(candidate.batches * (all_s - rows * row_s), row_s)
 
     def ends(self, candidate: BlockCandidate) -> float:
         """Of a batch, what the accelerator does before and after its layers."""
@@ -187,6 +199,10 @@ def _only(
 
 def _doubled(c: BlockCandidate) -> BlockCandidate:
     return _only(c, 2 * c.resident_rows, 2 * c.streamed_rows, 2 * c.cpu_rows)
+
+
+def _halved(c: BlockCandidate) -> BlockCandidate:
+    return _only(c, c.resident_rows // 2, c.streamed_rows // 2, c.cpu_rows // 2)
 
 
 def _seconds(demand: Demand) -> float:
