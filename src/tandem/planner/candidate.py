@@ -105,8 +105,8 @@ class Candidate(NamedTuple):
         return self._replace(strategy=strategy, device_rows=0, passes=0)
 
     def idle(self) -> "Candidate":
-        """The same while none decodes."""
-        return self._replace(device_rows=0, host_rows=0)
+        """The same without requests."""
+        return self._replace(device_rows=0, host_rows=0, device_share=0.0)
 
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""

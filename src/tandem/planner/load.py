@@ -40,8 +40,7 @@ class TierLoad(NamedTuple):
     Attributes:
         rows: decoding, a token each, over `context` tokens.
         chunk: tokens of prompts, after `offset` tokens of theirs; below 0 if they are several.
-        share: of the keys that decoding rows see, those in this tier. chunk_share: of those that
-            prompts' tokens see.
+        share: of the keys that they see, those in this tier.
     """
 
     rows: int = 0
@@ -49,7 +48,6 @@ class TierLoad(NamedTuple):
     chunk: int = 0
     offset: float = 0.0
     share: float = 1.0
-    chunk_share: float = 1.0
 
     @property
     def tokens(self) -> int:
@@ -60,17 +58,12 @@ class TierLoad(NamedTuple):
         """In a layer that sees `window` positions (0: all before it)."""
         if not self.tokens:
             return _NONE
-        keys = pairs = self.share * self.rows * _seen(self.context + 1, window)
+        keys = pairs = self.rows * _seen(self.context + 1, window)
         if self.chunk:
-            read = _seen(max(0.0, self.offset), window) + self.chunk
-            pairs += self.chunk_share * self.chunk * _seen(self.middle, window)
-            keys += self.chunk_share * read
-        return AttentionWork(self.tokens, round(pairs), round(keys))
-
-    @property
-    def middle(self) -> float:
-        """Keys that the chunk's tokens see in the mean."""
-        return self.offset + (self.chunk + 1) / 2
+            middle = self.offset + (self.chunk + 1) / 2
+            pairs += self.chunk * _seen(middle, window)
+            keys += _seen(max(0.0, self.offset), window) + self.chunk
+        return AttentionWork(self.tokens, round(pairs * self.share), round(keys * self.share))
 
 
 class LaneLoad(NamedTuple):

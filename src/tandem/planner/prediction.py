@@ -233,8 +233,7 @@ class Predictor:
         lengths = self._q.lengths
         chunk = self._pace.chunk_alone(candidate)
         chunks = math.ceil(lengths.prompt_tokens / chunk)
-        hosted = self._pace.of(candidate).on_host
-        ttft_s = chunks * self._mixed_s(candidate.idle(), chunk, hosted, time_of)
+        ttft_s = chunks * self._mixed_s(candidate.idle(), chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)
         total_s = ttft_s + lengths.later_tokens * tpot_s
         share = chunks / (chunks + lengths.later_tokens)

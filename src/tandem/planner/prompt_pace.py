@@ -23,7 +23,7 @@ class Pace(NamedTuple):
         chunk: prompt tokens of a sweep that reads any. chunks: how many prompts begin in a sweep.
         finished: requests per sweep that end: fewer than rows would allow where prompts cannot keep
             up.
-        on_host: share of the prompts' tokens whose KV goes to the host.
+        on_host: share of the prompts whose KV goes to the host.
     """
 
     served: float
@@ -41,13 +41,12 @@ class PromptPace:
         self._lengths = question.lengths
         self._layers = question.model.num_layers
         self._step_of = question.step_of
-        self._paces: dict[tuple[Strategy, int, int, float, int, int], Pace] = {}
+        self._paces: dict[tuple[Strategy, int, int, int, int], Pace] = {}
 
     def of(self, candidate: Candidate) -> Pace:
         """Beside a candidate's rows."""
         rows = candidate.device_rows, candidate.host_rows
-        shape = candidate.device_share, candidate.passes, candidate.step_tokens
-        key = (candidate.strategy, *rows, *shape)
+        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens)
         pace = self._paces.get(key)
         if pace is None:
             pace = self._paces[key] = self._pace(candidate)
@@ -64,15 +63,8 @@ class PromptPace:
             chunk=chunk,
             chunks=chunks_per_sweep(needed, lengths.prompt_tokens, room),
             finished=ended / max(1.0, needed / chunk),
-            on_host=self._on_host(candidate, served),
+            on_host=1 - candidate.device_rows / served,
         )
-
-    def _on_host(self, candidate: Candidate, served: float) -> float:
-        """Of split requests, what of their prompts the accelerator has no room for."""
-        if not candidate.device_share:
-            return 1 - candidate.device_rows / served
-        held = candidate.device_share * self._lengths.total_tokens
-        return max(0.0, 1 - held / self._lengths.prompt_tokens)
 
     def chunk_alone(self, candidate: Candidate) -> int:
         """Prompt tokens of a sweep that reads any, where nothing else runs."""

@@ -63,7 +63,11 @@ def decode_load(
     offset = (lengths.prompt_tokens - chunk) / 2 if chunk else 0.0
     rides = candidate.host_rows if candidate.strategy == "ride-along" else 0
     if candidate.device_share:
-        return SweepLoad(_split_lane(candidate.device_share, lengths, rides, chunk, host_chunk))
+        share = candidate.device_share
+        part = TierLoad(rides, context, chunk, offset, share)
+        logits = rides + (1 if chunk else 0)
+        main = LaneLoad(part, part._replace(share=1 - share), logits, split=part.tokens)
+        return SweepLoad(main)
     main = LaneLoad(
         TierLoad(candidate.device_rows, context, device_chunk, offset),
         TierLoad(rides, context, host_tokens, offset),
@@ -76,33 +80,3 @@ def decode_load(
     cohort = LaneLoad(host=TierLoad(rows, context), logits=logits)
     passes = candidate.passes if main.tokens or candidate.halves else 0
     return SweepLoad(main, cohort, passes, candidate.halves)
-
-
-def _split_lane(
-    device_share: float, lengths: Lengths, rides: int, chunk: int, host_chunk: bool
-) -> LaneLoad:
-    """Of requests whose first tokens lie on the accelerator: prompts see no others' keys until they
-    exceed what it holds of them.
-    """
-    held, prompt = device_share * lengths.total_tokens, lengths.prompt_tokens
-    share = _hosted_tokens(held, lengths) / lengths.context_tokens
-    logits = rides + (1 if chunk else 0)
-    decodes = TierLoad(rides, lengths.context_tokens, share=1 - share)
-    rest = decodes._replace(share=share)
-    first = min(held, prompt)
-    if not host_chunk:
-        device = decodes._replace(chunk=chunk, offset=(first - chunk) / 2 if chunk else 0.0)
-        return LaneLoad(device, rest, logits, split=rides)
-    read = decodes._replace(chunk=chunk, offset=(first + prompt - chunk) / 2)
-    on_device = min(1.0, first / read.middle)
-    device = read._replace(chunk_share=on_device)
-    host = read._replace(share=share, chunk_share=1 - on_device)
-    return LaneLoad(device, host, logits, split=read.tokens)
-
-
-def _hosted_tokens(held: float, lengths: Lengths) -> float:
-    """Of the tokens before one that is decoded, those beyond the first `held`, in the mean."""
-    beyond = lengths.total_tokens - held
-    if held <= lengths.prompt_tokens:
-        return max(0.0, lengths.context_tokens - held)
-    return max(0.0, beyond) ** 2 / (2 * lengths.generated_tokens)

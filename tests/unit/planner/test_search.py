@@ -188,8 +188,7 @@ def test_a_request_that_outgrows_the_accelerator_is_split_over_both_tiers() -> N
     # the accelerator reads weights and its share, and waits for the rest in each layer
     half = Candidate("ride-along", 0, 0, 1, device_share=0.45)
     assert search.footprint.fits(half)
-    # of 2,000 to 102,000 tokens, those beyond the first 45,900
-    rest_s = 56_100**2 / 200_000 * 131072 / 35e9
+    rest_s = 0.55 * search.question.lengths.context_tokens * 131072 / 35e9
     tpot_s = search.predictor.predict(half).rates.tpot_s
     assert tpot_s == pytest.approx(0.0305 + rest_s, rel=0.1)
     whole = search.predictor.predict(half._replace(device_share=0.0))
