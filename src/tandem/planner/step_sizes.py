@@ -43,6 +43,7 @@ class StepSizes:
     def __init__(self, question: Question, footprint: Footprint, candidates: Candidates) -> None:
         self._q, self._candidates = question, candidates
         self._fits = footprint.fits
+        self._looks_up = footprint.embedding_bytes > 0
 
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
         """The nearest sizes first."""
@@ -53,6 +54,9 @@ class StepSizes:
             smaller = log2(self._q.step_of(step)) < here
             for elsewhere in _around(candidate.elsewhere, self._q.movable_layers, smaller):
                 yield from self._resized(candidate, elsewhere, step)
+            if self._looks_up and candidate.elsewhere == Elsewhere():
+                # both together may leave room for a request that neither does by itself
+                yield from self._resized(candidate, Elsewhere(embedding=True), step)
             if smaller:
                 yield from self._with_most_resident(candidate, step)
 

@@ -123,6 +123,21 @@ def test_moves_keep_the_size_and_sizes_about_the_placement() -> None:
     assert {moved.embedding for moved in smaller if moved.step_tokens < 2048} == {True, False}
 
 
+def test_embeddings_and_smaller_steps_together_make_room_that_neither_makes_alone() -> None:
+    question = asked(20.0, prompt="1", generate="35000", requests=40)
+    footprint = Footprint(question)
+    row_bytes = footprint.blocks_per_row * footprint.block_bytes
+    smaller = footprint.workspace("gpu-only", 3) - footprint.workspace("gpu-only", 3, 128)
+    assert max(smaller, footprint.embedding_bytes) < row_bytes < smaller + footprint.embedding_bytes
+    used = footprint.resident_bytes(Elsewhere()) + footprint.workspace("gpu-only", 3)
+    question = replace(question, device_bytes=used + 2 * row_bytes)
+    best = Search(question).best(ALONE)
+    assert best is not None
+    found = best.candidate
+    assert (found.device_rows, found.elsewhere) == (3, Elsewhere(embedding=True))
+    assert 0 < found.step_tokens < 2048
+
+
 def test_steps_are_never_of_fewer_tokens_than_rows() -> None:
     footprint = Footprint(asked(20.0, prompt="1", generate="300", requests=1000))
     assert not footprint.fits(Candidate("gpu-only", 0, 129, 0, step_tokens=128))
