@@ -162,12 +162,13 @@ def test_ablations_take_one_means_away_at_a_time(monkeypatch: pytest.MonkeyPatch
     chosen = (levers["auto"], levers["auto without attention on the CPU"])
     monkeypatch.setattr(ablations, "LEVERS", chosen)
     (found,) = ablations.run_ablations([make_cell(NAMED, 4, Perturbation())], lambda _: None)
-    auto, crossing, kvpr, fetched, ordered = found.runs
+    auto, crossing, kvpr, fetched, whole, ordered = found.runs
     assert auto.executed.report.cpu_busy > 0
     assert crossing.plan.cpu_rows == 0
     assert (auto.plan.terms is None) == (not auto.plan.host_rows)
     assert kvpr.plan.recomputed_tokens > 0
     assert fetched.plan.recomputed_tokens == 0
+    assert whole.plan == replace(kvpr.plan, weights_in_parts=False)
     assert ordered.plan == replace(kvpr.plan, weights_in_parts=True)
     for run in found.runs:
         assert sum(run.shares.values()) == pytest.approx(1)
@@ -184,4 +185,6 @@ def test_ablations_take_one_means_away_at_a_time(monkeypatch: pytest.MonkeyPatch
         assert found.host.alone.ratio > 1  # what comes on top is work
     said = {"virtual", "predicted"} | ({"measured,"} if native.available() else set())
     assert {row.variant.split()[0] for row in rows} == said
-    assert "W_Q, W_K and W_V first" in "\n".join(ablations.describe(found))
+    told = "\n".join(ablations.describe(found))
+    assert "kvpr, layers in parts" in told
+    assert "W_K and W_V first" in told

@@ -30,6 +30,7 @@ FROM_DISK: dict[str, tuple[Home, ...]] = {
 DISK_CASES = [
     *((name, lever) for name in ("all", "odd", "one") for lever in ("mixed", "resident-kv")),
     *((name, "overlapping-in-parts") for name in ("all", "odd", "one")),
+    *((name, "keys-first") for name in ("all", "odd", "one")),
     ("beside-mlps", "mixed"),
     ("beside-mlps", "last-cpu-mlps"),
     ("among-mlps", "middle-cpu-mlp"),
@@ -51,6 +52,11 @@ LEVERS: dict[str, dict[str, Any]] = {
     "overlapping-in-parts": {
         "batches": 3, "resident_rows": 1, "cpu_rows": 1, "layers_overlap": True,
         "weights_in_parts": True,
+    },
+    "keys-first": {"streamed_rows": 2, "recomputed_tokens": 32, "weights_in_parts": True},
+    "keys-first-mixed": {
+        "batches": 3, "resident_rows": 1, "streamed_rows": 1, "recomputed_tokens": 16,
+        "prompts_on_host": True, "weights_in_parts": True,
     },
     "one-batch": {"batches": 1, "streamed_rows": 2, "cpu_rows": 1},
     "streamed-mlps": {"weights": MLPS, "resident_rows": 2},
@@ -80,6 +86,7 @@ CASES = [
             "mixed",
             "overlapping",
             "overlapping-in-parts",
+            "keys-first-mixed",
             "cpu-mlps",
             "some-cpu-mlps",
             "all-cpu-mlps",

@@ -1,6 +1,6 @@
 """How a layer's weights lie in memory: fused tensors, with a view for every single operation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -49,6 +49,7 @@ class Affine:
 # Module name -> weights; has `qkv` and `gate_up` beside the single modules that are views of them.
 # Those of an expert are `experts.N.gate` and so on, with `experts.N.gate_up`.
 Modules = dict[str, Affine]
+_FIRST = "q.weight"  # of the maps that lie in one tensor
 # Gives memory of a shape and `dtype=`.
 Take = Callable[..., Tensor]
 
@@ -77,6 +78,7 @@ class LayerLayout:
     Attributes:
         projections, others: [first, end) in bytes: what queries, keys and values are made by, and
             what is not.
+        queries, keys_values: of the former, what each of them is made by.
     """
 
     def __init__(self, shapes: LayerShapes) -> None:
@@ -86,10 +88,18 @@ class LayerLayout:
         starts = [0, *accumulate(matrices[i].nbytes for i in order)]
         self._starts = dict(zip(order, starts, strict=False))
         self.size_bytes: int = starts[-1]
-        before = len(_matrices(_projections(shapes)))  # modules are made in the order of their use
+        projections = _projections(shapes)
+        before = len(_matrices(projections))  # modules are made in the order of their use
         extents = [(starts[n], starts[n + 1], place < before) for n, place in enumerate(order)]
-        self.projections = _joined(extents, projections=True)
-        self.others = _joined(extents, projections=False)
+        made_by = [(first, end) for first, end, is_first in extents if is_first]
+        self.projections = _joined(made_by)
+        self.others = _joined((first, end) for first, end, is_first in extents if not is_first)
+        rows = {each.name: each.shape[0] for each in projections.shapes if each.is_matrix}
+        cuts = [
+            first + (end - first) // sum(rows.values()) * rows[_FIRST] for first, end in made_by
+        ]
+        self.queries = _joined((first, cut) for (first, _), cut in zip(made_by, cuts, strict=True))
+        self.keys_values = _joined((cut, end) for (_, end), cut in zip(made_by, cuts, strict=True))
 
     def allocate(self, device: torch.device) -> Tensor:
         """Memory for one layer's matrices: [bytes] uint8."""
@@ -146,13 +156,12 @@ def _projections(shapes: LayerShapes) -> LayerShapes:
     return replace(shapes, shapes=chosen)
 
 
-def _joined(extents: list[tuple[int, int, bool]], *, projections: bool) -> list[tuple[int, int]]:
+def _joined(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Those that follow each other as one."""
     found: list[tuple[int, int]] = []
-    for first, end, chosen in extents:
-        if chosen is projections:
-            follows = bool(found) and found[-1][1] == first
-            found.append((found.pop()[0] if follows else first, end))
+    for first, end in extents:
+        follows = bool(found) and found[-1][1] == first
+        found.append((found.pop()[0] if follows else first, end))
     return found
 
 

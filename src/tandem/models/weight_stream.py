@@ -14,7 +14,7 @@ from tandem.plan.program import Part
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.spec.errors import ModelError
 
-_PARTS = (Part.PRE, Part.POST)
+_PARTS = (Part.KEYS_VALUES, Part.QUERIES, Part.PRE, Part.POST)
 _NO_LOADS = dict[Part, int]((part, 0) for part in _PARTS)
 
 
@@ -129,8 +129,9 @@ class WeightStream:
         """Bring a layer into the slot whose turn it is, on the current stream if there is one.
 
         Args:
-            part: `PRE` or `POST`: what that stage reads. Both come in the same order, so that a
-                layer's parts come to the same slot. Any other: all that comes of the layer.
+            part: `PRE` or `POST`: what that stage reads; `KEYS_VALUES`, `QUERIES`: what `PRE` does,
+                in two parts. Each comes in the same order, so that a layer's parts come to the same
+                slot. Any other: all that comes of the layer.
         """
         source = self._source(layer)
         for place, (first, end) in zip(
@@ -161,12 +162,16 @@ class WeightStream:
 
     def _extents(self, layer: int, part: Part) -> list[tuple[int, int]]:
         layout = self._layouts[layer]
-        if part is Part.PRE:
-            return layout.projections
-        return layout.others if part is Part.POST else [(0, layout.size_bytes)]
+        extents = {
+            Part.KEYS_VALUES: layout.keys_values,
+            Part.QUERIES: layout.queries,
+            Part.PRE: layout.projections,
+            Part.POST: layout.others,
+        }
+        return extents.get(part, [(0, layout.size_bytes)])
 
     def _next_slot(self, part: Part) -> int:
-        return self._loads[Part.POST if part is Part.POST else Part.PRE] % self._streamed.slots
+        return self._loads[part if part in _PARTS else Part.PRE] % self._streamed.slots
 
     def _part(self, slot: int, layer: int) -> Tensor:
         """Of a slot, what the layer takes: an MLP alone may leave a part."""

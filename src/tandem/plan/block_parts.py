@@ -2,8 +2,11 @@
 
 What comes of a layer is all of it, or what is used before attention and the rest by themselves
 (KVPR's fine-grained order, section 3.3): where batches are in two layers at once, a whole layer's
-place is free only when the next but one is already waited for.
+place is free only when the next but one is already waited for. Where prefixes are recomputed before
+anything else is done in a layer, keys' and values' maps come before queries', too.
 """
+
+from collections.abc import Mapping
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.disk_reads import DiskReads
@@ -35,56 +38,63 @@ class WeightTurns:
         self._successors = sweep.successors if sweep.reloads else {}
         self._disk = DiskReads(builder, sweep.reads)
         self._in_parts = shape.weights_in_parts
-        parts = (Part.PRE, Part.POST) if shape.weights_in_parts else (Part.NONE,)
+        self._read_by = _parts_by_stage(shape)
+        in_turn = tuple(dict.fromkeys((*self._read_by[Part.PRE], *self._read_by[Part.POST])))
         self._loaded = {
-            (layer, part): SignalRef(Queue.WEIGHTS, len(parts) * (i - streamed.slots) + n)
+            (layer, part): SignalRef(Queue.WEIGHTS, len(in_turn) * (i - streamed.slots) + n)
             for i, layer in enumerate(streamed.first)
-            for n, part in enumerate(parts, 1)
+            for n, part in enumerate(in_turn, 1)
         }
 
     def there(self, layer: int, stage: Part) -> tuple[SignalRef, ...]:
         """What a stage of the layer waits for; whole layers have come before the first one."""
         if not self._in_parts and stage is not self._first_stage(layer):
             return ()
-        done = self._loaded.get((layer, self._part(stage)))
+        done = self._loaded.get((layer, self._read_by[stage][-1]))
         return () if done is None else (done,)
 
     def slot(self, layer: int, stage: Part) -> tuple[BufferRef, ...]:
         """Where its weights lie, if they come."""
-        if layer not in self._brought or (stage is Part.PRE and layer in self._mlps):
+        if layer not in self._brought or (stage is not Part.POST and layer in self._mlps):
             return ()
-        return self._place(layer, stage)
+        return tuple(streamed_weights(layer, part) for part in self._read_by[stage])
 
     def used(self, layer: int, stage: Part) -> None:
-        """All batches are through a stage of the layer: what it alone has used gives its place to
-        the next streamed layer's.
+        """All batches are through a stage of the layer, `PRE` or `POST`: what it alone has used
+        gives its place to the next streamed layer's.
         """
         if layer not in self._successors:
             return  # all that have a slot stay there
         if not self._in_parts and stage is Part.PRE:
             return
         following = self._successors[layer]
-        part = Part.MLP if following in self._mlps else self._part(stage)
+        loads = [self._load(following, layer, part) for part in self._read_by[stage]]
+        if stage is Part.POST:  # all parts have been copied
+            self._disk.used(following, loads[-1])
+
+    def _load(self, following: int, layer: int, part: Part) -> SignalRef:
+        """A layer, or that part of it, to where another one has been."""
         read, source = self._disk.source(following)
         done = self._b.add(
-            OpKind.LOAD, Queue.WEIGHTS, part, layer=following,
-            waits=(self._b.reached(Queue.ACCEL), *read), reads=source,
-            writes=(*self._place(following, stage), *self._place(layer, stage)),
+            OpKind.LOAD, Queue.WEIGHTS, Part.MLP if following in self._mlps else part,
+            layer=following, waits=(self._b.reached(Queue.ACCEL), *read), reads=source,
+            writes=(streamed_weights(following, part), streamed_weights(layer, part)),
         )  # fmt: skip
-        if stage is Part.POST:  # both parts have been copied
-            self._disk.used(following, done)
         if following > layer:
-            self._loaded[following, self._part(stage)] = done
+            self._loaded[following, part] = done
+        return done
 
     def _first_stage(self, layer: int) -> Part:
         """That uses what has come of it."""
         return Part.POST if layer in self._mlps else Part.PRE
 
-    def _place(self, layer: int, stage: Part) -> tuple[BufferRef, ...]:
-        return (streamed_weights(layer, self._part(stage)),)
 
-    def _part(self, stage: Part) -> Part:
-        return stage if self._in_parts else Part.NONE
+def _parts_by_stage(shape: BlockShape) -> Mapping[Part, tuple[Part, ...]]:
+    """What a stage reads of a layer that comes, in the order in which it comes."""
+    if not shape.weights_in_parts:
+        return dict.fromkeys((Part.RECOMPUTE, Part.PRE, Part.POST), (Part.NONE,))
+    before = (Part.KEYS_VALUES, Part.QUERIES) if shape.keys_first else (Part.PRE,)
+    return {Part.RECOMPUTE: before[:1], Part.PRE: before, Part.POST: (Part.POST,)}
 
 
 def sample_batch(

@@ -34,7 +34,8 @@ class BlockShape:
         layers_overlap: in passes, a batch that the CPU has attended to goes on into the next layer
             while the CPU attends to others in this one.
         weights_in_parts: of a layer that comes, queries', keys' and values' maps come, and give
-            their place to the next layer's, apart from the rest, which is used after attention.
+            their place to the next layer's, apart from the rest, which is used after attention;
+            those of queries come after the others where prefixes are recomputed first.
         mlps_on_cpu: of the layers of which only the MLP comes, those whose MLPs the CPU computes in
             passes. Over prompts they come as the others do.
     """
@@ -80,6 +81,13 @@ class BlockShape:
     def interleaves(self) -> bool:
         """Whether a layer's batches are ever in two layers."""
         return self.layers_overlap and self.cpu and self.batches > 1
+
+    @property
+    def keys_first(self) -> bool:
+        """Whether prefixes are made anew before all else in a layer, so that keys' and values' maps
+        come first. Where the CPU attends, it waits for queries.
+        """
+        return self.weights_in_parts and self.recomputes and not self.cpu
 
     @property
     def pairs(self) -> int:

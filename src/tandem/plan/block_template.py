@@ -5,9 +5,10 @@ a layer's batches first all go up to their attention and then all go on, so that
 one while the accelerator works on others; else each goes through the layer at once. Where layers
 overlap, a batch goes on and up to its attention in the next layer before the one after it goes on,
 so that the CPU has work while a layer ends and the next one begins; a layer's weights then leave
-their slot later, for what comes there is wanted no later, unless they come in parts. Where the CPU
-computes a layer's MLP, a batch's activations go there, and come back when the batch is wanted next,
-while the accelerator works on others.
+their slot later, for what comes there is wanted no later, unless they come in parts. Where they do
+and the CPU does not attend, a batch's prefixes are recomputed before all else in a layer, when
+keys' and values' maps have come. Where the CPU computes a layer's MLP, a batch's activations go
+there, and come back when the batch is wanted next, while the accelerator works on others.
 """
 
 from collections.abc import Mapping
@@ -119,6 +120,8 @@ class _PassBuilder:
                 OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=(batch,), layer=0,
                 reads=(BufferRef(SLOTS),), writes=(state,),
             )  # fmt: skip
+        if self._shape.keys_first:
+            self._recompute(layer, batch)
         done = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=(batch,), layer=layer,
             waits=(*self._weights.there(layer, Part.PRE), *self._qkv_free(layer, batch)),
@@ -170,7 +173,7 @@ class _PassBuilder:
     def _attend(self, layer: int, batch: int) -> None:
         shape, pair = self._shape, self._pair(layer, batch)
         kept, waits = (), ()
-        if shape.recomputes:
+        if shape.recomputes and not shape.keys_first:
             self._recompute(layer, batch)
         if shape.streamed:
             kept, waits = (cache_slot(pair),), (self._came_at(pair, Part.CACHE),)
@@ -191,8 +194,8 @@ class _PassBuilder:
         pair = self._pair(layer, batch)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.RECOMPUTE, lanes=(batch,), layer=layer,
-            waits=(self._came_at(pair, Part.PREFIX),),
-            reads=(prefix_slot(pair), *self._weights.slot(layer, Part.PRE)),
+            waits=(self._came_at(pair, Part.PREFIX), *self._weights.there(layer, Part.RECOMPUTE)),
+            reads=(prefix_slot(pair), *self._weights.slot(layer, Part.RECOMPUTE)),
             writes=(BufferRef(RECOMPUTED),),
         )  # fmt: skip
 

@@ -49,14 +49,16 @@ class Part(StrEnum):
     """The variant of an operation: which stage, or what is copied. `OUTPUT` and `MLP` are `POST`
     cut in two. Where the accelerator has some of a layer's experts, `ROUTE` is `OUTPUT` and all
     before the experts; `EXPERTS` are the accelerator's, and `MLP` are the CPU's. A LOAD of `MLP`
-    brings nothing else, one of `PRE` or `POST` what that stage reads. Of a block of batches,
-    `CACHE` are keys and values that cross the link, `PREFIX` the activations from which `RECOMPUTE`
-    makes others.
+    brings nothing else, one of `PRE` or `POST` what that stage reads; `KEYS_VALUES` and `QUERIES`
+    are `PRE` in two parts. Of a block of batches, `CACHE` are keys and values that cross the link,
+    `PREFIX` the activations from which `RECOMPUTE` makes others.
     """
 
     EMBED = "embed"
     PRE = "pre"
     POST = "post"
+    KEYS_VALUES = "keys_values"
+    QUERIES = "queries"
     OUTPUT = "output"
     MLP = "mlp"
     ROUTE = "route"

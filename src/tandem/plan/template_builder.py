@@ -25,8 +25,10 @@ DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
 # what the accelerator's experts of a layer add to the residual, while others are the CPU's
 EXPERT_SUM = "expert_sum"
 WEIGHTS = "weights"
-# what two stages read of a layer, where it comes in parts
-PARTS_OF_WEIGHTS = {Part.PRE: "weights.pre", Part.POST: "weights.post"}
+# of a layer that comes in parts
+PARTS_OF_WEIGHTS = {
+    part: f"weights.{part}" for part in (Part.KEYS_VALUES, Part.QUERIES, Part.PRE, Part.POST)
+}
 HOST_WEIGHTS = "host_weights"
 # of layers on the CPU: the residual there and on its way back, q, k and v on their way to the
 # accelerator's part of attention, and that part's result
@@ -41,8 +43,8 @@ def pages(tier: Tier, layer: int) -> BufferRef:
 
 
 def streamed_weights(layer: int, part: Part = Part.NONE) -> BufferRef:
-    """A streamed layer's bytes in whichever slot, or those that a stage reads; a load makes them
-    and takes another's place.
+    """A streamed layer's bytes in whichever slot, or a part of them; a load makes them and takes
+    another's place.
     """
     return BufferRef(PARTS_OF_WEIGHTS.get(part, WEIGHTS), -1, layer)
 

@@ -20,6 +20,7 @@ from tandem.cost.stage import (
     staged_qkv_bytes,
     token_bytes,
 )
+from tandem.cost.weight_parts import weight_part_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.cpu_stages import CpuStages
@@ -35,7 +36,6 @@ from tandem.spec.parameters import (
     layer_matrix_bytes,
     mlp_matrix_bytes,
     movable_layer,
-    projection_matrix_bytes,
 )
 from tandem.spec.tier import Tier
 
@@ -81,8 +81,7 @@ class Demands:
         movable, self._dense = movable_layer(model), frozenset(model.dense_layers)
         self._load_bytes: int = layer_matrix_bytes(model, question.precision, movable)
         self._mlp_load_bytes: int = mlp_matrix_bytes(model, question.precision, movable)
-        before = projection_matrix_bytes(model, question.precision, movable)
-        self._part_bytes = {Part.PRE: before, Part.POST: self._load_bytes - before}
+        self._part_bytes = weight_part_bytes(model, question.precision, movable)
         self._mixture: MixtureBytes | None = None
         if model.experts is not None:
             self._mixture = MixtureBytes.of(model, question.precision)

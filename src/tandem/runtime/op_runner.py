@@ -109,6 +109,8 @@ class OpRunner:
             (OpKind.LOAD, Part.MLP): self._load,
             (OpKind.LOAD, Part.PRE): self._load,
             (OpKind.LOAD, Part.POST): self._load,
+            (OpKind.LOAD, Part.KEYS_VALUES): self._load,
+            (OpKind.LOAD, Part.QUERIES): self._load,
             (OpKind.READ, Part.NONE): self._read,
             (OpKind.SWEEP, Part.NONE): self._sweep,
         }

@@ -116,6 +116,13 @@ def projection_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 
     return _matrix_bytes(projection_weights(spec, layer), precision)
 
 
+def key_value_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
+    """Of them, those of keys and values."""
+    made_by = ("k.weight", "v.weight")
+    found = tuple(w for w in projection_weights(spec, layer) if w.name in made_by)
+    return _matrix_bytes(found, precision)
+
+
 def expert_matrix_bytes(spec: ModelSpec, precision: Precision, layer: int = 0) -> int:
     """Of the experts, those of the first; all are of one size."""
     weights = mlp_weights(spec, layer)

@@ -90,6 +90,14 @@ def test_a_fill_waits_until_prompts_have_drained() -> None:
         check(prefill, drop_waits(is_op(COPY, Part.CACHE), D2H)(fill))
 
 
+def parts_of(shape: BlockShape) -> tuple[Part, ...]:
+    if not shape.weights_in_parts:
+        return (Part.NONE,)
+    keys_first = shape.recomputes and not shape.cpu
+    before = (Part.KEYS_VALUES, Part.QUERIES) if keys_first else (Part.PRE,)
+    return (*before, Part.POST)
+
+
 @given(shapes())
 def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> None:
     on_cpu = len(shape.mlps_on_cpu)
@@ -105,7 +113,7 @@ def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> N
         for work, layers in kinds:
             expected.update(dict.fromkeys(work, layers * shape.batches))
         for layer in sweep.loaded if sweep.reloads else ():
-            for part in (Part.PRE, Part.POST) if shape.weights_in_parts else (Part.NONE,):
+            for part in parts_of(shape):
                 apart = Part.MLP if layer in shape.weights.mlps else part
                 expected[OpKind.LOAD, Queue.WEIGHTS, apart] += 1
         expected[READ] = len(shape.weights.on_disk) if sweep.reloads else 0
@@ -121,6 +129,7 @@ ALL = BlockShape(
     4, 3, WEIGHTS, resident=True, streamed=True, cpu=True, recomputes=True, prompts_on_host=True
 )
 OVERLAPPING = replace(ALL, layers_overlap=True)
+FETCHED = replace(ALL, resident=False, cpu=False)
 READ_BEFORE = replace(ALL, weights=StreamedLayers((0, 1, 2, 3), (0, 1, 3)))
 ON_CPU = replace(
     ALL, weights=StreamedLayers((0, 1, 2, 3), mlps=(0, 1, 2, 3)), mlps_on_cpu=(2,), cpu=False
@@ -129,6 +138,7 @@ CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
 COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
 PRE, POST = is_op(OpKind.STAGE, Part.PRE), is_op(OpKind.STAGE, Part.POST)
+RECOMPUTE = is_op(OpKind.STAGE, Part.RECOMPUTE)
 Build = Callable[[BlockShape], ProgramTemplate]
 
 
@@ -137,9 +147,7 @@ Build = Callable[[BlockShape], ProgramTemplate]
     [
         pytest.param(block_template, ALL, PRE, Queue.WEIGHTS, id="weights"),
         pytest.param(block_template, ALL, PRE, D2H, id="stored"),
-        pytest.param(
-            block_template, ALL, is_op(OpKind.STAGE, Part.RECOMPUTE), H2D, id="prefix-there"
-        ),
+        pytest.param(block_template, ALL, RECOMPUTE, H2D, id="prefix-there"),
         pytest.param(block_template, ALL, is_op(OpKind.APPEND, queue=ACCEL), H2D, id="cache-there"),
         pytest.param(block_template, ALL, is_op(OpKind.APPEND, queue=CPU), D2H, id="qkv-there"),
         pytest.param(block_template, ALL, is_op(OpKind.MERGE), H2D, id="partial-there"),
@@ -159,6 +167,11 @@ Build = Callable[[BlockShape], ProgramTemplate]
                 (block_template, ALL, is_op(OpKind.LOAD, Part.POST), ACCEL, "second-part-used"),
                 (block_template, OVERLAPPING, POST, Queue.WEIGHTS, "overlapping-second-part"),
                 (prefill_template, ALL, POST, Queue.WEIGHTS, "prompts-second-part"),
+                (block_template, FETCHED, RECOMPUTE, Queue.WEIGHTS, "keys-part"),
+                (block_template, FETCHED, PRE, Queue.WEIGHTS, "queries-part"),
+                (block_template, FETCHED, POST, Queue.WEIGHTS, "part-after-attention"),
+                (prefill_template, FETCHED, PRE, Queue.WEIGHTS, "prompts-queries-part"),
+                (block_template, FETCHED, is_op(OpKind.LOAD, Part.KEYS_VALUES), ACCEL, "keys-used"),
             )
         ),
         *(
@@ -258,6 +271,23 @@ def test_weights_in_parts_have_a_layer_s_time_to_come_where_layers_overlap() -> 
     (free,) = (wait.ordinal for wait in whole.waits if wait.queue is ACCEL)
     between = [n for n in stages.values() if free < n < stages[Part.PRE, 2, 0]]
     assert len(between) == 2  # the last batch's of the next layer, and the first one's after it
+
+
+def test_prefixes_are_recomputed_when_keys_and_values_maps_have_come() -> None:
+    """First of all in a layer, while the rest of its weights is still on its way."""
+    template = block_template(replace(FETCHED, weights_in_parts=True))
+    loads = {(op.layer, op.part): op for op in template.ops if op.kind is OpKind.LOAD}
+    ordinals = [loads[2, part].ordinal for part in (Part.KEYS_VALUES, Part.QUERIES, Part.POST)]
+    assert ordinals == sorted(ordinals)
+    stages = [op for op in template.ops if op.kind is OpKind.STAGE and op.layer == 2]
+    first = stages[0]
+    assert (first.part, stages[1].part) == (Part.RECOMPUTE, Part.PRE)
+    assert first.lanes == stages[1].lanes == (0,)
+    awaited = [max(w.ordinal for w in op.waits if w.queue is Queue.WEIGHTS) for op in stages[:2]]
+    assert awaited == ordinals[:2]
+    mixed = block_template(replace(ALL, weights_in_parts=True))  # the CPU waits for queries
+    places = [op.part for op in mixed.ops if op.kind is OpKind.STAGE and op.layer == 2]
+    assert places.index(Part.PRE) < places.index(Part.RECOMPUTE)
 
 
 @pytest.mark.parametrize(

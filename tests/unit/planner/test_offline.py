@@ -1,5 +1,6 @@
 """Offline plans of known cases, against sums done by hand and the papers' formulas."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,12 @@ from tests.unit.planner.questions import ask, short
 from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
 from tandem.cost.park_egger.split_cost import split_cost
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.program import OpKind, Part
 from tandem.planner.offline.answer import offline_answer, recomputation
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.offline.times import PassOrder
 from tandem.planner.policies import OFFLINE, find_policy
 from tandem.planner.question import Question
 from tandem.planner.virtual_time import steady_sweep
@@ -67,6 +70,28 @@ def test_a_pass_takes_as_long_as_one_of_many(candidate: BlockCandidate) -> None:
     many = steady_sweep([passed] * 16, pool, cycle=8)
     assert found.period_s == pytest.approx(many.period_s, rel=1e-3)
     assert steady_sweep([passed] * 2, pool).period_s < 0.97 * many.period_s
+
+
+def test_keys_and_values_maps_come_first_where_that_is_shorter() -> None:
+    times = OfflineSearch(offloaded()).times
+    prefix = BlockCandidate(1, 8, 0, 64, 0, recomputed_tokens=256)
+    assert times.order(prefix) == PassOrder(weights_in_parts=True)
+    passed = times.each_operation(prefix)[0]
+    loads: Counter[Part] = Counter()
+    for op, demand in zip(passed.schedule.ops, passed.demands, strict=True):
+        if op.kind is OpKind.LOAD:
+            loads[op.part] += round(demand.alone_s * 24e9)
+    maps = 8 * 4096**2 * 2
+    assert loads[Part.KEYS_VALUES] == pytest.approx(2 * maps, rel=0.01)
+    assert loads[Part.QUERIES] == pytest.approx(maps, rel=0.01)
+    assert loads.total() == pytest.approx(8 * LAYER_BYTES, rel=0.01)
+    # the CPU waits for queries; what stays does not come; nothing is recomputed
+    for other in (
+        replace(prefix, streamed_rows=32, cpu_rows=32),
+        replace(prefix, streamed=2),
+        replace(prefix, recomputed_tokens=0),
+    ):
+        assert times.order(other) == PassOrder()
 
 
 def slow_cores(question: Question, bytes_per_s: float) -> Question:

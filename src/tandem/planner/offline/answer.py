@@ -140,6 +140,7 @@ def offline_plan(
     """
     question, footprint = search.question, search.footprint
     away = footprint.prompts_on_host(candidate)
+    order = search.times.order(candidate)
     adapts = adapts and _has_room_for_both(search, candidate, away)
     device = footprint.device(candidate, prompts_on_host=away, adapts=adapts)
     host = footprint.host(candidate, prompts_on_host=away, adapts=adapts)
@@ -170,8 +171,8 @@ def offline_plan(
         quantized_layers=candidate.quantized,
         quantization=_quantization(question, candidate.quantized),
         prompts_on_host=away,
-        layers_overlap=search.times.layers_overlap(candidate),
-        weights_in_parts=search.times.weights_in_parts(candidate),
+        layers_overlap=order.layers_overlap,
+        weights_in_parts=order.weights_in_parts,
         terms=share_terms(search.times, candidate) if adapts else None,
         cpu_mlps=candidate.cpu_mlps(question.model.num_layers),
         notes=notes,

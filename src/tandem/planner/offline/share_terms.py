@@ -72,7 +72,7 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
         results=pricing.line(_RESULTS, cpu, _seconds),
         host=pricing.line(_HOST, cpu, _seconds),
         memory=replace(read, start_s=read.start_s + (loaded + came + moved) / pool),
-        layers_overlap=times.layers_overlap(candidate),
+        layers_overlap=times.order(candidate).layers_overlap,
         reads_s=reads_s,
         mlps=pricing.lent_line((CPU_MLP,), candidate),
         returns_s=candidate.batches * pricing.lent((_BACK,), candidate, _seconds),

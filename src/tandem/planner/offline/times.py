@@ -1,6 +1,6 @@
 """A block's passes in virtual time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tandem.plan.block_shape import BlockShape
@@ -21,6 +21,14 @@ from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep
 
 _DRAWN_PASSES = 4
 _Build = Callable[[BlockShape], ProgramTemplate]
+
+
+@dataclass(frozen=True, slots=True)
+class PassOrder:
+    """In which order a pass goes through layers and brings their weights; as of `BlockShape`."""
+
+    layers_overlap: bool = False
+    weights_in_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class BlockTimes:
         made = {} if like is None else like._schedules
         self._schedules: dict[tuple[_Build, BlockShape], Schedule] = made
         self._times: dict[BlockCandidate, BlockTime] = {}
-        self._overlaps: dict[BlockCandidate, bool] = {}
+        self._orders: dict[BlockCandidate, PassOrder] = {}
         self._prices_at: dict[float, BlockPrices] = {}
 
     def prices_at(self, context_tokens: float) -> BlockPrices:
@@ -86,45 +94,40 @@ class BlockTimes:
 
     def decode_pass(self, candidate: BlockCandidate) -> PricedSweep:
         """The program that gives every sequence a token, and its prices."""
-        return self._decode_pass(candidate, layers_overlap=self.layers_overlap(candidate))
+        return self._decode_pass(candidate, self.order(candidate))
 
     def each_operation(self, candidate: BlockCandidate) -> list[PricedSweep]:
         """A pass over tokens, each operation by itself; those before, which bring queues into the
         state that they keep; and one that follows.
         """
-        shape = self._decode_shape(candidate, layers_overlap=self.layers_overlap(candidate))
+        shape = self._decode_shape(candidate, self.order(candidate))
         schedule = each_alone(block_template(shape).ops)
         return [_priced(schedule, self.prices.decode(candidate))] * _DRAWN_PASSES
 
-    def layers_overlap(self, candidate: BlockCandidate) -> bool:
-        """Whether its passes are shorter so."""
+    def order(self, candidate: BlockCandidate) -> PassOrder:
+        """In which its passes are shortest."""
         self.time(candidate)
-        return self._overlaps[candidate]
-
-    def weights_in_parts(self, candidate: BlockCandidate) -> bool:
-        """Whether they are: where layers overlap and some are streamed."""
-        return _in_parts(candidate, layers_overlap=self.layers_overlap(candidate))
+        return self._orders[candidate]
 
     def _decode(self, candidate: BlockCandidate) -> SweepTime:
-        """By whichever of the two programs takes less time; if they take equally long, or where the
-        CPU computes MLPs, which all batches wait for, layer by layer.
-        """
-        found = self._steady(self._decode_pass(candidate, layers_overlap=False))
-        self._overlaps[candidate] = False
-        if not candidate.cpu_rows or candidate.batches == 1 or candidate.lent:
-            return found
-        between = self._steady(self._decode_pass(candidate, layers_overlap=True))
-        self._overlaps[candidate] = between.period_s < found.period_s
-        return min(found, between, key=lambda time: time.period_s)
+        """In whichever order takes less time; of those that take equally long, the first."""
+        times = {
+            order: self._steady(self._decode_pass(candidate, order)) for order in _orders(candidate)
+        }
+        order = min(times, key=lambda each: times[each].period_s)
+        self._orders[candidate] = order
+        return times[order]
 
-    def _decode_pass(self, candidate: BlockCandidate, *, layers_overlap: bool) -> PricedSweep:
-        shape = self._decode_shape(candidate, layers_overlap=layers_overlap)
+    def _decode_pass(self, candidate: BlockCandidate, order: PassOrder) -> PricedSweep:
+        shape = self._decode_shape(candidate, order)
         return _priced(self._schedule(block_template, shape), self.prices.decode(candidate))
 
-    def _decode_shape(self, candidate: BlockCandidate, *, layers_overlap: bool) -> BlockShape:
-        layers = self.question.model.num_layers
-        in_parts = _in_parts(candidate, layers_overlap=layers_overlap)
-        return candidate.shape(layers, layers_overlap=layers_overlap, weights_in_parts=in_parts)
+    def _decode_shape(self, candidate: BlockCandidate, order: PassOrder) -> BlockShape:
+        return candidate.shape(
+            self.question.model.num_layers,
+            layers_overlap=order.layers_overlap,
+            weights_in_parts=order.weights_in_parts,
+        )
 
     def _steady(self, passed: PricedSweep) -> SweepTime:
         """Of one pass among many alike."""
@@ -138,8 +141,17 @@ class BlockTimes:
         return self._schedules[key]
 
 
-def _in_parts(candidate: BlockCandidate, *, layers_overlap: bool) -> bool:
-    return layers_overlap and candidate.streamed > STREAM_SLOTS and not candidate.mlps
+def _orders(candidate: BlockCandidate) -> Iterator[PassOrder]:
+    """Those worth trying. Not layers that overlap where the CPU computes MLPs, which all batches
+    wait for; and parts only where more layers come than there are slots.
+    """
+    yield PassOrder()
+    divided = candidate.streamed > STREAM_SLOTS and not candidate.mlps
+    if candidate.cpu_rows:
+        if candidate.batches > 1 and not candidate.lent:
+            yield PassOrder(layers_overlap=True, weights_in_parts=divided)
+    elif candidate.recomputed_tokens and divided:
+        yield PassOrder(weights_in_parts=True)
 
 
 def _priced(schedule: Schedule, price: Price) -> PricedSweep:

@@ -24,6 +24,7 @@ from tandem.cost.stage import (
     staged_qkv_bytes,
     token_bytes,
 )
+from tandem.cost.weight_parts import weight_part_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
 from tandem.plan.weights import EmbeddingHome
@@ -36,7 +37,6 @@ from tandem.spec.operations import default_stages, split_experts, split_post
 from tandem.spec.parameters import (
     layer_matrix_bytes,
     mlp_matrix_bytes,
-    projection_matrix_bytes,
 )
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
@@ -72,8 +72,7 @@ class PacedTruth:
         precision = Precision.uniform(page.float_type)
         self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
         self._mlp_bytes: int = mlp_matrix_bytes(model, precision, streamable)
-        before = projection_matrix_bytes(model, precision, streamable)
-        self._part_bytes = {Part.PRE: before, Part.POST: self._layer_bytes - before}
+        self._part_bytes = weight_part_bytes(model, precision, streamable)
         self._left_bytes: dict[int, int] = {}
         if experts:
             mixture = MixtureBytes.of(model, precision)
