@@ -105,16 +105,20 @@ def test_a_file_is_executed(tmp_path: Path, expected: list[list[int]]) -> None:
     assert foreseen["workspace"] > 0
 
 
-def test_mlps_on_the_cpu_are_where_the_plan_has_them(
-    tmp_path: Path, expected: list[list[int]]
+@pytest.mark.parametrize("home", ["host-mlp", "host"])
+def test_what_the_cpu_computes_is_where_the_plan_has_it(
+    home: Home, tmp_path: Path, expected: list[list[int]]
 ) -> None:
-    apart: Home = "host-mlp"
-    homes: tuple[Home, ...] = (apart, apart, "resident", apart, apart, "resident")
-    plan = replace(PLAN, weights=as_runs(homes), cpu_mlps=(3, 4))
+    homes: tuple[Home, ...] = (home, home, "resident", home, home, "resident")
+    computed: dict[str, Any] = {"cpu_mlps": (3, 4)}
+    what = "MLPs"
+    if home == "host":
+        computed, what = {"cpu_layers": (3, 4), "recomputed_tokens": 0}, "layers"
+    plan = replace(PLAN, weights=as_runs(homes), **computed)
     core = build(saved(tmp_path / "p.json", plan))
     stats = core.stats()
-    assert "4 layers host-mlp, 2 layers resident" in stats.notes[0]
-    assert "; in passes the CPU computes 2 MLPs" in stats.notes[0]
+    assert f"4 layers {home}, 2 layers resident" in stats.notes[0]
+    assert f"; in passes the CPU computes 2 {what}" in stats.notes[0]
     rows = {(row.location, row.label): row for row in stats.memory}
     for place in (("device", "weights"), ("host", "weights")):
         assert rows[place].actual_bytes == rows[place].predicted_bytes > 0, place

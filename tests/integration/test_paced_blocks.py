@@ -177,6 +177,32 @@ def test_mlps_on_the_cpu_are_not_brought_and_hide_what_the_accelerator_does(
     assert pass_s < 0.8 * brought_s
 
 
+@pytest.mark.parametrize("batches", [1, 3])
+def test_layers_on_the_cpu_are_not_brought_but_for_what_the_accelerator_attends_with(
+    batches: int, tmp_path: Path
+) -> None:
+    """Four of six: the other two stay in the slots."""
+    homes: tuple[Home, ...] = ("host",) * 6
+    stage_s = LAYER_BYTES / LINK / 8
+
+    def host(task: HostTask) -> float:
+        return stage_s if task.entry.op.kind is OpKind.STAGE else 1e-6
+
+    for kv in ("resident_rows", "cpu_rows"):
+        plan = plan_of(homes, batches=batches, cpu_layers=(2, 3, 4, 5), **{kv: 2})
+        run = Run(tmp_path, plan, host=host)
+        run.add(plan.block_rows)
+        pass_s, report = run.passes(10, plan.block_rows)
+        residual = 2 * batches * WIDE.hidden_size * 2
+        crossing = 4 * 3 * residual + residual  # q, k and v of each layer, and the last one's end
+        if kv == "cpu_rows":  # of the first two layers, attention's result in float32
+            crossing = 2 * (2 * residual + 2 * batches * WIDE.num_heads * 4) + residual
+        assert report.brought_bytes == pytest.approx(10 * crossing)
+        hidden_s = 4 * 2 * batches * stage_s
+        assert report.cpu_busy * pass_s == pytest.approx(hidden_s, rel=0.02)
+        assert hidden_s < pass_s < 1.1 * (hidden_s + report.accel_busy * pass_s)
+
+
 def test_layers_from_disk_take_as_long_as_their_bytes(tmp_path: Path) -> None:
     disk = LINK / 3
     reading = replace(SMALL, host=replace(SMALL.host, disk_bytes_per_s=disk))

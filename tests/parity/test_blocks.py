@@ -19,6 +19,7 @@ NUM_TOKENS = 24
 HOMES: tuple[Home, ...] = ("streamed", "streamed", "streamed", "streamed")
 MLPS: tuple[Home, ...] = ("host-mlp", "host-mlp", "host-mlp", "host-mlp")
 SOME_MLPS: tuple[Home, ...] = ("streamed", "host-mlp", "streamed", "host-mlp")
+WHOLE: tuple[Home, ...] = ("host", "host", "host", "host")
 DISK: Home = "disk_streamed"
 FROM_DISK: dict[str, tuple[Home, ...]] = {
     "all": (DISK, DISK, DISK, DISK, DISK),
@@ -26,6 +27,7 @@ FROM_DISK: dict[str, tuple[Home, ...]] = {
     "one": ("streamed", "resident", DISK, "streamed", "resident"),
     "beside-mlps": (DISK, DISK, "host-mlp", "host-mlp", "host-mlp"),
     "among-mlps": (DISK, "host-mlp", "host-mlp", DISK, "resident"),
+    "beside-layers": (DISK, DISK, "host", "host", "host"),
 }
 DISK_CASES = [
     *((name, lever) for name in ("all", "odd", "one") for lever in ("mixed", "resident-kv")),
@@ -34,6 +36,7 @@ DISK_CASES = [
     ("beside-mlps", "mixed"),
     ("beside-mlps", "last-cpu-mlps"),
     ("among-mlps", "middle-cpu-mlp"),
+    ("beside-layers", "last-cpu-layers"),
 ]
 LEVERS: dict[str, dict[str, Any]] = {
     "resident-weights": {"weights": (), "resident_rows": 2},
@@ -69,16 +72,34 @@ LEVERS: dict[str, dict[str, Any]] = {
         "weights": MLPS, "cpu_mlps": (0, 1, 2, 3), "batches": 3, "cpu_rows": 1, "streamed_rows": 1,
         "layers_overlap": True,
     },
+    "cpu-layers": {"weights": WHOLE, "cpu_layers": (2, 3), "resident_rows": 1, "streamed_rows": 1},
+    "cpu-layer": {
+        "weights": WHOLE, "cpu_layers": (2,), "batches": 3, "resident_rows": 1, "streamed_rows": 1,
+        "cpu_rows": 1, "prompts_on_host": True,
+    },
+    "all-cpu-layers": {
+        "weights": WHOLE, "cpu_layers": (0, 1, 2, 3), "batches": 3, "cpu_rows": 1,
+        "streamed_rows": 1, "layers_overlap": True, "weights_in_parts": True,
+    },
+    "cpu-layers-and-kv": {"weights": WHOLE, "cpu_layers": (3,), "cpu_rows": 2},
+    "cpu-layers-and-mlps": {
+        "weights": ("host-mlp", "host", "host", "host-mlp"), "cpu_mlps": (3,), "cpu_layers": (2,),
+        "batches": 1, "resident_rows": 2, "cpu_rows": 1,
+    },
 }  # fmt: skip
 BESIDE_DISK: dict[str, dict[str, Any]] = {
     **LEVERS,
     "last-cpu-mlps": {"cpu_mlps": (3, 4), "resident_rows": 1, "streamed_rows": 1},
     "middle-cpu-mlp": {"cpu_mlps": (2,), "batches": 3, "cpu_rows": 1, "streamed_rows": 1},
+    "last-cpu-layers": {"cpu_layers": (3, 4), "resident_rows": 1, "streamed_rows": 1},
 }
 CASES = [
     *((case, lever, "exact") for case in BLOCK_MODELS for lever in LEVERS),
-    *((MIXTURE, lever, "exact") for lever in ("mixed", "streamed-mlps", "some-cpu-mlps")),
-    *((LLAMA, lever, "inline") for lever in ("resident-weights", "mixed")),
+    *(
+        (MIXTURE, lever, "exact")
+        for lever in ("mixed", "streamed-mlps", "some-cpu-mlps", "cpu-layer")
+    ),
+    *((LLAMA, lever, "inline") for lever in ("resident-weights", "mixed", "cpu-layer")),
     *(
         (LLAMA, lever, "threaded")
         for lever in (
@@ -90,6 +111,9 @@ CASES = [
             "cpu-mlps",
             "some-cpu-mlps",
             "all-cpu-mlps",
+            "cpu-layer",
+            "all-cpu-layers",
+            "cpu-layers-and-mlps",
         )
     ),
 ]

@@ -16,16 +16,16 @@ from tests.support.blocks import ExecutorKind, block_engine_with_scheduler, load
 
 from tandem.kernels import native
 from tandem.plan.offline import OfflinePlan
-from tandem.plan.weights import Home, as_runs, streamed_layers
+from tandem.plan.weights import LENT, Home, as_runs, streamed_layers
 from tandem.spec.errors import ConfigError, ContextLengthError
 from tandem.spec.request import EngineRequest, FinishReason
 from tandem.spec.sampling import SamplingParams
 
 LENGTHS = (1, 2, 15, 16, 17, 33, 50)
 COUNTS = (1, 2, 17)
-WAYS: list[tuple[Home, ...]] = [("streamed",), ("streamed", "host-mlp")]
+WAYS: list[tuple[Home, ...]] = [("streamed",), ("streamed", "host-mlp"), ("host", "host-mlp")]
 if native.available():
-    WAYS += [("streamed", "disk_streamed"), ("streamed", "host-mlp", "disk_streamed")]
+    WAYS += [("streamed", "disk_streamed"), ("host", "host-mlp", "disk_streamed")]
 KINDS: tuple[ExecutorKind, ...] = ("exact", "exact", "inline")
 
 
@@ -67,9 +67,10 @@ def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
         draw(st.sampled_from(ways)) if i in picked else "resident" for i in range(layers)
     ]
     apart = [i for i, home in enumerate(homes) if home == "host-mlp"]
-    computed = draw(computed_mlps(homes, apart))
+    computed = draw(on_cpu(homes))
+    whole = tuple(i for i in computed if homes[i] == "host")
     rows = draw(st.tuples(*[st.integers(0, 2)] * 3).filter(any))
-    made = 16 * draw(st.integers(0, 2)) if rows[1] else 0
+    made = 16 * draw(st.integers(0, 2)) if rows[1] and not whole else 0
     plan = small_plan(
         tuple(homes),
         batches=draw(st.integers(1, 3)),
@@ -85,18 +86,20 @@ def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
         max_model_len=80,
     )
     with suppress(ConfigError):  # the others on disk would be read in another order
-        return replace(plan, cpu_mlps=computed)
+        mlps = tuple(i for i in computed if i not in whole)
+        return replace(plan, cpu_mlps=mlps, cpu_layers=whole)
     assert "disk_streamed" in homes
     return plan
 
 
-def computed_mlps(homes: list[Home], apart: list[int]) -> st.SearchStrategy[tuple[int, ...]]:
+def on_cpu(homes: list[Home]) -> st.SearchStrategy[tuple[int, ...]]:
     """Any of which streamed layers still go round: the first ones are what a pass begins with."""
+    lent = [i for i, home in enumerate(homes) if home in LENT]
     first = streamed_layers(as_runs(homes)).first
     away = [i for i, home in enumerate(homes) if home in ("streamed", "disk_streamed")]
-    chosen = st.sets(st.sampled_from(apart)) if apart else st.just(set[int]())
+    chosen = st.sets(st.sampled_from(lent)) if lent else st.just(set[int]())
     all_but = chosen.map(lambda found: tuple(sorted(found - {*first})))
-    return all_but if away else all_but | st.just(tuple(apart))
+    return all_but if away else all_but | st.just(tuple(lent))
 
 
 @pytest.fixture(scope="module")

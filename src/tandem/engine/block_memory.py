@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from tandem.engine.capacities import Capacities
 from tandem.engine.planned import not_executable
 from tandem.engine.weight_placement import WeightSizes
-from tandem.memory.block_step import BlockStep, block_step_bytes
+from tandem.memory.block_step import BlockStep, CpuStepBytes, block_step_bytes
 from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
@@ -86,10 +86,10 @@ def plan_block_memory(
         "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
         "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
     }
-    if plan.cpu_mlps:
-        layers = StepMemory(spec, DType.FLOAT32)
-        host["staging"] += plan.block_rows * (layers.token_bytes + layers.routed_token_bytes)
-        host["cpu layer scratch"] = plan.batch_rows * layers.post_token_bytes
+    if plan.cpu_mlps or plan.cpu_layers:
+        on_cpu = CpuStepBytes.of(StepMemory(spec, DType.FLOAT32), whole=bool(plan.cpu_layers))
+        host["staging"] += plan.block_rows * on_cpu.held
+        host["cpu layer scratch"] = plan.batch_rows * on_cpu.scratch
         workspace += plan.batch_rows * memory.token_bytes  # a batch's on its way back
     prompts = part_tokens * _prompt_bytes(plan, hidden_bytes)
     if plan.prompts_on_host:

@@ -48,12 +48,12 @@ class Renewal:
 
 def may_be_renewed(planned: PlanFile) -> bool:
     """Whether another plan may take this one's place: it has terms to measure by, and neither few
-    bits nor another type, in which the CPU computes MLPs, depend on where something lies, so that
-    tokens would be the same.
+    bits nor another type, in which the CPU computes layers or MLPs, depend on where something lies,
+    so that tokens would be the same.
     """
     plan = planned.blocks
     few = plan.quantized_layers == "streamed" or plan.host_kv_dtype != plan.kv_dtype
-    depends = few or plan.cpu_mlps
+    depends = few or plan.cpu_mlps or plan.cpu_layers
     return plan.terms is not None and planned.machine is not None and not depends
 
 

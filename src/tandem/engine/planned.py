@@ -94,10 +94,16 @@ def block_plan_note(path: str, planned: PlanFile, plan: OfflinePlan) -> str:
     return (
         f"as planned in {path} for {planned.model_name} on {planned.hardware}: blocks of "
         f"{plan.batches} x {plan.batch_rows} requests, {_homes(plan.weights)}; of a batch {rows}"
-        + (f"; in passes the CPU computes {len(plan.cpu_mlps)} MLPs" if plan.cpu_mlps else "")
+        + _computed(plan)
         + (f"; {made} tokens of what is streamed recomputed" if made else "")
         + ("; only streamed layers in few bits" if plan.quantized_layers == "streamed" else "")
     )
+
+
+def _computed(plan: OfflinePlan) -> str:
+    counts = ((plan.cpu_layers, "layers"), (plan.cpu_mlps, "MLPs"))
+    found = " and ".join(f"{len(layers)} {what}" for layers, what in counts if layers)
+    return f"; in passes the CPU computes {found}" if found else ""
 
 
 def _homes(weights: tuple[WeightPlacement, ...]) -> str:

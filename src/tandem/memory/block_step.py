@@ -47,3 +47,29 @@ def block_step_bytes(memory: StepMemory, step: BlockStep) -> int:
     if step.prompts_on_host:
         size += _STATE_SLOTS * step.tokens * memory.token_bytes
     return size + (KERNEL_SCRATCH_BYTES if step.real else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuStepBytes:
+    """Host memory of a token whose layers, or MLPs, the CPU computes.
+
+    Attributes:
+        held: of each sequence of a block. scratch: of a batch, while a stage works.
+    """
+
+    held: int
+    scratch: int
+
+    @staticmethod
+    def of(memory: StepMemory, *, whole: bool) -> "CpuStepBytes":
+        """Of float32 activations.
+
+        Args:
+            whole: layers, not only MLPs: also queries, keys, values and attention's result.
+        """
+        held = memory.token_bytes + memory.routed_token_bytes
+        if not whole:
+            return CpuStepBytes(held, memory.post_token_bytes)
+        between = memory.token_bytes + memory.qkv_token_bytes + memory.partial_token_bytes
+        scratch = max(memory.pre_token_bytes, memory.post_token_bytes)
+        return CpuStepBytes(max(held, between), scratch)

@@ -38,6 +38,8 @@ class BlockShape:
             those of queries come after the others where prefixes are recomputed first.
         mlps_on_cpu: of the layers of which only the MLP comes, those whose MLPs the CPU computes in
             passes. Over prompts they come as the others do.
+        layers_on_cpu: of those that come whole, those that the CPU computes in passes, but for
+            attention over what lies on the accelerator; likewise.
     """
 
     num_layers: int
@@ -51,6 +53,7 @@ class BlockShape:
     layers_overlap: bool = False
     weights_in_parts: bool = False
     mlps_on_cpu: tuple[int, ...] = ()
+    layers_on_cpu: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_layers < 1 or self.batches < 1:
@@ -61,6 +64,8 @@ class BlockShape:
             raise ValueError("only streamed KV is recomputed")
         if self.weights_in_parts and self.weights.mlps:
             raise ValueError("MLPs come as a whole")
+        if self.recomputes and self.layers_on_cpu:
+            raise ValueError("the accelerator makes no keys of layers that do not come")
 
     @property
     def over_prompts(self) -> SweepLayers:
@@ -70,7 +75,7 @@ class BlockShape:
     @property
     def in_passes(self) -> SweepLayers:
         """What passes do with them."""
-        return SweepLayers(self.weights, mlp_on_cpu=self.mlps_on_cpu)
+        return SweepLayers(self.weights, self.layers_on_cpu, self.mlps_on_cpu)
 
     @property
     def attends(self) -> bool:

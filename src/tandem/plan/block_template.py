@@ -7,12 +7,12 @@ overlap, a batch goes on and up to its attention in the next layer before the on
 so that the CPU has work while a layer ends and the next one begins; a layer's weights then leave
 their slot later, for what comes there is wanted no later, unless they come in parts. Where they do
 and the CPU does not attend, a batch's prefixes are recomputed before all else in a layer, when
-keys' and values' maps have come. Where the CPU computes a layer's MLP, a batch's activations go
-there, and come back when the batch is wanted next, while the accelerator works on others.
+keys' and values' maps have come. Some layers, or MLPs, are the CPU's (`block_cpu_layers.py`).
 """
 
 from collections.abc import Mapping
 
+from tandem.plan.block_cpu_layers import BlockCpuLayers
 from tandem.plan.block_parts import WeightTurns, sample_batch
 from tandem.plan.block_shape import (
     RECOMPUTED,
@@ -28,11 +28,9 @@ from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
     HOST_PARTIAL,
     HOST_QKV,
-    HOST_STATE,
     QKV,
     SLOTS,
     STAGED_PARTIAL,
-    STAGED_STATE,
     STATE,
     TemplateBuilder,
 )
@@ -69,7 +67,7 @@ class _PassBuilder:
         self._stored: dict[int, SignalRef] = {}
         self._used: dict[int, SignalRef] = {}
         self._attended: dict[int, SignalRef] = {}
-        self._mlps: dict[int, SignalRef] = {}  # by batch: the CPU has computed one
+        self._cpu_layers = BlockCpuLayers(self._b, shape)
         self._weights = WeightTurns(self._b, shape, shape.in_passes)
 
     def build(self) -> ProgramTemplate:
@@ -83,11 +81,12 @@ class _PassBuilder:
     def _layer_by_layer(self) -> None:
         shape = self._shape
         for layer in range(shape.num_layers):
+            turns = shape.cpu or self._cpu_layers.has(layer)
             for batch in range(shape.batches):
                 self._to_attention(layer, batch)
-                if not shape.cpu:
+                if not turns:
                     self._onwards(layer, batch)
-            for batch in range(shape.batches) if shape.cpu else ():
+            for batch in range(shape.batches) if turns else ():
                 self._onwards(layer, batch)
             self._weights.used(layer, Part.POST)
 
@@ -113,8 +112,10 @@ class _PassBuilder:
     # --- up to attention --------------------------------------------------------------------------
 
     def _to_attention(self, layer: int, batch: int) -> None:
-        state, qkv = BufferRef(STATE, batch), BufferRef(QKV, batch)
-        self._bring_back(layer - 1, batch)
+        state = BufferRef(STATE, batch)
+        whole = self._cpu_layers.has(layer)
+        if not whole:
+            self._cpu_layers.bring_back(layer - 1, batch)
         if layer == 0:
             self._b.add(
                 OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=(batch,), layer=0,
@@ -122,21 +123,35 @@ class _PassBuilder:
             )  # fmt: skip
         if self._shape.keys_first:
             self._recompute(layer, batch)
-        done = self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=(batch,), layer=layer,
-            waits=(*self._weights.there(layer, Part.PRE), *self._qkv_free(layer, batch)),
-            reads=(state, *self._weights.slot(layer, Part.PRE)), writes=(qkv,),
-        )  # fmt: skip
+        brought: tuple[SignalRef, ...] = ()
+        if whole:
+            brought = self._cpu_layers.before_attention(layer, batch)
+        else:
+            self._project(layer, batch)
         if self._shape.cpu:
-            self._attend_on_cpu(layer, batch, done)
+            self._attend_on_cpu(layer, batch)
         if self._shape.attends:
-            self._attend(layer, batch)
+            self._attend(layer, batch, brought)
         if self._shape.streamed:
             self._store(layer, batch)
             if not self._delays_load(layer, batch):
                 self._load_next(layer, batch)
         if batch == self._shape.batches - 1:
             self._weights.used(layer, Part.PRE)
+
+    def _project(self, layer: int, batch: int) -> None:
+        """Queries, keys and values on the accelerator, and their way to the CPU if it attends."""
+        qkv = BufferRef(QKV, batch)
+        done = self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=(batch,), layer=layer,
+            waits=(*self._weights.there(layer, Part.PRE), *self._qkv_free(layer, batch)),
+            reads=(BufferRef(STATE, batch), *self._weights.slot(layer, Part.PRE)), writes=(qkv,),
+        )  # fmt: skip
+        if self._shape.cpu:
+            self._b.add(
+                OpKind.COPY, Queue.D2H, Part.QKV, lanes=(batch,), layer=layer, waits=(done,),
+                reads=(qkv,), writes=(BufferRef(HOST_QKV, batch),),
+            )  # fmt: skip
 
     def _qkv_free(self, layer: int, batch: int) -> tuple[SignalRef, ...]:
         """The layer before has let go of queries, keys and values."""
@@ -146,15 +161,13 @@ class _PassBuilder:
             return (SignalRef(Queue.D2H, 0),)
         return ()  # the CPU's have been merged since
 
-    def _attend_on_cpu(self, layer: int, batch: int, ready: SignalRef) -> None:
+    def _attend_on_cpu(self, layer: int, batch: int) -> None:
         lanes, there = (batch,), BufferRef(HOST_QKV, batch)
         kept = batch_pages(Tier.HOST, batch, layer)
-        copied = self._b.add(
-            OpKind.COPY, Queue.D2H, Part.QKV, lanes=lanes, layer=layer, waits=(ready,),
-            reads=(BufferRef(QKV, batch),), writes=(there,),
-        )  # fmt: skip
+        # what the CPU has made itself has not been copied
+        copied = () if self._cpu_layers.has(layer) else (self._b.reached(Queue.D2H),)
         self._b.add(
-            OpKind.APPEND, Queue.CPU, lanes=lanes, layer=layer, tier=Tier.HOST, waits=(copied,),
+            OpKind.APPEND, Queue.CPU, lanes=lanes, layer=layer, tier=Tier.HOST, waits=copied,
             reads=(there,), writes=(kept,),
         )  # fmt: skip
         self._attended[batch] = self._b.add(
@@ -170,13 +183,13 @@ class _PassBuilder:
             writes=(streamed_pages(batch, layer),),
         )  # fmt: skip
 
-    def _attend(self, layer: int, batch: int) -> None:
+    def _attend(self, layer: int, batch: int, waits: tuple[SignalRef, ...]) -> None:
         shape, pair = self._shape, self._pair(layer, batch)
-        kept, waits = (), ()
+        kept: tuple[BufferRef, ...] = ()
         if shape.recomputes and not shape.keys_first:
             self._recompute(layer, batch)
         if shape.streamed:
-            kept, waits = (cache_slot(pair),), (self._came_at(pair, Part.CACHE),)
+            kept, waits = (cache_slot(pair),), (*waits, self._came_at(pair, Part.CACHE))
         if shape.resident:
             kept += (batch_pages(Tier.DEVICE, batch, layer),)
         qkv = BufferRef(QKV, batch)
@@ -202,7 +215,19 @@ class _PassBuilder:
     # --- after attention --------------------------------------------------------------------------
 
     def _onwards(self, layer: int, batch: int) -> None:
-        shape, state = self._shape, BufferRef(STATE, batch)
+        shape = self._shape
+        if self._cpu_layers.has(layer):
+            self._load_delayed(layer, batch)
+            self._cpu_layers.after_attention(layer, batch, self._used.get(batch))
+        else:
+            self._merge(layer, batch)
+            self._finish(layer, batch)
+        if layer == shape.num_layers - 1:
+            self._cpu_layers.bring_back(layer, batch)
+            sample_batch(self._b, shape, batch, BufferRef(STATE, batch))
+
+    def _merge(self, layer: int, batch: int) -> None:
+        shape = self._shape
         parts = (BufferRef(DEVICE_PARTIAL, batch),) if shape.attends else ()
         waits: tuple[SignalRef, ...] = ()
         if shape.cpu:
@@ -213,53 +238,22 @@ class _PassBuilder:
                 writes=(staged,),
             )  # fmt: skip
             parts, waits = (*parts, staged), (back,)
-        if shape.streamed and self._delays_load(layer, batch):
-            self._load_next(layer, batch)
+        self._load_delayed(layer, batch)
         self._b.add(
             OpKind.MERGE, Queue.ACCEL, lanes=(batch,), layer=layer, waits=waits,
-            reads=parts, writes=(state,),
-        )  # fmt: skip
-        if layer in shape.mlps_on_cpu:
-            self._mlp_on_cpu(layer, batch)
-        else:
-            self._b.add(
-                OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=(batch,), layer=layer,
-                waits=self._weights.there(layer, Part.POST),
-                reads=(state, *self._weights.slot(layer, Part.POST)), writes=(state,),
-            )  # fmt: skip
-        if layer == shape.num_layers - 1:
-            self._bring_back(layer, batch)
-            sample_batch(self._b, shape, batch, state)
-
-    def _mlp_on_cpu(self, layer: int, batch: int) -> None:
-        lanes, state, there = (batch,), BufferRef(STATE, batch), BufferRef(HOST_STATE, batch)
-        self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.OUTPUT, lanes=lanes, layer=layer, reads=(state,),
-            writes=(state,),
-        )  # fmt: skip
-        fetched = self._b.add(
-            OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=lanes, layer=layer,
-            waits=(self._b.reached(Queue.ACCEL),), reads=(state,), writes=(there,),
-        )  # fmt: skip
-        self._mlps[batch] = self._b.add(
-            OpKind.STAGE, Queue.CPU, Part.MLP, lanes=lanes, layer=layer, waits=(fetched,),
-            reads=(there,), writes=(there,),
+            reads=parts, writes=(BufferRef(STATE, batch),),
         )  # fmt: skip
 
-    def _bring_back(self, layer: int, batch: int) -> None:
-        """What the CPU has made of a batch; not before it is wanted, since copies to the
-        accelerator that are wanted sooner would wait behind it.
-        """
-        if layer not in self._shape.mlps_on_cpu:
+    def _finish(self, layer: int, batch: int) -> None:
+        """The rest of a layer whose attention's maps are the accelerator's."""
+        if layer in self._shape.mlps_on_cpu:
+            self._cpu_layers.mlp(layer, batch)
             return
-        lanes, staged = (batch,), BufferRef(STAGED_STATE, batch)
-        brought = self._b.add(
-            OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
-            waits=(self._mlps[batch],), reads=(BufferRef(HOST_STATE, batch),), writes=(staged,),
-        )  # fmt: skip
+        state = BufferRef(STATE, batch)
         self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
-            reads=(staged,), writes=(BufferRef(STATE, batch),),
+            OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=(batch,), layer=layer,
+            waits=self._weights.there(layer, Part.POST),
+            reads=(state, *self._weights.slot(layer, Part.POST)), writes=(state,),
         )  # fmt: skip
 
     # --- loads ------------------------------------------------------------------------------------
@@ -278,6 +272,10 @@ class _PassBuilder:
         following, in_next_pass = self._shape.next_in_slot(self._pair(layer, batch))
         other = not self._shape.interleaves and following // batches != layer
         return self._shape.cpu and (in_next_pass or other)
+
+    def _load_delayed(self, layer: int, batch: int) -> None:
+        if self._shape.streamed and self._delays_load(layer, batch):
+            self._load_next(layer, batch)
 
     def _load_next(self, layer: int, batch: int) -> None:
         """Keys and values of a later batch, to where those of this one have been."""

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.plan_object import fields_of, parse_plan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
-from tandem.plan.weights import WeightPlacement, homes_by_layer, streamed_layers
+from tandem.plan.weights import (
+    Home,
+    WeightPlacement,
+    homes_by_layer,
+    layers_at,
+    streamed_layers,
+)
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
 
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 QuantizedLayers = Literal["none", "streamed", "all"]
 QUANTIZED_LAYERS: tuple[QuantizedLayers, ...] = ("none", "streamed", "all")
-_HOMES = ("resident", "streamed", "disk_streamed", "host-mlp")
+_HOMES = ("resident", "streamed", "host", "disk_streamed", "host-mlp")
 _MAX_LAYERS = 10_000
 _LEAST: dict[str, int] = {
     "batches": 1, "resident_rows": 0, "streamed_rows": 0, "cpu_rows": 0, "recomputed_tokens": 0,
@@ -31,6 +37,7 @@ _FORMS: dict[str, forms.Form] = {
     "host_kv_dtype": forms.text, "prompts_on_host": forms.flag,
     "layers_overlap": forms.flag, "weights_in_parts": forms.flag, "notes": forms.texts,
     "threads": forms.optional(forms.whole_number), "cpu_mlps": forms.whole_numbers,
+    "cpu_layers": forms.whole_numbers,
 }  # fmt: skip
 
 
@@ -84,11 +91,13 @@ class OfflinePlan:
     """A block of equal batches goes through the layers, one layer after the other, for each token.
 
     Attributes:
-        weights: homes of all layers, from the first to the last: `resident`, `streamed`,
-            `disk_streamed`, which are read into two slots of host memory before they come, or
-            `host-mlp`, of which the MLP is in host memory, and the rest resident.
+        weights: homes of all layers, from the first to the last: `resident`; `streamed`, or `host`
+            where the CPU may compute some; `disk_streamed`, which are read into two slots of host
+            memory before they come; or `host-mlp`, of which the MLP is in host memory, and the
+            rest resident.
         cpu_mlps: of the latter, ascending, those whose MLPs the CPU computes in passes; prompts,
-            and the others in passes, too, have them streamed.
+            and the others in passes, too, have them streamed. cpu_layers: likewise of those with
+            home `host`, whole layers.
         quantized_layers: those whose linear maps are kept in few bits; quantization: how, as the
             engine's flag.
         batches: per block. resident_rows, streamed_rows, cpu_rows: sequences of a batch by what
@@ -136,6 +145,7 @@ class OfflinePlan:
     weights_in_parts: bool = False
     terms: "ShareTerms | None" = None
     cpu_mlps: tuple[int, ...] = ()
+    cpu_layers: tuple[int, ...] = ()
     threads: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -147,25 +157,37 @@ class OfflinePlan:
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
         _check_layers(self.weights)
-        self._check_mlps()
+        self._check_cpu()
         self._check_rows()
         self._check_bits()
 
-    def _check_mlps(self) -> None:
+    def _check_cpu(self) -> None:
+        """What the CPU computes, and layers of which only the MLP is elsewhere."""
         apart = streamed_layers(self.weights).mlps
-        if not apart and not self.cpu_mlps:
+        if not (apart or self.cpu_mlps or self.cpu_layers):
             return
         if any(run.experts for run in self.weights):
             raise ConfigError("blocks of batches place no single experts")
-        others = sorted({*self.cpu_mlps} - {*apart})
-        if others or list(self.cpu_mlps) != sorted({*self.cpu_mlps}):
+        self._check_home("cpu_mlps", self.cpu_mlps, "host-mlp")
+        self._check_home("cpu_layers", self.cpu_layers, "host")
+        what = "layers with home 'host-mlp'" if apart else "cpu_layers"
+        if self.weights_in_parts and apart:
+            raise ConfigError(f"weights_in_parts and {what} do not go together")
+        if self.quantized_layers == "streamed":
+            raise ConfigError(f"few bits in streamed layers and {what} do not go together")
+        if self.recomputed_tokens and self.cpu_layers:
             raise ConfigError(
-                f"cpu_mlps {list(self.cpu_mlps)} are not, ascending, layers with home 'host-mlp'"
+                "recomputed_tokens and cpu_layers do not go together: the accelerator makes no "
+                "keys of layers that the CPU computes"
             )
-        if self.weights_in_parts or self.quantized_layers == "streamed":
-            what = "weights_in_parts" if self.weights_in_parts else "few bits in streamed layers"
-            raise ConfigError(f"{what} and layers with home 'host-mlp' do not go together")
         _ = self.layers  # streamed ones that do not go round
+
+    def _check_home(self, name: str, layers: tuple[int, ...], home: Home) -> None:
+        others = {*layers} - {*layers_at(self.weights, home)}
+        if others or list(layers) != sorted({*layers}):
+            raise ConfigError(
+                f"{name} {list(layers)} are not, ascending, layers with home '{home}'"
+            )
 
     def _check_rows(self) -> None:
         if not self.batch_rows:
@@ -237,7 +259,8 @@ class OfflinePlan:
         Raises:
             ConfigError: streamed ones do not go round.
         """
-        rules = (CpuRule(self.batch_rows, self.cpu_mlps),) if self.cpu_mlps else ()
+        computed = tuple(sorted((*self.cpu_mlps, *self.cpu_layers)))
+        rules = (CpuRule(self.batch_rows, computed),) if computed else ()
         return SweepChoice.of_plan(self.weights, rules)
 
     @property
@@ -255,6 +278,7 @@ class OfflinePlan:
             layers_overlap=self.layers_overlap,
             weights_in_parts=self.weights_in_parts,
             mlps_on_cpu=self.cpu_mlps,
+            layers_on_cpu=self.cpu_layers,
         )
 
     def to_json(self) -> str:

@@ -23,9 +23,9 @@ from tandem.plan.template_builder import (
     STAGED_PARTIAL,
     STATE,
 )
+from tandem.runtime.block_cpu_ops import BlockCpuOps
 from tandem.runtime.block_lanes import is_of_prompts, lanes_of, slot_of
 from tandem.runtime.buffers import BufferSpace, Place
-from tandem.runtime.cpu_layer_ops import CpuLayerOps
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, Partial, merge_parts, qkv_of
@@ -37,10 +37,6 @@ from tandem.runtime.sampling_ops import SamplingOps
 from tandem.spec.tier import Tier
 
 _CPU = torch.device("cpu")
-_OF_MLPS = (
-    (OpKind.STAGE, Part.MLP, Queue.CPU),
-    (OpKind.STAGE, Part.RESIDUAL, Queue.ACCEL),
-)
 
 
 class BlockOps:
@@ -69,7 +65,7 @@ class BlockOps:
         self._sampling = sampling
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
         self.copies = PassingCopies(kv, passing, buffers, kernels)
-        self._cpu_layers = CpuLayerOps(model.host, buffers, model.dtype, upload).table
+        self._cpu_layers = BlockCpuOps(model.host, buffers, model.dtype, upload)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.PRE, Queue.ACCEL): self._pre,
             (OpKind.STAGE, Part.POST, Queue.ACCEL): self._post,
@@ -80,7 +76,7 @@ class BlockOps:
             (OpKind.MERGE, Part.NONE, Queue.ACCEL): self._merge,
             (OpKind.SAMPLE, Part.NONE, Queue.ACCEL): self._sample,
             (OpKind.COPY, Part.QKV, Queue.D2H): self._stage_qkv,
-            **{each: self._cpu_layers[each] for each in _OF_MLPS},
+            **self._cpu_layers.table,
             (OpKind.COPY, Part.RESIDUAL, Queue.D2H): self._to_host,
             (OpKind.COPY, Part.RESIDUAL, Queue.H2D): self._from_host,
             **self.copies.table,
@@ -230,15 +226,13 @@ class BlockOps:
         if is_of_prompts(running):
             self._park(running)
         else:
-            self._cpu_layers[OpKind.COPY, Part.RESIDUAL, Queue.D2H](running)
+            self._cpu_layers.fetch_residual(running)
 
     def _from_host(self, running: Running) -> None:
         if is_of_prompts(running):
             self._bring_back(running)
             return
-        self._cpu_layers[OpKind.COPY, Part.RESIDUAL, Queue.H2D](running)
-        for lane in self._states.lanes(running):
-            self._buffers.discard((HOST_STATE, lane.key), running.op.queue)
+        self._cpu_layers.bring_residual(running)
 
     def _park(self, running: Running) -> None:
         for lane in self._states.lanes(running):

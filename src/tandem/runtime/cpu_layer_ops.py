@@ -119,10 +119,13 @@ class CpuLayerOps:
 
     def _stage_for_host(self, running: Running, lane: LaneContext) -> None:
         """Give the host tier its tokens as if they had come from the accelerator."""
+        tier = lane.tiers[Tier.HOST]
+        if tier.plans is None and tier.slots is None:
+            return  # of a block's batch, nobody has keys there
         query, key, value = qkv_of(self._on_host.get(running, lane))
-        staging, tier = lane.host_staging, lane.tiers[Tier.HOST]
+        staging = lane.host_staging
         if tier.plans is not None:
-            _copy_rows(staging.query, query, _attending(lane, Tier.HOST))
+            _copy_rows(staging.query, query, attending(lane, Tier.HOST))
         if tier.slots is not None:
             append = _index(lane.slot.binding.append[Tier.HOST].token_index)
             _copy_rows(staging.key, key, append)
@@ -165,7 +168,7 @@ class CpuLayerOps:
             ):
                 if used and lane.tiers[tier].plans is not None:
                     out, lse = self._get(running, name, lane)
-                    parts.append((_attending(lane, tier), (out, lse)))
+                    parts.append((attending(lane, tier), (out, lse)))
             state = self._on_host.get(running, lane)
             query = qkv_of(state)[0]
             state.finish_attention(merge_parts(query, parts).to(query.dtype))
@@ -188,7 +191,7 @@ class CpuLayerOps:
         self._buffers.put((name, lane.key), place, value, running.op.queue)
 
 
-def _attending(lane: LaneContext, tier: Tier) -> Selection:
+def attending(lane: LaneContext, tier: Tier) -> Selection:
     """The lane's tokens with keys in a tier, where the CPU reads them."""
     return _index(lane.slot.binding.attention[tier].token_index)
 

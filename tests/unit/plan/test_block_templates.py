@@ -36,7 +36,10 @@ def shapes(draw: st.DrawFn) -> BlockShape:
     resident, comes, cpu = draw(st.tuples(st.booleans(), st.booleans(), st.booleans()).filter(any))
     apart = draw(subsets([layer for layer in streamed if layer not in read]))
     weights = StreamedLayers(streamed, tuple(sorted(read)), apart)
-    computed = draw(subsets(apart).filter(lambda mlps: goes_round(weights, mlps)))
+    whole = [layer for layer in streamed if layer not in (*read, *apart)]
+    computed, on_cpu = draw(
+        st.tuples(subsets(apart), subsets(whole)).filter(lambda found: goes_round(weights, *found))
+    )
     return BlockShape(
         layers,
         draw(st.integers(1, 5)),
@@ -44,11 +47,12 @@ def shapes(draw: st.DrawFn) -> BlockShape:
         resident,
         comes,
         cpu,
-        recomputes=comes and draw(st.booleans()),
+        recomputes=comes and not on_cpu and draw(st.booleans()),
         prompts_on_host=draw(st.booleans()),
         layers_overlap=draw(st.booleans()),
         weights_in_parts=not apart and draw(st.booleans()),
         mlps_on_cpu=computed,
+        layers_on_cpu=on_cpu,
     )
 
 
@@ -58,10 +62,12 @@ def subsets(layers: Sequence[int]) -> st.SearchStrategy[tuple[int, ...]]:
     return st.just(()) | chosen.map(lambda found: tuple(sorted(found)))
 
 
-def goes_round(weights: StreamedLayers, mlps_on_cpu: tuple[int, ...]) -> bool:
+def goes_round(
+    weights: StreamedLayers, mlps_on_cpu: tuple[int, ...], layers_on_cpu: tuple[int, ...]
+) -> bool:
     """What plans are asked for: see `SweepChoice`."""
     try:
-        passes = SweepLayers(weights, mlp_on_cpu=mlps_on_cpu)
+        passes = SweepLayers(weights, layers_on_cpu, mlps_on_cpu)
     except ConfigError:
         return False
     return not passes.reads or passes.reads == SweepLayers(weights).reads
@@ -100,12 +106,16 @@ def parts_of(shape: BlockShape) -> tuple[Part, ...]:
 
 @given(shapes())
 def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> None:
-    on_cpu = len(shape.mlps_on_cpu)
+    mlps, whole = len(shape.mlps_on_cpu), len(shape.layers_on_cpu)
     for template, sweep, kinds in (
         (
             block_template(shape),
             shape.in_passes,
-            ((decode_work(shape), shape.num_layers - on_cpu), (decode_work(shape, True), on_cpu)),
+            (
+                (decode_work(shape), shape.num_layers - mlps - whole),
+                (decode_work(shape, "mlp"), mlps),
+                (decode_work(shape, "layer"), whole),
+            ),
         ),
         (prefill_template(shape), shape.over_prompts, ((prefill_work(shape), shape.num_layers),)),
     ):
@@ -121,7 +131,30 @@ def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> N
         if template.name == PROMPTS:
             for queue in (Queue.H2D, Queue.D2H):  # activations, on their way between layers
                 found.pop((OpKind.COPY, queue, Part.RESIDUAL), None)
+        elif whole:
+            check_crossings(shape, found)
+            for each in RESIDUALS:
+                found.pop(each, None)
+                expected.pop(each, None)
         assert +found == +expected
+
+
+RESIDUALS = (
+    (OpKind.COPY, Queue.D2H, Part.RESIDUAL),
+    (OpKind.COPY, Queue.H2D, Part.RESIDUAL),
+    (OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL),
+)
+
+
+def check_crossings(shape: BlockShape, found: Counter[tuple[OpKind, Queue, Part]]) -> None:
+    """Activations cross the link only where the next stage is on its other side."""
+    sides = "".join(
+        "cc" if layer in shape.layers_on_cpu else "ac" if layer in shape.mlps_on_cpu else "aa"
+        for layer in range(shape.num_layers)
+    )
+    way = f"a{sides}a"
+    down, up = way.count("ac"), way.count("ca")
+    assert [found[each] for each in RESIDUALS] == [n * shape.batches for n in (down, up, up)]
 
 
 WEIGHTS = StreamedLayers((0, 1, 2, 3))
@@ -134,6 +167,7 @@ READ_BEFORE = replace(ALL, weights=StreamedLayers((0, 1, 2, 3), (0, 1, 3)))
 ON_CPU = replace(
     ALL, weights=StreamedLayers((0, 1, 2, 3), mlps=(0, 1, 2, 3)), mlps_on_cpu=(2,), cpu=False
 )
+CPU_LAYERS = replace(ALL, recomputes=False, layers_on_cpu=(2,))
 CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
 COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
@@ -204,6 +238,25 @@ Build = Callable[[BlockShape], ProgramTemplate]
                 (is_op(OpKind.STAGE, Part.RESIDUAL), H2D, "back"),
                 (is_op(OpKind.LOAD, Part.MLP), ACCEL, "weights-used"),
             )
+        ),
+        *(
+            pytest.param(block_template, CPU_LAYERS, select, on, id=f"layers-{name}")
+            for select, on, name in (
+                (is_op(COPY, Part.RESIDUAL, D2H), ACCEL, "made"),
+                (is_op(OpKind.STAGE, Part.PRE, CPU), D2H, "there"),
+                (is_op(COPY, Part.QKV, H2D), CPU, "projected"),
+                (is_op(OpKind.APPEND, queue=ACCEL), H2D, "qkv-there"),
+                (is_op(OpKind.MERGE, queue=CPU), D2H, "partial-there"),
+                (is_op(COPY, Part.RESIDUAL, H2D), CPU, "computed"),
+                (is_op(OpKind.STAGE, Part.RESIDUAL), H2D, "back"),
+            )
+        ),
+        pytest.param(
+            block_template,
+            replace(CPU_LAYERS, streamed=False),
+            is_op(COPY, Part.PARTIAL, D2H),
+            ACCEL,
+            id="layers-attended",
         ),
         pytest.param(prefill_template, ON_CPU, POST, Queue.WEIGHTS, id="prompts-mlps"),
         pytest.param(prefill_template, ALL, PRE, Queue.WEIGHTS, id="prompts-weights"),
@@ -297,6 +350,17 @@ def test_prefixes_are_recomputed_when_keys_and_values_maps_have_come() -> None:
         ({"num_layers": 1, "batches": 0}, "0 batches, 1 layers"),
         ({"num_layers": 1, "batches": 1, "resident": False}, "without sequences"),
         ({"num_layers": 1, "batches": 1, "recomputes": True}, "only streamed KV"),
+        (
+            {
+                "num_layers": 4,
+                "batches": 1,
+                "weights": WEIGHTS,
+                "streamed": True,
+                "recomputes": True,
+                "layers_on_cpu": (2,),
+            },
+            "makes no keys",
+        ),
     ],
 )
 def test_shapes_without_work_are_refused(wrong: dict[str, Any], message: str) -> None:

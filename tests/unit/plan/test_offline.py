@@ -97,6 +97,51 @@ def test_mlps_on_the_cpu_that_cannot_be_are_refused(changes: dict[str, Any], mes
     assert "\n" not in error.value.message
 
 
+LAYERS = replace(
+    PLAN,
+    weights=(WeightPlacement(0, 0), WeightPlacement(1, 3, "host")),
+    cpu_layers=(3,),
+    quantized_layers="all",
+    recomputed_tokens=0,
+)
+
+
+def test_layers_on_the_cpu_survive_json_and_are_streamed_for_prompts() -> None:
+    assert OfflinePlan.from_json(LAYERS.to_json()) == LAYERS
+    assert LAYERS.layers.ever_on_cpu == LAYERS.shape.layers_on_cpu == (3,)
+    assert LAYERS.shape.over_prompts.loaded == (1, 2, 3)
+    assert LAYERS.shape.in_passes.loaded == (1, 2)
+    both = replace(
+        LAYERS,
+        weights=(WeightPlacement(0, 1, "host-mlp"), WeightPlacement(2, 3, "host")),
+        cpu_mlps=(0, 1),
+        cpu_layers=(2, 3),
+    )
+    passes = both.shape.in_passes
+    assert (passes.on_cpu, passes.mlp_on_cpu) == ((2, 3), (0, 1))
+    assert both.layers.of(both.batch_rows) == passes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cpu_layers": (0,)}, r"cpu_layers \[0\] are not"),
+        ({"cpu_layers": (3, 2)}, "ascending"),
+        ({"cpu_layers": (1,)}, "which sweeps begin with"),
+        ({"cpu_mlps": (3,), "cpu_layers": ()}, "layers with home 'host-mlp'"),
+        ({"quantized_layers": "streamed"}, "few bits in streamed layers and cpu_layers"),
+        ({"recomputed_tokens": 32}, "recomputed_tokens and cpu_layers"),
+        ({"weights": PLAN.weights}, "are not, ascending, layers with home 'host'"),
+    ],
+)
+def test_layers_on_the_cpu_that_cannot_be_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        replace(LAYERS, **changes)
+    assert "\n" not in error.value.message
+
+
 def test_a_plan_of_before_leaves_threads_to_the_engine() -> None:
     given = {name: value for name, value in PLAN.to_object().items() if name != "threads"}
     assert OfflinePlan.from_object(given).threads is None

@@ -17,12 +17,14 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.offline.work import (
     CPU_CHAIN,
+    CPU_LAYER,
     CPU_MLP,
     ENDS,
     LOAD,
     LOAD_MLP,
     MLP_CHAIN,
     READ,
+    OnCpu,
     OpClass,
     decode_work,
     operation,
@@ -67,9 +69,10 @@ class Busy(NamedTuple):
         )
 
 
-_CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN))
+_CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN, *CPU_LAYER))
+_ON_CPU: tuple[OnCpu, ...] = ("none", "mlp", "layer")
 _QUEUES = tuple(Queue)
-_Work = Callable[[BlockShape, bool], Iterator[OpClass]]
+_Work = Callable[[BlockShape, OnCpu], Iterator[OpClass]]
 _ACCEL, _CPU = _QUEUES.index(Queue.ACCEL), _QUEUES.index(Queue.CPU)
 _NOTHING = Busy((0.0,) * len(_QUEUES), 0.0, 0.0)
 
@@ -130,9 +133,9 @@ class BlockBound:
         batch on the accelerator and on the CPU. Linear in the shares.
         """
         shape, price = self._shape(candidate), self._prices.decode(candidate)
-        on_cpu = frozenset(shape.mlps_on_cpu)
-        work = {computed: tuple(decode_work(shape, computed)) for computed in (False, True)}
-        return sum(self._way_s(work[i in on_cpu], i, price) for i in range(shape.num_layers))
+        work = {each: tuple(decode_work(shape, each)) for each in _ON_CPU}
+        layers = enumerate(_by_layer(shape, shape.in_passes))
+        return sum(self._way_s(work[on_cpu], i, price) for i, on_cpu in layers)
 
     def _way_s(self, work: Iterable[OpClass], layer: int, price: Price) -> float:
         way = [found for found in work if found in _CHAINS or _is_way(found)]
@@ -152,11 +155,11 @@ class BlockBound:
 
     def _busy(self, shape: BlockShape, sweep: SweepLayers, price: Price, work_of: _Work) -> Busy:
         """Of a whole pass."""
-        streamed, on_cpu = frozenset(shape.weights.layers), frozenset(sweep.mlp_on_cpu)
-        windows = self._q.model.layer_windows
-        found = [(windows[i], i in streamed, i in on_cpu) for i in range(shape.num_layers)]
+        streamed, windows = frozenset(shape.weights.layers), self._q.model.layer_windows
+        on_cpu = _by_layer(shape, sweep)
+        found = [(windows[i], i in streamed, each) for i, each in enumerate(on_cpu)]
         kinds, layers = Counter(found), {kind: i for i, kind in enumerate(found)}
-        work = {computed: tuple(work_of(shape, computed)) for computed in (False, True)}
+        work = {each: tuple(work_of(shape, each)) for each in _ON_CPU}
         total = self._sum(ENDS, 0, price, shape.batches)
         total = total._replace(chain_s=total.chain_s / shape.batches)
         for kind, count in kinds.items():
@@ -192,12 +195,19 @@ class BlockBound:
         return Busy(by_queue, link_s, dram, by_queue[_ACCEL])
 
 
-def _prompts_work(shape: BlockShape, mlp_on_cpu: bool) -> Iterator[OpClass]:
+def _by_layer(shape: BlockShape, sweep: SweepLayers) -> tuple[OnCpu, ...]:
+    """What the CPU computes of each layer."""
+    found: dict[int, OnCpu] = dict.fromkeys(sweep.mlp_on_cpu, "mlp")
+    found |= dict.fromkeys(sweep.on_cpu, "layer")
+    return tuple(found.get(layer, "none") for layer in range(shape.num_layers))
+
+
+def _prompts_work(shape: BlockShape, on_cpu: OnCpu) -> Iterator[OpClass]:
     """The accelerator computes all of it."""
-    del mlp_on_cpu
+    del on_cpu
     return prefill_work(shape)
 
 
 def _is_way(found: OpClass) -> bool:
-    """On the accelerator, before and after attention."""
+    """Before and after attention."""
     return found[2] in (Part.PRE, Part.POST)

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from tandem.memory.block_step import BlockStep, block_step_bytes
+from tandem.memory.block_step import BlockStep, CpuStepBytes, block_step_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
 from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
@@ -95,7 +95,10 @@ class BlockFootprint:
             quantized: mlp_matrix_bytes(model, precisions.of_layer(quantized, streamed=True))
             for quantized in precisions.layer_choices
         }
-        self._on_cpu = StepMemory(model, DType.FLOAT32)
+        self._on_cpu: dict[bool, CpuStepBytes] = {
+            mlps: CpuStepBytes.of(StepMemory(model, DType.FLOAT32), whole=not mlps)
+            for mlps in (False, True)
+        }
         # of prompts at once: a step's, or a longer one
         self._part_tokens: int = max(
             question.max_num_batched_tokens, question.lengths.longest_tokens
@@ -287,9 +290,8 @@ class BlockFootprint:
             prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
             workspace += prompts * self.activation_bytes
         if candidate.lent:
-            held = self._on_cpu.token_bytes + self._on_cpu.routed_token_bytes
-            workspace += candidate.block_rows * held
-            workspace += candidate.rows * self._on_cpu.post_token_bytes
+            on_cpu = self._on_cpu[candidate.mlps]
+            workspace += candidate.block_rows * on_cpu.held + candidate.rows * on_cpu.scratch
         pinned += crossing + workspace + (stays if adapts else 0)
         return TierSums(weights, crossing + stays, 0, workspace, pinned)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Literal
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
@@ -39,15 +40,31 @@ MLP_CHAIN: tuple[OpClass, ...] = (
 """The end of a layer whose MLP the CPU computes, one after the other."""
 
 
-def decode_work(shape: BlockShape, mlp_on_cpu: bool = False) -> Iterator[OpClass]:
-    """Of a batch in a layer while it decodes.
+CPU_LAYER: tuple[OpClass, ...] = (
+    (_STAGE, Queue.CPU, Part.PRE),
+    (OpKind.MERGE, Queue.CPU, Part.NONE),
+    (_STAGE, Queue.CPU, Part.POST),
+)
+"""A layer that the CPU computes, but for attention, one after the other."""
+OnCpu = Literal["none", "mlp", "layer"]
+"""What the CPU computes of a layer."""
 
-    Args:
-        mlp_on_cpu: the CPU computes the layer's MLP.
+
+def decode_work(shape: BlockShape, on_cpu: OnCpu = "none") -> Iterator[OpClass]:
+    """Of a batch in a layer while it decodes; activations that cross the link between two layers,
+    one of which is the CPU's, left out.
     """
-    yield _STAGE, Queue.ACCEL, Part.PRE
-    if shape.cpu:
-        yield from CPU_CHAIN
+    if on_cpu == "layer":
+        yield from CPU_LAYER
+        if shape.cpu:
+            yield from CPU_CHAIN[1:3]
+        if shape.attends:
+            yield _COPY, Queue.H2D, Part.QKV
+            yield _COPY, Queue.D2H, Part.PARTIAL
+    else:
+        yield _STAGE, Queue.ACCEL, Part.PRE
+        if shape.cpu:
+            yield from CPU_CHAIN
     if shape.streamed:
         yield _COPY, Queue.H2D, Part.CACHE
         yield _COPY, Queue.D2H, Part.CACHE
@@ -57,8 +74,10 @@ def decode_work(shape: BlockShape, mlp_on_cpu: bool = False) -> Iterator[OpClass
     if shape.attends:
         yield OpKind.APPEND, Queue.ACCEL, Part.NONE
         yield OpKind.ATTEND, Queue.ACCEL, Part.NONE
+    if on_cpu == "layer":
+        return
     yield OpKind.MERGE, Queue.ACCEL, Part.NONE
-    if mlp_on_cpu:
+    if on_cpu == "mlp":
         yield from MLP_CHAIN
     else:
         yield _STAGE, Queue.ACCEL, Part.POST

@@ -4,22 +4,28 @@ import random
 from dataclasses import replace
 
 from tandem.cost.rates import DeviceRates
-from tandem.cost.stage import CostBreakdown, append_cost, attention_cost, stage_cost
+from tandem.cost.stage import (
+    CostBreakdown,
+    append_cost,
+    attention_cost,
+    merge_cost,
+    stage_cost,
+)
 from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.memory.page import KVPageSpec
-from tandem.plan.program import OpKind, Part
+from tandem.plan.program import OpKind, Part, ProgramOp
 from tandem.runtime.paced.costs import PacedLane
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.hardware import HostFacts
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import split_post
+from tandem.spec.operations import default_stages, split_post
 from tandem.spec.tier import Tier
 
 
 class HostTruth:
-    """Durations of appends, attention and MLPs on the CPU in virtual time.
+    """Durations of appends, attention, layers and MLPs on the CPU in virtual time.
 
     Args:
         host: as it truly is; its memory is read, and its cores compute, at these rates.
@@ -36,26 +42,27 @@ class HostTruth:
         self._jitter, self._draw = change.jitter, random.Random(change.seed)
 
     def duration_s(self, task: HostTask) -> float:
-        """Of an append, an attention or an MLP."""
+        """Of any operation of the CPU's queue."""
         op, program = task.entry.op, task.entry.program
-        of_mlps = op.kind is OpKind.STAGE and op.part is Part.MLP
-        assert of_mlps or op.kind in (OpKind.APPEND, OpKind.ATTEND), "no plan of blocks has others"
         seconds = 0.0
         for number in program.active(op):
             lane = program.lanes[number]
             assert isinstance(lane, PacedLane)
-            if of_mlps:
-                seconds += self._mlp(lane, op.layer).total_s
-            elif op.kind is OpKind.APPEND:
-                seconds += self._append(lane).total_s
-            else:
-                seconds += self._attention(lane, op.layer).total_s
+            seconds += self._cost(op, lane).total_s
         return seconds * (1 + self._draw.uniform(-self._jitter, self._jitter))
 
-    def _mlp(self, lane: PacedLane, layer: int) -> CostBreakdown:
-        operations = self._operations[layer]
-        mlp = split_post(operations).mlp.of(operations)
-        return stage_cost(mlp, lane.work.tokens, self._dtype, self._stage_rates)
+    def _cost(self, op: ProgramOp, lane: PacedLane) -> CostBreakdown:
+        if op.kind is OpKind.STAGE:
+            return self._stage(op, lane.work.tokens)
+        if op.kind is OpKind.MERGE:
+            return merge_cost(self._model, lane.work.tokens, self._stage_rates)
+        return self._append(lane) if op.kind is OpKind.APPEND else self._attention(lane, op.layer)
+
+    def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
+        operations = self._operations[op.layer]
+        pre, _, post = default_stages(operations)
+        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: split_post(operations).mlp}
+        return stage_cost(stages[op.part].of(operations), tokens, self._dtype, self._stage_rates)
 
     def _append(self, lane: PacedLane) -> CostBreakdown:
         tokens = lane.work.num_appended(Tier.HOST)
