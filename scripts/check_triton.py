@@ -49,7 +49,11 @@ from tandem.spec.weight_format import WeightFormat
 # Shared memory of one program by compute capability (limits in the CUDA programming guide).
 SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 HEADS = {"32/8/128": (8, 4, 128), "32/32/128": (32, 1, 128), "8/4/256": (4, 2, 256)}
-TYPES = (("fp16", 0), ("bf16", 0), ("fp32", 0), ("bf16", 8), ("bf16", 4))
+TYPES = (
+    ("fp16", "fp16"), ("bf16", "bf16"), ("fp32", "fp32"), ("fp16", "fp8"), ("bf16", "fp8"),
+    ("bf16", "int8"), ("bf16", "int4"),
+)  # fmt: skip
+CODE_BITS = {"int8": 8, "int4": 4}
 BLOCK_SIZE = 64
 _SIZES = ("inputs", "outputs", "groups")  # multiples of 16
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -66,21 +70,22 @@ class Case:
     options: dict[str, int]
 
 
-def attention(label: str, query: str, bits: int, *, has_dot: bool) -> Iterator[Case]:
+def attention(label: str, query: str, stored: str, *, has_dot: bool) -> Iterator[Case]:
     """Decode, and prefill where there are matrix units."""
     kv_heads, group, head_dim = HEADS[label]
+    bits = CODE_BITS.get(stored, 0)
     page = QuantizedPage(bits, kv_heads, BLOCK_SIZE, head_dim) if bits else None
     heads = HeadShape(kv_heads, group, page.row_elements if page else head_dim, _BYTES[query])
     shapes = {"decode": decode_shape(heads, TritonDevice(100, has_dot))}
     if has_dot:
         shapes["prefill"] = prefill_shape(heads)
     types = dict.fromkeys(("tile_row", "tile_token", "tile_count", "first", "end", "table"), "*i32")
-    types |= {"q": f"*{query}", "pages": "*u8" if bits else f"*{query}", "pairs": "*fp16"}
+    types |= {"q": f"*{query}", "pages": f"*{stored}" if stored == query else "*u8"}
+    types |= {"pairs": "*fp16"}
     types |= {"out": "*fp32", "lse": "*fp32", "scale": "fp32", "soft_cap": "fp32"}
     types |= dict.fromkeys(("num_tokens", "table_width"), "i32")
     for name, shape in shapes.items():
         constants = _attention_constants(shape, heads, head_dim, bits, page)
-        stored = f"int{bits}" if bits else query
         title = f"{name} {label}, {query} over {stored}"
         options = {"num_stages": STAGES}
         yield Case(title, attend_tiles, types, constants | {"USE_DOT": has_dot}, options)
@@ -119,6 +124,7 @@ def others() -> Iterator[Case]:
     page: dict[str, Any] = {"BLOCK_SIZE": BLOCK_SIZE, "KV_HEADS": 8, "HEAD_DIM": 128}
     floats = page | {"PAD_ROW": 1024}
     yield Case("append bf16", append_floats, appended | {"pages": "*bf16"}, floats, {})
+    yield Case("append fp8", append_floats, appended | {"pages": "*u8"}, floats, {})
     codes = page | {"CODE_BITS": 4, "GROUP_SIZE": 64, "ROW_ELEMENTS": 128}
     types = appended | {"pages": "*u8", "pairs": "*fp16"}
     yield Case("append int4", append_codes, types, codes, {"num_warps": 1})
@@ -200,9 +206,9 @@ def all_cases(capability: int) -> Iterator[Case]:
     has_dot, is_ampere = capability >= FIRST_WITH_DOT[0] * 10 + FIRST_WITH_DOT[1], capability == 80
     yield from others()
     for label in HEADS:
-        for query, bits in TYPES:
-            if label == "32/8/128" or (is_ampere and (query, bits) == ("bf16", 0)):
-                yield from attention(label, query, bits, has_dot=has_dot)
+        for query, stored in TYPES:
+            if label == "32/8/128" or (is_ampere and query == stored == "bf16"):
+                yield from attention(label, query, stored, has_dot=has_dot)
     for query in ("fp16", "bf16", "fp32"):
         for format in (WeightFormat(4, 128), WeightFormat(8, 128), WeightFormat(4, 32)):
             if format.group == 128 or (is_ampere and query == "bf16"):
@@ -215,8 +221,8 @@ def all_cases(capability: int) -> Iterator[Case]:
 def quick_cases() -> Iterator[Case]:
     """Each kernel, and each way through it that memory's types decide."""
     yield from others()
-    for bits in (0, 4):
-        yield next(attention("32/8/128", "bf16", bits, has_dot=True))
+    for stored in ("bf16", "fp8", "int4"):
+        yield next(attention("32/8/128", "bf16", stored, has_dot=True))
     yield from products("bf16", WeightFormat(4, 128), has_dot=True)
     for format in (None, WeightFormat(4, 128)):
         yield next(experts("bf16", format, has_dot=True))

@@ -24,12 +24,13 @@ from tandem.models.weight_layout import Affine, Modules
 from tandem.plan.binding import TierAttention
 from tandem.probes.interleave import PairedRatio, paired_ratio
 from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape, Workload, make_layers
-from tandem.probes.kernel_pages import code_pages, float_pages
+from tandem.probes.kernel_pages import code_pages, float_pages, held_dtype
 from tandem.probes.timing import timed
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.runtime.choose_kernels import choose_kernels
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.dtype import DType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.tier import Tier
 from tandem.spec.weight_format import WeightFormat
@@ -63,7 +64,9 @@ class _Kernels:
 
     def cases(self) -> dict[str, Case]:
         """Everything, by name: the kernels that serve first."""
-        kinds: tuple[KVType, ...] = (self._scale.dtype, CodeType.INT8, CodeType.INT4)
+        kinds: tuple[KVType, ...] = (
+            self._scale.dtype, NarrowFloat.FP8, CodeType.INT8, CodeType.INT4,
+        )  # fmt: skip
         made: dict[str, Callable[[], None]] = {}
         for rows, keys in self._sizes.decode:
             for kv in kinds:
@@ -90,7 +93,7 @@ class _Kernels:
     def _pages(self, count: int, kv: KVType) -> Tensor:
         if isinstance(kv, CodeType):
             return code_pages(self._heads, count, kv).to(self._device)
-        return float_pages(self._heads, count, self._dtype).to(self._device)
+        return float_pages(self._heads, count, held_dtype(kv)).to(self._device)
 
     def _decode(self, rows: int, keys: int, kv: KVType) -> None:
         kernels, load = self._kernels(kv), Workload("equal", (keys,) * rows)
@@ -98,7 +101,7 @@ class _Kernels:
         (case,) = make_layers(self._heads, load, load.num_blocks, self._dtype)
         plan, query = kernels.plan(case.attention), case.query.to(self._device)
         variants: dict[str, Call] = {OURS: lambda _: kernels.attend(query, pages, plan)}
-        if not isinstance(kv, CodeType):
+        if isinstance(kv, DType):
             variants[TORCH] = self._torch_attention(rows, 1, keys, causal=False)
         size = pages.nbytes * rows * keys / (load.num_blocks * BLOCK_SIZE)
         name = f"decode, {rows} rows of {keys} keys, {self._heads}, KV {kv}"

@@ -97,6 +97,10 @@ DType View::float_type() const {
     return is(nb::dlpack::dtype_code::Float) ? DType::kFloat16 : DType::kBFloat16;
 }
 
+DType View::page_type() const {
+    return type_ == nb::dtype<std::uint8_t>() ? DType::kFloat8 : float_type();
+}
+
 float* View::floats() const {
     require(type_ == nb::dtype<float>(), name_ + " must be float32");
     return static_cast<float*>(data_);

@@ -49,6 +49,7 @@ class View {
     const View& require_alignment(std::uintptr_t bytes) const;  // beyond that of its elements
 
     DType float_type() const;
+    DType page_type() const;              // float_type, or of a uint8 array e4m3
     float* floats() const;                // of a float32 array
     const std::uint16_t* halves() const;  // of a float16 array
     const std::uint8_t* bytes() const;    // of a uint8 array

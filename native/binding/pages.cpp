@@ -20,7 +20,7 @@ DType check(const View& pages, const AttentionShape& shape, Sizes before,
     if (shape.code_bits == 0) {
         expect({2, shape.kv_heads, shape.block_size, shape.head_dim},
                "2, kv_heads, block_size, head_dim");
-        return pages.float_type();
+        return pages.page_type();
     }
     const QuantizedPage layout{shape.code_bits, shape.kv_heads, shape.block_size, shape.head_dim};
     layout.check();

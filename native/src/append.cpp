@@ -37,6 +37,8 @@ void convert(const void* source, DType from, std::int64_t first, void* target, D
         const float value = load(source, from, first + i);
         if (to == DType::kFloat32)
             static_cast<float*>(target)[at + i] = value;
+        else if (to == DType::kFloat8)
+            static_cast<std::uint8_t*>(target)[at + i] = to_float8(value);
         else
             static_cast<std::uint16_t*>(target)[at + i] =
                 to == DType::kFloat16 ? to_half(value) : to_bfloat(value);

@@ -21,6 +21,8 @@ AttendRun choose_attend(const AttentionKernels& kernels, DType type, const CodeL
             return kernels.float16;
         case DType::kBFloat16:
             return kernels.bfloat16;
+        case DType::kFloat8:
+            return kernels.float8;
         case DType::kInt8:
             return codes.group_size == kCodeRun ? kernels.codes8_32 : kernels.codes8;
         case DType::kInt4:

@@ -58,6 +58,7 @@ struct AttentionKernels {
     AttendRun float32;
     AttendRun float16;
     AttendRun bfloat16;
+    AttendRun float8;
     AttendRun codes8, codes4;        // groups of 64
     AttendRun codes8_32, codes4_32;  // groups of 32
     void (*add_states)(const StateSum&);

@@ -87,10 +87,15 @@ constexpr AttendRun kAttendCodes =
 
 template <class Vec>
 constexpr AttentionKernels make_kernels() {
-    return {attend_run<FloatRows<Vec, float>>,  attend_run<FloatRows<Vec, Half>>,
-            attend_run<FloatRows<Vec, BFloat>>, kAttendCodes<Vec, 8, 64>,
-            kAttendCodes<Vec, 4, 64>,           kAttendCodes<Vec, 8, 32>,
-            kAttendCodes<Vec, 4, 32>,           add_states<Vec>};
+    return {attend_run<FloatRows<Vec, float>>,
+            attend_run<FloatRows<Vec, Half>>,
+            attend_run<FloatRows<Vec, BFloat>>,
+            attend_run<FloatRows<Vec, Float8>>,
+            kAttendCodes<Vec, 8, 64>,
+            kAttendCodes<Vec, 4, 64>,
+            kAttendCodes<Vec, 8, 32>,
+            kAttendCodes<Vec, 4, 32>,
+            add_states<Vec>};
 }
 
 }  // namespace

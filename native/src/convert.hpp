@@ -1,4 +1,4 @@
-// Between float32 and the sixteen-bit types, rounding to nearest, ties to even.
+// Between float32 and the narrow types, rounding to nearest, ties to even.
 #pragma once
 
 #include <bit>
@@ -37,6 +37,29 @@ inline std::uint16_t to_bfloat(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
     return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+inline float from_float8(std::uint8_t code) {
+    const std::uint32_t sign = std::uint32_t{code & 0x80u} << 24;
+    const std::uint32_t magnitude = std::uint32_t{code & 0x7fu} << 20;
+    std::uint32_t wide = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p120f);
+    if (magnitude == 0x07f00000u) wide = 0x7fc00000u;  // NaN
+    return std::bit_cast<float>(wide | sign);
+}
+
+// Beyond the largest number, 448, it is that; infinities become NaN: an error stays visible.
+inline std::uint8_t to_float8(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const auto sign = static_cast<std::uint8_t>(bits >> 24 & 0x80u);
+    std::uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude >= 0x7f800000u) return sign | 0x7fu;  // infinities and NaN
+    if (magnitude >= 0x43e00000u) return sign | 0x7eu;  // 448 and more
+    if (magnitude < 0x3c800000u) {  // subnormal: adding 2^14 lets the processor round at 2^-9
+        const float rounded = std::bit_cast<float>(magnitude) + 0x1p14f;
+        return sign | static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(rounded) & 0xffu);
+    }
+    magnitude += 0x7ffffu + (magnitude >> 20 & 1u);
+    return sign | static_cast<std::uint8_t>((magnitude - (120u << 23)) >> 20);
 }
 
 }  // namespace tandem

@@ -22,6 +22,8 @@ AttendPrefill choose_attend(const PrefillKernels& kernels, DType page_type) {
             return kernels.attend_float16;
         case DType::kBFloat16:
             return kernels.attend_bfloat16;
+        case DType::kFloat8:
+            return kernels.attend_float8;
         case DType::kInt8:
             return kernels.attend_int8;
         case DType::kInt4:

@@ -69,7 +69,8 @@ using UnpackPanel = void (*)(const PanelRows&, const float* panel, const float* 
 // One per element type of queries, or of keys and values.
 struct PrefillKernels {
     int lanes;
-    AttendPrefill attend_float32, attend_float16, attend_bfloat16, attend_int8, attend_int4;
+    AttendPrefill attend_float32, attend_float16, attend_bfloat16, attend_float8;
+    AttendPrefill attend_int8, attend_int4;
     PackPanel pack_float32, pack_float16, pack_bfloat16;
     UnpackPanel unpack;
 };

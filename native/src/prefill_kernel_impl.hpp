@@ -291,6 +291,7 @@ constexpr PrefillKernels make_prefill() {
             attend_prefill<Vec, float>,
             attend_prefill<Vec, Half>,
             attend_prefill<Vec, BFloat>,
+            attend_prefill<Vec, Float8>,
             attend_prefill<Vec, Codes<8>>,
             attend_prefill<Vec, Codes<4>>,
             pack_panel<Vec, float>,

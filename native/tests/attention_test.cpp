@@ -65,6 +65,7 @@ struct Case {
 
 float rounded(float value, DType type) {
     if (type == DType::kFloat16) return from_half(to_half(value));
+    if (type == DType::kFloat8) return from_float8(to_float8(value));
     return type == DType::kBFloat16 ? from_bfloat(to_bfloat(value)) : value;
 }
 
@@ -80,6 +81,8 @@ void fill_with_nan(Case& c) {
         const std::uint16_t narrow = c.type == DType::kFloat16 ? to_half(nan) : to_bfloat(nan);
         if (c.type == DType::kFloat32)
             std::memcpy(c.pages.get() + i * 4, &nan, 4);
+        else if (c.type == DType::kFloat8)
+            c.pages[std::size_t(i)] = static_cast<char>(to_float8(nan));
         else
             std::memcpy(c.pages.get() + i * 2, &narrow, 2);
     }
@@ -141,7 +144,7 @@ Case make_case(Random& random, Pool& pool, int most_tokens) {
     c.shape.heads = c.shape.kv_heads * group;
     c.shape.block_size = draw(random, 1, 40);
     c.shape.head_dim = 4 * draw(random, 1, 34);
-    c.type = static_cast<DType>(draw(random, 0, 4));
+    c.type = static_cast<DType>(draw(random, 0, 5));
     c.shape.code_bits = is_quantized(c.type) ? (c.type == DType::kInt8 ? 8 : 4) : 0;
     c.window = draw(random, 0, 1) * draw(random, 1, 150);
     const int rows = draw(random, 1, 4);

@@ -97,7 +97,7 @@ Input read_input(Bytes& bytes, int most_tokens) {
     in.shape.heads = bytes.below(64) ? kv_heads * (1 + bytes.below(5)) : bytes.raw<std::int32_t>();
     in.shape.block_size = bytes.below(64) ? 1 + bytes.below(20) : bytes.raw<std::int32_t>();
     in.shape.head_dim = bytes.below(64) ? 4 * (1 + bytes.below(9)) : bytes.raw<std::int32_t>();
-    in.type = static_cast<DType>(bytes.below(5));
+    in.type = static_cast<DType>(bytes.below(6));
     if (is_quantized(in.type)) in.shape.code_bits = in.type == DType::kInt8 ? 8 : 4;
     if (!bytes.below(64)) in.shape.code_bits = bytes.raw<std::int32_t>();
     in.num_threads = bytes.below(64) ? 1 + bytes.below(5) : bytes.raw<std::int32_t>();
@@ -141,6 +141,12 @@ class Numbers {
             if (type == DType::kFloat32) {
                 values_[i] = value;
                 std::memcpy(at, &value, sizeof value);
+                continue;
+            }
+            if (type == DType::kFloat8) {
+                const std::uint8_t code = to_float8(value);
+                values_[i] = from_float8(code);
+                std::memcpy(at, &code, sizeof code);
                 continue;
             }
             const bool half = type == DType::kFloat16;

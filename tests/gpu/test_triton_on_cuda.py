@@ -7,6 +7,7 @@ import torch
 
 from tandem.kernels import triton_support
 from tandem.kernels.attention import AttentionBatch, paged_attention
+from tandem.kernels.narrow_floats import encode
 from tandem.kernels.pages import PageShape
 from tandem.kernels.quantized_pages import pair_rows
 from tandem.kernels.tier_kernels import ReferenceKernels
@@ -42,7 +43,8 @@ def _pages(shape: PageShape, dtype: torch.dtype, count: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     if not shape.code_bits:
         wide = (count, 2, _KV_HEADS, _BLOCK, _DIM)
-        return torch.randn(wide, generator=generator).to(dtype)
+        values = torch.randn(wide, generator=generator)
+        return encode(values) if dtype is torch.uint8 else values.to(dtype)
     size = (count, shape.quantized.page_bytes)
     pages = torch.randint(0, 256, size, generator=generator, dtype=torch.uint8)
     pairs = pair_rows(pages, shape.quantized)
@@ -50,7 +52,13 @@ def _pages(shape: PageShape, dtype: torch.dtype, count: int) -> torch.Tensor:
     return pages
 
 
-def _check(dtype: torch.dtype, bits: int = 0, window: int = 0, soft_cap: float = 0.0) -> None:
+def _check(
+    dtype: torch.dtype,
+    bits: int = 0,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    held: torch.dtype | None = None,
+) -> None:
     if not triton_support.available():
         raise unittest.SkipTest("Triton is not installed")
     from tandem.kernels.triton_kernels import TritonKernels
@@ -59,7 +67,7 @@ def _check(dtype: torch.dtype, bits: int = 0, window: int = 0, soft_cap: float =
     unit = triton_support.unit_of(device)
     assert unit is not None
     shape, lane = PageShape(_KV_HEADS, _BLOCK, _DIM, bits), _lane()
-    pages = _pages(shape, dtype, int(lane.block_table.max()) + 1)
+    pages = _pages(shape, held or dtype, int(lane.block_table.max()) + 1)
     generator = torch.Generator().manual_seed(1)
     query = torch.randn(len(lane.positions), _HEADS, _DIM, generator=generator).to(dtype)
     kernels = TritonKernels(device, _HEADS, shape, _DIM**-0.5, soft_cap, unit, dtype)
@@ -86,6 +94,11 @@ def test_quantized_pages() -> None:
         _check(torch.bfloat16, bits)
 
 
+def test_pages_of_one_byte_floats() -> None:
+    _check(torch.float32, held=torch.uint8)
+    _check(torch.float16, held=torch.uint8)
+
+
 def test_windows_and_soft_caps() -> None:
     _check(torch.float32, window=500)
     _check(torch.float32, soft_cap=5.0)
@@ -99,15 +112,15 @@ def test_appended_bytes_are_the_host_s() -> None:
     device, unit = torch.device("cuda"), triton_support.TritonDevice(1, has_dot=True)
     k, v = torch.randn(2, 40, _KV_HEADS, _DIM, generator=torch.Generator().manual_seed(2)).unbind(0)
     slots = torch.from_numpy(np.random.default_rng(1).permutation(4 * _BLOCK)[:40])
-    for bits in (0, 8, 4):
+    for held, bits in ((torch.bfloat16, 0), (torch.uint8, 0), (torch.uint8, 8), (torch.uint8, 4)):
         shape = PageShape(_KV_HEADS, _BLOCK, _DIM, bits)
-        pages = _pages(shape, torch.bfloat16, 4)
+        pages = _pages(shape, held, 4)
         ours = pages.to(device)
         kernels = TritonKernels(device, _KV_HEADS, shape, 1.0, 0.0, unit, torch.float32)
         kernels.append(ours, k.to(device), v.to(device), slots.to(device))
         reference = ReferenceKernels(_HOST, shape, 1.0)
         reference.append(pages, k, v, reference.plan_append(slots))
-        assert torch.equal(ours.cpu(), pages), bits
+        assert torch.equal(ours.cpu(), pages), (held, bits)
 
 
 def test_quantized_weights() -> None:

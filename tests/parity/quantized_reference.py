@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from tandem.kernels.narrow_floats import decode, encode
 from tandem.memory.quantized_page import QuantizedPage
 from tandem.models.weights import torch_dtype
 from tandem.quant.kv_format import dequantize, quantize
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ def rounded(values: torch.Tensor, kv: KVType) -> torch.Tensor:
     if isinstance(kv, CodeType):
         page = QuantizedPage(kv.bits, 1, 16, values.shape[-1])
         return dequantize(*quantize(values, page), page)
+    if isinstance(kv, NarrowFloat):
+        return decode(encode(values)).to(values.dtype)
     return values.to(torch_dtype(kv)).to(values.dtype)
 
 

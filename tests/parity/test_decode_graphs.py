@@ -17,7 +17,7 @@ from tests.support.setups import Setup
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.runtime.decode_graphs import DecodeGraphs
-from tandem.spec.kv_type import CodeType
+from tandem.spec.kv_type import CodeType, NarrowFloat
 
 _OF_EACH = 2  # cases of an architecture
 _TOKENS = 24  # behind prompts that end before, in and behind a window
@@ -49,6 +49,7 @@ WAYS = {
     "preempted": way(device_blocks=11),
     "swapped": way(device_blocks=11, host_blocks=32, preemption_mode="swap"),
     "spilled": way(device_blocks=11, host_blocks=32, strategy="ride-along"),
+    "fp8 pages": way(kv=NarrowFloat.FP8),
     "int8 pages": way(kv=CodeType.INT8),
     "int4 pages": way(kv=CodeType.INT4),
 }

@@ -20,18 +20,23 @@ from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.spec.dtype import DType
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 
-MARGIN = {DType.FLOAT16: 1e-3, DType.FLOAT32: 1e-3, CodeType.INT8: 1e-3, CodeType.INT4: 1e-2}
+MARGIN = {
+    DType.FLOAT16: 1e-3, DType.FLOAT32: 1e-3, NarrowFloat.FP8: 1e-2, CodeType.INT8: 1e-3,
+    CodeType.INT4: 1e-2,
+}  # fmt: skip
 INT8_ON_HOST = (DType.FLOAT32, CodeType.INT8)
 HALF_ON_HOST = (DType.FLOAT32, DType.FLOAT16)
 INT4_ON_HOST = (DType.FLOAT16, CodeType.INT4)
+FP8_ON_HOST = (DType.FLOAT16, NarrowFloat.FP8)
 WIDE_ON_HOST = (CodeType.INT8, DType.FLOAT32)
 CASES_BY_MODE: tuple[tuple[str, tuple[KVType, KVType]], ...] = (
     ("host-lane", INT4_ON_HOST),
     ("threaded-cohorts", HALF_ON_HOST),
     ("split", INT8_ON_HOST),
     ("split", WIDE_ON_HOST),
+    ("split", FP8_ON_HOST),
     ("cohorts-split", HALF_ON_HOST),
     ("exact-split", INT4_ON_HOST),
 )

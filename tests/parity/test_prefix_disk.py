@@ -17,7 +17,7 @@ from tandem.memory.prefix_cache import DiskStats
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.spec.dtype import DType
-from tandem.spec.kv_type import CodeType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 
 _SCARCE = 11
 ALONE = Setup(device_blocks=32, executor="host")
@@ -86,9 +86,11 @@ def test_tokens_equal_transformers_on_other_architectures(
         assert_greedy_parity(reference, prompt, tokens, ties)
 
 
-@pytest.mark.parametrize("kv", [DType.BFLOAT16, CodeType.INT8, CodeType.INT4], ids=str)
+@pytest.mark.parametrize(
+    "kv", [DType.BFLOAT16, NarrowFloat.FP8, CodeType.INT8, CodeType.INT4], ids=str
+)
 def test_pages_of_any_type_come_back_as_they_were(
-    kv: DType | CodeType, llama: tuple[Reference, Model], tmp_path: Path
+    kv: KVType, llama: tuple[Reference, Model], tmp_path: Path
 ) -> None:
     _, model = llama
     setup = replace(ALONE, kv=kv, disk=tmp_path / "kv", max_num_seqs=1)

@@ -17,9 +17,10 @@ from tests.support.engines import model_engine
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
 from tandem.models.model import Model
-from tandem.spec.kv_type import CodeType
+from tandem.spec.kv_type import CodeType, NarrowFloat
 
-MARGIN = {CodeType.INT8: 1e-3, CodeType.INT4: 1e-2}
+KINDS = (*NarrowFloat, *CodeType)
+MARGIN = {NarrowFloat.FP8: 1e-2, CodeType.INT8: 1e-3, CodeType.INT4: 1e-2}
 
 
 class Quantized:
@@ -27,7 +28,7 @@ class Quantized:
 
     def __init__(self, directory: Path) -> None:
         model = build(CASES[0], directory)
-        self.references = {kv: Reference(QuantizedModel(model, kv)) for kv in CodeType}
+        self.references = {kv: Reference(QuantizedModel(model, kv)) for kv in KINDS}
         self.in_torch = load_model(directory)
         self.compiled = load_model(directory, pool=open_pool())
 
@@ -40,10 +41,10 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Quantized:
     return Quantized(tmp_path_factory.mktemp("quantized"))
 
 
-@pytest.mark.parametrize("kv", list(CodeType))
+@pytest.mark.parametrize("kv", KINDS)
 @pytest.mark.parametrize("mode", [pytest.param(mode, id=mode.id) for mode in MODES])
 def test_greedy_tokens_equal_transformers_with_the_same_cache(
-    mode: Mode, kv: CodeType, quantized: Quantized, ties: TieCount
+    mode: Mode, kv: NarrowFloat | CodeType, quantized: Quantized, ties: TieCount
 ) -> None:
     with model_engine(quantized.model(mode), mode.setup_with(kv)) as engine:
         for _ in range(mode.runs):

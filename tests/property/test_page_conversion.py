@@ -15,10 +15,10 @@ from tandem.kernels.pages import PageShape, gather_kv
 from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
 from tandem.models.weights import torch_dtype
 from tandem.spec.dtype import DType
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 
 LAYERS, BLOCKS = 2, 4
-TYPES = st.sampled_from([*DType, *CodeType])
+TYPES = st.sampled_from([*DType, *NarrowFloat, *CodeType])
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,8 @@ class Pool:
         bits = kv.bits if isinstance(kv, CodeType) else 0
         own = PageShape(shape.kv_heads, shape.block_size, shape.head_dim, bits)
         page = (2, own.kv_heads, own.block_size, own.head_dim)
-        page, dtype = (page, torch_dtype(kv)) if isinstance(kv, DType) else (
-            (own.quantized.page_bytes,), torch.uint8
-        )  # fmt: skip
+        page = (own.quantized.page_bytes,) if bits else page
+        dtype = torch_dtype(kv) if isinstance(kv, DType) else torch.uint8
         pages = torch.zeros((LAYERS, BLOCKS, *page), dtype=dtype)
         return Pool(kv, pages, kernels(own, compiled=compiled))
 

@@ -37,6 +37,18 @@ struct Vec {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_bits(p)), 16));
     }
 
+    // As float16, of which the numbers are 2^-8 of these.
+    static Reg load(const Float8* p) {
+        const __m128i code =
+            _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+        const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(code, _mm_set1_epi16(0x7f)), 7);
+        const __m128i sign = _mm_slli_epi16(_mm_srli_epi16(code, 7), 15);
+        const __m128i is_nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x3f80));
+        const __m128i nan = _mm_and_si128(is_nan, _mm_set1_epi16(0x7c00));
+        const __m128i half = _mm_or_si128(_mm_or_si128(magnitude, sign), nan);
+        return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
+    }
+
     static Reg load(const Byte* p) { return to_floats(load_bytes(p)); }
     static void load_nibbles(const Byte* p, Reg& low, Reg& high) {
         const __m256i both = load_bytes(p);

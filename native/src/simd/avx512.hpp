@@ -35,6 +35,10 @@ struct Vec {
     }
     static Reg load(const BFloat* p) { return shift(_mm256_loadu_si256((const __m256i*)p)); }
 
+    static Reg load(const Float8* p) {
+        return from_float8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    }
+
     static Reg load(const Byte* p) { return to_floats(load_bytes(p)); }
     static void load_nibbles(const Byte* p, Reg& low, Reg& high) {
         const __m512i both = load_bytes(p);
@@ -51,6 +55,9 @@ struct Vec {
     }
     static Reg load_part(const BFloat* p, int count) {
         return shift(_mm256_maskz_loadu_epi16(first(count), p));
+    }
+    static Reg load_part(const Float8* p, int count) {
+        return from_float8(_mm_maskz_loadu_epi8(first(count), p));
     }
     static Reg load_part(const Byte* p, int count) {
         return to_floats(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), p)));
@@ -157,6 +164,17 @@ struct Vec {
         return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     }
     static Reg to_floats(__m512i r) { return _mm512_cvtepi32_ps(r); }
+    // As float16, of which the numbers are 2^-8 of these.
+    static Reg from_float8(__m128i bytes) {
+        const __m256i code = _mm256_cvtepu8_epi16(bytes);
+        const __m256i magnitude =
+            _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x7f)), 7);
+        const __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(code, 7), 15);
+        const __m256i is_nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x3f80));
+        const __m256i nan = _mm256_and_si256(is_nan, _mm256_set1_epi16(0x7c00));
+        const __m256i half = _mm256_or_si256(_mm256_or_si256(magnitude, sign), nan);
+        return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+    }
     static __mmask16 first(int count) { return static_cast<__mmask16>((1u << count) - 1); }
     static Reg shift(__m256i bits) {
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));

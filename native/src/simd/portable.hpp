@@ -48,6 +48,14 @@ struct Vec {
         return (Reg)(bits | sign);
     }
     static Reg load(const BFloat* p) { return (Reg)(widen(p) << 16); }
+    static Reg load(const Float8* p) {
+        const Bits code = (Bits)load_bytes(p);
+        const Bits magnitude = (code & 0x7fu) << 20;
+        // Multiplying by 2^120 moves the exponent's bias and makes subnormals normal.
+        Bits bits = (Bits)((Reg)magnitude * 0x1p120f);
+        bits |= (Bits)(magnitude == 0x07f00000u) & 0x7fc00000u;  // NaN
+        return (Reg)(bits | (code & 0x80u) << 24);
+    }
 
     static Reg load(const Byte* p) { return __builtin_convertvector(load_bytes(p), Reg); }
     static void load_nibbles(const Byte* p, Reg& low, Reg& high) {
@@ -130,7 +138,8 @@ struct Vec {
     static void store_lane(float* p, Reg r, int) { store(p, r); }
 
   private:
-    static Ints load_bytes(const Byte* p) {
+    template <class T>
+    static Ints load_bytes(const T* p) {
         Bytes b;
         std::memcpy(&b, p, sizeof b);
         return __builtin_convertvector(b, Ints);

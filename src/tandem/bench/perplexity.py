@@ -18,12 +18,12 @@ from tandem.models.quantized_checkpoint import read_stored_quantization
 from tandem.models.resolve import resolve_model
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError, ModelError
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.precision import Precision
 
 SUITE = "perplexity"
 WEIGHTS = ("none", "int8", "w8a8", "int4", "int4:32")
-KV_TYPES: tuple[KVType, ...] = (DType.FLOAT16, CodeType.INT8, CodeType.INT4)
+KV_TYPES: tuple[KVType, ...] = (DType.FLOAT16, NarrowFloat.FP8, CodeType.INT8, CodeType.INT4)
 
 
 @dataclass(frozen=True, slots=True)

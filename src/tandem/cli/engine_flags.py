@@ -92,7 +92,7 @@ ENGINE_FLAGS = (
     _flag(
         "kv_cache_dtype",
         str,
-        "auto, float32, bfloat16, float16, or approximate: int8, int4.",
+        "auto, float32, bfloat16, float16, or approximate: fp8, int8, int4.",
         "TYPE",
     ),
     _flag("cpu_kv_dtype", str, "The same of KV in host memory; auto: as on the GPU.", "TYPE"),

@@ -142,7 +142,7 @@ class MemoryOptions:
     ] = "auto"
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto"
     kv_cache_dtype: Annotated[
-        str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")
+        str, typer.Option(help="auto, float32, bfloat16, float16, fp8, int8 or int4.")
     ] = "auto"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tandem.memory.quantized_page import MAX_HEAD_DIM, QuantizedPage
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.kv_type import CodeType, KVType, parse_kv_type
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat, parse_kv_type
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 
@@ -70,14 +70,15 @@ def kv_notes(spec: ModelSpec, precision: Precision) -> tuple[str, ...]:
     """
     kv, host = precision.kv, precision.host_kv
     notes: list[str] = []
-    if isinstance(kv, CodeType):
+    if isinstance(kv, CodeType | NarrowFloat):
         where = "" if host is None else " on the accelerator"
         notes.append(
             f"approximate KV cache{where}: {_describe(kv, spec)}; outputs differ from those of an "
             "exact one"
         )
     if host is not None:
-        keeps = host is DType.FLOAT32 and isinstance(kv, DType)
+        keeps = host is DType.FLOAT32 and not isinstance(kv, CodeType)
+        keeps |= isinstance(kv, NarrowFloat) and isinstance(host, DType)
         loss = "without loss" if keeps else "with loss"
         notes.append(
             f"KV on the host: {_describe(host, spec)}, on the accelerator {kv}; outputs depend on "
@@ -87,6 +88,8 @@ def kv_notes(spec: ModelSpec, precision: Precision) -> tuple[str, ...]:
 
 
 def _describe(kv: KVType, spec: ModelSpec) -> str:
+    if isinstance(kv, NarrowFloat):
+        return f"{kv} (e4m3) without scales, 0.50 times the bytes of float16"
     if not isinstance(kv, CodeType):
         return kv
     page = QuantizedPage(kv.bits, 1, 1, spec.head_dim)

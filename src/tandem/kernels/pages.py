@@ -1,5 +1,7 @@
 """The canonical KV page (contract 7): `[layer][block][K|V][kv_head][token][head_dim]`.
 
+Pages of floats are of the type that they hold; where that takes a byte (e4m3), of uint8.
+
 A *slot* is a token's place in one layer of one pool: block id * block size + offset in the block.
 """
 
@@ -81,7 +83,13 @@ def append_kv_rows(
 ) -> None:
     """`append_kv` for slots whose rows are known."""
     head_dim = pages.shape[4]
-    entries = torch.stack((k, v), dim=1).to(pages.dtype)
+    entries = torch.stack((k, v), dim=1)
+    if pages.dtype is torch.uint8:
+        # Imported where pages hold such floats: a first token waits for what is imported.
+        from tandem.kernels.narrow_floats import encode
+
+        entries = encode(entries)
+    entries = entries.to(pages.dtype)
     pages.view(-1, head_dim).index_copy_(0, rows, entries.view(-1, head_dim))
 
 
@@ -117,7 +125,12 @@ def gather_kv(
     pieces = pages.view(-1, piece, shape.head_dim)
     if slots < piece:
         pieces = pieces[:, :slots]
-    return pieces.index_select(0, index).float()
+    chosen = pieces.index_select(0, index)
+    if pages.dtype is torch.uint8:
+        from tandem.kernels.narrow_floats import decode
+
+        return decode(chosen)
+    return chosen.float()
 
 
 def copy_blocks(

@@ -11,11 +11,29 @@ _TO_INTEGER = tl.constexpr(8388608.0)  # added and taken away, rounds to the nea
 
 
 @triton.jit
+def narrow_codes(values):
+    """e4m3 of float32 values as uint8: the same bytes as `narrow_floats.encode` gives.
+
+    By integers: conversions of their own are on GPUs from SM89 on only.
+    """
+    bits = values.to(tl.uint32, bitcast=True)
+    sign = (bits >> 24) & 0x80
+    size = bits & 0x7FFFFFFF
+    normal = (size + 0x7FFFF + ((size >> 20) & 1) - 0x3C000000) >> 20
+    # below the least normal number, adding 2^14 rounds at 2^-9
+    shifted = size.to(tl.float32, bitcast=True) + 16384.0
+    code = tl.where(size < 0x3C800000, shifted.to(tl.uint32, bitcast=True) & 0xFF, normal)
+    code = tl.where(size >= 0x43E00000, 0x7E, code)
+    code = tl.where(size >= 0x7F800000, 0x7F, code)
+    return (code | sign).to(tl.uint8)
+
+
+@triton.jit
 def append_floats(
     k,  # [tokens, KV_HEADS, HEAD_DIM]; a token's heads contiguous
     v,  # the same
     slots,  # int64 [tokens]
-    pages,  # one layer
+    pages,  # one layer; uint8 if it holds e4m3
     k_stride,  # elements from token to token
     v_stride,
     BLOCK_SIZE: tl.constexpr,
@@ -34,7 +52,11 @@ def append_floats(
         values = tl.load(v + token * v_stride + place, mask=is_used)
     head, dim = side * KV_HEADS + place // HEAD_DIM, place % HEAD_DIM
     row = (slot // BLOCK_SIZE * (2 * KV_HEADS) + head) * BLOCK_SIZE + slot % BLOCK_SIZE
-    tl.store(pages + row * HEAD_DIM + dim, values.to(pages.dtype.element_ty), mask=is_used)
+    if pages.dtype.element_ty == tl.uint8:
+        held = narrow_codes(values.to(tl.float32))
+    else:
+        held = values.to(pages.dtype.element_ty)
+    tl.store(pages + row * HEAD_DIM + dim, held, mask=is_used)
 
 
 @triton.jit

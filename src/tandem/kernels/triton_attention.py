@@ -32,6 +32,15 @@ def _page_rows(
 
 
 @triton.jit
+def _narrow_values(codes):
+    """Numbers of e4m3 codes uint8, float32: as float16, which has them times 2^-8."""
+    size = (codes & 0x7F).to(tl.uint16) << 7
+    sign = (codes & 0x80).to(tl.uint16) << 8
+    nan = tl.where(size == 0x3F80, 0x7C00, 0).to(tl.uint16)
+    return (size | sign | nan).to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+
+
+@triton.jit
 def _load_float(
     pages,
     block,  # int64 [keys]
@@ -47,7 +56,12 @@ def _load_float(
     dim = tl.arange(0, PAD_DIM)
     row = (block * (2 * KV_HEADS) + head) * BLOCK_SIZE + offset
     mask = is_used[:, None] & (dim < HEAD_DIM)[None, :]
-    return tl.load(pages + row[:, None] * HEAD_DIM + dim[None, :], mask=mask, other=0.0)
+    place = pages + row[:, None] * HEAD_DIM + dim[None, :]
+    if pages.dtype.element_ty == tl.uint8:
+        values = _narrow_values(tl.load(place, mask=mask, other=0))
+    else:
+        values = tl.load(place, mask=mask, other=0.0)
+    return values
 
 
 @triton.jit
@@ -176,7 +190,7 @@ def _split_keys(
 @triton.jit(do_not_specialize=["num_tokens", "table_width", "scale", "soft_cap"])
 def attend_tiles(
     q,  # [tokens, KV_HEADS * GROUP, HEAD_DIM]
-    pages,  # one layer; uint8 if CODE_BITS
+    pages,  # one layer; uint8 if CODE_BITS, or if it holds e4m3
     pairs,  # the same memory as float16 if CODE_BITS; else unused
     tile_row,  # int32 [tiles]; line of `table`
     tile_token,  # int32 [tiles]; first token

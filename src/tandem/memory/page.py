@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from tandem.memory.quantized_page import QuantizedPage
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
@@ -118,12 +118,17 @@ class KVPageSpec:
 
     @property
     def float_type(self) -> DType:
-        """The element type of pages of floats.
+        """The element type of pages of floats that products can be taken in.
 
         Raises:
-            ValueError: they are quantized.
+            ValueError: they hold narrower ones, or are quantized.
         """
         return DType(self.dtype)
+
+    @property
+    def held_in_bytes(self) -> bool:
+        """Whether pages are kept as bytes: they are quantized, or hold floats of a byte."""
+        return isinstance(self.dtype, CodeType | NarrowFloat)
 
     @property
     def quantized(self) -> QuantizedPage:
@@ -151,7 +156,7 @@ class KVPageSpec:
     def bytes_per_block_layer(self) -> int:
         """Bytes of one page: one block of one layer on this rank."""
         elements = math.prod(self.page_shape)
-        return elements if self.code_bits else elements * self.float_type.size_bytes
+        return elements if self.held_in_bytes else elements * self.float_type.size_bytes
 
     @property
     def bytes_per_block(self) -> int:

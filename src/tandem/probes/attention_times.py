@@ -10,7 +10,7 @@ from tandem.kernels.native_pool import NativePool
 from tandem.kernels.pages import PageShape
 from tandem.probes.effort import Effort
 from tandem.probes.kernel_cases import BLOCK_SIZE, Workload, make_layers
-from tandem.probes.kernel_pages import code_pages, code_shape, float_pages
+from tandem.probes.kernel_pages import code_pages, code_shape, float_pages, held_dtype, query_dtype
 from tandem.probes.native_samples import attending
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import Sample
@@ -22,12 +22,11 @@ from tandem.spec.kv_type import CodeType, KVType
 def measure_attention(pool: NativePool, effort: Effort, kv: KVType) -> AttentionTimes:
     """Equal rows over shuffled pages of one type, each call another layer."""
     pages, own = probe_pages(effort, kv)
-    dtype = torch.float16 if isinstance(kv, CodeType) else getattr(torch, kv)
     samples: dict[tuple[int, int], Sample] = {}
     for rows in effort.batches:
         for context in effort.contexts:
             load = Workload(f"{rows} x {context}", (context,) * rows)
-            layers = make_layers(effort.heads, load, len(pages), dtype)
+            layers = make_layers(effort.heads, load, len(pages), query_dtype(kv))
             samples[rows, context] = attending(pool, effort.heads, pages, layers, own)
     with torch.inference_mode():
         found = median_seconds(samples, effort.rounds)
@@ -46,4 +45,4 @@ def probe_pages(effort: Effort, kv: KVType) -> tuple[Tensor, PageShape]:
         return code_pages(heads, count, kv), page
     page_bytes = heads.pages.numel * kv.size_bytes
     count = max(largest, effort.memory_bytes // page_bytes)
-    return float_pages(heads, count, getattr(torch, kv)), heads.pages
+    return float_pages(heads, count, held_dtype(kv)), heads.pages

@@ -11,7 +11,7 @@ from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import TierKernels, accelerator_kernels
 from tandem.plan.binding import TierAttention
 from tandem.probes.kernel_cases import BLOCK_SIZE, PageProbe, Workload, make_layers
-from tandem.probes.kernel_pages import code_pages, code_shape, float_pages
+from tandem.probes.kernel_pages import code_pages, code_shape, float_pages, held_dtype, query_dtype
 from tandem.probes.timing import Sample, timed
 from tandem.spec.kv_type import CodeType
 
@@ -39,7 +39,7 @@ class CardAttention:
         heads, kv = pages.heads, pages.kv
         self._device, self._heads, self._kv, self._end = device, heads, kv, end
         self._memory_bytes = min(pages.memory_bytes, UNCACHED_BYTES)
-        self._dtype = torch.float16 if isinstance(kv, CodeType) else getattr(torch, kv)
+        self._dtype = query_dtype(kv)
         self._shape = code_shape(heads, kv) if isinstance(kv, CodeType) else heads.pages
         self._kernels = self._of(self._shape)
 
@@ -112,7 +112,7 @@ class CardAttention:
             count = max(needed, self._memory_bytes // self._shape.quantized.page_bytes)
             return code_pages(heads, count, kv).to(self._device)
         count = max(needed, self._memory_bytes // (self._shape.numel * kv.size_bytes))
-        return float_pages(heads, count, self._dtype).to(self._device)
+        return float_pages(heads, count, held_dtype(kv)).to(self._device)
 
     def _of(self, shape: PageShape) -> TierKernels:
         heads = self._heads

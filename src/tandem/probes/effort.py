@@ -12,7 +12,7 @@ from tandem.probes.linear_cases import (
     uncached_bytes,
 )
 from tandem.spec.dtype import DType
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 
 _MIB = 1 << 20
 
@@ -77,7 +77,7 @@ class Effort:
 
 
 _KINDS = (FLOAT32, FLOAT16, BFLOAT16, quantized_kind(8, 64), quantized_kind(4, 64))
-_KV = (*DType, *CodeType)
+_KV = (*DType, *NarrowFloat, *CodeType)
 
 
 def coarse() -> Effort:

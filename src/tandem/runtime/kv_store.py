@@ -112,8 +112,8 @@ class KVStore:
 
 
 def held_type(page: KVPageSpec) -> torch.dtype:
-    """Of a tier's tensor: the element type, or bytes if pages are quantized."""
-    return torch.uint8 if page.code_bits else torch_dtype(page.float_type)
+    """Of a tier's tensor: the element type, or bytes if that has none of torch's."""
+    return torch.uint8 if page.held_in_bytes else torch_dtype(page.float_type)
 
 
 def _check_reach(tier: Tier, queue: Queue) -> None:

@@ -101,8 +101,8 @@ class EngineConfig:
         quantization: of the layers' linear maps: `auto` is as in the checkpoint, `none` is `dtype`,
             `int8` and `int4` round to so many bits as they are loaded, `w8a8` to 8 and, on the
             host, activations too; a group's size may follow, as in `int4:64`.
-        kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `int8`
-            and `int4`, which are approximate. `auto` is what `dtype` says.
+        kv_cache_dtype: element type of the KV cache: `float32`, `float16`, `bfloat16`, or `fp8`,
+            `int8` and `int4`, which are approximate. `auto` is what `dtype` says.
         cpu_kv_dtype: the same of KV in host memory beside an accelerator; `auto` is what the
             accelerator's pages hold.
         max_model_len: most tokens of prompt and output together; None for the model's own limit.

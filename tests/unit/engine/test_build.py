@@ -47,7 +47,7 @@ def test_ends_outside_the_vocabulary_are_dropped_and_it_is_said(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("accelerator", ["none", "emulated"])
-@pytest.mark.parametrize("kv", ["float16", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("kv", ["float16", "bfloat16", "fp8", "int8", "int4"])
 def test_the_kv_cache_has_the_type_that_is_asked_for(
     tmp_path: Path, accelerator: str, kv: str
 ) -> None:
@@ -65,9 +65,9 @@ def test_the_kv_cache_has_the_type_that_is_asked_for(
     result = run_all(core, [EngineRequest("r", tuple(range(1, 30)), params)])["r"]
     assert len(result.token_ids) == 5
     # 2 layers, 2 heads of 4, 64 tokens: K and V; codes fill up rows of 32, with 4 bytes of a scale
-    head = {"float16": 8, "bfloat16": 8, "int8": 32 + 4, "int4": 16 + 4}[kv]
+    head = {"float16": 8, "bfloat16": 8, "fp8": 4, "int8": 32 + 4, "int4": 16 + 4}[kv]
     assert {tier.block_bytes for tier in core.stats().tiers} == {2 * 2 * 2 * 64 * head}
-    assert any("approximate KV cache" in n for n in core.stats().notes) == kv.startswith("int")
+    assert any("approximate KV cache" in n for n in core.stats().notes) == ("float" not in kv)
     core.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.kv_type import CodeType, KVType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 
@@ -36,9 +36,16 @@ def test_an_approximate_cache_is_announced_with_its_size(kv: CodeType, share: st
     assert f"{kv} in groups of 64, {share} times the bytes of float16" in note
 
 
+def test_floats_of_a_byte_are_announced_too() -> None:
+    chosen = choose_kv("fp8", SPEC, PRECISION)
+    assert chosen == replace(PRECISION, kv=NarrowFloat.FP8)
+    (note,) = kv_notes(SPEC, chosen)
+    assert "approximate KV cache: fp8 (e4m3) without scales, 0.50 times the bytes" in note
+
+
 def test_another_name_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ConfigError, match=r"'fp8'; use one of: auto, .*float16.*int8, int4"):
-        choose_kv("fp8", SPEC, PRECISION)
+    with pytest.raises(ConfigError, match=r"'fp6'; use one of: auto, .*float16.*fp8, int8, int4"):
+        choose_kv("fp6", SPEC, PRECISION)
 
 
 def test_heads_that_are_too_large_are_refused_with_a_remedy() -> None:
@@ -69,6 +76,9 @@ def test_the_host_has_the_accelerator_s_type_unless_another_is_named() -> None:
         (DType.BFLOAT16, DType.FLOAT16, "with loss"),
         (CodeType.INT8, DType.FLOAT32, "with loss"),
         (DType.BFLOAT16, DType.FLOAT32, "without loss"),
+        (DType.BFLOAT16, NarrowFloat.FP8, "with loss"),
+        (NarrowFloat.FP8, CodeType.INT8, "with loss"),
+        (NarrowFloat.FP8, DType.BFLOAT16, "without loss"),
     ],
 )
 def test_another_type_on_the_host_is_announced(kv: KVType, host_kv: KVType, loss: str) -> None:
@@ -76,8 +86,8 @@ def test_another_type_on_the_host_is_announced(kv: KVType, host_kv: KVType, loss
     assert note.startswith(f"KV on the host: {host_kv}")
     assert f"on the accelerator {kv}; outputs depend on where a request's KV lies" in note
     assert note.endswith(f"converted, {loss} on the way back")
-    assert len(device) == isinstance(kv, CodeType)
-    assert all(n.startswith("approximate KV cache on the accelerator: int8 in") for n in device)
+    assert len(device) == (not isinstance(kv, DType))
+    assert all(n.startswith(f"approximate KV cache on the accelerator: {kv} ") for n in device)
 
 
 def test_a_host_type_without_a_host_tier_is_refused() -> None:
@@ -86,8 +96,8 @@ def test_a_host_type_without_a_host_tier_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--cpu-memory leaves none there; raise it") as error:
         host("int8", host_bytes=0)
     assert error.value.param == "cpu_kv_dtype"
-    with pytest.raises(ConfigError, match=r"unknown cpu_kv_dtype 'fp8'; use one of: auto, .*int4$"):
-        host("fp8")
+    with pytest.raises(ConfigError, match=r"unknown cpu_kv_dtype 'fp6'; use one of: auto, .*int4$"):
+        host("fp6")
     large = replace(SPEC, head_dim=576)
     with pytest.raises(ConfigError, match="--cpu-kv-dtype int4 takes heads of up to 512"):
         choose_host_kv("int4", large, PRECISION, host_only=False, host_bytes=1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tandem.kernels.attention import AttentionBatch, AttentionOutput, paged_attention
+from tandem.kernels.narrow_floats import encode
 from tandem.kernels.pages import PageShape, append_planned, plan_append
 from tandem.kernels.quantized_pages import pair_rows
 from tandem.plan.binding import TierAttention
@@ -29,6 +30,7 @@ class AttentionCase:
     """Rows in batch order; keys and values [context, kv_heads, head_dim] of each.
 
     Attributes:
+        dtype: of pages of floats; uint8: e4m3.
         sources: what is appended to the pages instead of `keys` and `values`, if they round it.
     """
 
@@ -121,7 +123,8 @@ def garbage_pages(case: AttentionCase, count: int, garbage: float) -> Tensor:
     shape = case.shape
     if not shape.code_bits:
         wide = (count, 2, shape.kv_heads, shape.block_size, shape.head_dim)
-        return torch.full(wide, garbage).to(case.dtype)
+        filled = torch.full(wide, garbage)
+        return encode(filled) if case.dtype is torch.uint8 else filled.to(case.dtype)
     pages = torch.full((count, shape.quantized.page_bytes), 255, dtype=torch.uint8)
     pair_rows(pages, shape.quantized).fill_(garbage)
     return pages

@@ -1,11 +1,13 @@
-"""Attention cases over quantized pages: keys and values that such pages hold without loss."""
+"""Attention cases over pages of few bits: keys and values that such pages hold without loss."""
 
 from dataclasses import replace
 from typing import Any
 
+import torch
 from tests.unit.kernels.attention_case import AttentionCase, make_case
 from torch import Tensor
 
+from tandem.kernels.narrow_floats import decode, encode
 from tandem.kernels.pages import PageShape
 from tandem.quant.kv_format import dequantize, quantize
 
@@ -16,6 +18,18 @@ def make_quantized_case(
     """`make_case`, its keys and values quantized and dequantized."""
     case = make_case(rows, kv_heads=kv_heads, **options)
     return quantized(case, bits)
+
+
+def make_narrow_case(rows: list[tuple[int, int]], **options: Any) -> AttentionCase:
+    """`make_case` over pages of e4m3, as exact attention over them sees it."""
+    case = make_case(rows, **options)
+    return replace(
+        case,
+        dtype=torch.uint8,
+        sources=(case.keys, case.values),
+        keys=[decode(encode(k)) for k in case.keys],
+        values=[decode(encode(v)) for v in case.values],
+    )
 
 
 def quantized(case: AttentionCase, bits: int) -> AttentionCase:

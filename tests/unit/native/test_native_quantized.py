@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.unit.kernels.attention_case import AttentionCase, exact_attention
-from tests.unit.kernels.quantized_case import make_quantized_case
+from tests.unit.kernels.quantized_case import make_narrow_case, make_quantized_case
 from tests.unit.native.tier_case import ISAS, TierCase, make_tier
 
 from tandem.kernels import native
 from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.narrow_floats import decode
 from tandem.kernels.pages import PageShape, append_planned
 from tandem.kernels.state import merge_states
 
@@ -65,6 +66,36 @@ def append_now(
 def assert_exact(pool: NativePool, case: AttentionCase) -> None:
     result = attend(pool, make_tier(case))
     torch.testing.assert_close(tuple(result), tuple(exact_attention(case)), **TOLERANCE)
+
+
+@pytest.mark.parametrize("head_dim", [4, 20, 40, 128])
+@pytest.mark.parametrize("longest", [8, 90])
+def test_pages_of_one_byte_floats(pool: NativePool, head_dim: int, longest: int) -> None:
+    rows = [(1, 1), (16, 1), (700, 1), (90, longest), (33, 5)]
+    assert_exact(pool, make_narrow_case(rows, group=3, head_dim=head_dim))
+
+
+@pytest.mark.parametrize("tokens", [1, 9])
+def test_every_one_byte_float_is_read_as_what_it_means(pool: NativePool, tokens: int) -> None:
+    # keys of a row are alike, and so are its values: attention gives them back
+    codes = torch.tensor([c for c in range(256) if c & 0x7F != 0x7F], dtype=torch.uint8)
+    values = decode(codes).view(-1, 1, 1, 1).expand(-1, tokens, 1, 20).contiguous()
+    case = make_narrow_case([(tokens, tokens)] * len(codes), kv_heads=1, head_dim=20)
+    keys, rows = [torch.zeros(tokens, 1, 20)] * len(codes), list(values)
+    result = attend(pool, make_tier(replace(case, sources=(keys, rows))))
+    torch.testing.assert_close(result.out, values.flatten(0, 1), rtol=1e-6, atol=0.0)
+
+
+def test_nan_in_pages_of_one_byte_floats_shows(pool: NativePool) -> None:
+    for tokens in (1, 9):
+        case = make_narrow_case([(20, tokens), (20, tokens)], head_dim=20)
+        assert case.sources is not None
+        for dim in (2, 19):
+            case.sources[1][0][3, 0, dim] = torch.nan
+        out = attend(pool, make_tier(case)).out
+        assert out[:tokens, 0].isnan().nonzero()[:, 1].unique().tolist() == [2, 19]
+        assert not out[:, 1].isnan().any()
+        assert not out[tokens:].isnan().any()
 
 
 @pytest.mark.parametrize("block_size", [16, 64, 256])

@@ -43,6 +43,18 @@ def test_floats(head_dim: int, page_dtype: torch.dtype) -> None:
     assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_floats_of_one_byte(dtype: torch.dtype) -> None:
+    """Subnormal, halves between two codes, beyond the largest, infinities and NaN."""
+    k = (torch.randn(TOKENS, 3, 20) * torch.logspace(-5, 4, 20)).to(dtype)
+    v = torch.arange(TOKENS * 60).view(TOKENS, 3, 20).to(dtype) / 1024
+    v[0, 0, :4] = torch.tensor([torch.inf, -torch.inf, torch.nan, -0.0])
+    v[1] *= -1
+    v[2, 0, :4] = torch.tensor([447.9, 448.0, 464.0, -465.0])
+    ours, theirs = append_both(PageShape(3, 16, 20), k, v, torch.uint8)
+    assert torch.equal(ours, theirs)
+
+
 def test_slices_of_a_fused_projection() -> None:
     fused = torch.randn(TOKENS, 5, 8)
     k, v = fused[:, 1:3], fused[:, 3:]

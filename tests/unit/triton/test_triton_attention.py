@@ -1,5 +1,6 @@
 """Attention on the Triton kernels against float64, with poisoned memory around what may be read."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.kernels.attention_case import AttentionCase, exact_attention, make_case
-from tests.unit.kernels.quantized_case import make_quantized_case
+from tests.unit.kernels.quantized_case import make_narrow_case, make_quantized_case
 from tests.unit.native.tier_case import make_tier
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -16,6 +17,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from tests.unit.triton.triton_case import DEVICE, WITH_DOT, WITHOUT_DOT, attend, kernels_of
 
 from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.narrow_floats import decode
 from tandem.kernels.state import merge_states
 from tandem.kernels.triton_support import TritonDevice
 
@@ -106,6 +108,34 @@ def test_sixteen_bits(dtype: torch.dtype) -> None:
 def test_quantized_pages(bits: int, head_dim: int, unit: TritonDevice) -> None:
     case = make_quantized_case([(70, 1), (21, 1), (40, 20)], bits, group=2, head_dim=head_dim)
     check(attend(make_tier(case), unit), exact_attention(case), torch.float32)
+
+
+@UNITS
+@pytest.mark.parametrize("head_dim", [24, 96, 128])
+def test_pages_of_one_byte_floats(head_dim: int, unit: TritonDevice) -> None:
+    case = make_narrow_case([(70, 1), (21, 1), (700, 1), (40, 20)], group=2, head_dim=head_dim)
+    check(attend(make_tier(case), unit), exact_attention(case), torch.float32)
+
+
+@UNITS
+def test_every_one_byte_float_is_read_as_what_it_means(unit: TritonDevice) -> None:
+    # a key of one row is the only one that it sees: attention gives its value back
+    codes = torch.tensor([c for c in range(256) if c & 0x7F != 0x7F], dtype=torch.uint8)
+    values = decode(codes).view(-1, 1, 1).expand(-1, 1, 8).contiguous()
+    case = make_narrow_case([(1, 1)] * len(codes), kv_heads=1)
+    rows = list(values.split(1))
+    case = replace(case, sources=(case.keys, rows), values=rows)
+    result = attend(make_tier(case), unit)
+    assert torch.equal(result.out, values)
+
+
+@UNITS
+def test_nan_in_pages_of_one_byte_floats_shows(unit: TritonDevice) -> None:
+    case = make_narrow_case([(20, 1), (20, 1)])
+    assert case.sources is not None
+    case.sources[1][0][3, 0, 2] = torch.nan
+    out = attend(make_tier(case), unit).out
+    assert out.isnan().nonzero().tolist() == [[0, 0, 2]]
 
 
 @UNITS

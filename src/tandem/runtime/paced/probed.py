@@ -123,7 +123,7 @@ class PacedAccelerator:
     def _attention(
         self, heads: HeadShape, kv: KVType, tokens: int, pairs: int, keys: int
     ) -> Sample:
-        true = self._rates[DType.FLOAT16 if isinstance(kv, CodeType) else kv]
+        true = self._rates[kv if isinstance(kv, DType) else DType.FLOAT16]
         results = tokens * heads.heads * heads.head_dim * _FP32_BYTES
         size = keys * _token_bytes(heads, kv) + results
         cost = cost_of(pairs * heads.pair_flops, size, 1, true.device)
