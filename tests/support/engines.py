@@ -66,6 +66,7 @@ class ToyPages:
     local_kv_heads: int = 1
     head_dim: int = 1
     code_bits: int = 0
+    held_in_bytes: bool = False
     converts: bool = False
 
     def on(self, tier: Tier) -> "ToyPages":
