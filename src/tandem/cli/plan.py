@@ -125,8 +125,26 @@ def plan(
 
     Its placement, speed and limits; the machine need not be there.
     """
-    from tandem.cli.plan_hardware import plan_hardware, with_disk
     from tandem.cli.uncollected import uncollected
+
+    asked = context, model, machine, requested, goal, memory, quantization, steps
+    with uncollected():
+        _plan(*asked, policies, shown)
+
+
+def _plan(
+    context: typer.Context,
+    model: str,
+    machine: MachineOptions,
+    requested: RequestOptions,
+    goal: GoalOptions,
+    memory: MemoryOptions,
+    quantization: str,
+    steps: StepOptions,
+    policies: PolicyOptions,
+    shown: OutputOptions,
+) -> None:
+    from tandem.cli.plan_hardware import plan_hardware, with_disk
 
     if policies.offline:
         _refuse_beside_offline(requested, goal)
@@ -144,15 +162,13 @@ def plan(
     _refuse_cycle_of_host(hardware, shown)
     question = read_question(model, hardware, workload, memory, steps, goal, quantization)
     if policies.offline:
-        with uncollected():
-            _offline(model, workload, question, hardware, policies, quantization, shown)
+        _offline(model, workload, question, hardware, policies, quantization, shown)
         return
     from tandem.planner.answer import answer
     from tandem.planner.cycle import decode_cycle
     from tandem.planner.plan_file import plan_file
 
-    with uncollected():
-        found = answer(question, policies.policy, policies.compare_policies, policies.robust)
+    found = answer(question, policies.policy, policies.compare_policies, policies.robust)
     if shown.output is not None:
         _write(shown.output, plan_file(model, question, found.plan, quantization))
     cycle = decode_cycle(found.question, found.chosen.candidate) if shown.draws else None
