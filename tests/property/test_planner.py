@@ -90,6 +90,8 @@ def test_no_look_at_a_candidate_is_below_its_bound_nor_that_below_its_prediction
             # numbers of tokens are rounded in between
             assert predictor.rough_bound(candidate) >= bound * (1 - 0.01), candidate
             assert predictor.rates(candidate).job_tokens_per_s <= bound * (1 + 1e-9), candidate
+            if predictor.is_surely_late(candidate):
+                assert not question.allows(predictor.bound(candidate).worst_tpot_s), candidate
 
 
 @settings(max_examples=12)

@@ -124,7 +124,7 @@ class Kinds:
 
     def _enumerated(self, part: Policy, least: float) -> list[tuple[Candidate, float]]:
         """All candidates of a part, with tokens per second that they cannot exceed, if that may be
-        more than `least`.
+        more than `least`, and but for those that surely break the bound on time per token.
         """
         if part.name in self._estimated:
             return self._estimated[part.name]
@@ -138,7 +138,8 @@ class Kinds:
                 continue
             for candidate in (plain, *self._lending.of(plain)):
                 most_per_s = self._predictor.first_bound(candidate)
-                estimated.append((candidate, most_per_s))
+                if not self._predictor.is_surely_late(candidate):
+                    estimated.append((candidate, most_per_s))
                 self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
         return estimated
 

@@ -17,6 +17,7 @@ from tandem.planner.utilisation import busy_shares, mean_sweep
 from tandem.planner.virtual_time import SweepTime
 
 TimeOf = Callable[[Elsewhere, SweepLoad], float]
+_ROUNDED_DOWN = 1 - 1e-9
 
 
 class Predictor:
@@ -33,6 +34,7 @@ class Predictor:
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
         self._first_bounds: dict[Candidate, float] = {}
+        self._late: set[Candidate] = set()
         self._rough_bounds: dict[Candidate, float] = {}
 
     @property
@@ -54,6 +56,7 @@ class Predictor:
         lengths, here, bound_s = self._q.lengths, candidate.elsewhere, self._sweeps.bound_s
         token_s, decode_s = self._sweeps.token_s(here), self._decode_s(candidate, bound_s)
         if self._q.objective == "latency":
+            self._note_if_late(candidate, decode_s)
             ttft_s = lengths.prompt_tokens * token_s
             return lengths.generated_tokens / (ttft_s + lengths.later_tokens * decode_s)
         beside, least_s = candidate.in_every_sweep(), decode_s
@@ -66,8 +69,21 @@ class Predictor:
         pace = self._pace.of(candidate)
         steady_s = sum(weight * mixed_s(tokens) for weight, tokens in pace.chunks.weighted)
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
+        self._note_if_late(candidate, sweep_s)
         mixed = mixed_s(pace.chunk)
         return self._job_bound(candidate, sweep_s, mixed, lengths.decode_sweeps * decode_s)
+
+    def is_surely_late(self, candidate: Candidate) -> bool:
+        """Whether the times of the first bound break the bound on time per token already."""
+        self.first_bound(candidate)
+        return candidate in self._late
+
+    def _note_if_late(self, candidate: Candidate, least_s: float) -> None:
+        """If no sweep takes less than this."""
+        if self._q.tpot_bound_s is not None:
+            least_s *= candidate.sweeps_per_hosted_token(self._q.model.num_layers)
+            if not self._q.allows(least_s * _ROUNDED_DOWN):
+                self._late.add(candidate)
 
     def rough_bound(self, candidate: Candidate) -> float:
         """With as many prompts in each sweep as in the mean of those that read any, which takes no

@@ -16,6 +16,7 @@ from tandem.planner.candidates import row_grid
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
+from tandem.planner.prediction import Predictor
 from tandem.planner.search import Search
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.quantized_maps import uniform_formats
@@ -234,3 +235,19 @@ def test_grids_of_different_machines_agree() -> None:
     assert row_grid(1) == [1]
     assert set(row_grid(100)[:-1]) <= set(row_grid(1000))
     assert row_grid(100)[-1] == 100
+
+
+def test_what_surely_comes_late_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[Candidate]()
+    plain = Predictor.rough_bound
+
+    def counted(predictor: Predictor, candidate: Candidate) -> float:
+        looked.append(candidate)
+        return plain(predictor, candidate)
+
+    monkeypatch.setattr(Predictor, "rough_bound", counted)
+    assert tight(4.5, requests=40, tpot_bound_s=1e-5).best(AUTO) is None
+    assert not looked
+    best = tight(4.5, requests=40, tpot_bound_s=0.05).best(AUTO)
+    assert best is not None
+    assert looked
