@@ -17,8 +17,10 @@ from benchmarks.gpu.scale import CODE_MATHS, Scale
 from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_case import HostCase
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
 from tandem.devices.cuda import pin
 from tandem.kernels import native
+from tandem.kernels.link_copies import copy_over_link
 from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.memory.page import KVPageSpec
 from tandem.probes.accelerator import measure_link
@@ -130,9 +132,13 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
     ids = torch.randperm(count)[:half]
     pools = {Tier.DEVICE: there, Tier.HOST: here}
 
-    def copy(source: Tier, target: Tier) -> float:
+    def copy(source: Tier, target: Tier, batches: BatchCopies | None) -> float:
         def run() -> None:
-            kernels.copy_blocks(pools[source], ids, pools[target], ids)
+            if batches is None:
+                kernels.copy_blocks(pools[source], ids, pools[target], ids)
+            else:
+                with probed.aside():  # there are no batches on the default stream
+                    copy_over_link(pools[source], ids, pools[target], ids, batches)
             probed.synchronize()
 
         return timed(run)
@@ -142,19 +148,33 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
         "to the device": (Tier.HOST, Tier.DEVICE),
         "from the device": (Tier.DEVICE, Tier.HOST),
     }
-    found_s = median_seconds(
-        {name: lambda _, way=way: copy(*way) for name, way in ways.items()}, scale.kernels.rounds
-    )
-    for name, seconds in found_s.items():
+    kinds: dict[str, BatchCopies | None] = {"copied": None} | _batches(probed, found)
+    samples = {
+        (name, kind): lambda _, way=way, batches=batches: copy(way[0], way[1], batches)
+        for name, way in ways.items()
+        for kind, batches in kinds.items()
+    }
+    for (name, kind), seconds in median_seconds(samples, scale.kernels.rounds).items():
         bound = _LINK_TARGET * rates[name] / 1e9
         found.add(
             BenchRow(
-                f"{half} shuffled KV blocks of {page.bytes_per_block} bytes", name, "copied",
+                f"{half} shuffled KV blocks of {page.bytes_per_block} bytes", name, kind,
                 moved / seconds / 1e9, "GB/s", bound,
             )
         )  # fmt: skip
     if unpin is not None:
         unpin()
+
+
+def _batches(probed: ProbeDevice, found: Findings) -> dict[str, BatchCopies]:
+    """Copies by one call of the driver, where it has that."""
+    if probed.device.type != "cuda":
+        return {}
+    try:
+        return {"copied in a batch": BatchCopies()}
+    except NoBatchCopiesError as error:
+        found.note(str(error))
+        return {}
 
 
 def _signals(name: str, samples_s: Sequence[float], found: Findings) -> None:

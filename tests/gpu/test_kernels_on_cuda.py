@@ -1,10 +1,14 @@
 """Attention, merging and sampling on a CUDA device against the host in double precision."""
 
+import unittest
+
 import numpy as np
 import torch
 
+from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
 from tandem.devices.cuda import pin
 from tandem.kernels.attention import AttentionBatch, paged_attention
+from tandem.kernels.link_copies import copy_over_link
 from tandem.kernels.page_conversion import convert_blocks
 from tandem.kernels.pages import PageShape, append_kv, copy_blocks
 from tandem.kernels.sampling import sample
@@ -117,3 +121,24 @@ def test_blocks_cross_the_link_as_they_are_by_copies_and_by_kernels() -> None:
         assert torch.equal(there[:, there_ids.cuda()].cpu(), here[:, ids])
         assert torch.equal(back[:, ids], here[:, ids])
         assert not back[:, [1, 2, 3, 6, 8]].any()
+
+
+def test_blocks_cross_the_link_by_batches_where_the_driver_has_them() -> None:
+    try:
+        batches = BatchCopies()
+    except NoBatchCopiesError as error:
+        raise unittest.SkipTest(str(error)) from error
+    here = torch.randn(3, 9, 2, _KV_HEADS, 16, _DIM)
+    back, there = torch.zeros_like(here), torch.zeros_like(here, device="cuda")
+    there_ids, ids = torch.tensor([8, 1, 2, 5]), torch.tensor([0, 4, 5, 7])
+    unpin = [pin(here), pin(back)]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        copy_over_link(here, ids, there, there_ids, batches)
+        copy_over_link(there, there_ids, back, ids, batches)
+    torch.cuda.synchronize()
+    for release in unpin:
+        release()
+    assert torch.equal(there[:, there_ids.cuda()].cpu(), here[:, ids])
+    assert torch.equal(back[:, ids], here[:, ids])
+    assert not back[:, [1, 2, 3, 6, 8]].any()

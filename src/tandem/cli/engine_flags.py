@@ -147,6 +147,12 @@ ENGINE_FLAGS = (
         "Launch steps that only decode, all on the GPU, as one: auto, on, or off.",
         "NAME",
     ),
+    _flag(
+        "link_copies",
+        str,
+        "How KV blocks cross the link: auto, or batched: by one call of the driver.",
+        "NAME",
+    ),
     _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),
     _flag("trace", str | None, "Write what the engine does, for ui.perfetto.dev.", "FILE"),
     _flag("trace_limit", str, "Size at which that file ends.", "SIZE"),

@@ -136,6 +136,11 @@ def as_seen_by(device: torch.device, pinned: torch.Tensor) -> torch.Tensor:
     return _alias(device, pinned)
 
 
+def stream_handle(device: torch.device) -> int:
+    """The driver's name of the current stream; 0: the legacy default stream."""
+    return torch.cuda.current_stream(device).cuda_stream
+
+
 def _alias(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a contiguous tensor, as a tensor of the device that does not own them."""
     view = _DeviceBytes((tensor.nbytes,), tensor.data_ptr())

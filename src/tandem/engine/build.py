@@ -252,6 +252,7 @@ def assemble(
         max_rows=config.max_num_seqs,
         workspace_bytes=memory.workspace_bytes if emulated else None,
         graphs=None if memory.graphs is None else _graph_room(memory.graphs, plan.host_blocks),
+        batched_copies=config.link_copies == "batched",
     )
     if choice.kind == "cuda":
         return on_cuda(model, sizes, listeners)

@@ -183,6 +183,12 @@ def _refuse_meaningless(config: EngineConfig) -> None:
             "link in every layer; leave it out",
             param="cuda_graphs",
         )
+    if config.link_copies != "auto":
+        raise ConfigError(
+            f"--link-copies {config.link_copies} has no meaning with --plan {config.plan}, whose "
+            "passes copy blocks as they lie; leave it out",
+            param="link_copies",
+        )
 
 
 def _assemble(

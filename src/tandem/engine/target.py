@@ -48,6 +48,12 @@ def resolve_target(config: EngineConfig, host: HostMemory | None = None) -> Targ
     host = read_host_memory() if host is None else host
     if choice.kind == "auto":
         choice = AcceleratorChoice("cuda" if cuda_available() else "none")
+    if config.link_copies != "auto" and choice.kind != "cuda":
+        raise ConfigError(
+            f"--link-copies {config.link_copies} has no meaning without a GPU; leave it out, or "
+            "use --accelerator cuda",
+            param="link_copies",
+        )
     if choice.kind == "none":
         return _on_host(config, choice, host)
     if choice.kind == "cuda":

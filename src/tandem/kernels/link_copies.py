@@ -3,17 +3,23 @@
 Nothing passes through pageable memory, where a copy would wait for the host and take twice as long.
 Blocks that follow each other in both pools go by the device's copy engines. Where they are
 scattered, and so small that launching a copy for each would take longer than the link does, a
-kernel of the device reads or writes the host's memory itself.
+kernel of the device reads or writes the host's memory itself. Or all copies are handed to the
+driver in one call, where that is asked for.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.devices.cuda import as_seen_by
+from tandem.devices.cuda import as_seen_by, stream_handle
 from tandem.plan.binding import LongArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tandem.devices.batch_copies import BatchCopies
 
 LEAST_COPY_BYTES = 512 << 10
 """Of a launch, on average, for copy engines to be worth it: some 10 us at 50 GB/s, while Python
@@ -45,11 +51,20 @@ def copy_over_link(
     src_ids: Tensor,  # int64 [n], on the host
     dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
     dst_ids: Tensor,  # int64 [n], on the host
+    batches: "BatchCopies | None" = None,
 ) -> None:
-    """Copy whole blocks of all layers on the current stream, without waiting for it."""
+    """Copy whole blocks of all layers on the current stream, without waiting for it.
+
+    Args:
+        batches: takes copies from and to pinned memory, which nothing else decides then.
+    """
     runs = find_runs(src_ids.numpy(), dst_ids.numpy())
     block_bytes = src_pages[0, 0].nbytes if runs else 0
     host = src_pages if src_pages.device.type == "cpu" else dst_pages
+    if batches is not None and host.is_pinned():
+        device = (dst_pages if host is src_pages else src_pages).device
+        copy_batched(src_pages, dst_pages, runs, batches, stream_handle(device))
+        return
     few = len(src_ids) * block_bytes >= len(runs) * LEAST_COPY_BYTES
     if few or block_bytes % _WORD_BYTES or not host.is_pinned():
         copy_runs(src_pages, dst_pages, runs)
@@ -67,6 +82,31 @@ def copy_runs(src_pages: Tensor, dst_pages: Tensor, runs: list[BlockRun]) -> Non
         for run in runs:
             part = source[run.source : run.source + run.count]
             target[run.target : run.target + run.count].copy_(part, non_blocking=True)
+
+
+def copy_batched(
+    src_pages: Tensor,
+    dst_pages: Tensor,
+    runs: list[BlockRun],
+    batches: "BatchCopies",
+    stream: int,
+) -> None:
+    """As `copy_runs`, by one call for all layers."""
+    sources, targets, counts = np.array(runs, dtype=np.uint64).reshape(-1, 3).T
+    sizes = np.tile(counts * _block_bytes(src_pages), len(src_pages))
+    batches.copy(_places(dst_pages, targets), _places(src_pages, sources), sizes, stream)
+
+
+def _places(pages: Tensor, blocks: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    """Addresses of blocks, layer by layer: uint64 [layers * blocks]."""
+    layer_bytes = np.uint64(pages.stride(0) * pages.element_size())
+    layers = np.arange(len(pages), dtype=np.uint64) * layer_bytes
+    places = layers[:, None] + blocks * _block_bytes(pages)
+    return (places + np.uint64(pages.data_ptr())).reshape(-1)
+
+
+def _block_bytes(pages: Tensor) -> np.uint64:
+    return np.uint64(pages.stride(1) * pages.element_size())
 
 
 def gather_blocks(src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor) -> None:

@@ -37,10 +37,12 @@ from tandem.runtime.passing_memory import PassingMemory
 from tandem.runtime.program_context import ContextCache
 from tandem.runtime.running import Running
 from tandem.runtime.staging import StagingShape
+from tandem.spec.errors import ConfigError
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
 
 if TYPE_CHECKING:
+    from tandem.devices.batch_copies import BatchCopies
     from tandem.devices.stream_counters import StreamCounters
     from tandem.plan.executed_op import OpListener
     from tandem.runtime.graph_maker import GraphMaker
@@ -57,6 +59,7 @@ class MachineSizes:
         workspace_bytes: bound on device activations; None counts without refusing.
         blocks: of an offline plan, what passes through the accelerator; None: programs are sweeps.
         graphs: sweeps that only decode are launched as one, if that can be; None: they are not.
+        batched_copies: KV blocks cross a GPU's link by one call of the driver for all of a move.
     """
 
     page: KVPageSpec
@@ -66,6 +69,7 @@ class MachineSizes:
     workspace_bytes: int | None = None
     blocks: BlockRoom | None = None
     graphs: "GraphRoom | None" = None
+    batched_copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +263,8 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
 
     uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
     machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
+    if sizes.batched_copies:
+        machine.runner.batches = _batch_copies()
     if sizes.graphs is not None:
         maker = CudaGraphs(model.device)
         record_graphs(machine, model, sizes.graphs, sizes.page.block_size, maker)
@@ -274,6 +280,17 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
     executor.start(driver)
     measures = CudaMeasures(memory, machine, meter)
     return Assembled(executor, machine, measures, notes)
+
+
+def _batch_copies() -> "BatchCopies":
+    from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
+
+    try:
+        return BatchCopies()
+    except NoBatchCopiesError as error:
+        raise ConfigError(
+            f"--link-copies batched cannot be: {error}; leave it out", param="link_copies"
+        ) from None
 
 
 def _stream_counters(

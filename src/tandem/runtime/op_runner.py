@@ -36,6 +36,7 @@ from tandem.spec.operations import Stage
 from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
+    from tandem.devices.batch_copies import BatchCopies
     from tandem.runtime.block_ops import BlockOps
     from tandem.runtime.decode_graphs import DecodeGraphs
     from tandem.runtime.layer_graphs import LayerGraphs
@@ -79,6 +80,7 @@ class OpRunner:
         self.blocks: BlockOps | None = None
         self.graphs: DecodeGraphs | None = None
         self.layer_graphs: LayerGraphs | None = None
+        self.batches: BatchCopies | None = None
         if passing is None:
             self._special = CpuLayerOps(model.host, buffers, model.dtype, upload).table
         else:
@@ -324,6 +326,11 @@ class OpRunner:
             source_ids, target_ids = source_ids.to(source.device), target_ids.to(target.device)
             reader, writer = self.kernels[transfer.source], self.kernels[transfer.target]
             convert_blocks(source, source_ids, reader, target, target_ids, writer)
+        elif self.batches is not None:
+            # Imported where there is a link: a first token waits for what is imported.
+            from tandem.kernels.link_copies import copy_over_link
+
+            copy_over_link(source, source_ids, target, target_ids, self.batches)
         else:
             self.kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
 

@@ -14,6 +14,7 @@ PreemptionMode = Literal["auto", "recompute", "swap"]
 HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
 CudaGraphs = Literal["auto", "on", "off"]
+LinkCopies = Literal["auto", "batched"]
 
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
@@ -58,6 +59,7 @@ _FORMS: dict[str, forms.Form] = {
     "calibrate": forms.flag,
     "overlap": forms.flag,
     "cuda_graphs": forms.text,
+    "link_copies": forms.text,
     "tensor_parallel_size": forms.whole_number,
     "trace": forms.optional(forms.path_text),
     "trace_limit": forms.size_text,
@@ -137,6 +139,8 @@ class EngineConfig:
         cuda_graphs: steps in which rows decode on the accelerator alone are launched as one graph:
             `auto` on CUDA where that can be, `on` also on the emulated accelerator, and refused
             where it cannot be; `off`: every operation is launched by itself.
+        link_copies: how KV blocks cross the link of a CUDA device: `auto` by copy engines, or by a
+            kernel where they are small and scattered; `batched`: all in one call of the driver.
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
         trace: file for what the engine's loop and queues do, as Perfetto reads it; None: nothing
             is written.
@@ -184,6 +188,7 @@ class EngineConfig:
     calibrate: bool = False
     overlap: bool = True
     cuda_graphs: CudaGraphs = "auto"
+    link_copies: LinkCopies = "auto"
     tensor_parallel_size: int = 1
     trace: str | None = None
     trace_limit: str = "256MiB"
@@ -209,6 +214,7 @@ class EngineConfig:
         _one_of(self.preemption_mode, get_args(PreemptionMode), "preemption_mode")
         _one_of(self.disk_io, get_args(DiskIO), "disk_io")
         _one_of(self.cuda_graphs, get_args(CudaGraphs), "cuda_graphs")
+        _one_of(self.link_copies, get_args(LinkCopies), "link_copies")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)
         parse_size(self.trace_limit, param="trace_limit")

@@ -53,6 +53,15 @@ def test_by_default_all_but_a_margin_may_be_used_and_it_is_said(gpu: None) -> No
     )
 
 
+def test_batches_of_copies_are_for_a_gpu(gpu: None) -> None:
+    assert resolve("cuda", link_copies="batched").choice.kind == "cuda"
+    for accelerator in ("none", "emulated"):
+        with pytest.raises(ConfigError, match="--link-copies batched has no meaning without a GPU"):
+            resolve(accelerator, link_copies="batched")
+    with pytest.raises(ConfigError, match="link_copies"):
+        EngineConfig("m", link_copies="engines")  # pyright: ignore[reportArgumentType]
+
+
 def test_by_default_a_twentieth_of_what_is_free_stays_free(gpu: None) -> None:
     assert resolve("cuda").capacities.device_bytes == 10 * GIB - 10 * GIB // 20
     with pytest.raises(ConfigError, match=r"--gpu-margin 11.0 GiB is more than the 10.0 GiB") as e:

@@ -43,6 +43,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "max_num_queued_reqs",
     "overlap",
     "cuda_graphs",
+    "link_copies",
     "tensor_parallel_size",
     "trace",
     "trace_limit",

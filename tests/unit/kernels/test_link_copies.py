@@ -7,7 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.devices.test_batch_copies import FakeDriver
 
+from tandem.devices import batch_copies
+from tandem.devices.batch_copies import BatchCopies
 from tandem.kernels import link_copies
 from tandem.kernels.link_copies import (
     LEAST_COPY_BYTES,
@@ -50,6 +53,25 @@ def test_copies_and_kernels_move_the_same_bytes(dtype: torch.dtype) -> None:
     gather_blocks(source, src_ids, by_kernels, dst_ids)
     assert torch.equal(by_copies, expected)
     assert torch.equal(by_kernels, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.uint8])
+def test_batches_move_the_same_bytes_where_memory_is_pinned(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = FakeDriver(batch_copies._NEW)
+    monkeypatch.setattr(link_copies, "stream_handle", lambda device: 7)
+    source = torch.randint(0, 255, (3, 12, 2, 1, 16, 4)).to(dtype)
+    src_ids, dst_ids = torch.tensor([7, 8, 2, 11]), torch.tensor([0, 1, 6, 3])
+    expected = torch.zeros(3, 8, 2, 1, 16, 4, dtype=dtype)
+    expected[:, dst_ids] = source[:, src_ids]
+    for pinned, submitted in ((True, [7]), (False, [])):
+        monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, pinned=pinned: pinned)
+        target = torch.zeros_like(expected)
+        driver.streams.clear()
+        copy_over_link(source, src_ids, target, dst_ids, BatchCopies(driver))
+        assert torch.equal(target, expected)
+        assert driver.streams == submitted
 
 
 class FakePinned:
