@@ -5,8 +5,9 @@ most, given how far short of its bound that kind has fallen so far. The search e
 promises more than what has been found, and then moves the best of some kinds a little.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from tandem.planner.candidate import STRATEGIES, Candidate
 from tandem.planner.candidates import Candidates
@@ -21,7 +22,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
 from tandem.planner.relaxation.rounding import roundings
 from tandem.planner.schedule import Schedules
-from tandem.planner.step_sizes import StepSizes
+from tandem.planner.step_sizes import StepSizes, strategies_beside_weights
 from tandem.planner.sweeps import Sweeps
 
 _BETTER = 1 + 1e-6
@@ -161,11 +162,14 @@ class Search:
             best = self._in_smaller_steps(best, policy)
         if best is None:
             return None
-        for start in dict.fromkeys([best, *self._bests_by_strategy(policy)]):
+        starts = self._bests_by(attrgetter("strategy"), policy).values()
+        for start in dict.fromkeys([best, *starts]):
             if start.tokens_per_s >= _WORTH_RESIZING * best.tokens_per_s:
                 found = self._best_size(start, best, policy)
                 if found is not None:
                     best = self._better(best, self._moved(found, policy)) or best
+        if usual is not None and self.question.tpot_bound_s is None:
+            best = self._beside_all_layers(best, policy)
         if usual is not None and best.tokens_per_s <= _WORTH_A_SIZE * usual.tokens_per_s:
             return usual
         return best
@@ -175,28 +179,57 @@ class Search:
         per token leaves of rows and placements, or what fits at all, is not near what is found in
         the usual size.
         """
-        for step in self.question.steps[1:]:
-            if step > self.question.max_num_batched_tokens:
-                continue
-            if step not in self._of_sizes:
-                alone = replace(self.question, max_num_batched_tokens=step, step_sizes=())
-                self._of_sizes[step] = Search(alone, effort=_OF_A_SIZE)
-            found = self._of_sizes[step]._exceeding(policy, best)
-            if found is not None:
-                candidate = found.candidate._replace(step_tokens=step)
-                best = self._better(best, self._option(candidate))
+        for step in self._smaller_steps():
+            best = self._in_steps_of(step, best, policy)
         return best
 
-    def _bests_by_strategy(self, policy: Policy) -> list[Option]:
-        """Of the options that are known."""
-        bests: dict[str, Option] = {}
+    def _beside_all_layers(self, best: Option, policy: Policy) -> Option:
+        """The best by a strategy for which all layers leave room in smaller steps alone as well, in
+        the largest of these: what it can do beside layers elsewhere is not near that.
+        """
+        present = strategies_beside_weights(self.question, self.footprint, policy)
+        for step in self._smaller_steps():
+            absent = tuple(strategy for strategy in policy.strategies if strategy not in present)
+            if not absent:
+                break
+            narrower = replace(policy, name=f"{policy.name} by {absent}", strategies=absent)
+            sized = self._of_size(step)
+            there = strategies_beside_weights(sized.question, sized.footprint, narrower)
+            if there:
+                best = self._in_steps_of(step, best, narrower) or best
+                present |= there
+        return best
+
+    def _smaller_steps(self) -> list[int]:
+        """The largest first."""
+        usual = self.question.max_num_batched_tokens
+        return sorted((step for step in self.question.steps[1:] if step < usual), reverse=True)
+
+    def _of_size(self, step: int) -> "Search":
+        if step not in self._of_sizes:
+            alone = replace(self.question, max_num_batched_tokens=step, step_sizes=())
+            self._of_sizes[step] = Search(alone, effort=_OF_A_SIZE)
+        return self._of_sizes[step]
+
+    def _in_steps_of(self, step: int, best: Option | None, policy: Policy) -> Option | None:
+        found = self._of_size(step)._exceeding(policy, best)
+        if found is None:
+            return best
+        return self._better(best, self._option(found.candidate._replace(step_tokens=step)))
+
+    def _bests_by(
+        self, group: Callable[[Candidate], Hashable], policy: Policy
+    ) -> dict[Hashable, Option]:
+        """Of the options that are known, the best of each group."""
+        bests: dict[Hashable, Option] = {}
         for option in self._options.values():
-            known = bests.get(option.candidate.strategy)
+            key = group(option.candidate)
+            known = bests.get(key)
             if known is not None and known.tokens_per_s >= option.tokens_per_s:
                 continue
             if self._in_time(option) and self._possible(option.candidate, policy):
-                bests[option.candidate.strategy] = option
-        return list(bests.values())
+                bests[key] = option
+        return bests
 
     def _best_size(self, start: Option, best: Option, policy: Policy) -> Option | None:
         """The same in steps of the size that is best for it; None if none comes close to the best
@@ -323,11 +356,14 @@ class Search:
         return best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
-        """The best option found of each kind that the chosen one is not, best first."""
+        """The best option found of each kind that the chosen one is not, in steps of any size, best
+        first.
+        """
         own = self._kinds.of(chosen.candidate)
-        others = [pile for kind, pile in self._kinds.piles(policy).items() if kind != own]
-        found = [pile.best for pile in others if pile.best]
-        untried = [pile for pile in others if not pile.best]
+        known = self._bests_by(self._kinds.of, policy)
+        found = [option for kind, option in known.items() if kind != own]
+        piles = self._kinds.piles(policy).items()
+        untried = [pile for kind, pile in piles if kind != own and kind not in known]
         while True:
             best = max(found, key=lambda option: option.tokens_per_s, default=None)
             least = 0.0 if best is None else best.tokens_per_s

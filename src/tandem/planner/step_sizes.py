@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import log2
 
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.candidate import Candidate, candidate_of
+from tandem.planner.candidate import Candidate, Strategy, candidate_of
 from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
@@ -30,6 +30,23 @@ def with_steps_that_fit(question: Question, policy: Policy) -> Question:
         if next(Candidates(question, Footprint(question)).of(policy), None) is not None:
             break
     return question
+
+
+def strategies_beside_weights(
+    question: Question, footprint: Footprint, policy: Policy
+) -> set[Strategy]:
+    """Of a policy's, those for which all layers leave room in steps of the question's size."""
+    candidates = Candidates(question, footprint)
+    return {
+        strategy
+        for strategy in policy.strategies
+        if _leaves_layers(next(candidates.of(replace(policy, strategies=(strategy,))), None))
+    }
+
+
+def _leaves_layers(first: Candidate | None) -> bool:
+    """Whether the first candidate, which moves least, moves nothing but embeddings."""
+    return first is not None and first.elsewhere in (Elsewhere(), Elsewhere(embedding=True))
 
 
 class StepSizes:

@@ -18,6 +18,7 @@ from tandem.planner.relaxation.ceiling import Ceilings
 from tandem.planner.search import Search
 from tandem.planner.step_sizes import STEP_SIZES, StepSizes, with_steps_that_fit
 from tandem.spec.errors import ConfigError
+from tandem.spec.units import GIB
 
 AUTO, ALONE = POLICIES["auto"], POLICIES["gpu-only"]
 SIZES = (128, 512, 2048, 8192)
@@ -60,6 +61,22 @@ def test_a_plan_that_chooses_is_as_good_as_one_of_any_size(
         other = Search(fixed(question, size)).best(policy)
         if other is not None:
             assert best.tokens_per_s >= 0.98 * other.tokens_per_s, size
+
+
+@pytest.mark.parametrize("policy", ["rendezvous", "apex"])
+def test_strategies_that_only_smaller_steps_leave_all_layers_for_are_tried(policy: str) -> None:
+    """At the usual size MLPs would be streamed, beside which cohorts are worth nothing."""
+    question = ask(
+        "llama-3.1-8b", "t4", "g4dn.4xlarge", prompt="200", generate="300", requests=10,
+        step_sizes=SIZES, device_bytes=int(14.2 * GIB),
+    )  # fmt: skip
+    usual = Search(fixed(question, 2048)).best(POLICIES[policy])
+    small = Search(fixed(question, 128)).best(POLICIES[policy])
+    best = Search(question).best(POLICIES[policy])
+    assert best is not None
+    assert small is not None
+    assert usual is None or usual.tokens_per_s < 0.8 * small.tokens_per_s
+    assert best.tokens_per_s >= 0.98 * small.tokens_per_s
 
 
 def test_the_plan_says_the_size_that_was_chosen() -> None:
