@@ -1,6 +1,7 @@
 """Kernels of the accelerator beside its memory's rate and torch's best."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,8 @@ from benchmarks.gpu.scale import KernelSizes, MixtureSizes, Scale
 from torch import Tensor
 
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.kernels.open_prompts import NoPromptLibraryError, open_prompts
+from tandem.kernels.prompt_kernels import PromptLibrary, prompt_rows
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.kernels.triton_support import unit_of
 from tandem.memory.page import KVPageSpec
@@ -28,7 +31,7 @@ from tandem.probes.kernel_pages import code_pages, float_pages, held_dtype
 from tandem.probes.timing import timed
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
-from tandem.runtime.choose_kernels import choose_kernels
+from tandem.runtime.choose_kernels import choose_kernels, page_shape
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.model import ExpertSpec, ModelSpec
@@ -48,6 +51,28 @@ def measure_kernels(scale: Scale, limit: Deadline, found: Findings) -> None:
     """Attention, linear maps, and dequantization."""
     with ModelFolder(scale.kernels.shape, scale.dtype) as model, torch.inference_mode():
         run_cases(_Kernels(scale, model.spec, found).cases(), limit, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """One prompt in shuffled blocks."""
+
+    tokens: int
+    attention: TierAttention
+
+    @staticmethod
+    def of(tokens: int) -> "_Prompt":
+        blocks = -(-tokens // BLOCK_SIZE)
+        order = np.random.default_rng(2).permutation(blocks)
+        attention = TierAttention(
+            token_index=None,
+            query_start=np.array([0, tokens], dtype=np.int32),
+            num_decode=0,
+            positions=np.arange(tokens, dtype=np.int32),
+            block_table=order.astype(np.int32)[None],
+            block_index=None,
+        )
+        return _Prompt(tokens, attention)
 
 
 class _Kernels:
@@ -73,6 +98,8 @@ class _Kernels:
                 made[f"decode, {rows} x {keys}, {kv}"] = partial(self._decode, rows, keys, kv)
         for tokens in self._sizes.prompts:
             made[f"prefill, {tokens}"] = partial(self._prefill, tokens)
+            for name in ("flashinfer", "torch"):
+                made[f"prefill, {tokens}, {name}"] = partial(self._by_libraries, name, tokens)
         for outputs, inputs in self._sizes.matrices:
             for format in _FORMATS:
                 name = f"{outputs} x {inputs}, {format}"
@@ -108,34 +135,57 @@ class _Kernels:
         self._read(name, variants, size)
 
     def _prefill(self, tokens: int) -> None:
-        kernels, kv = self._kernels(self._scale.dtype), self._scale.dtype
-        blocks = -(-tokens // BLOCK_SIZE)
-        pages, order = self._pages(blocks, kv), np.random.default_rng(2).permutation(blocks)
-        attention = TierAttention(
-            token_index=None,
-            query_start=np.array([0, tokens], dtype=np.int32),
-            num_decode=0,
-            positions=np.arange(tokens, dtype=np.int32),
-            block_table=order.astype(np.int32)[None],
-            block_index=None,
-        )
-        plan = kernels.plan(attention)
-        query = torch.randn(tokens, self._heads.heads, self._heads.head_dim)
+        prompt = _Prompt.of(tokens)
+        best = self._torch_attention(1, tokens, tokens, causal=True)
+        samples = self._read_prompt(prompt, {TORCH: lambda query, pages: best(0)})
+        ratio = paired_ratio(samples[TORCH], samples[OURS])
+        self._found.add(*_over_torch(self._name_of(prompt), ratio))
+
+    def _by_libraries(self, name: str, tokens: int) -> None:
+        """In cases of their own: a library that fails takes no other's figures with it."""
+        library, prompt = self._prompts(name), _Prompt.of(tokens)
+        if library is None:
+            return
+        calls = library.plan(prompt_rows(prompt.attention, 0))
+        self._read_prompt(prompt, {library.name: calls.attend})
+
+    def _read_prompt(
+        self, prompt: "_Prompt", others: Mapping[str, Callable[[Tensor, Tensor], object]]
+    ) -> Mapping[str, Sequence[float]]:
+        """Seconds of ours and of others' calls, which are given queries and pages."""
+        kernels, kv, heads = self._kernels(self._scale.dtype), self._scale.dtype, self._heads
+        pages = self._pages(prompt.attention.block_table.size, kv)
+        plan = kernels.plan(prompt.attention)
+        query = torch.randn(prompt.tokens, heads.heads, heads.head_dim)
         query = query.to(self._device, self._dtype)
-        variants: dict[str, Call] = {
-            OURS: lambda _: kernels.attend(query, pages, plan),
-            TORCH: self._torch_attention(1, tokens, tokens, causal=True),
-        }
+        variants: dict[str, Call] = {OURS: lambda _: kernels.attend(query, pages, plan)}
+        variants |= {name: lambda _, call=call: call(query, pages) for name, call in others.items()}
         samples = self._samples(variants)
-        flops = 2 * tokens * tokens * self._heads.heads * self._heads.head_dim
-        case = f"prefill, {tokens} tokens, {self._heads}, {kv}"
-        rates = [flops / seconds / 1e12 for seconds in samples[OURS]]
-        best = [flops / seconds / 1e12 for seconds in samples[TORCH]]
-        self._found.add(
-            row_of_samples(case, OURS, "rate", rates, "TFLOP/s"),
-            row_of_samples(case, TORCH, "rate", best, "TFLOP/s"),
-            *_over_torch(case, paired_ratio(samples[TORCH], samples[OURS])),
+        flops = 2 * prompt.tokens * prompt.tokens * heads.heads * heads.head_dim
+        for name, seconds in samples.items():
+            rates = [flops / each / 1e12 for each in seconds]
+            self._found.add(row_of_samples(self._name_of(prompt), name, "rate", rates, "TFLOP/s"))
+        return samples
+
+    def _name_of(self, prompt: "_Prompt") -> str:
+        return f"prefill, {prompt.tokens} tokens, {self._heads}, {self._scale.dtype}"
+
+    def _prompts(self, name: str) -> PromptLibrary | None:
+        """Another library's kernels for prompts, where it is there; noted if not."""
+        spec = self._spec
+        shape = page_shape(
+            KVPageSpec.of_model(spec, dtype=self._scale.dtype, block_size=BLOCK_SIZE)
         )
+        scale, soft_cap = spec.attention_scale, spec.attention_soft_cap
+        if self._device.type != "cuda":
+            return None
+        try:
+            return open_prompts(
+                name, self._device, spec.num_heads, shape, scale, soft_cap, self._dtype
+            )
+        except NoPromptLibraryError as error:
+            self._found.note(f"prompts by {name} were not measured: {error}")
+            return None
 
     def _torch_attention(self, rows: int, queries: int, keys: int, *, causal: bool) -> Call:
         """On contiguous keys and values of its own, which nobody has to page."""

@@ -182,3 +182,39 @@ def test_experts() -> None:
                     w, row = expected[expert].double(), rows[place]
                     size = w.abs() @ row.abs()
                     assert bool(((y[place] - w @ row).abs() <= limit * size).all()), (dtype, place)
+
+
+def test_prompts_by_other_libraries() -> None:
+    if not triton_support.available():
+        raise unittest.SkipTest("Triton is not installed")
+    from tandem.kernels.open_prompts import NoPromptLibraryError, open_prompts
+    from tandem.kernels.prompt_kernels import PromptKernels
+    from tandem.kernels.triton_kernels import TritonKernels
+
+    device, dtype = torch.device("cuda"), torch.float16
+    unit = triton_support.unit_of(device)
+    assert unit is not None
+    shape, lane, scale = PageShape(_KV_HEADS, _BLOCK, _DIM), _lane(), _DIM**-0.5
+    pages = _pages(shape, dtype, int(lane.block_table.max()) + 1)
+    generator = torch.Generator().manual_seed(1)
+    query = torch.randn(len(lane.positions), _HEADS, _DIM, generator=generator).to(dtype)
+    inner = TritonKernels(device, _HEADS, shape, scale, 0.0, unit, dtype)
+    reasons: list[str] = []
+    for name in ("flashinfer", "torch"):
+        try:
+            library = open_prompts(name, device, _HEADS, shape, scale, 0.0, dtype)
+        except NoPromptLibraryError as error:
+            reasons.append(str(error))
+            continue
+        kernels = PromptKernels(inner, library)
+        for window in (0, 500):
+            found = kernels.attend(query.to(device), pages.to(device), kernels.plan(lane, window))
+            batch = AttentionBatch.from_binding(lane, _HOST, shape, window)
+            expected = paged_attention(query, pages, batch, scale)
+            limit = _TOLERANCE[dtype]
+            for ours, theirs in zip(found, expected, strict=True):
+                torch.testing.assert_close(
+                    ours.cpu(), theirs, atol=limit, rtol=limit, msg=f"{name}, window {window}"
+                )
+    if len(reasons) == 2:
+        raise unittest.SkipTest("; ".join(reasons))

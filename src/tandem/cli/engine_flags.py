@@ -153,6 +153,12 @@ ENGINE_FLAGS = (
         "How KV blocks cross the link: auto, or batched: by one call of the driver.",
         "NAME",
     ),
+    _flag(
+        "attention_backend",
+        str,
+        "What attends to prompts on the GPU: auto, triton, flashinfer, or torch.",
+        "NAME",
+    ),
     _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),
     _flag("trace", str | None, "Write what the engine does, for ui.perfetto.dev.", "FILE"),
     _flag("trace_limit", str, "Size at which that file ends.", "SIZE"),

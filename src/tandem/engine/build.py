@@ -145,6 +145,10 @@ def build_parts(
     notes += target.notes + thread_notes + host_kernel_notes(spec)
     lacking = device_kernel_notes(target.device)
     notes += lacking
+    if config.attention_backend != "auto":
+        from tandem.engine.attention_choice import check_attention_backend
+
+        check_attention_backend(config, spec, precision)
     if planned is not None:
         require_as_planned(planned, precision, target.choice)
         notes = (plan_note(str(config.plan), planned), *notes)
@@ -181,7 +185,7 @@ def build_parts(
         )  # fmt: skip
         if target.choice.kind == "cuda":
             limits = scheduler_config(memory.plan, config, spec)
-            measured = measure_workspace(model, limits, memory)
+            measured = measure_workspace(model, limits, memory, config.attention_backend)
             memory = plan_memory(
                 config, spec, precision, capacities, notes, measured,
                 PlacedWeights(placement, memory.plan.embedding), target.hardware, decided,
@@ -253,6 +257,7 @@ def assemble(
         workspace_bytes=memory.workspace_bytes if emulated else None,
         graphs=None if memory.graphs is None else _graph_room(memory.graphs, plan.host_blocks),
         batched_copies=config.link_copies == "batched",
+        attention=config.attention_backend,
     )
     if choice.kind == "cuda":
         return on_cuda(model, sizes, listeners)

@@ -48,17 +48,27 @@ def resolve_target(config: EngineConfig, host: HostMemory | None = None) -> Targ
     host = read_host_memory() if host is None else host
     if choice.kind == "auto":
         choice = AcceleratorChoice("cuda" if cuda_available() else "none")
-    if config.link_copies != "auto" and choice.kind != "cuda":
-        raise ConfigError(
-            f"--link-copies {config.link_copies} has no meaning without a GPU; leave it out, or "
-            "use --accelerator cuda",
-            param="link_copies",
-        )
+    if choice.kind != "cuda":
+        _refuse_without_gpu(config)
     if choice.kind == "none":
         return _on_host(config, choice, host)
     if choice.kind == "cuda":
         return _on_cuda(config, choice, host)
     return _emulated(config, choice, host)
+
+
+def _refuse_without_gpu(config: EngineConfig) -> None:
+    """Raises:
+    ConfigError: an option that is a GPU's alone.
+    """
+    for param in ("link_copies", "attention_backend"):
+        value = getattr(config, param)
+        if value != "auto":
+            raise ConfigError(
+                f"--{param.replace('_', '-')} {value} has no meaning without a GPU; leave it out, "
+                "or use --accelerator cuda",
+                param=param,
+            )
 
 
 def _on_host(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:

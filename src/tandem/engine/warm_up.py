@@ -14,6 +14,7 @@ from tandem.runtime.inline import InlineExecutor
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy
+from tandem.spec.config import AttentionBackend
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 from tandem.spec.tier import Tier
@@ -31,11 +32,19 @@ _SAMPLING = SamplingParams(
 )
 
 
-def measure_workspace(model: Model, limits: SchedulerConfig, memory: MemoryPlan) -> int:
+def measure_workspace(
+    model: Model, limits: SchedulerConfig, memory: MemoryPlan, attention: AttentionBackend = "auto"
+) -> int:
     """Bytes that the largest steps allocate on a CUDA device beside weights and pages."""
     blocks = warm_up_blocks(limits, memory)
     before = start_peak(model.device)
-    sizes = MachineSizes(memory.page, blocks[Tier.DEVICE], blocks[Tier.HOST], limits.max_num_seqs)
+    sizes = MachineSizes(
+        memory.page,
+        blocks[Tier.DEVICE],
+        blocks[Tier.HOST],
+        limits.max_num_seqs,
+        attention=attention,
+    )
     machine = build_machine(model, sizes, lambda tensor: tensor.to(model.device), pin)
     pages = machine.kv.size_bytes(Tier.DEVICE)
     run_largest_steps(

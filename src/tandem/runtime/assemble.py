@@ -37,6 +37,7 @@ from tandem.runtime.passing_memory import PassingMemory
 from tandem.runtime.program_context import ContextCache
 from tandem.runtime.running import Running
 from tandem.runtime.staging import StagingShape
+from tandem.spec.config import AttentionBackend
 from tandem.spec.errors import ConfigError
 from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
@@ -59,6 +60,7 @@ class MachineSizes:
         workspace_bytes: bound on device activations; None counts without refusing.
         blocks: of an offline plan, what passes through the accelerator; None: programs are sweeps.
         graphs: sweeps that only decode are launched as one, if that can be; None: they are not.
+        attention: what attends to prompts on a GPU.
         batched_copies: KV blocks cross a GPU's link by one call of the driver for all of a move.
     """
 
@@ -70,6 +72,7 @@ class MachineSizes:
     blocks: BlockRoom | None = None
     graphs: "GraphRoom | None" = None
     batched_copies: bool = False
+    attention: AttentionBackend = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,10 @@ def build_machine(
     buffers = BufferSpace(arena)
     slots = torch.zeros(sizes.max_rows, dtype=torch.int64, device=device)
     pool = model.pool
-    kernels = choose_kernels(model.spec, page, device, model.dtype, host_only=host_only, pool=pool)
+    kernels = choose_kernels(
+        model.spec, page, device, model.dtype, host_only=host_only, pool=pool,
+        attention=sizes.attention,
+    )  # fmt: skip
     passing = None
     if sizes.blocks is not None:
         passing = PassingMemory(

@@ -7,8 +7,16 @@ import torch
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.kernels.pages import PageShape
-from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels, accelerator_kernels
+from tandem.kernels.tier_kernels import (
+    MergingKernels,
+    ReferenceKernels,
+    StaticKernels,
+    TierKernels,
+    accelerator_kernels,
+)
 from tandem.memory.page import KVPageSpec
+from tandem.spec.config import AttentionBackend
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
@@ -24,6 +32,7 @@ def choose_kernels(
     *,
     host_only: bool = False,
     pool: "NativePool | None" = None,
+    attention: AttentionBackend = "auto",
 ) -> dict[Tier, TierKernels]:
     """Compiled kernels for pages in host memory, Triton's for a GPU's, torch where they lack.
 
@@ -32,15 +41,49 @@ def choose_kernels(
         dtype: of the model's activations.
         host_only: the device tier is host memory, too, and nobody's emulation; there is no other.
         pool: threads of the compiled kernels; by default new ones.
+        attention: what attends to prompts on a GPU.
 
     Raises:
-        ConfigError: TANDEM_CPU_ISA cannot be followed.
+        ConfigError: TANDEM_CPU_ISA cannot be followed, or those kernels cannot be.
     """
     host = host_kernels(model, page_shape(page.on(Tier.HOST)), pool)
     if host_only:
         return {Tier.HOST: host, Tier.DEVICE: host}
     shape = page_shape(page.on(Tier.DEVICE))
-    return {Tier.HOST: host, Tier.DEVICE: device_kernels(model, shape, device, dtype)}
+    kernels = device_kernels(model, shape, device, dtype)
+    if attention in ("flashinfer", "torch"):
+        kernels = _with_prompts(kernels, attention, model, shape, device, dtype)
+    return {Tier.HOST: host, Tier.DEVICE: kernels}
+
+
+def _with_prompts(
+    kernels: TierKernels,
+    name: str,
+    model: ModelSpec,
+    shape: PageShape,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> TierKernels:
+    """The same, prompts by a library.
+
+    Raises:
+        ConfigError: it cannot be.
+    """
+    # Imported where they are asked for: a first token waits for what is imported.
+    from tandem.kernels.open_prompts import NoPromptLibraryError, open_prompts
+    from tandem.kernels.prompt_kernels import PromptKernels
+
+    scale, soft_cap = model.attention_scale, model.attention_soft_cap
+    try:
+        library = open_prompts(name, device, model.num_heads, shape, scale, soft_cap, dtype)
+    except NoPromptLibraryError as error:
+        raise ConfigError(
+            f"--attention-backend {name} cannot be: {error}; or leave it out",
+            param="attention_backend",
+        ) from None
+    assert isinstance(kernels, StaticKernels)
+    assert isinstance(kernels, MergingKernels)
+    return PromptKernels(kernels, library)
 
 
 def device_kernels(

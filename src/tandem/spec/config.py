@@ -15,6 +15,7 @@ HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
 CudaGraphs = Literal["auto", "on", "off"]
 LinkCopies = Literal["auto", "batched"]
+AttentionBackend = Literal["auto", "triton", "flashinfer", "torch"]
 
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
@@ -60,6 +61,7 @@ _FORMS: dict[str, forms.Form] = {
     "overlap": forms.flag,
     "cuda_graphs": forms.text,
     "link_copies": forms.text,
+    "attention_backend": forms.text,
     "tensor_parallel_size": forms.whole_number,
     "trace": forms.optional(forms.path_text),
     "trace_limit": forms.size_text,
@@ -141,6 +143,9 @@ class EngineConfig:
             where it cannot be; `off`: every operation is launched by itself.
         link_copies: how KV blocks cross the link of a CUDA device: `auto` by copy engines, or by a
             kernel where they are small and scattered; `batched`: all in one call of the driver.
+        attention_backend: on a CUDA device, `flashinfer` or `torch` (its `varlen_attn`) computes
+            attention within prompts, Triton's kernels the rest; `triton`: all of it; `auto`: the
+            same, or torch's reference kernels where Triton is not there.
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
         trace: file for what the engine's loop and queues do, as Perfetto reads it; None: nothing
             is written.
@@ -189,6 +194,7 @@ class EngineConfig:
     overlap: bool = True
     cuda_graphs: CudaGraphs = "auto"
     link_copies: LinkCopies = "auto"
+    attention_backend: AttentionBackend = "auto"
     tensor_parallel_size: int = 1
     trace: str | None = None
     trace_limit: str = "256MiB"
@@ -215,6 +221,7 @@ class EngineConfig:
         _one_of(self.disk_io, get_args(DiskIO), "disk_io")
         _one_of(self.cuda_graphs, get_args(CudaGraphs), "cuda_graphs")
         _one_of(self.link_copies, get_args(LinkCopies), "link_copies")
+        _one_of(self.attention_backend, get_args(AttentionBackend), "attention_backend")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         _check_block_size(self.block_size)
         parse_size(self.trace_limit, param="trace_limit")

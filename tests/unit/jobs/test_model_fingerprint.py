@@ -44,6 +44,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "overlap",
     "cuda_graphs",
     "link_copies",
+    "attention_backend",
     "tensor_parallel_size",
     "trace",
     "trace_limit",

@@ -1,0 +1,90 @@
+"""Prompts by FlashInfer's paged kernels, which read pages as they lie (its layout `HND`).
+
+Signatures and meanings: flashinfer.BatchPrefillWithPagedKVCacheWrapper of flashinfer-python 0.6.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.pages import PageShape
+from tandem.kernels.prompt_kernels import PromptCalls, PromptRows
+from tandem.kernels.upload import upload
+
+WORKSPACE_BYTES = 128 << 20  # what its documentation recommends
+HEAD_DIMS = (64, 128, 256)  # of its kernels for prompts
+
+
+class FlashInferPrompts:
+    """Plans of one engine; they share a workspace, since one runs at a time.
+
+    Args:
+        library: the package `flashinfer`.
+        device: of pages. heads: query heads. shape: of one layer's pages, of `dtype`.
+        scale: of scores. soft_cap: what bounds them; 0: nothing.
+        dtype: of queries.
+    """
+
+    def __init__(
+        self,
+        library: Any,
+        device: torch.device,
+        heads: int,
+        shape: PageShape,
+        scale: float,
+        soft_cap: float,
+        dtype: torch.dtype,
+    ) -> None:
+        self._library, self._device = library, device
+        self._heads, self._shape = heads, shape
+        self._scale, self._soft_cap, self._dtype = scale, soft_cap, dtype
+        self._workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+
+    @property
+    def name(self) -> str:
+        """Whose kernels."""
+        return "FlashInfer"
+
+    def plan(self, rows: PromptRows) -> PromptCalls:
+        """A wrapper of its own: steps that are submitted ahead keep theirs."""
+        size = self._shape.block_size
+        blocks = -(-rows.num_keys // size)
+        table = np.concatenate(
+            [own[:count] for own, count in zip(rows.block_table, blocks, strict=True)]
+        )
+        wrapper = self._library.BatchPrefillWithPagedKVCacheWrapper(self._workspace, "HND")
+        wrapper.plan(
+            _host(rows.query_start),
+            _host(np.cumsum([0, *blocks])),
+            upload(table.astype(np.int32), self._device),
+            _host((rows.num_keys - 1) % size + 1),
+            self._heads,
+            self._shape.kv_heads,
+            self._shape.head_dim,
+            size,
+            causal=True,
+            sm_scale=self._scale,
+            window_left=rows.window - 1,  # beside a token's own; -1: all
+            logits_soft_cap=self._soft_cap,
+            q_data_type=self._dtype,
+            kv_data_type=self._dtype,
+        )
+        return _Calls(wrapper)
+
+
+class _Calls:
+    def __init__(self, wrapper: Any) -> None:
+        self._wrapper = wrapper
+
+    def attend(self, q: Tensor, pages: Tensor) -> AttentionOutput:
+        """Its sums of exponentials are in base 2."""
+        out, lse = self._wrapper.run(q, pages, return_lse=True)
+        return AttentionOutput(out.float(), lse.float() * math.log(2.0))
+
+
+def _host(numbers: "np.ndarray[Any, np.dtype[Any]]") -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(numbers, dtype=np.int32))

@@ -1,0 +1,85 @@
+"""Opens the library that is to compute attention within prompts, or says why it cannot be."""
+
+import importlib
+import inspect
+from typing import Any
+
+import torch
+
+from tandem.kernels import flashinfer_prompts, varlen_prompts
+from tandem.kernels.flashinfer_prompts import FlashInferPrompts
+from tandem.kernels.pages import PageShape
+from tandem.kernels.prompt_kernels import PromptLibrary
+from tandem.kernels.varlen_prompts import VarlenPrompts
+
+_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
+
+
+class NoPromptLibraryError(Exception):
+    """It cannot be here, or not for this model; says why."""
+
+
+def open_prompts(
+    name: str,
+    device: torch.device,
+    heads: int,
+    shape: PageShape,
+    scale: float,
+    soft_cap: float,
+    dtype: torch.dtype,
+) -> PromptLibrary:
+    """`flashinfer`, or `torch`: its `varlen_attn`.
+
+    Args:
+        device: of pages. heads: query heads. shape: of one layer's pages, of `dtype`.
+        scale: of scores. soft_cap: what bounds them; 0: nothing.
+        dtype: of queries.
+
+    Raises:
+        NoPromptLibraryError: it is not installed, too old, or has no kernels for such heads.
+    """
+    require_prompts(name, shape.head_dim, soft_cap, dtype)
+    if name == "flashinfer":
+        library = _import("flashinfer", "install flashinfer-python")
+        return FlashInferPrompts(library, device, heads, shape, scale, soft_cap, dtype)
+    module = _import("torch.nn.attention.varlen", "it needs torch 2.12 or later")
+    wanted = module.AuxRequest(lse=True)
+    return VarlenPrompts(module.varlen_attn, wanted, device, heads, shape, scale)
+
+
+def require_prompts(name: str, head_dim: int, soft_cap: float, dtype: torch.dtype) -> None:
+    """Before a model is loaded.
+
+    Raises:
+        NoPromptLibraryError: as `open_prompts`.
+    """
+    if dtype not in _SIXTEEN_BITS:
+        raise NoPromptLibraryError(f"its kernels multiply in 16 bits, not in {dtype}")
+    if name == "flashinfer":
+        if head_dim not in flashinfer_prompts.HEAD_DIMS:
+            known = ", ".join(map(str, flashinfer_prompts.HEAD_DIMS))
+            raise NoPromptLibraryError(f"its kernels take heads of {known}, not {head_dim}")
+        _import("flashinfer", "install flashinfer-python")
+        return
+    if soft_cap:
+        raise NoPromptLibraryError("its kernels do not bound scores, as this model does")
+    if head_dim > varlen_prompts.MAX_HEAD_DIM or head_dim % 8:
+        most = varlen_prompts.MAX_HEAD_DIM
+        raise NoPromptLibraryError(
+            f"its kernels take heads of multiples of 8 up to {most}, not {head_dim}"
+        )
+    module = _import("torch.nn.attention.varlen", "it needs torch 2.12 or later")
+    has = set(inspect.signature(module.varlen_attn).parameters)
+    if not has >= varlen_prompts.ARGUMENTS:
+        missing = ", ".join(sorted(varlen_prompts.ARGUMENTS - has))
+        raise NoPromptLibraryError(
+            f"varlen_attn of torch {torch.__version__} has no {missing}; it needs torch 2.12 or "
+            "later"
+        )
+
+
+def _import(name: str, remedy: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise NoPromptLibraryError(f"{name} cannot be imported ({error}); {remedy}") from error

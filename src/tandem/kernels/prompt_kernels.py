@@ -1,0 +1,157 @@
+"""Other libraries' kernels for rows of several tokens, beside kernels that do all else.
+
+Rows of one token, rows whose keys lie in both tiers, appends, merges and graphs stay with the
+kernels that are wrapped: a library is asked only for what it means the same by, prompts and chunks
+whose keys are all in this tier.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.pages import PageShape
+from tandem.kernels.tier_kernels import MergingKernels, PlannedAttention, StaticKernels
+from tandem.plan.binding import IntArray, TierAttention
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Rows of tokens that follow each other, each token seeing all keys up to its own.
+
+    Attributes:
+        query_start: int32 [rows + 1]; from 0.
+        num_keys: int32 [rows]; up to each row's last token.
+        block_table: int32 [rows, blocks]; beyond a row's own keys it means nothing.
+        window: last keys that a token sees, its own among them; 0: all.
+    """
+
+    query_start: IntArray
+    num_keys: IntArray
+    block_table: IntArray
+    window: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all rows."""
+        return int(self.query_start[-1])
+
+
+class PromptCalls(Protocol):
+    """What a library has planned for some rows; serves every layer of the same window."""
+
+    def attend(self, q: Tensor, pages: Tensor) -> AttentionOutput:
+        """Attention of q `[t, heads, head_dim]`, all tokens of the rows, over one layer's pages."""
+        ...
+
+
+class PromptLibrary(Protocol):
+    """Attention within prompts by a library."""
+
+    @property
+    def name(self) -> str:
+        """For people: what runs."""
+        ...
+
+    def plan(self, rows: PromptRows) -> PromptCalls:
+        """Decide how the keys are read."""
+        ...
+
+
+class WrappedKernels(StaticKernels, MergingKernels, Protocol):
+    """What a GPU's kernels can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAttention:
+    """A batch's first rows by the wrapped kernels, the others by the library; None: there are none.
+
+    Attributes:
+        own_tokens: of the first rows.
+    """
+
+    own: PlannedAttention | None
+    own_tokens: int
+    prompts: PromptCalls | None
+    num_tokens: int
+
+
+class PromptKernels:
+    """A tier's kernels, of which a library takes over prompts."""
+
+    def __init__(self, kernels: WrappedKernels, library: PromptLibrary) -> None:
+        self._kernels, self._library = kernels, library
+
+    @property
+    def name(self) -> str:
+        """Both."""
+        return f"{self._library.name} for prompts, {self._kernels.name} for the rest"
+
+    @property
+    def shape(self) -> PageShape:
+        """Of one layer's pages."""
+        return self._kernels.shape
+
+    def plan(self, attention: TierAttention, window: int = 0) -> SharedAttention:
+        """Rows of one token for the wrapped kernels, the others for the library where it can."""
+        num_tokens, first = int(attention.query_start[-1]), attention.num_decode
+        last = len(attention.block_table)
+        if attention.block_index is not None or first == last:
+            own = self._kernels.plan(attention, window)
+            return SharedAttention(own, num_tokens, None, num_tokens)
+        rows = prompt_rows(attention.rows(first, last), window)
+        own = self._kernels.plan(attention.rows(0, first), window) if first else None
+        return SharedAttention(own, first, self._library.plan(rows), num_tokens)
+
+    def plan_static(self, position: Tensor, table: Tensor, window: int = 0) -> SharedAttention:
+        """Rows of one token are the wrapped kernels'."""
+        own = self._kernels.plan_static(position, table, window)
+        return SharedAttention(own, own.num_tokens, None, own.num_tokens)
+
+    def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
+        """Each its rows."""
+        assert isinstance(planned, SharedAttention)
+        parts: list[AttentionOutput] = []
+        if planned.own is not None:
+            parts.append(self._kernels.attend(q[: planned.own_tokens], pages, planned.own))
+        if planned.prompts is not None:
+            parts.append(planned.prompts.attend(q[planned.own_tokens :].contiguous(), pages))
+        if len(parts) == 1:
+            return parts[0]
+        return AttentionOutput(*(torch.cat(both) for both in zip(*parts, strict=True)))
+
+    def merge(
+        self, here: AttentionOutput, there: AttentionOutput, places: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """See `MergingKernels`."""
+        return self._kernels.merge(here, there, places, dtype)
+
+    def plan_append(self, slots: Tensor) -> Tensor:
+        """As the wrapped kernels."""
+        return self._kernels.plan_append(slots)
+
+    def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
+        """As the wrapped kernels."""
+        self._kernels.append(pages, k, v, planned)
+
+    def copy_blocks(
+        self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
+    ) -> None:
+        """As the wrapped kernels."""
+        self._kernels.copy_blocks(src_pages, src_ids, dst_pages, dst_ids)
+
+
+def prompt_rows(attention: TierAttention, window: int) -> PromptRows:
+    """Rows whose keys up to their last token are all in this tier.
+
+    Raises:
+        ValueError: tokens of a row do not follow each other.
+    """
+    starts, positions = attention.query_start, attention.positions
+    first, last = positions[starts[:-1]], positions[starts[1:] - 1]
+    if not np.array_equal(last - first + 1, np.diff(starts)):
+        raise ValueError("tokens of a prompt's row must follow each other")
+    return PromptRows(starts, (last + 1).astype(np.int32), attention.block_table, window)

@@ -1,0 +1,105 @@
+"""Attention kernels that are named: taken where they can serve, and refused with a remedy."""
+
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tests.support.engines import tiny_model
+from tests.unit.kernels import prompt_libraries
+
+from tandem.engine import attention_choice
+from tandem.engine.attention_choice import check_attention_backend
+from tandem.kernels import open_prompts
+from tandem.kernels.pages import PageShape
+from tandem.spec.config import AttentionBackend, EngineConfig
+from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
+from tandem.spec.kv_type import NarrowFloat
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+
+SPEC = replace(tiny_model().spec, head_dim=64)
+HALF = Precision.uniform(DType.BFLOAT16)
+
+
+@pytest.fixture(autouse=True)
+def with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_choice, "reason_against", lambda: None)
+
+
+@pytest.fixture
+def with_flashinfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = prompt_libraries.BatchPrefillWithPagedKVCacheWrapper
+    library = SimpleNamespace(BatchPrefillWithPagedKVCacheWrapper=wrapper)
+    monkeypatch.setitem(sys.modules, "flashinfer", library)
+
+
+@pytest.fixture
+def with_varlen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def request(*, lse: bool) -> object:
+        assert lse
+        return prompt_libraries.AuxRequest()
+
+    module = SimpleNamespace(varlen_attn=prompt_libraries.varlen_attn, AuxRequest=request)
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
+
+
+def check(name: AttentionBackend, spec: ModelSpec = SPEC, precision: Precision = HALF) -> None:
+    check_attention_backend(EngineConfig("m", attention_backend=name), spec, precision)
+
+
+def refused(
+    message: str, name: AttentionBackend, spec: ModelSpec = SPEC, precision: Precision = HALF
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        check(name, spec, precision)
+    assert str(error.value).startswith(f"--attention-backend {name} cannot be: ")
+    assert error.value.param == "attention_backend"
+
+
+def test_what_can_serve_is_taken(with_flashinfer: None, with_varlen: None) -> None:
+    for name in ("auto", "triton", "flashinfer", "torch"):
+        check(name)
+    for name in ("flashinfer", "torch"):
+        shape = PageShape(2, 16, 64)
+        opened = open_prompts.open_prompts(
+            name, torch.device("cpu"), 4, shape, 0.1, 0.0, torch.float16
+        )
+        assert opened.name
+
+
+def test_without_triton_none_but_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_choice, "reason_against", lambda: "Triton is not installed")
+    check("auto")
+    for name in ("triton", "flashinfer", "torch"):
+        refused("Triton is not installed; or leave it out", name)
+
+
+def test_types_and_heads_that_a_library_does_not_take(
+    with_flashinfer: None, with_varlen: None
+) -> None:
+    wide, narrow = Precision.uniform(DType.FLOAT32), replace(HALF, kv=NarrowFloat.FP8)
+    for name in ("flashinfer", "torch"):
+        refused("multiply in 16 bits, not in torch.float32", name, precision=wide)
+        refused("read KV of bfloat16 alone, not of fp8", name, precision=narrow)
+    refused("heads of 64, 128, 256, not 96", "flashinfer", replace(SPEC, head_dim=96))
+    check("torch", replace(SPEC, head_dim=96))
+    refused("multiples of 8 up to 256, not 512", "torch", replace(SPEC, head_dim=512))
+    capped = replace(SPEC, attention_soft_cap=30.0)
+    refused("do not bound scores", "torch", capped)
+    check("flashinfer", capped)
+
+
+def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flashinfer", None)
+    refused("flashinfer cannot be imported .*; install flashinfer-python", "flashinfer")
+
+
+def test_a_torch_whose_function_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    def older(query: object, cu_seq_q: object, is_causal: bool = False) -> None: ...
+
+    module = SimpleNamespace(varlen_attn=older)
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
+    refused("has no enable_gqa, return_aux, scale, window_size; it needs torch 2.12", "torch")

@@ -1,0 +1,146 @@
+"""Prompts by other libraries' kernels, called as they are documented, against float64."""
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.kernels import prompt_libraries
+from tests.unit.kernels.attention_case import CPU, AttentionCase, exact_attention, make_case
+from tests.unit.native.tier_case import TierCase, make_tier
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from tests.unit.triton.triton_case import DEVICE, kernels_of
+
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.flashinfer_prompts import FlashInferPrompts
+from tandem.kernels.prompt_kernels import PromptKernels, PromptLibrary
+from tandem.kernels.state import merge_states
+from tandem.kernels.tier_kernels import MergingKernels, StaticKernels
+from tandem.kernels.varlen_prompts import ARGUMENTS, VarlenPrompts
+
+if DEVICE != CPU:
+    pytest.skip("the stand-ins are of the CPU", allow_module_level=True)
+
+LIBRARY = SimpleNamespace(
+    BatchPrefillWithPagedKVCacheWrapper=prompt_libraries.BatchPrefillWithPagedKVCacheWrapper
+)
+Maker = Callable[[AttentionCase, float], PromptLibrary]
+
+
+def flashinfer(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
+    heads = case.query.shape[1]
+    return FlashInferPrompts(
+        LIBRARY, CPU, heads, case.shape, case.scale, soft_cap, case.query.dtype
+    )
+
+
+def varlen(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
+    request, heads = prompt_libraries.AuxRequest(), case.query.shape[1]
+    return VarlenPrompts(prompt_libraries.varlen_attn, request, CPU, heads, case.shape, case.scale)
+
+
+BOTH = pytest.mark.parametrize("make", [flashinfer, varlen])
+
+
+def attend(
+    tier: TierCase, make: Maker, *, window: int = 0, soft_cap: float = 0.0
+) -> AttentionOutput:
+    case = tier.case
+    kernels = PromptKernels(kernels_of(case, soft_cap=soft_cap), make(case, soft_cap))
+    planned = kernels.plan(tier.attention, window)
+    assert planned.num_tokens == len(tier.tokens)
+    assert (planned.prompts is None) == (tier.attention.block_index is not None)
+    return kernels.attend(tier.query, tier.pages, planned)
+
+
+def check(result: AttentionOutput, expected: AttentionOutput, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(
+        tuple(result), tuple(expected), rtol=tolerance, atol=tolerance, check_dtype=False
+    )
+
+
+@BOTH
+@pytest.mark.parametrize(("group", "head_dim"), [(1, 8), (3, 16)])
+def test_prompts_chunks_and_decode_in_one_lane(make: Maker, group: int, head_dim: int) -> None:
+    rows = [(20, 1), (70, 1), (150, 90), (9, 2), (8, 8), (16, 16), (17, 17), (64, 3)]
+    case = make_case(rows, group=group, head_dim=head_dim)
+    check(attend(make_tier(case), make), exact_attention(case))
+
+
+@BOTH
+def test_prompts_alone(make: Maker) -> None:
+    case = make_case([(33, 33), (40, 5)], group=2)
+    check(attend(make_tier(case), make), exact_attention(case))
+
+
+@BOTH
+@pytest.mark.parametrize("window", [1, 7, 40, 1000])
+def test_windows(make: Maker, window: int) -> None:
+    case = make_case([(100, 1), (90, 60), (30, 30)], group=2)
+    check(attend(make_tier(case), make, window=window), exact_attention(case, window=window))
+
+
+@BOTH
+def test_sixteen_bits(make: Maker) -> None:
+    case = make_case([(20, 1), (70, 40)], group=2, dtype=torch.float16)
+    check(attend(make_tier(case), make), exact_attention(case), 4e-3)
+
+
+def test_soft_cap() -> None:
+    case = make_case([(60, 1), (40, 20)], group=2)
+    for query in case.query:
+        query *= 20
+    result = attend(make_tier(case), flashinfer, soft_cap=5.0)
+    check(result, exact_attention(case, soft_cap=5.0))
+
+
+@BOTH
+def test_rows_in_both_tiers_are_not_the_library_s(make: Maker) -> None:
+    case = make_case([(50, 20), (40, 7)], group=2)
+    here, there = [[0, 2], [1]], [[1, 3], [0, 2]]
+    parts = [attend(make_tier(case, held), make) for held in (here, there)]
+    check(AttentionOutput(*merge_states(*parts[0], *parts[1])), exact_attention(case))
+
+
+def test_all_else_is_the_wrapped_kernels() -> None:
+    case = make_case([(90, 1), (700, 1)], group=3, head_dim=16)
+    tier, inner = make_tier(case), kernels_of(case)
+    kernels = PromptKernels(inner, varlen(case))
+    assert isinstance(kernels, StaticKernels)
+    assert isinstance(kernels, MergingKernels)
+    assert kernels.name == "torch's varlen_attn for prompts, Triton kernels for the rest"
+    position = torch.from_numpy(tier.attention.positions.astype(np.int64))
+    table = torch.from_numpy(tier.attention.block_table)
+    planned = kernels.plan_static(position, table)
+    check(kernels.attend(tier.query, tier.pages, planned), exact_attention(case))
+
+
+def test_tokens_that_do_not_follow_each_other_are_refused() -> None:
+    case = make_case([(40, 3)])
+    attention = make_tier(case).attention
+    attention.positions[1] += 1
+    attention.positions[2] += 2
+    with pytest.raises(ValueError, match="must follow each other"):
+        PromptKernels(kernels_of(case), varlen(case)).plan(attention)
+
+
+def test_the_stand_in_of_varlen_attn_has_torch_s_signature() -> None:
+    module = pytest.importorskip("torch.nn.attention.varlen")
+    real = inspect.signature(module.varlen_attn).parameters
+    if not set(real) >= ARGUMENTS:
+        pytest.skip("this torch is older")
+    fake = inspect.signature(prompt_libraries.varlen_attn).parameters
+    assert [(p.name, p.kind) for p in fake.values()] == [(p.name, p.kind) for p in real.values()]
+    assert module.AuxRequest(lse=True).lse
+    # what torch itself takes the kernel's second result for
+    made = torch.ops.torch_attn._varlen_attn(
+        *(torch.empty(6, 4, 8, device="meta") for _ in range(3)),
+        *(torch.zeros(2, dtype=torch.int32, device="meta") for _ in range(2)),
+        6,
+        6,
+    )
+    assert made[1].shape == (4, 6)  # [heads, tokens]
