@@ -94,6 +94,7 @@ MODES: tuple[Mode, ...] = (
     ),
     Mode("cohorts-host", _lane("rendezvous", "host"), _joined),
     Mode("cohorts-split", _lane("rendezvous", "split", max_cohorts=2, max_cohort_rows=1), _joined),
+    Mode("ahead-split", _lane("rendezvous-ahead", "split", max_cohorts=2), _joined),
     Mode("asymmetric-host", _lane("asymmetric", "host", interposition_budget=64), _joined),
     Mode(
         "symmetric-host",

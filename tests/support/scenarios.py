@@ -160,7 +160,7 @@ def _memory(
     legal = ["ride-along"]
     if host and placement != "device":
         legal += ["rendezvous", "asymmetric", "symmetric", "auto", "neo", "apex"]
-        legal += ["neo-published", "apex-published"]
+        legal += ["rendezvous-ahead", "neo-published", "apex-published"]
     alone = (*legal, "gpu-only") if device >= longest else tuple(legal)
     if placement in ("auto", "device"):
         legal.append("gpu-only")

@@ -107,6 +107,7 @@ def _every(question: Question) -> Iterator[Candidate]:
                     continue
                 if not elsewhere.on_cpu and not elsewhere.on_disk:
                     yield candidate_of("rendezvous", elsewhere, device, hosted)
+                    yield candidate_of("rendezvous-ahead", elsewhere, device, hosted)
                 if elsewhere == Elsewhere():
                     for passes in range(1, layers + 1):
                         yield candidate_of("asymmetric", elsewhere, device, hosted, passes)

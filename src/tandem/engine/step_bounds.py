@@ -30,10 +30,10 @@ def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
 
 
 def cohorts_of(config: EngineConfig, strategy: str) -> tuple[int, int]:
-    """How many may be under way, and their rows: where steps are chosen, or two take turns, all on
-    the host.
+    """How many may be under way, and their rows: two where steps are chosen, where they take turns,
+    all on the host, and where both join every sweep.
     """
-    if strategy not in ("auto", "symmetric"):
+    if strategy not in ("auto", "symmetric", "rendezvous-ahead"):
         return _MAX_COHORTS, _MAX_COHORT_ROWS
     hosted = config.max_host_seqs or config.max_num_seqs
     return _TURNS, min(_MAX_COHORT_ROWS, -(-hosted // _TURNS))

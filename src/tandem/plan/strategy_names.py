@@ -3,11 +3,13 @@
 _PUBLISHED = ("neo-published", "apex-published")
 
 STRATEGIES = (
-    "auto", "gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric", "neo", "apex",
-    *_PUBLISHED,
+    "auto", "gpu-only", "ride-along", "rendezvous", "rendezvous-ahead", "asymmetric", "symmetric",
+    "neo", "apex", *_PUBLISHED,
 )  # fmt: skip
 
-COHORT_STRATEGIES = ("rendezvous", "asymmetric", "symmetric", "neo", "apex", *_PUBLISHED)
+COHORT_STRATEGIES = (
+    "rendezvous", "rendezvous-ahead", "asymmetric", "symmetric", "neo", "apex", *_PUBLISHED,
+)  # fmt: skip
 """They start cohorts, whatever else they do; `auto` may."""
 
 PASS_STRATEGIES = ("asymmetric", "symmetric", "auto", "neo", "apex", *_PUBLISHED)

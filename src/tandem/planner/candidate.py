@@ -9,19 +9,25 @@ from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.config import KVPlacement
 from tandem.spec.model import ModelSpec
 
-Strategy = Literal["gpu-only", "ride-along", "rendezvous", "symmetric", "asymmetric"]
+Strategy = Literal[
+    "gpu-only", "ride-along", "rendezvous", "rendezvous-ahead", "symmetric", "asymmetric"
+]
 STRATEGIES: tuple[Strategy, ...] = (
-    "gpu-only", "ride-along", "rendezvous", "symmetric", "asymmetric",
+    "gpu-only", "ride-along", "rendezvous", "rendezvous-ahead", "symmetric", "asymmetric",
 )  # fmt: skip
 """The simplest first."""
-COHORT_STRATEGIES: tuple[Strategy, ...] = ("rendezvous", "symmetric", "asymmetric")
+COHORT_STRATEGIES: tuple[Strategy, ...] = (
+    "rendezvous", "rendezvous-ahead", "symmetric", "asymmetric",
+)  # fmt: skip
 _LAYERS_TO_A_PASS = (1, 2, 4)
 """Fewer passes hardly differ from none."""
 _EDGES_ALONE, _EDGES_BESIDE = 2, 1  # sweeps from a cohort's last layer to its next token's first
-_COHORTS = 2
+_EDGES_AHEAD = 2
+"""Likewise, of a cohort that joins every sweep."""
+COHORTS = 2
 """Beside rows that each sweep serves. Whether a cohort has joined a sweep is known when the next
-one is submitted already: it joins every other one, and two take turns. (What `auto` lets join ahead
-in an engine comes on top.)
+one is submitted already: it joins every other one, and two take turns; or both join ahead of what
+they follow, in every sweep.
 """
 
 
@@ -127,11 +133,16 @@ class Candidate(NamedTuple):
         return self.strategy == "symmetric"
 
     @property
+    def ahead(self) -> bool:
+        """Whether both cohorts join every sweep."""
+        return self.strategy == "rendezvous-ahead" and self.device_rows > 0
+
+    @property
     def num_cohorts(self) -> int:
         """One if there is nothing to sweep beside it: a sweep then waits for its attention."""
         if not self.has_cohorts:
             return 0
-        return _COHORTS if self.device_rows or self.halves else 1
+        return COHORTS if self.device_rows or self.halves else 1
 
     @property
     def cohort_rows(self) -> int:
@@ -140,12 +151,14 @@ class Candidate(NamedTuple):
 
     def sweeps_per_hosted_token(self, num_layers: int) -> int:
         """Sweeps in which a row on the host gets a token; cohorts take turns to advance in each, by
-        a layer or, with passes, by several.
+        a layer or, with passes, by several, or all do by a layer.
         """
         if not self.num_cohorts:
             return 1
         if self.halves:
             return len(token_sweeps(num_layers, self.passes))
+        if self.ahead:
+            return num_layers + _EDGES_AHEAD
         if self.passes:
             return self.num_cohorts * len(token_sweeps(num_layers, self.passes))
         edges = _EDGES_BESIDE if self.device_rows else _EDGES_ALONE
@@ -179,11 +192,18 @@ class Candidate(NamedTuple):
                 "attended in both"
             )
         how = "in cohorts" if self.has_cohorts else "beside it"
+        if self.ahead:
+            how += " that join every sweep"
         if self.halves:
             how = "in two halves that take turns at each layer"
         elif self.passes:
             how += f" with {self.passes} passes a sweep"
         return f"{self.host_rows} on the host, attended there {how}"
+
+
+def joined_ahead(num_layers: int) -> float:
+    """Of all sweeps, the share that a cohort joins which is ahead."""
+    return num_layers / (num_layers + _EDGES_AHEAD)
 
 
 def candidate_of(

@@ -223,6 +223,8 @@ class Candidates:
         device = 0 if all_on_host else self._q.max_rows
         for hosted in _thinned(row_grid(limit), elsewhere):
             device = self.most_on_device(strategy, elsewhere, hosted, device)
+            if strategy == "rendezvous-ahead" and not device:
+                return  # one cohort by itself has nothing to be ahead of
             found = {candidate_of(strategy, elsewhere, device, hosted)}
             if strategy == "ride-along":
                 found.add(candidate_of(strategy, elsewhere, 0, hosted))

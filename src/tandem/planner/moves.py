@@ -38,7 +38,8 @@ class Moves:
                 most = self._candidates.most_on_device
                 device = most(strategy, elsewhere, hosted, passes=passes, step_tokens=step)
             moved = candidate_of(strategy, elsewhere, device, hosted, passes, step)
-            if moved.rows and moved != candidate and (device or not passes or moved.halves):
+            needed = (passes and not moved.halves) or candidate.ahead
+            if moved.rows and moved != candidate and (device or not needed):
                 yield moved
 
     def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float]]:

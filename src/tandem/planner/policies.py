@@ -86,13 +86,14 @@ class Policy:
 
 _BUILT = (
     Policy("auto", "the best of all whose predictions hold", "Tandem",
-           ("gpu-only", "ride-along", "rendezvous", "symmetric"), homes=CPU_HOMES,
-           single_experts=True),
+           ("gpu-only", "ride-along", "rendezvous", "rendezvous-ahead", "symmetric"),
+           homes=CPU_HOMES, single_experts=True),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),
     Policy("rendezvous", "requests on the host advance one layer per sweep",
-           "the asynchronous overlap of APEX, section 4", ("gpu-only", "rendezvous")),
+           "the asynchronous overlap of APEX, section 4",
+           ("gpu-only", "rendezvous", "rendezvous-ahead")),
     Policy("asymmetric", "requests on the host advance by several layers per sweep, in passes of "
            "their own", "Tandem, between APEX and NEO", ("gpu-only", "asymmetric")),
     Policy("neo", "requests on the host are a second sub-batch with a pass beside every layer, or "
@@ -100,7 +101,8 @@ _BUILT = (
            ("gpu-only", "asymmetric"), streams=False, every_layer=True),
     Policy("apex", "requests on the host advance one layer per sweep, or as NEO's second sub-batch",
            "APEX algorithm 1, by predicted time in place of its inequality",
-           ("gpu-only", "rendezvous", "asymmetric"), streams=False, every_layer=True),
+           ("gpu-only", "rendezvous", "rendezvous-ahead", "asymmetric"), streams=False,
+           every_layer=True),
     Policy("simple", "all KV and decode attention on the host, the accelerator waits",
            "NEO section 3.1, strawman 1", ("ride-along",), all_on_host=True),
     Policy("symmetric", "all KV and attention on the host, of two equal sub-batches in turns",

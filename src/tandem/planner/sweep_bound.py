@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tandem.plan.interposition import token_sweeps
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.planner.candidate import COHORTS, joined_ahead
 from tandem.planner.demand import Demands
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
@@ -164,10 +165,24 @@ class SweepBound:
             return work
         if load.passes:
             return self._beside_passes(load, load.cohort, work, stages.chain_s)
+        if load.ahead:
+            return self._beside_ahead(load.cohort, work)
         # one layer's attention per sweep; of several windows, the shortest
         hosted = [self._host(load.cohort.host, layer) for layer in self._layer_with.values()]
         least = Least(0.0, min(w.dram_bytes for w in hosted), min(w.cpu_s for w in hosted))
         return work.plus(least)
+
+    def _beside_ahead(self, cohort: LaneLoad, main: Least) -> Least:
+        """The mean of a token's sweeps, in which two cohorts leave all layers behind.
+
+        Args:
+            main: the others' work.
+        """
+        work, layers = main, len(self._windows)
+        for window, count in self._layers_of.items():
+            hosted = self._host(cohort.host, self._layer_with[window])._replace(chain_s=0.0)
+            work = work.plus(hosted, COHORTS * joined_ahead(layers) * count / layers)
+        return work
 
     def _all_stages(self, lane: LaneLoad) -> Least:
         """All but attention."""

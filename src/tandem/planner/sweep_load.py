@@ -14,12 +14,14 @@ class SweepLoad(NamedTuple):
         cohort: rows with KV on the host that advance by one layer: of the cohorts, the one whose
             turn it is.
         passes: of its own, that it may have. halves: another one as large takes part as well.
+        ahead: another one as large joins as well, at another layer.
     """
 
     main: LaneLoad
     cohort: LaneLoad | None = None
     passes: int = 0
     halves: bool = False
+    ahead: bool = False
 
     @property
     def lanes(self) -> list[LaneLoad]:
@@ -28,6 +30,8 @@ class SweepLoad(NamedTuple):
         """
         if self.cohort is None:
             return [self.main]
+        if self.ahead:
+            return [self.main, self.cohort, self.cohort]
         return [self.main, self.cohort] if self.main.tokens or self.passes else [self.cohort]
 
     @property
@@ -79,4 +83,4 @@ def decode_load(
     logits = rows if candidate.passes else 0  # else the sweeps that are timed end no token
     cohort = LaneLoad(host=TierLoad(rows, context), logits=logits)
     passes = candidate.passes if main.tokens or candidate.halves else 0
-    return SweepLoad(main, cohort, passes, candidate.halves)
+    return SweepLoad(main, cohort, passes, candidate.halves, candidate.ahead)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tandem.plan.interposition import Visit, token_sweeps
 from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import SweepLayers
+from tandem.planner.candidate import COHORTS, joined_ahead
 from tandem.planner.demand import Demands
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
@@ -16,14 +17,18 @@ from tandem.planner.question import Question
 from tandem.planner.schedule import Schedules, SweepCounts, schedule_each
 from tandem.planner.sweep_bound import SweepBound
 from tandem.planner.sweep_load import SweepLoad
+from tandem.planner.utilisation import mean_sweep
 from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
 
 _WARM_UP_SWEEPS = 1
 """Before the one whose time is taken, where a cohort joins each a layer further."""
-_COHORTS = 2
-_WARM_UP_TURNS = _COHORTS
+_WARM_UP_TURNS = COHORTS
 """Likewise, of cohorts that have passes of their own and take turns."""
+_WARM_UP_AHEAD = 2
+"""Likewise, of cohorts of which two join each sweep."""
 _COHORT = LaneShape(suspends=True, device=False, host=True)
+_AHEAD = (0, 0, 1)
+"""Of which cohort lanes are, where two follow each other from layer to layer."""
 
 
 class _Turn(NamedTuple):
@@ -76,10 +81,22 @@ class Sweeps:
             else:
                 cycle = len(turns) - _warm_up_turns(load) if load.passes else 1
                 found = steady_sweep(sweeps, self._dram, cycle=cycle)
+            if load.ahead:
+                found = self._with_sweeps_between(found, elsewhere, load)
             # loads that were ahead may make one sweep of a few shorter than many can be
             least_s = self.bound_s(elsewhere, load)
             self._times[key] = replace(found, period_s=max(found.period_s, least_s))
         return self._times[key]
+
+    def _with_sweeps_between(
+        self, joined: SweepTime, elsewhere: Elsewhere, load: SweepLoad
+    ) -> SweepTime:
+        """The mean of the sweeps that both cohorts join, and of those from one of their tokens to
+        the next.
+        """
+        share = joined_ahead(self._q.model.num_layers)
+        without = self.time(elsewhere, load._replace(cohort=None, ahead=False))
+        return mean_sweep(((share, joined), (1 - share, without)))
 
     def bound_s(self, elsewhere: Elsewhere, load: SweepLoad) -> float:
         """Less than which no such sweep can take."""
@@ -95,7 +112,7 @@ class Sweeps:
         # the first one is lived through in part, and leaves the next a little otherwise than it is
         turns = self._turns(load, more=2 if load.cohort is None else 1)
         if load.passes and not load.halves:  # the last sweep but one is the second cohort's first
-            turns = turns[: _WARM_UP_TURNS + _COHORTS + 1]
+            turns = turns[: _WARM_UP_TURNS + COHORTS + 1]
         return [
             self._priced(
                 schedule_each(self._q.model.num_layers, turn.lanes, layers),
@@ -119,6 +136,12 @@ class Sweeps:
         cursors = range(first, first + _WARM_UP_SWEEPS + 1 + more)
         if load.cohort is None:
             return [_Turn((main,)) for _ in cursors]
+        if load.ahead:
+            last = cursors[-1]
+            return [
+                _Turn((main, *(replace(_COHORT, cursor=at) for at in (cursor, cursor - 1))), _AHEAD)
+                for cursor in range(max(1, first + _WARM_UP_SWEEPS - _WARM_UP_AHEAD), last + 1)
+            ]
         beside = (main,) if load.main.tokens else ()
         return [_Turn((*beside, replace(_COHORT, cursor=cursor))) for cursor in cursors]
 
@@ -131,7 +154,7 @@ class Sweeps:
         return [
             _Turn(lanes, (cohort,) * len(lanes))
             for lanes in (token[-1], *token)
-            for cohort in range(_COHORTS)
+            for cohort in range(COHORTS)
         ]
 
     def _in_halves(self, main: tuple[LaneShape, ...], passes: int) -> list[_Turn]:
@@ -143,7 +166,7 @@ class Sweeps:
         token: list[_Turn] = []
         for number, visits in enumerate(token_sweeps(self._q.model.num_layers, passes)):
             lanes, cohorts = list(main), [0] * len(main)
-            for cohort in range(_COHORTS):
+            for cohort in range(COHORTS):
                 own = _visiting(visits, len(lanes), enters=number == 0)
                 lanes += own
                 cohorts += [cohort] * len(own)

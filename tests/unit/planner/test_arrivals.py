@@ -65,7 +65,7 @@ def beside_cohorts(requests_per_s: float, policy: str) -> Answer:
 def test_requests_that_fit_the_accelerator_wait_for_no_cohort() -> None:
     found = beside_cohorts(1.0, "rendezvous")
     assert found.arrivals is not None
-    assert found.chosen.candidate.strategy == "rendezvous"
+    assert found.chosen.candidate.strategy == "rendezvous-ahead"
     assert found.arrivals.rows < found.chosen.candidate.device_rows
     assert found.arrivals.rates.slow_tpot_s is None
     assert found.cohort_request_s is None

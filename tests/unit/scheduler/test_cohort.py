@@ -22,6 +22,7 @@ from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.scheduler.strategies.rendezvous import Rendezvous
+from tandem.scheduler.strategies.rendezvous_ahead import RendezvousAhead
 from tandem.scheduler.strategies.tempo import with_tempo
 from tandem.scheduler.view import SchedulerView
 from tandem.spec.request import EngineRequest
@@ -110,6 +111,19 @@ def test_a_cohort_gets_on_in_every_sweep(ahead: bool, monkeypatch: pytest.Monkey
     gaps = Counter(int(gap) for sweeps in found for gap in np.diff(sweeps[1:]))
     assert len(found) > 5
     assert (set(gaps) == {1}) == ahead
+
+
+def test_cohorts_that_join_every_sweep_start_as_others_do() -> None:
+    with half_on_host() as engine:
+        view = engine.scheduler.view()
+        others, ahead = (
+            strategy.propose(view, None) for strategy in (Rendezvous(), RendezvousAhead())
+        )
+    assert [rows.tolist() for rows in ahead.cohort_starts] == [
+        rows.tolist() for rows in others.cohort_starts
+    ]
+    assert ahead.cohort_starts
+    assert (others.starts_ahead, ahead.starts_ahead) == (False, True)
 
 
 @pytest.mark.parametrize("name", ["rendezvous", "asymmetric"])

@@ -130,7 +130,8 @@ def test_an_unknown_strategy_is_refused(strategy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", ["gpu-only", "ride-along", "rendezvous", "symmetric", "asymmetric"]
+    "strategy",
+    ["gpu-only", "ride-along", "rendezvous", "rendezvous-ahead", "symmetric", "asymmetric"],
 )
 def test_a_strategy_that_is_asked_for_is_what_is_planned(strategy: str) -> None:
     question = replace(planned(CASES["gpu-only"]).question, max_num_batched_tokens=512)
@@ -149,8 +150,20 @@ def test_a_strategy_that_is_asked_for_is_what_is_planned(strategy: str) -> None:
         Case("ride-along", 0, 32, on_cpu=2, how="cpu-mlp"),
         Case("asymmetric", 16, 32, passes=LAYERS),
         Case("symmetric", 0, 32, passes=LAYERS),
+        Case("rendezvous-ahead", 16, 32),
     ],
-    ids=["resident", "streamed", "host", "both", "lent", "cpu", "MLPs", "passes", "halves"],
+    ids=[
+        "resident",
+        "streamed",
+        "host",
+        "both",
+        "lent",
+        "cpu",
+        "MLPs",
+        "passes",
+        "halves",
+        "ahead",
+    ],
 )
 def test_a_steady_state_is_as_fast_as_the_planner_says(case: Case) -> None:
     """Requests of unlike lengths, so that they do not begin and end in waves; within 5%."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
 from tandem.plan.interposition import Visit, token_sweeps
-from tandem.planner.candidate import Candidate
+from tandem.planner.candidate import COHORTS, Candidate, joined_ahead
 from tandem.planner.footprint import Footprint
 from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
@@ -57,13 +57,16 @@ class Prices:
 
     def _attended(self, way: Way, rows: int, value: Callable[[AttentionPrices], float]) -> float:
         """Of a cohort's attention in one sweep: one layer, of several windows the one of least; or,
-        with passes, all layers over the sweeps of a token.
+        with passes, and where all cohorts join, all layers over the sweeps of a token.
         """
         if not rows:
             return 0.0
-        if not way.passes:
+        if not (way.passes or way.ahead):
             return min(map(value, self.attention.values()))
         every = sum(count * value(self.attention[w]) for w, count in self.layers_of.items())
+        if way.ahead:
+            layers = self.question.model.num_layers
+            return every / layers * COHORTS * joined_ahead(layers)
         return every * _taking_part(way) / len(self._token(way))
 
     def beside_passes_s(self, way: Way, through: int, cohort: int) -> float:

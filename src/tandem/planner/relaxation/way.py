@@ -70,6 +70,11 @@ class Way:
         return self.strategy == "symmetric"
 
     @property
+    def ahead(self) -> bool:
+        """Whether two cohorts join every sweep."""
+        return self.strategy == "rendezvous-ahead"
+
+    @property
     def has_cohort(self) -> bool:
         """Whether some rows pass through a part of the layers in a sweep."""
         return self.strategy in COHORT_STRATEGIES
@@ -133,7 +138,7 @@ def ways(
         for allowed in dict.fromkeys((lasting, on_cpu, unread, every, mlps, *shared)):
             if allowed in (lasting, on_cpu) and policy.all_streamed:
                 continue
-            for in_cohort in (False, True) if cohort else (False,):
+            for in_cohort in (False, True) if strategy == "rendezvous" else (False,):
                 yield Way(strategy, allowed, policy.all_on_host, policy.all_streamed, in_cohort)
 
 

@@ -28,6 +28,12 @@ def _symmetric() -> "Strategy":
     return Symmetric()
 
 
+def _rendezvous_ahead() -> "Strategy":
+    from tandem.scheduler.strategies.rendezvous_ahead import RendezvousAhead
+
+    return RendezvousAhead()
+
+
 def _neo() -> "Strategy":
     from tandem.scheduler.strategies.neo import Neo
 
@@ -56,6 +62,7 @@ _STRATEGIES: dict[str, "Callable[[], Strategy]"] = {
     "auto": _auto,
     **{each.name: each for each in (GpuOnly, RideAlong, Rendezvous, Asymmetric)},
     "symmetric": _symmetric,
+    "rendezvous-ahead": _rendezvous_ahead,
     "neo": _neo,
     "apex": _apex,
     "neo-published": _neo_published,
