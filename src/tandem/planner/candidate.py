@@ -206,6 +206,15 @@ def joined_ahead(num_layers: int) -> float:
     return num_layers / (num_layers + _EDGES_AHEAD)
 
 
+def shared_stages(model: ModelSpec, *, ahead: bool) -> float:
+    """Layers per sweep whose stages a cohort without passes of its own shares with the others, in
+    the mean; of models with two kinds of layers, at most one is counted.
+    """
+    layers = model.num_layers
+    shared = COHORTS * joined_ahead(layers) if ahead else 1.0
+    return min(1.0, shared) if model.dense_layers else shared
+
+
 def candidate_of(
     strategy: Strategy,
     elsewhere: Elsewhere,

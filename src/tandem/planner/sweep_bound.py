@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tandem.plan.interposition import token_sweeps
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.planner.candidate import COHORTS, joined_ahead
+from tandem.planner.candidate import COHORTS, joined_ahead, shared_stages
 from tandem.planner.demand import Demands
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
@@ -165,12 +165,23 @@ class SweepBound:
             return work
         if load.passes:
             return self._beside_passes(load, load.cohort, work, stages.chain_s)
+        work = work.plus(Least(self._sharing_s(load, load.cohort)))
         if load.ahead:
             return self._beside_ahead(load.cohort, work)
         # one layer's attention per sweep; of several windows, the shortest
         hosted = [self._host(load.cohort.host, layer) for layer in self._layer_with.values()]
         least = Least(0.0, min(w.dram_bytes for w in hosted), min(w.cpu_s for w in hosted))
         return work.plus(least)
+
+    def _sharing_s(self, load: SweepLoad, cohort: LaneLoad) -> float:
+        """By how much longer stages take that a cohort shares with the others."""
+        main = LaneLoad(TierLoad(load.main.tokens))
+        both = LaneLoad(TierLoad(load.main.tokens + cohort.tokens))
+        longer_s = min(
+            self._layer(both, layer).chain_s - self._layer(main, layer).chain_s
+            for layer in (self._movable, *self._dense[:1])
+        )
+        return shared_stages(self._question.model, ahead=load.ahead) * longer_s
 
     def _beside_ahead(self, cohort: LaneLoad, main: Least) -> Least:
         """The mean of a token's sweeps, in which two cohorts leave all layers behind.

@@ -9,6 +9,7 @@ from tests.unit.planner.questions import ask, short
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import answer
+from tandem.planner.candidate import Strategy
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
@@ -255,3 +256,29 @@ def test_a_programme_is_minimised_and_a_contradiction_is_told() -> None:
     assert found.columns == pytest.approx((2.0, 0.0))
     programme.equal([(x, 1.0)], 0.25)
     assert solver.minimise(programme) is None
+
+
+@pytest.mark.parametrize("strategy", ["rendezvous", "rendezvous-ahead"])
+@pytest.mark.parametrize("through", [4, 300])
+def test_stages_that_a_cohort_shares_with_others_take_their_time(
+    strategy: Strategy, through: int
+) -> None:
+    """Of rows bound by memory next to nothing, by arithmetic as much as any rows' stages."""
+    question = ask(SMALL, "a10g", "server-genoa", prompt="1", generate="100", requests=4000)
+    host = replace(question.hardware.host, memory_bandwidth_bytes_per_s=1e15, flops_per_s=1e18)
+    question = replace(question, hardware=replace(question.hardware, host=host))
+    prices, cohort = Prices(question, Footprint(question)), 200
+    way = Way(strategy, ("resident",))
+    found = least_shares(prices, way, Rows(Range(through, through), Range(cohort, cohort)))
+    assert found is not None
+    sweep_s = found.token_s * prices.served(way, through, cohort) * 100 / 99  # of 99 later tokens
+    each_s = [prices.layer.of("resident", rows).chain_s for rows in (through, through + 100)]
+    joins = 1.0 if strategy == "rendezvous" else 2 * LAYERS / (LAYERS + 2)
+    attended = max(line.at(through) for line in prices.attention[0].device)
+    stages_s = LAYERS * (each_s[0] + attended) + joins * (each_s[1] - each_s[0])
+    assert sweep_s == pytest.approx(stages_s + prices.ends_s(through, through), rel=0.02)
+    token_s = (each_s[1] - each_s[0]) / 100
+    marginal_s = (
+        prices.layer.of("resident", 1300).chain_s - prices.layer.of("resident", 1200).chain_s
+    )
+    assert (token_s > 0.9 * marginal_s / 100) == (through == 300)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
 from tandem.plan.interposition import Visit, token_sweeps
-from tandem.planner.candidate import COHORTS, Candidate, joined_ahead
+from tandem.planner.candidate import COHORTS, Candidate, joined_ahead, shared_stages
 from tandem.planner.footprint import Footprint
 from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
@@ -68,6 +68,25 @@ class Prices:
             layers = self.question.model.num_layers
             return every / layers * COHORTS * joined_ahead(layers)
         return every * _taking_part(way) / len(self._token(way))
+
+    def sharing_s(self, way: Way, tokens: int, rows: int) -> float:
+        """On the accelerator, by how much longer stages take that a cohort shares with others.
+
+        It has all its stages there, whoever attends to it: those of one layer, or of two cohorts'
+        layers, are of so many `rows` more than the sweep's `tokens`. They read the same weights,
+        so that this is next to nothing where few rows are bound by memory, and as much as any
+        rows' stages where arithmetic is.
+        """
+        if not rows or way.passes:
+            return 0.0
+        each = [
+            self.layer.of(home, tokens + rows).chain_s - self.layer.of(home, tokens).chain_s
+            for home in way.homes
+        ]
+        dense = len(self.question.model.dense_layers)
+        if dense:
+            each.append((self.layer.dense_s(tokens + rows) - self.layer.dense_s(tokens)) / dense)
+        return shared_stages(self.question.model, ahead=way.ahead) * min(each)
 
     def beside_passes_s(self, way: Way, through: int, cohort: int) -> float:
         """On the accelerator, outside stages that rows share: a sweep's passes of a cohort's own,

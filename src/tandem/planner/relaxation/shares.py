@@ -204,6 +204,7 @@ class _Relaxation:
             chain = [entry for forms in attention for entry in forms.chain]
             stages = self._priced(layer, lambda price: price.chain_s)
             around_s = prices.ends_s(tokens, logits) + prices.layer.dense_s(tokens)
+            around_s += prices.sharing_s(self._way, tokens, cohort)
             self._at_least(time, [*chain, *stages], around_s)
             if self._way.shares_mixtures:
                 there = self._priced(layer, lambda price: price.chain_s + price.longer_there_s)
