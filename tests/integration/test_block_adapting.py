@@ -78,13 +78,16 @@ def test_a_machine_that_is_not_as_told_is_planned_for_anew_once(
     assert adapting.tokens_per_s > 1.4 * fixed.tokens_per_s
 
 
-def test_shares_are_solved_anew_beside_mlps_on_the_cpu(cell: OfflineCell, asked: Question) -> None:
+@pytest.mark.parametrize("mlps", [True, False])
+def test_shares_are_solved_anew_beside_what_the_cpu_computes(
+    mlps: bool, cell: OfflineCell, asked: Question
+) -> None:
     question = mistold(asked)
     search = OfflineSearch(question)
-    candidate = BlockCandidate(2, 4, 0, 18, 6, mlps=True, lent=1)
+    candidate = BlockCandidate(2, 4, 0, 18, 6, mlps=mlps, lent=1)
     assert search.footprint.fits(candidate)
     plan = offline_plan(search, candidate, adapts=True)
-    assert plan.cpu_mlps
+    assert plan.cpu_mlps if mlps else plan.cpu_layers
     assert plan.terms is not None
     adapting, fixed = run(cell, question, plan), run(cell, question, replace(plan, terms=None))
     assert adapting.share_changes >= 1

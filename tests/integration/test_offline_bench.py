@@ -78,7 +78,7 @@ def test_the_truth_decides_and_is_repeatable(outcome: OfflineOutcome) -> None:
         assert other.executed[policy].wall_s != outcome.executed[policy].wall_s
 
 
-def test_mlps_left_to_the_cpu_are_executed_as_fast_as_predicted() -> None:
+def test_what_is_left_to_the_cpu_is_executed_as_fast_as_predicted() -> None:
     """A job so small that all of the link's time is for weights; by the truth of another seed."""
     named = CellName("a100-80", "server-genoa", "llama-3.1-70b", Load(128, 48), 16)
     cell = make_cell(named, 6, truth_of(2, plain=False))
@@ -87,7 +87,7 @@ def test_mlps_left_to_the_cpu_are_executed_as_fast_as_predicted() -> None:
     chosen = found.planned.jobs[0]
     assert chosen.plan is not None
     assert chosen.option is not None
-    assert chosen.plan.cpu_mlps
+    assert chosen.plan.cpu_layers or chosen.plan.cpu_mlps
     assert auto.tokens_per_s > 1.5 * flexgen.tokens_per_s
     assert auto.pass_s == pytest.approx(chosen.option.prediction.rates.pass_s, rel=0.15)
     assert auto.report.cpu_busy > 0.3
@@ -97,11 +97,12 @@ def test_mlps_left_to_the_cpu_are_executed_as_fast_as_predicted() -> None:
     assert auto.tokens_per_s <= found.planned.ceiling.tokens_per_s * 1.02
 
 
-def test_without_mlps_on_the_cpu_passes_wait_for_weights() -> None:
+def test_without_layers_and_mlps_on_the_cpu_passes_wait_for_weights() -> None:
     named = CellName("a100-80", "server-genoa", "llama-3.1-70b", Load(128, 16), 16)
     cell = make_cell(named, 6, truth_of(2, plain=False))
     search = OfflineSearch(ask(cell))
-    lever = next(each for each in ablations.LEVERS if each.name == "auto without MLPs on the CPU")
+    name = "auto without layers and MLPs on the CPU"
+    lever = next(each for each in ablations.LEVERS if each.name == name)
     spent: list[dict[str, float]] = []
     rates: list[float] = []
     for policy in (find_offline_policy("auto"), lever.policy):
@@ -113,9 +114,9 @@ def test_without_mlps_on_the_cpu_passes_wait_for_weights() -> None:
         spent.append(breakdown.shares)
     lent, brought = spent
     assert rates[0] > 1.5 * rates[1]
-    assert lent["CPU MLPs"] > 0.5
+    assert lent["CPU layers"] > 0.5
     assert brought["weights"] > 0.8
-    assert brought["CPU MLPs"] == 0.0
+    assert brought["CPU layers"] == 0.0
     assert sum(lent.values()) == pytest.approx(1)
 
 

@@ -28,12 +28,13 @@ from tandem.spec.weight_format import WeightFormat
 NUM_TOKENS = 8
 SIZE = 16  # tokens of a block
 MARGIN = 2e-3  # a code may be rounded up here and down there
-HOMES: tuple[Home, ...] = ("streamed", "streamed", "streamed", "streamed")
+HOMES: tuple[Home, ...] = ("streamed", "streamed", "host", "streamed")
 LEVERS: dict[str, dict[str, Any]] = {
     "streamed": {"streamed_rows": 2},
     "on-cpu": {"cpu_rows": 2},
     "mixed": {"streamed_rows": 1, "cpu_rows": 1, "prompts_on_host": True},
     "recomputed": {"streamed_rows": 2, "recomputed_tokens": 2 * SIZE},
+    "cpu-layers": {"streamed_rows": 1, "cpu_rows": 1, "cpu_layers": (2,)},
 }
 CASES = [
     (OPT, "streamed", CodeType.INT8, "exact"),
@@ -41,6 +42,7 @@ CASES = [
     (LLAMA, "mixed", CodeType.INT8, "exact"),
     (QWEN3, "recomputed", CodeType.INT4, "exact"),
     (LLAMA, "streamed", CodeType.INT4, "threaded"),
+    (LLAMA, "cpu-layers", CodeType.INT8, "exact"),
 ]
 
 
@@ -59,7 +61,7 @@ def test_tokens_are_those_of_pages_in_few_bits(
     directory, exact = checkpoints.get(case)
     homes: tuple[Home, ...] = (*HOMES, *["resident"] * (case.config().num_hidden_layers - 4))
     plan = replace(small_plan(homes, **LEVERS[lever]), host_kv_dtype=str(kv))
-    model = load_model(directory, pool=open_pool(), layers=SweepChoice.of_plan(plan.weights))
+    model = load_model(directory, pool=open_pool(), layers=plan.layers)
     with block_engine(model, plan, kind, seed=len(lever)) as core:
         made = generate(core, PROMPTS, NUM_TOKENS)
     other = False

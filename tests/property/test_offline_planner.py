@@ -237,7 +237,7 @@ def test_no_other_placement_is_much_better(question: Question, data: st.DataObje
         other = BlockCandidate(batches, streamed, resident, rows - resident - cpu, cpu)
         if streamed > STREAM_SLOTS and not question.model.dense_layers and data.draw(st.booleans()):
             lent = data.draw(st.integers(0, streamed - STREAM_SLOTS))
-            other = replace(other, mlps=True, lent=lent)
+            other = replace(other, mlps=data.draw(st.booleans()), lent=lent)
         fits = search.candidates.possible(other, AUTO)
         if fits and search.bound_tokens_per_s(other) > best.tokens_per_s * 1.03:
             assert search.option(other).tokens_per_s <= best.tokens_per_s * 1.03, other

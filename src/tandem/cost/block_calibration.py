@@ -1,8 +1,8 @@
 """Correct the terms of a block's passes by what they were measured to take.
 
-Link, accelerator's stages, its attention, the CPU's attention, MLPs on the CPU and the disk have a
-factor each, of a window of passes; what remains of their time is slack. What a window does not use
-keeps its factor.
+Link, accelerator's stages, its attention, the CPU's attention, layers or MLPs on the CPU, and the
+disk have a factor each, of a window of passes; what remains of their time is slack. What a window
+does not use keeps its factor.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class BlockFactors:
         named = {"accelerator": self.stages, "its attention": self.attention}
         named |= {"link": self.link, "CPU attention": self.host}
         named |= {"disk": self.disk} if self.disk != 1.0 else {}
-        named |= {"MLPs on the CPU": self.mlps} if self.mlps != 1.0 else {}
+        named |= {"layers or MLPs on the CPU": self.mlps} if self.mlps != 1.0 else {}
         return ", ".join(f"{name} {factor:.2f}" for name, factor in named.items())
 
 

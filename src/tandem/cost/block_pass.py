@@ -2,7 +2,7 @@
 
 A closed form, as a function of the sequences that there are: a pass takes as long as its busiest
 resource, or, where the CPU attends, as the way of a batch through all layers with all attention on
-the CPU between, its own only where layers overlap, and with its MLPs that the CPU computes; times
+the CPU between, its own only where layers overlap, and with what the CPU computes else; times
 the slack that virtual time, or measuring, has found.
 """
 
@@ -43,7 +43,7 @@ class PassTerms(NamedTuple):
 
     Attributes:
         copies_s: to the accelerator, but for weights. host_s: of the CPU's attention, mlps_s: of
-            MLPs that it computes. reads_s: of weights from disk.
+            layers or MLPs that it computes. reads_s: of weights from disk.
     """
 
     stages_s: float = 0.0

@@ -44,13 +44,13 @@ class ShareTerms:
         stages_s: of the accelerator, without attention. weights_s: layers that come over the link.
             reads_s: those of them that are read from disk before.
         way_s: of a batch through a pass on the accelerator, but for attention, and to the CPU and
-            back where that computes an MLP.
+            back where that computes a layer or an MLP.
         slack: a pass over the longest of its terms.
         attention: on the accelerator. cache: streamed keys and values over the link.
         queries, results: to the CPU and back. host: its attention.
         memory: what the host's memory is read for, by whichever way; the weights are its start.
-        mlps: of the CPU, MLPs that it computes. returns_s: what it has made of them, over the link
-            to the accelerator.
+        mlps: of the CPU, layers or MLPs that it computes. returns_s: what it has made of them, over
+            the link to the accelerator.
         layers_overlap: the CPU attends to other batches while one is between two layers.
 
     Raises:

@@ -153,7 +153,7 @@ def test_where_some_layers_must_be_on_disk_the_cpu_computes_mlps_of_others() -> 
     job = ask(deep, "a100-80", "server-genoa", prompt="128", generate="65", requests=16)
     question = with_disk(replace(job, device_bytes=18 * GIB, host_bytes=27 * GIB), 12e9)
     search = OfflineSearch(question)
-    without = replace(AUTO, name="without", apart=False, computes=False)
+    without = replace(AUTO, name="without", apart=False, computes=False, computes_layers=False)
     best, other = search.best(AUTO), search.best(without)
     assert best is not None
     assert other is not None

@@ -23,7 +23,7 @@ from tandem.spec.units import GIB
 OPT = short(plannable_spec("opt-6.7b"), 8)
 MLP_BYTES = 8 * 4096**2 * 2
 AUTO = OFFLINE_POLICIES["auto"]
-NO_MLPS = replace(AUTO, name="without", apart=False, computes=False)
+NO_MLPS = replace(AUTO, name="without", apart=False, computes=False, computes_layers=False)
 
 
 def asked(requests: int = 8, **changes: object) -> Question:
@@ -84,7 +84,8 @@ def test_the_plan_has_room_for_what_the_cpu_computes_with() -> None:
 
 def test_small_jobs_leave_mlps_to_the_cpu_and_are_faster_by_it() -> None:
     search = OfflineSearch(asked())
-    best, without = search.best(AUTO), search.best(NO_MLPS)
+    only_mlps = replace(AUTO, name="mlps", computes_layers=False)
+    best, without = search.best(only_mlps), search.best(NO_MLPS)
     assert best is not None
     assert without is not None
     assert best.candidate.lent
@@ -93,8 +94,9 @@ def test_small_jobs_leave_mlps_to_the_cpu_and_are_faster_by_it() -> None:
     ceiling = BlockCeilings(search.question, search.times).ceiling()
     assert ceiling is not None
     assert best.tokens_per_s <= ceiling.tokens_per_s
+    assert offline_plan(search, best.candidate).cpu_mlps
     found = offline_answer(search.question)
-    assert found.plan.cpu_mlps
+    assert found.chosen.candidate.lent
     assert "on the CPU where no prompt is read" in found.chosen.candidate.describe(8)
 
 
@@ -129,7 +131,8 @@ def test_other_policies_and_models_with_some_dense_layers_do_not() -> None:
     for policy in OFFLINE_POLICIES.values():
         lends = any(candidate.mlps for candidate in search.candidates.of(policy))
         assert lends == (policy.name == "auto")
-    assert not any(c.lent for c in search.candidates.of(replace(AUTO, computes=False)))
+    without = replace(AUTO, computes=False)
+    assert not any(c.lent and c.mlps for c in search.candidates.of(without))
     mixture = with_dense(short(plannable_spec("qwen3-30b-a3b"), 6), 0)
     candidates = OfflineSearch(asked(model=mixture)).candidates
     assert not any(candidate.mlps for candidate in candidates.of(AUTO))

@@ -38,13 +38,14 @@ def test_other_shares_are_priced_as_if_planned_for(model: object, shares: tuple[
 @pytest.mark.parametrize("batches", [1, 4])
 @pytest.mark.parametrize("shares", [(12, 0), (0, 12), (6, 6)])
 @pytest.mark.parametrize("lent", [1, 3, 4])
-def test_mlps_on_the_cpu_are_among_the_terms(
-    lent: int, shares: tuple[int, int], batches: int
+@pytest.mark.parametrize("mlps", [True, False])
+def test_what_the_cpu_computes_is_among_the_terms(
+    mlps: bool, lent: int, shares: tuple[int, int], batches: int
 ) -> None:
     """Four of six: the other two stay in the slots, and no weights come."""
     question = question_of()
     times = OfflineSearch(question).times
-    planned = replace(PLANNED, streamed=6, mlps=True, lent=lent, batches=batches)
+    planned = replace(PLANNED, streamed=6, mlps=mlps, lent=lent, batches=batches)
     terms = share_terms(times, planned)
     assert (terms.weights_s == 0) == (lent == 4)
     assert terms.mlps.seconds(planned.rows * batches, 0) > 0

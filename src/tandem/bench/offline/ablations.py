@@ -77,9 +77,15 @@ LEVERS = (
     _without("KV on the accelerator", resident=False),
     _without("streamed KV", streams=False),
     _without("attention on the CPU", attends=False),
-    _without("MLPs on the CPU", computes=False),
+    _without("layers and MLPs on the CPU", computes=False, computes_layers=False),
+    _without("whole layers on the CPU", computes_layers=False),
     replace(
-        _without("MLPs apart from their layers", apart=False, computes=False),
+        _without(
+            "MLPs apart from their layers, and layers on the CPU",
+            apart=False,
+            computes=False,
+            computes_layers=False,
+        ),
         note="what does not fit are whole layers, streamed",
     ),
     replace(

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from tandem.plan.executed_op import ExecutedOp
 from tandem.plan.program import OpKind, Part, Queue
 
-WORK = ("weights", "keys and values", "activations", "accelerator", "CPU attention", "CPU MLPs")
+WORK = ("weights", "keys and values", "activations", "accelerator", "CPU attention", "CPU layers")
 _COPIES = {Part.CACHE: "keys and values", Part.PREFIX: "activations"}
 _PASSES = "block"  # the template of passes
+_ATTENTION = (OpKind.APPEND, OpKind.ATTEND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +39,5 @@ def _work_of(ran: ExecutedOp) -> str | None:
     if queue is Queue.H2D:
         return _COPIES.get(ran.op.part)
     if queue is Queue.CPU:
-        return "CPU MLPs" if ran.op.kind is OpKind.STAGE else "CPU attention"
+        return "CPU attention" if ran.op.kind in _ATTENTION else "CPU layers"
     return "accelerator" if queue is Queue.ACCEL else None

@@ -175,6 +175,7 @@ def offline_plan(
         weights_in_parts=order.weights_in_parts,
         terms=share_terms(search.times, candidate) if adapts else None,
         cpu_mlps=candidate.cpu_mlps(question.model.num_layers),
+        cpu_layers=candidate.cpu_layers(question.model.num_layers),
         notes=notes,
     )
 

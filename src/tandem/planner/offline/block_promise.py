@@ -29,7 +29,9 @@ class BlockPromises:
         if streamed is None:
             return 0.0
         prefill_s = max(self._prompts_s(block), self._loads_s(block, streamed))
-        pass_s = max(self._stages_s(block), self._weights_s(block, streamed))
+        lends = self._candidates.may_lend(block, policy)
+        stages_s = self._stages_s(block, lends=lends)
+        pass_s = max(stages_s, self._weights_s(block, streamed, lends=lends))
         return block_rates(self._lengths, block, prefill_s, pass_s).tokens_per_s
 
     def _prompts_s(self, block: BlockCandidate) -> float:
@@ -37,12 +39,12 @@ class BlockPromises:
         resident = block.shared(block.rows, 0)
         return min(self._bound.prefill_busy(each).accelerator_s for each in self._ends(resident))
 
-    def _stages_s(self, block: BlockCandidate) -> float:
+    def _stages_s(self, block: BlockCandidate, *, lends: bool) -> float:
         """Of the accelerator, for a token of each sequence, attention left out."""
         attended = block.shared(0, block.rows)
         found = [self._bound.decode_busy(each).accelerator_s for each in self._ends(attended)]
         most = self._layers - STREAM_SLOTS
-        if block.mlps and most > 0:
+        if lends and most > 0:
             lent = replace(attended, streamed=self._layers, lent=most)
             spared_s = found[0] - self._bound.decode_busy(lent).accelerator_s
             found.append(found[0] - spared_s * self._layers / most)
@@ -58,12 +60,12 @@ class BlockPromises:
         """Of the link, for all layers that are streamed."""
         return streamed * self._bound.load_s(block) if streamed > STREAM_SLOTS else 0.0
 
-    def _weights_s(self, block: BlockCandidate, streamed: int) -> float:
-        """Of the link, in a pass; of MLPs, the CPU computes so many that both take equally long, or
-        all but those that stay in their slots.
+    def _weights_s(self, block: BlockCandidate, streamed: int, *, lends: bool) -> float:
+        """Of the link, in a pass; of what may be lent, the CPU computes so much that both take
+        equally long, or all but what stays in the slots.
         """
-        if not block.mlps or streamed <= STREAM_SLOTS:
+        if not lends or streamed <= STREAM_SLOTS:
             return self._loads_s(block, streamed)
-        computed_s, brought_s = self._bound.mlp_s(block)
+        computed_s, brought_s = self._bound.lent_s(block)
         together_s = streamed * computed_s * brought_s / (computed_s + brought_s)
         return min(together_s, (streamed - STREAM_SLOTS) * computed_s)

@@ -16,6 +16,7 @@ from tandem.planner.demand import Demand
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.offline.work import (
+    ALL_ON_CPU,
     CPU_CHAIN,
     CPU_LAYER,
     CPU_MLP,
@@ -26,6 +27,7 @@ from tandem.planner.offline.work import (
     READ,
     OnCpu,
     OpClass,
+    by_layer,
     decode_work,
     operation,
     prefill_work,
@@ -70,7 +72,6 @@ class Busy(NamedTuple):
 
 
 _CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN, *CPU_LAYER))
-_ON_CPU: tuple[OnCpu, ...] = ("none", "mlp", "layer")
 _QUEUES = tuple(Queue)
 _Work = Callable[[BlockShape, OnCpu], Iterator[OpClass]]
 _ACCEL, _CPU = _QUEUES.index(Queue.ACCEL), _QUEUES.index(Queue.CPU)
@@ -116,13 +117,15 @@ class BlockBound:
         load = operation(LOAD_MLP if candidate.mlps else LOAD, self._q.model.num_layers - 1)
         return self._prices.decode(candidate)(load).alone_s
 
-    def mlp_s(self, candidate: BlockCandidate) -> tuple[float, float]:
-        """Of a pass, what the CPU takes to compute a layer's MLP for all batches, and the link to
-        bring it.
+    def lent_s(self, candidate: BlockCandidate) -> tuple[float, float]:
+        """Of a pass, what the CPU takes to compute a layer, or its MLP, for all batches, and the
+        link to bring it.
         """
+        work = (CPU_MLP,) if candidate.mlps else CPU_LAYER
         price = self._prices.decode(candidate)
-        computed, brought = (price(operation(each, 0)).alone_s for each in (CPU_MLP, LOAD_MLP))
-        return candidate.batches * computed, brought
+        computed_s = sum(price(operation(each, 0)).alone_s for each in work)
+        load = operation(LOAD_MLP if candidate.mlps else LOAD, 0)
+        return candidate.batches * computed_s, price(load).alone_s
 
     def layer_s(self, candidate: BlockCandidate) -> float:
         """Of a pass, what the link takes to bring a whole layer."""
@@ -133,8 +136,8 @@ class BlockBound:
         batch on the accelerator and on the CPU. Linear in the shares.
         """
         shape, price = self._shape(candidate), self._prices.decode(candidate)
-        work = {each: tuple(decode_work(shape, each)) for each in _ON_CPU}
-        layers = enumerate(_by_layer(shape, shape.in_passes))
+        work = {each: tuple(decode_work(shape, each)) for each in ALL_ON_CPU}
+        layers = enumerate(by_layer(shape, shape.in_passes))
         return sum(self._way_s(work[on_cpu], i, price) for i, on_cpu in layers)
 
     def _way_s(self, work: Iterable[OpClass], layer: int, price: Price) -> float:
@@ -156,10 +159,10 @@ class BlockBound:
     def _busy(self, shape: BlockShape, sweep: SweepLayers, price: Price, work_of: _Work) -> Busy:
         """Of a whole pass."""
         streamed, windows = frozenset(shape.weights.layers), self._q.model.layer_windows
-        on_cpu = _by_layer(shape, sweep)
+        on_cpu = by_layer(shape, sweep)
         found = [(windows[i], i in streamed, each) for i, each in enumerate(on_cpu)]
         kinds, layers = Counter(found), {kind: i for i, kind in enumerate(found)}
-        work = {each: tuple(work_of(shape, each)) for each in _ON_CPU}
+        work = {each: tuple(work_of(shape, each)) for each in ALL_ON_CPU}
         total = self._sum(ENDS, 0, price, shape.batches)
         total = total._replace(chain_s=total.chain_s / shape.batches)
         for kind, count in kinds.items():
@@ -193,13 +196,6 @@ class BlockBound:
                 link_s += times * demand.alone_s * demand.link_share
         by_queue = tuple(seconds.values())
         return Busy(by_queue, link_s, dram, by_queue[_ACCEL])
-
-
-def _by_layer(shape: BlockShape, sweep: SweepLayers) -> tuple[OnCpu, ...]:
-    """What the CPU computes of each layer."""
-    found: dict[int, OnCpu] = dict.fromkeys(sweep.mlp_on_cpu, "mlp")
-    found |= dict.fromkeys(sweep.on_cpu, "layer")
-    return tuple(found.get(layer, "none") for layer in range(shape.num_layers))
 
 
 def _prompts_work(shape: BlockShape, on_cpu: OnCpu) -> Iterator[OpClass]:

@@ -22,7 +22,8 @@ class BlockCandidate:
         quantized: layers whose maps are in few bits. host_kv: KV on the host in few bits.
         on_disk: of the streamed layers, those that are read from disk before they come.
         mlps: of the streamed layers that are not on disk only the MLPs are; the rest is resident.
-            lent: of them, those that the CPU computes in passes over tokens.
+        lent: of the streamed layers, or MLPs, that are not on disk, those that the CPU computes in
+            passes over tokens.
     """
 
     batches: int
@@ -65,10 +66,15 @@ class BlockCandidate:
 
     def cpu_mlps(self, num_layers: int) -> tuple[int, ...]:
         """Layers whose MLPs the CPU computes in passes, ascending."""
-        return self._computed(streamed_layers(self.placement(num_layers)))
+        return self._passes(streamed_layers(self.placement(num_layers))).mlp_on_cpu
 
-    def _computed(self, weights: StreamedLayers) -> tuple[int, ...]:
-        return self._elsewhere.lend(SweepLayers(weights)).mlp_on_cpu if self.lent else ()
+    def cpu_layers(self, num_layers: int) -> tuple[int, ...]:
+        """Likewise, whole ones."""
+        return self._passes(streamed_layers(self.placement(num_layers))).on_cpu
+
+    def _passes(self, weights: StreamedLayers) -> SweepLayers:
+        plain = SweepLayers(weights)
+        return self._elsewhere.lend(plain) if self.lent else plain
 
     def shape(
         self,
@@ -87,6 +93,7 @@ class BlockCandidate:
         self, num_layers: int, weights: StreamedLayers, *, prompts_on_host: bool = False
     ) -> BlockShape:
         """The same, if its layers are known already."""
+        passes = self._passes(weights)
         return BlockShape(
             num_layers=num_layers,
             batches=self.batches,
@@ -96,7 +103,8 @@ class BlockCandidate:
             cpu=self.cpu_rows > 0,
             recomputes=self.recomputed_tokens > 0,
             prompts_on_host=prompts_on_host,
-            mlps_on_cpu=self._computed(weights),
+            mlps_on_cpu=passes.mlp_on_cpu,
+            layers_on_cpu=passes.on_cpu,
         )
 
     def describe(self, num_layers: int) -> str:

@@ -19,15 +19,17 @@ from tandem.planner.question import Question
 BATCHES = (1, 2, 4, 8, 16)
 _EVERY = 2  # of the grid's sizes: small moves follow
 _MOST_SLOWER = 5.0
-"""Of an MLP on the CPU, over its way to the accelerator: the share of such MLPs that may be the
-CPU's in the time of the others' way is 1 in 6.
+"""Of a layer or an MLP on the CPU, over its way to the accelerator: the share of such that may be
+the CPU's in the time of the others' way is 1 in 6.
 """
 _LENT_STEPS = 16
 _FEW_BLOCKS = 8  # numbers of blocks between which the time of a job changes by leaps: all are tried
 
 
 def lent_step(num_layers: int) -> int:
-    """By how many MLPs candidates differ: each number has programs of its own, to be built."""
+    """By how many layers, or MLPs, on the CPU candidates differ: each number has programs of its
+    own, to be built.
+    """
     return max(1, num_layers // _LENT_STEPS)
 
 
@@ -67,7 +69,8 @@ class BlockCandidates:
     def possible(self, candidate: BlockCandidate, policy: OfflinePolicy) -> bool:
         """Whether it keeps to the policy and to all capacities."""
         keeps = policy.allows(candidate, self._q.model.num_layers)
-        return keeps and self._footprint.fits(candidate)
+        made = candidate.recomputed_tokens and candidate.lent and not candidate.mlps
+        return keeps and not made and self._footprint.fits(candidate)
 
     def placed(self, candidate: BlockCandidate) -> BlockCandidate:
         """With as few layers on disk as must be."""
@@ -165,7 +168,7 @@ class BlockCandidates:
         for cpu in self._cpu_rows(start, resident, hosted, policy):
             candidate = start.shared(resident, cpu)
             yield candidate
-            if start.mlps and policy.computes and self._is_worth_lending(start):
+            if self.may_lend(start, policy) and self._is_worth_lending(start):
                 yield from self._lending(candidate, policy)
             if policy.recomputes and not start.mlps:
                 for tokens in self.recomputes.of(candidate):
@@ -174,7 +177,8 @@ class BlockCandidates:
     def _lending(
         self, candidate: BlockCandidate, policy: OfflinePolicy
     ) -> Iterator[BlockCandidate]:
-        """The same with MLPs on the CPU, and with as much attention there as then levels it.
+        """The same with layers, or MLPs, on the CPU, and with as much attention there as then
+        levels it.
 
         To level two resources by two ways from one to the other, one of the ways is used to its end
         or not at all: attention comes first here, MLPs first there.
@@ -188,13 +192,20 @@ class BlockCandidates:
                 for rows in policy.shares(hosted, cpu):
                     yield lending.shared(candidate.resident_rows, rows)
 
+    def may_lend(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
+        """Whether streamed layers, or MLPs, of a block may be left to the CPU."""
+        known = self._may_lend and block.quantized != "streamed"
+        return known and policy.lends(mlps=block.mlps)
+
     def _is_worth_lending(self, start: BlockCandidate) -> bool:
-        """Unless the CPU takes so much longer than the link that hardly any MLP would be its."""
-        computed_s, brought_s = self._bound.mlp_s(start)
+        """Unless the CPU takes so much longer than the link that hardly anything would be its."""
+        computed_s, brought_s = self._bound.lent_s(start)
         return computed_s <= _MOST_SLOWER * brought_s
 
     def _lent(self, candidate: BlockCandidate) -> set[int]:
-        """MLPs for the CPU: so many that link and CPU take equally long, and as many as can be."""
+        """Layers, or MLPs, for the CPU: so many that link and CPU take equally long, and as many as
+        can be.
+        """
         candidate = self._footprint.placed(candidate)
         most = candidate.streamed - max(STREAM_SLOTS, candidate.on_disk)
         if most <= 0:

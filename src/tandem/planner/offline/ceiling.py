@@ -2,12 +2,13 @@
 
 For a number of sequences and of batches, for which memory has places as requests are so long
 (`occupancy.py`), all shares are free: of layers that are streamed (none, or some, whose slots take
-their room), of those that are read from disk before, of those whose MLP alone is elsewhere and left
-to the CPU in passes (all but as many as stay in slots, or some while the others come), and of
-sequences with their KV on the accelerator, streamed, streamed with all of their prompt recomputed,
-or attended on the CPU. A pass takes at least what each resource takes for all of its work, and what
-waits for each other where the CPU attends. While the CPU computes an MLP for all batches, no more
-of the others come than there are slots, since none of them is done with before. Else nothing waits.
+their room), of those that are read from disk before, of those that are left to the CPU in passes,
+whole or their MLPs where these alone are elsewhere (all but as many as stay in slots, or some while
+the others come), and of sequences with their KV on the accelerator, streamed, streamed with all of
+their prompt recomputed, or attended on the CPU. A pass takes at least what each resource takes for
+all of its work, and what waits for each other where the CPU attends. While the CPU computes a layer
+or an MLP for all batches, no more of the others come than there are slots, since none of them is
+done with before. Else nothing waits.
 Costs and sizes are those of the
 planner's own candidates, between which they are convex.
 """
@@ -16,7 +17,7 @@ import heapq
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, NamedTuple
@@ -30,6 +31,7 @@ from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 from tandem.planner.relaxation.programme import Entries, Programme, Solver
 
+_Lends = Literal["none", "some", "all"]
 _CLOSE = 1.01
 """Ranges of numbers of sequences whose ends differ by less are not divided further."""
 
@@ -145,11 +147,28 @@ class BlockCeilings:
                 and self._layers > STREAM_SLOTS
                 and not self._q.model.dense_layers
             ):
-                ways_to_lend = product(("some", "all"), (False, True) if lacks else (False,))
-                for lends, reads in ways_to_lend:
-                    solved = self._solve(kinds, held, True, reads=reads, lends=lends)
-                    found += [solved] if solved is not None else []
+                found += self._lending(kinds, held, lacks=lacks)
         return min(found, default=None)
+
+    def _lending(
+        self,
+        kinds: tuple[BlockCandidate, ...],
+        held: tuple[BlockCandidate, ...],
+        *,
+        lacks: bool,
+    ) -> Iterator[_Least]:
+        """With MLPs, or whole layers, on the CPU, of which nothing is recomputed."""
+        lends: _Lends
+        for mlps in (True, False):
+            if not mlps:
+                kinds, held = (
+                    tuple(kind for kind in each if not kind.recomputed_tokens)
+                    for each in (kinds, held)
+                )
+            for lends, reads in product(("some", "all"), (False, True) if lacks else (False,)):
+                solved = self._solve(kinds, held, True, reads=reads, lends=lends, mlps=mlps)
+                if solved is not None:
+                    yield solved
 
     def _kinds(self, resident: BlockCandidate) -> Iterator[BlockCandidate]:
         """All KV in one way each."""
@@ -168,7 +187,8 @@ class BlockCeilings:
         streams: bool | None,
         *,
         reads: bool = False,
-        lends: Literal["none", "some", "all"] = "none",
+        lends: _Lends = "none",
+        mlps: bool = False,
     ) -> _Least | None:
         """With that share of each kind of KV.
 
@@ -177,15 +197,15 @@ class BlockCeilings:
             streams: whether any layer is streamed, through slots that take their room however few
                 pass through them; None: either way, by an average of no slots and all.
             reads: whether any of them is read from disk, through slots of host memory.
-            lends: of which streamed layers, whose MLPs alone are, but of those on disk, the CPU
-                computes these in passes: all but those that stay in the slots, or any number while
-                all others come.
+            lends: which streamed layers the CPU computes in passes: all but those that stay in the
+                slots, or any number while all others come. mlps: only their MLPs are streamed, but
+                of those on disk, and these are what the CPU computes.
         """
         if reads and streams is False:
             return None
         if streams and self._layers <= stream_slots(self._layers):
             return None
-        apart = self._least_apart(held, reads=reads) if lends != "none" else 0
+        apart = self._least_apart(held, reads=reads) if mlps else 0
         if apart is None:
             return None
         self._programmes += 1
@@ -201,10 +221,12 @@ class BlockCeilings:
         programme.equal([(share, 1.0) for share in shares], 1.0)
         for time, busy_of in ((prefill, bound.prefill_busy), (decode, bound.decode_busy)):
             busies = [self._resources(busy_of(kind)) for kind in kinds]
-            away = self._away(kinds[0], lends)
+            away = self._away(kinds[0], mlps=mlps)
             loaded = self._resources(busy_of(away))
             all_read = loaded
-            one = loaded if lends == "none" else self._resources(busy_of(replace(away, lent=1)))
+            one = [0.0] * len(loaded)
+            if lends != "none":
+                one = self._least_more(busy_of, [self._away(kind, mlps=mlps) for kind in kinds])
             if reads:
                 all_read = self._resources(busy_of(replace(away, on_disk=self._layers)))
             for resource, of_kinds in enumerate(zip(*busies, strict=True)):
@@ -214,7 +236,7 @@ class BlockCeilings:
                     reads_s = 0.0  # they stay in the slots, too
                 work: Entries = [(streamed, loads_s / unit_s), (time, -1.0)]
                 work += [(read, reads_s / unit_s)]
-                lent_s, kept = self._layers * (one[resource] - loaded[resource]), 0.0
+                lent_s, kept = self._layers * one[resource], 0.0
                 if time == decode and lends != "none":
                     lent_s += self._stay_beside_one * loads_s
                     kept = stay if lends == "all" else 0.0
@@ -226,22 +248,25 @@ class BlockCeilings:
             (s, bound.way_s(kind) / unit_s) for s, kind in zip(shares, kinds, strict=True)
         ]
         if lends != "none":
-            away = self._away(kinds[0], lends)
-            one_s = bound.way_s(replace(away, lent=1)) - bound.way_s(away)
+            each_away = [self._away(kind, mlps=mlps) for kind in kinds]
+            away = each_away[0]
+            one_s = min(
+                bound.way_s(replace(each, lent=1)) - bound.way_s(each) for each in each_away
+            )
             way.append((lent, self._layers * one_s / unit_s))
             programme.at_most([(streamed, -1.0)], -apart / self._layers)
             programme.at_most([(lent, 1.0), (streamed, -1.0)], -stay)
             if lends == "all":
                 programme.at_most([(lent, -1.0), (streamed, 1.0)], stay)
             else:
-                waits: Entries = [(streamed, self._layers * bound.mlp_s(away)[1] / unit_s)]
+                waits: Entries = [(streamed, self._layers * bound.lent_s(away)[1] / unit_s)]
                 waits += [(lent, self._layers * self._lent_s(away, reads=reads) / unit_s)]
                 programme.at_most([(decode, -1.0), *waits], 0.0)
             if reads:  # none of which is lent
                 programme.at_most([(lent, 1.0), (read, 1.0), (streamed, -1.0)], 0.0)
         programme.at_most([(decode, -1.0), *way], 0.0)
         programme.at_most([(read, 1.0), (streamed, -1.0)], 0.0)
-        away = self._away(held[0], lends)
+        away = self._away(held[0], mlps=mlps)
         columns = streamed, read
         self._memory(programme, columns, shares, held, away, slots=bool(streams), reads=reads)
         optimum = self._solver.minimise(programme)
@@ -265,9 +290,21 @@ class BlockCeilings:
                 return count if host <= question.host_bytes else None
         return None
 
-    def _away(self, kind: BlockCandidate, lends: Literal["none", "some", "all"]) -> BlockCandidate:
+    def _least_more(
+        self, busy_of: Callable[[BlockCandidate], Busy], away: Sequence[BlockCandidate]
+    ) -> list[float]:
+        """What a lent layer asks of each resource more, or less, than one that comes: of the kinds
+        of KV, the least.
+        """
+        more: list[tuple[float, ...]] = []
+        for each in away:
+            one, none = (self._resources(busy_of(c)) for c in (replace(each, lent=1), each))
+            more.append(tuple(a - b for a, b in zip(one, none, strict=True)))
+        return [min(found) for found in zip(*more, strict=True)]
+
+    def _away(self, kind: BlockCandidate, *, mlps: bool) -> BlockCandidate:
         """With all layers, or their MLPs, streamed."""
-        return replace(kind, streamed=self._layers, mlps=lends != "none")
+        return replace(kind, streamed=self._layers, mlps=mlps)
 
     def _lacks(self, kinds: tuple[BlockCandidate, ...]) -> bool:
         """Whether layers may be read from disk, and host memory may be too small without."""
@@ -278,11 +315,11 @@ class BlockCeilings:
         )
 
     def _lent_s(self, away: BlockCandidate, *, reads: bool) -> float:
-        """What an MLP that the CPU computes while others come adds to the link's time in a pass:
-        its own that it saves, and what the link stands still while it is computed.
+        """What a layer, or an MLP, that the CPU computes while others come adds to the link's time
+        in a pass: its own that it saves, and what the link stands still while it is computed.
         """
         bound = self._times.bound
-        computed_s, brought_s = bound.mlp_s(away)
+        computed_s, brought_s = bound.lent_s(away)
         comes_s = bound.layer_s(away) if reads else brought_s
         return max(0.0, computed_s - STREAM_SLOTS * comes_s) - brought_s
 

@@ -41,7 +41,7 @@ class BlockMoves:
                 lent = c.lent + more if c.lent else 0
                 yield from self._filled(_lending(c, lent, streamed), policy)
         step = lent_step(self._q.model.num_layers)
-        for more in (-step, step) if c.mlps else ():
+        for more in (-step, step) if c.mlps or c.lent else ():
             yield _lending(c, c.lent + more, c.streamed)
         for tokens in (
             c.recomputed_tokens - self._block_size,
@@ -87,9 +87,7 @@ class BlockMoves:
 
 
 def _lending(c: BlockCandidate, lent: int, streamed: int) -> BlockCandidate:
-    """So many layers streamed, and MLPs left to the CPU, or as near to it as can be."""
-    if not c.mlps:
-        return replace(c, streamed=streamed)
+    """So many layers streamed, and layers or MLPs left to the CPU, or as near to it as can be."""
     most = max(0, streamed - max(STREAM_SLOTS, c.on_disk))
     return replace(c, streamed=streamed, lent=min(max(lent, 0), most))
 

@@ -166,8 +166,10 @@ def _times(demands: Demands, op: ProgramOp, whole: PromptLoad, most: int) -> Dem
 
 def _counted(op: ProgramOp, lane: LaneLoad) -> TierLoad | int:
     """Of a batch that decodes, what an operation's price depends on."""
-    if op.part in (Part.QKV, Part.PARTIAL):
-        return lane.host
+    if op.part is Part.QKV:
+        return lane.tokens if op.queue is Queue.H2D else lane.host
+    if op.part is Part.PARTIAL:
+        return lane.device if op.queue is Queue.D2H else lane.host
     if op.kind in (OpKind.APPEND, OpKind.ATTEND):
         return lane.host if op.queue is Queue.CPU else lane.device
     return lane.tokens

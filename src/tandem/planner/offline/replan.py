@@ -109,12 +109,17 @@ def plan_rest(
 
 
 def _policy(plan: OfflinePlan) -> OfflinePolicy:
-    """All means, but the same layers in few bits, and no MLPs on the CPU, which computes them in
-    another type: so that tokens are the same whatever the plan.
+    """All means, but the same layers in few bits, and neither layers nor MLPs on the CPU, which
+    computes them in another type: so that tokens are the same whatever the plan.
     """
     auto = find_offline_policy("auto")
     return replace(
-        auto, name="the rest", layers=(plan.quantized_layers,), host_kv=False, computes=False
+        auto,
+        name="the rest",
+        layers=(plan.quantized_layers,),
+        host_kv=False,
+        computes=False,
+        computes_layers=False,
     )
 
 

@@ -1,7 +1,7 @@
 """Terms of a plan's passes, from the prices that it was planned by."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from tandem.cost.block_pass import PassWork, longest_s
@@ -11,14 +11,18 @@ from tandem.planner.demand import Demand
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.offline.work import (
+    ALL_ON_CPU,
     CPU_CHAIN,
+    CPU_LAYER,
     CPU_MLP,
     ENDS,
     LOAD,
     LOAD_MLP,
     MLP_CHAIN,
     READ,
+    OnCpu,
     OpClass,
+    by_layer,
     operation,
 )
 from tandem.planner.question import Question
@@ -26,6 +30,8 @@ from tandem.planner.question import Question
 _PRE = (OpKind.STAGE, Queue.ACCEL, Part.PRE)
 _POST = (OpKind.STAGE, Queue.ACCEL, Part.POST)
 _BACK = (OpKind.COPY, Queue.H2D, Part.RESIDUAL)
+_UP = (OpKind.COPY, Queue.H2D, Part.QKV)
+_DOWN = (OpKind.COPY, Queue.D2H, Part.PARTIAL)
 _OF_CPU = tuple(found for found in MLP_CHAIN if found != CPU_MLP)
 """Around an MLP that the CPU computes, on the accelerator and on the link."""
 _MERGE = (OpKind.MERGE, Queue.ACCEL, Part.NONE)
@@ -36,7 +42,9 @@ _ATTENTION = (
 _CACHE = (OpKind.COPY, Queue.H2D, Part.CACHE)
 _QUERIES, _HOST, _RESULTS = CPU_CHAIN[:1], CPU_CHAIN[1:3], CPU_CHAIN[3:]
 _Value = Callable[[Demand], float]
-_Kind = tuple[int, bool, bool]  # of layers: window, streamed, its MLP the CPU's
+_Kind = tuple[int, bool, OnCpu]  # of layers: window, streamed, what of it is the CPU's
+_HERE: tuple[OnCpu, ...] = ("none", "mlp")
+"""Layers whose attention's maps are the accelerator's."""
 
 
 def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
@@ -54,28 +62,35 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
     half_s = streamed.token_s * question.block_size / 2  # that a last block is empty
     pool = question.hardware.host.pool_bytes_per_s
     read = pricing.line((_CACHE,), _only(candidate, streamed=every), lambda d: _bytes(d) / pool)
-    way_s = pricing.layers((_PRE,), candidate) + pricing.layers((_POST,), candidate, lent=False)
-    stages_s = way_s + pricing.lent(_on(Queue.ACCEL), candidate, _seconds)
-    merges_s, ends_s = pricing.layers((_MERGE,), candidate), pricing.ends(candidate)
+    way_s = pricing.layers((_PRE,), candidate, _HERE) + pricing.layers(
+        (_POST,), candidate, ("none",)
+    )
+    stages_s = way_s + pricing.layers(_on(Queue.ACCEL), candidate, ("mlp",))
+    merges_s, ends_s = pricing.layers((_MERGE,), candidate, _HERE), pricing.ends(candidate)
+    crossing_s = pricing.layers(_OF_CPU, candidate, ("mlp",))
+    returns_s = pricing.layers((_BACK,), candidate, ("mlp",))
+    if candidate.resident_rows + candidate.streamed_rows:
+        crossing_s += pricing.layers((_UP, _DOWN), candidate, ("layer",))
+        returns_s += pricing.layers((_UP,), candidate, ("layer",))
     loads_s, loaded = pricing.brings(candidate, LOAD, LOAD_MLP)
     reads_s, came = pricing.brings(candidate, READ)
-    moved = candidate.batches * pricing.lent(MLP_CHAIN, candidate, _bytes)
+    moved = candidate.batches * pricing.on_cpu(candidate, _bytes)
     terms = ShareTerms(
         most_streamed_rows=times.footprint.most_streamed(candidate),
         stages_s=candidate.batches * (stages_s + merges_s + ends_s),
         weights_s=loads_s,
-        way_s=way_s + pricing.lent(_OF_CPU, candidate, _seconds) + ends_s,
+        way_s=way_s + crossing_s + ends_s,
         slack=1.0,
         attention=pricing.line(_ATTENTION, _only(candidate, resident=rows), _seconds),
         cache=replace(streamed, row_s=streamed.row_s + half_s),
-        queries=pricing.line(_QUERIES, cpu, _seconds),
-        results=pricing.line(_RESULTS, cpu, _seconds),
+        queries=pricing.line(_QUERIES, cpu, _seconds, _HERE),
+        results=pricing.line(_RESULTS, cpu, _seconds, _HERE),
         host=pricing.line(_HOST, cpu, _seconds),
         memory=replace(read, start_s=read.start_s + (loaded + came + moved) / pool),
         layers_overlap=times.order(candidate).layers_overlap,
         reads_s=reads_s,
-        mlps=pricing.lent_line((CPU_MLP,), candidate),
-        returns_s=candidate.batches * pricing.lent((_BACK,), candidate, _seconds),
+        mlps=pricing.computed(candidate),
+        returns_s=candidate.batches * returns_s,
     )
     pass_s = times.time(candidate).decode.period_s
     return replace(terms, slack=pass_s / longest_s(terms, mean_work(question, candidate)))
@@ -96,11 +111,9 @@ class _Pricing:
         self._times, self._q = times, times.question
         model, size = self._q.model, self._q.block_size
         shape = candidate.shape(model.num_layers)
-        self._sweep, self._lent = shape.in_passes, frozenset(shape.mlps_on_cpu)
-        streamed = frozenset(shape.weights.layers)
-        kinds = [
-            (window, i in streamed, i in self._lent) for i, window in enumerate(model.layer_windows)
-        ]
+        self._sweep = shape.in_passes
+        streamed, on_cpu = frozenset(shape.weights.layers), by_layer(shape, self._sweep)
+        kinds = [(window, i in streamed, on_cpu[i]) for i, window in enumerate(model.layer_windows)]
         self._layers = {kind: i for i, kind in enumerate(kinds)}
         self._counts = Counter(kinds)
         lengths = self._q.lengths
@@ -108,32 +121,32 @@ class _Pricing:
         self._far = self._near + max(1, round(lengths.generated_tokens / size)) * size
 
     def layers(
-        self, found: tuple[OpClass, ...], candidate: BlockCandidate, *, lent: bool = True
+        self, found: tuple[OpClass, ...], candidate: BlockCandidate, on_cpu: Collection[OnCpu]
     ) -> float:
-        """Seconds of a batch in all layers.
+        """Seconds of a batch in layers of which the CPU computes that."""
+        return self._sum(found, candidate, self._near, _seconds, on_cpu)
 
-        Args:
-            lent: in those, too, whose MLPs the CPU computes.
-        """
-        kinds = [kind for kind in self._counts if lent or not kind[-1]]
-        return self._sum(found, candidate, self._near, _seconds, kinds)
+    def on_cpu(self, candidate: BlockCandidate, value: _Value) -> float:
+        """Of a batch, what the CPU computes of layers and of MLPs; of these, their way, too."""
+        layers = self._sum(CPU_LAYER, candidate, self._near, value, ("layer",))
+        return layers + self._sum(MLP_CHAIN, candidate, self._near, value, ("mlp",))
 
-    def lent(self, found: tuple[OpClass, ...], candidate: BlockCandidate, value: _Value) -> float:
-        """Of a batch in the layers whose MLPs the CPU computes."""
-        kinds = [kind for kind in self._counts if kind[-1]]
-        return self._sum(found, candidate, self._near, value, kinds)
-
-    def lent_line(self, found: tuple[OpClass, ...], candidate: BlockCandidate) -> TermLine:
-        """Of a pass in such layers, from half of its sequences to all: as a block ends they become
-        fewer, and where weights are read for longer than is computed, that changes nothing.
+    def computed(self, candidate: BlockCandidate) -> TermLine:
+        """Of a pass, what the CPU computes but for attention, from half of its sequences to all: as
+        a block ends they become fewer, and where weights are read for longer than is computed, that
+        changes nothing.
         """
         rows, fewer = candidate.rows, _halved(candidate)
-        all_s = self.lent(found, candidate, _seconds)
+        all_s = self._computed_s(candidate)
         if not 0 < fewer.rows < rows:
             return TermLine(candidate.batches * all_s)
-        row_s = (all_s - self.lent(found, fewer, _seconds)) / (rows - fewer.rows)
+        row_s = (all_s - self._computed_s(fewer)) / (rows - fewer.rows)
         row_s = min(max(0.0, row_s), all_s / rows)
         return TermLine(candidate.batches * (all_s - rows * row_s), row_s)
+
+    def _computed_s(self, candidate: BlockCandidate) -> float:
+        layers = self.layers(CPU_LAYER, candidate, ("layer",))
+        return layers + self.layers((CPU_MLP,), candidate, ("mlp",))
 
     def ends(self, candidate: BlockCandidate) -> float:
         """Of a batch, what the accelerator does before and after its layers."""
@@ -158,14 +171,18 @@ class _Pricing:
         return seconds, sum(count * _bytes(one) for count, one in each)
 
     def line(
-        self, found: tuple[OpClass, ...], candidate: BlockCandidate, value: _Value
+        self,
+        found: tuple[OpClass, ...],
+        candidate: BlockCandidate,
+        value: _Value,
+        on_cpu: Collection[OnCpu] = ALL_ON_CPU,
     ) -> TermLine:
-        """Of a pass, over sequences all of which have the same home."""
+        """Of a pass, over sequences all of which have the same home, in such layers."""
         rows, batches = candidate.rows, candidate.batches
         near, far = self._near, self._far
-        here = self._sum(found, candidate, near, value)
-        longer = self._sum(found, candidate, far, value)
-        more = self._sum(found, _doubled(candidate), near, value)
+        here = self._sum(found, candidate, near, value, on_cpu)
+        longer = self._sum(found, candidate, far, value, on_cpu)
+        more = self._sum(found, _doubled(candidate), near, value, on_cpu)
         token_s = max(0.0, (longer - here) / (rows * (far - near)))
         row_s = max(0.0, (more - here) / rows - token_s * near)
         start_s = max(0.0, here - rows * (row_s + token_s * near))
@@ -177,12 +194,13 @@ class _Pricing:
         candidate: BlockCandidate,
         context: int,
         value: _Value,
-        kinds: Iterable[_Kind] | None = None,
+        on_cpu: Collection[OnCpu],
     ) -> float:
         price = self._times.prices_at(context).decode(candidate)
         return sum(
-            self._counts[kind] * value(price(operation(each, self._layers[kind])))
-            for kind in (self._counts if kinds is None else kinds)
+            count * value(price(operation(each, self._layers[kind])))
+            for kind, count in self._counts.items()
+            if kind[-1] in on_cpu
             for each in found
         )
 

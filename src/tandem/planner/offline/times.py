@@ -89,7 +89,7 @@ class BlockTimes:
         """The program over all prompts, and its prices."""
         away = self.footprint.prompts_on_host(candidate)
         shape = candidate.shape(self.question.model.num_layers, prompts_on_host=away)
-        shape = replace(shape, mlps_on_cpu=())  # which matters to passes only
+        shape = replace(shape, mlps_on_cpu=(), layers_on_cpu=())  # which matter to passes only
         return _priced(self._schedule(prefill_template, shape), self.prices.prefill(candidate))
 
     def decode_pass(self, candidate: BlockCandidate) -> PricedSweep:
@@ -142,8 +142,8 @@ class BlockTimes:
 
 
 def _orders(candidate: BlockCandidate) -> Iterator[PassOrder]:
-    """Those worth trying. Not layers that overlap where the CPU computes MLPs, which all batches
-    wait for; and parts only where more layers come than there are slots.
+    """Those worth trying. Not layers that overlap where the CPU computes layers or MLPs, which all
+    batches wait for; and parts only where more layers come than there are slots.
     """
     yield PassOrder()
     divided = candidate.streamed > STREAM_SLOTS and not candidate.mlps

@@ -6,6 +6,7 @@ from typing import Literal
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
+from tandem.plan.sweep_layers import SweepLayers
 from tandem.spec.tier import Tier
 
 LOAD = (OpKind.LOAD, Queue.WEIGHTS, Part.NONE)
@@ -48,6 +49,14 @@ CPU_LAYER: tuple[OpClass, ...] = (
 """A layer that the CPU computes, but for attention, one after the other."""
 OnCpu = Literal["none", "mlp", "layer"]
 """What the CPU computes of a layer."""
+ALL_ON_CPU: tuple[OnCpu, ...] = ("none", "mlp", "layer")
+
+
+def by_layer(shape: BlockShape, sweep: SweepLayers) -> tuple[OnCpu, ...]:
+    """What the CPU computes of each layer."""
+    found: dict[int, OnCpu] = dict.fromkeys(sweep.mlp_on_cpu, "mlp")
+    found |= dict.fromkeys(sweep.on_cpu, "layer")
+    return tuple(found.get(layer, "none") for layer in range(shape.num_layers))
 
 
 def decode_work(shape: BlockShape, on_cpu: OnCpu = "none") -> Iterator[OpClass]:

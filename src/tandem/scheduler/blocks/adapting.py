@@ -136,5 +136,5 @@ def _busy(busy_s: Mapping[tuple[Queue, OpKind], float]) -> PassTerms:
         of(Queue.WEIGHTS, OpKind.LOAD),
         of(Queue.CPU, OpKind.APPEND, OpKind.ATTEND),
         of(Queue.DISK, OpKind.READ),
-        of(Queue.CPU, OpKind.STAGE),
+        of(Queue.CPU, OpKind.STAGE, OpKind.MERGE),
     )
