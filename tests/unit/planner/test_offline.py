@@ -248,7 +248,7 @@ def test_other_policies_are_refused_offline(name: str) -> None:
     assert error.value.param == "policy"
 
 
-def test_park_and_egger_share_out_attention_in_eighths_and_nothing_else() -> None:
+def test_park_and_egger_share_out_attention_in_eighths() -> None:
     """Where link and CPU take about equally long for KV, so that pieces of it pay."""
     asked = ask(OPT, "a10g", "server-genoa", prompt="512", generate="65", requests=256)
     question = slow_cores(asked, 24e9)

@@ -105,12 +105,26 @@ def test_layers_are_the_cpu_s_where_attention_s_maps_do_not_fit_either() -> None
     assert "on the CPU where no prompt is read" in found.chosen.candidate.describe(8)
 
 
-def test_nothing_is_recomputed_beside_them_and_other_policies_have_none() -> None:
+def test_nothing_is_recomputed_beside_them_and_few_policies_have_them() -> None:
     search = OfflineSearch(asked())
     made = lending(2, resident_rows=0, streamed_rows=4)
     assert search.candidates.possible(made, AUTO)
     assert not search.candidates.possible(replace(made, recomputed_tokens=256), AUTO)
     for policy in OFFLINE_POLICIES.values():
         lends = any(each.lent and not each.mlps for each in search.candidates.of(policy))
-        assert lends == (policy.name == "auto")
+        assert lends == (policy.name in ("auto", "park-egger"))
     assert not any(each.lent and not each.mlps for each in search.candidates.of(WITHOUT))
+
+
+def test_park_and_egger_leave_linear_maps_of_whole_layers_to_the_cpu() -> None:
+    question = asked()
+    found = offline_answer(question, "park-egger")
+    candidate = found.chosen.candidate
+    assert (candidate.streamed, candidate.resident_rows) == (8, 0)
+    assert 0 < candidate.lent == len(found.plan.cpu_layers)
+    assert f"and linear maps of whole layers, here of {candidate.lent}" in str(found.split)
+    fewer = replace(OFFLINE_POLICIES["park-egger"], computes_layers=False)
+    without = OfflineSearch(question).best(fewer)
+    assert without is not None
+    assert found.chosen.tokens_per_s > 1.5 * without.tokens_per_s
+    assert found.chosen.tokens_per_s <= offline_answer(question).chosen.tokens_per_s

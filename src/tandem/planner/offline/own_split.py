@@ -20,10 +20,12 @@ class OwnSplit:
 
     Attributes:
         operations: of a layer, for one batch.
+        lent: layers whose linear maps the block leaves to the CPU.
     """
 
     operations: tuple[OperationTimes, ...]
     split: LayerSplit
+    lent: int
 
     def __str__(self) -> str:
         """One line for people."""
@@ -38,7 +40,7 @@ class OwnSplit:
             return f"{told}, and the CPU nothing"
         return (
             f"{told}; in blocks, the CPU computes Scores and WV of whole eighths of the sequences, "
-            "and no linear map"
+            f"and linear maps of whole layers, here of {self.lent or 'none'}"
         )
 
 
@@ -59,4 +61,5 @@ def own_split(question: Question, candidate: BlockCandidate) -> OwnSplit:
         link=h2d_rates(hardware),
     )
     operations = split_operations(times, ("Scores", "WV"), PIECES)
-    return OwnSplit(operations, best_split(operations, batches=candidate.batches))
+    split = best_split(operations, batches=candidate.batches)
+    return OwnSplit(operations, split, candidate.lent)

@@ -112,9 +112,10 @@ _ALL = (
         layers=("none",),
     ),
     OfflinePolicy(
-        PARK_EGGER, "all weights streamed; Scores and WV of eighths of the KV on the CPU",
-        "Park & Egger sections 3.2 and 4.2, without linear maps on the CPU", all_streamed=True,
-        resident=False, layers=("none", "all"), parts=8,
+        PARK_EGGER,
+        "no weights resident; Scores and WV of eighths of the KV, and layers, on the CPU",
+        "Park & Egger sections 3.2 and 4.2, with whole layers in place of a part of each",
+        all_streamed=True, resident=False, computes_layers=True, layers=("none", "all"), parts=8,
     ),
     OfflinePolicy(
         "lm-offload", "as flexgen; what is few bits is decided per tensor",
