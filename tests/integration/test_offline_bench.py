@@ -11,6 +11,7 @@ from tandem.bench.offline.job import execute
 from tandem.bench.offline.plans import ask
 from tandem.bench.offline.rows import describe, rows_of
 from tandem.bench.offline.selection import choose_cells
+from tandem.bench.offline.split import run_splits
 from tandem.bench.offline.suite import OfflineOutcome, run_offline
 from tandem.bench.online.cell import Load
 from tandem.bench.online.selection import truth_of
@@ -50,6 +51,34 @@ def test_every_policy_executes_the_whole_job_within_the_bound(outcome: OfflineOu
         assert executed.tokens_per_s <= ceiling.tokens_per_s * 1.02  # jitter of the truth
         assert job.option.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-6)
         assert executed.report.brought_bytes > 0
+
+
+def test_one_batch_in_halves_keeps_cpu_and_link_busy_at_once() -> None:
+    """As a whole it makes the CPU wait before and behind its attention in every layer."""
+    named = CellName("a4000", "park-egger", "opt-13b", Load(512, 8), 192)
+    cell = make_cell(named, 5, truth_of(1, plain=False))
+    one, halves = run_splits(cell, ask(cell))
+    assert (one.candidate.batches, halves.candidate.batches) == (1, 2)
+    assert one.candidate.block_rows == halves.candidate.block_rows
+    for run in (one, halves):
+        assert run.candidate.streamed == 5
+        assert run.candidate.streamed_rows
+        assert run.candidate.cpu_rows
+        assert run.executed.both_share <= min(run.executed.link_share, 1.0)
+    assert one.executed.both_share > 0.8
+    assert halves.executed.both_share > max(0.9, one.executed.both_share)
+    assert halves.executed.tokens_per_s > one.executed.tokens_per_s
+
+
+def test_where_the_link_is_full_of_weights_nothing_is_divided(outcome: OfflineOutcome) -> None:
+    named = CellName("a100-80", "server-genoa", "llama-3.1-70b", Load(64, 4), 16)
+    cell = make_cell(named, 4, truth_of(1, plain=False))
+    assert run_splits(cell, ask(cell)) == ()
+    streamed = outcome.executed["zero-inference-stream"]  # bound by the link
+    assert 0.95 < streamed.link_share <= 1.001
+    assert streamed.both_share == 0.0  # nothing is attended on the CPU
+    told = "\n".join(describe(outcome))
+    assert f"of passes the link {streamed.link_share:.0%}, CPU and link at once 0%" in told
 
 
 def test_predictions_are_near_what_is_executed(outcome: OfflineOutcome) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tandem.bench.offline.both_busy import BothBusy
 from tandem.bench.offline.cell import OfflineCell
 from tandem.engine.build_paced_blocks import PacedBlocks, build_paced_blocks
 from tandem.engine.paced_machine import PacedOptions
@@ -34,6 +35,8 @@ class Executed:
             included.
         refills, passes: how many of each.
         rows: sequences in a pass, in the mean.
+        link_s: of passes, how long the link to the accelerator worked. both_s: how long the CPU did
+            at the same time.
         share_changes: how often sequences were shared out anew between link and CPU. replans: what
             was said where passes took another time than predicted.
     """
@@ -45,6 +48,8 @@ class Executed:
     refills: int
     passes: int
     rows: float
+    link_s: float
+    both_s: float
     share_changes: int
     replans: tuple[str, ...]
     report: PacedReport
@@ -59,6 +64,16 @@ class Executed:
         """Of a pass, in the mean."""
         return self.passes_s / max(1, self.passes)
 
+    @property
+    def link_share(self) -> float:
+        """Of passes, in which the link worked."""
+        return self.link_s / self.passes_s if self.passes_s else 0.0
+
+    @property
+    def both_share(self) -> float:
+        """Likewise, the CPU and the link at once."""
+        return self.both_s / self.passes_s if self.passes_s else 0.0
+
 
 def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener] = ()) -> Executed:
     """Run the cell's job as the plan says.
@@ -69,7 +84,7 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     Raises:
         ConfigError: the plan cannot be executed.
     """
-    plan, clock = planned.plan, VirtualClock()
+    plan, clock, both = planned.plan, VirtualClock(), BothBusy()
     assert isinstance(plan, OfflinePlan)
     page = KVPageSpec.of_model(
         cell.model, dtype=parse_dtype(plan.kv_dtype), block_size=plan.block_size
@@ -91,15 +106,15 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
             PacedOptions(perturbation=cell.truth, cores=(0,), cache_bytes=_NO_CACHE),
             clock=clock,
             pool=VirtualPool(host.duration_s),
-            listeners=listeners,
+            listeners=(both.executed, *listeners),
         )
     try:
-        return _run(engine, cell.workload, clock)
+        return _run(engine, cell.workload, clock, both)
     finally:
         engine.core.close()
 
 
-def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock) -> Executed:
+def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock, both: BothBusy) -> Executed:
     """Each step is a program over prompts, or a pass, whose tokens have all come when it ends."""
     core = engine.core
     for number, shape in enumerate(workload.requests):
@@ -114,6 +129,8 @@ def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock) -> Execut
         emitted = [output for output in core.step() if output.token_ids]
         passed = emitted[0].request_id in begun
         times[passed] += clock.now() - before_s
+        if passed:
+            both.passes.append((before_s, clock.now()))
         counts[passed] += 1
         rows += len(emitted) if passed else 0
         tokens += sum(len(output.token_ids) for output in emitted)
@@ -126,6 +143,8 @@ def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock) -> Execut
         counts[False],
         counts[True],
         rows / max(1, counts[True]),
+        both.link_s,
+        both.both_s,
         engine.scheduler.share_changes,
         tuple(engine.scheduler.replans),
         engine.executor.report(),

@@ -5,6 +5,7 @@ from functools import partial
 
 from tandem.bench.offline.job import Executed
 from tandem.bench.offline.plans import PlannedJob
+from tandem.bench.offline.split import PUBLISHED, SplitRun
 from tandem.bench.offline.suite import AUTO, OfflineOutcome
 from tandem.bench.records import BenchRow
 from tandem.planner.offline.ceiling import BlockCeiling
@@ -12,8 +13,10 @@ from tandem.planner.offline.ceiling import BlockCeiling
 
 def rows_of(outcome: OfflineOutcome) -> tuple[BenchRow, ...]:
     """Rows of the common record format."""
-    return tuple(
-        row for job in outcome.planned.jobs if job.option for row in _policy_rows(outcome, job)
+    jobs = [job for job in outcome.planned.jobs if job.option]
+    return (
+        *(row for job in jobs for row in _policy_rows(outcome, job)),
+        *(row for run in outcome.splits for row in _split_rows(outcome, run)),
     )
 
 
@@ -30,6 +33,20 @@ def _policy_rows(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[BenchRow]
     yield row("link to the accelerator busy", link_share(outcome, executed), "share", 1.0)
     yield row("accelerator busy", executed.report.accel_busy, "share", 1.0)
     yield row("CPU busy", executed.report.cpu_busy, "share", 1.0)
+    yield from _busy_rows(row, executed)
+
+
+def _split_rows(outcome: OfflineOutcome, run: SplitRun) -> Iterator[BenchRow]:
+    row = partial(BenchRow, str(outcome.cell), f"virtual divided, {run.name}")
+    ceiling = outcome.planned.ceiling
+    most = None if ceiling is None else ceiling.tokens_per_s
+    yield row("throughput", run.executed.tokens_per_s, "tokens/s", most)
+    yield from _busy_rows(row, run.executed)
+
+
+def _busy_rows(row: "partial[BenchRow]", executed: Executed) -> Iterator[BenchRow]:
+    yield row("link busy, of passes", executed.link_share, "share", 1.0)
+    yield row("CPU and link both busy, of passes", executed.both_share, "share", 1.0)
 
 
 def link_share(outcome: OfflineOutcome, executed: Executed) -> float:
@@ -46,6 +63,13 @@ def describe(outcome: OfflineOutcome) -> list[str]:
         lines.append(f"  no plan exceeds {ceiling.tokens_per_s:.1f} tokens/s: {_shares(ceiling)}")
     for job in outcome.planned.jobs:
         lines += list(_lines(outcome, job)) if job.option else [f"  {job.policy}: cannot run this"]
+    for run in outcome.splits:
+        executed = run.executed
+        lines.append(
+            f"  divided between link and CPU, {run.name}: {executed.tokens_per_s:.1f} tokens/s, "
+            f"both busy in {executed.both_share:.0%} of passes (Park & Egger: {PUBLISHED:.0%})"
+        )
+        lines.append(f"    {run.candidate.describe(outcome.cell.model.num_layers)}")
     return lines
 
 
@@ -78,7 +102,8 @@ def _lines(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[str]:
     )
     yield (
         f"    link {link_share(outcome, executed):.0%} busy, accelerator {report.accel_busy:.0%}, "
-        f"CPU {report.cpu_busy:.0%}; shares changed {executed.share_changes} times"
+        f"CPU {report.cpu_busy:.0%}; of passes the link {executed.link_share:.0%}, CPU and link at "
+        f"once {executed.both_share:.0%}; shares changed {executed.share_changes} times"
     )
     for line in executed.replans:
         yield f"    {line}"

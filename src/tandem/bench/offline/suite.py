@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.offline.job import Executed, execute
 from tandem.bench.offline.plans import Planned, ask, plan_jobs
+from tandem.bench.offline.split import SplitRun, run_splits
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.plan_file import offline_plan_file
@@ -30,11 +31,13 @@ class OfflineOutcome:
     Attributes:
         executed: by policy; those with equal plans share theirs, and those that cannot run it have
             none.
+        splits: one batch divided between link and CPU.
     """
 
     cell: OfflineCell
     planned: Planned
     executed: Mapping[str, Executed]
+    splits: tuple[SplitRun, ...] = ()
 
 
 def run_offline(
@@ -74,4 +77,7 @@ def _run_cell(
             rates, run_s = found[job.plan].tokens_per_s, time.perf_counter() - begin
             report(f"{job.policy}: {rates:.1f} tokens/s, executed in {run_s:.1f} s")
         executed[job.policy] = found[job.plan]
-    return OfflineOutcome(cell, planned, executed)
+    splits = run_splits(cell, planned.question)
+    for run in splits:
+        report(f"divided, {run.name}: {run.executed.both_share:.0%} of passes both busy")
+    return OfflineOutcome(cell, planned, executed, splits)
