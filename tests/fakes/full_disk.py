@@ -50,7 +50,7 @@ def spool(disk: Path) -> dict[str, object]:
     import torch
 
     layer = torch.zeros(96 << 10, dtype=torch.uint8)
-    made = WeightSpool(disk, layer.nbytes, 2)
+    made = WeightSpool((disk,), layer.nbytes, 2)
     try:
         made.append(layer)
         (disk / "another").write_bytes(bytes(110 << 10))

@@ -92,8 +92,21 @@ def test_tokens_are_the_same_in_any_memory(expected: dict[str, list[int]], more:
 def test_dummy_weights_are_the_same_on_disk(tmp_path: Path) -> None:
     config = replace(AMPLE, load_format="dummy", spool_dir=str(tmp_path / "spool"))
     expected, _ = serve(config)
-    tokens, _ = serve(replace(config, placement=placed(tmp_path, 0, 3, 5)))
+    config = replace(config, placement=placed(tmp_path, 0, 3, 5))
+    tokens, _ = serve(config)
     assert tokens == expected
+    several = [tmp_path / name for name in ("spool", "second", "third")]
+    tokens, stats = serve(replace(config, spool_dir=":".join(map(str, several))))
+    assert tokens == expected
+    rows = {(row.location, row.label): row for row in stats.memory}
+    assert rows["host", "weight slots"].actual_bytes == rows["host", "weight slots"].predicted_bytes
+    for names, message in (
+        (f"{tmp_path}:{tmp_path}", "--spool-dir .* names a folder twice; name each once"),
+        (":".join(f"/nowhere/{i}" for i in range(5)), "5 folders, .* from at most 4 disks"),
+    ):
+        with pytest.raises(ConfigError, match=message) as error:
+            build_engine_core(replace(config, spool_dir=names))
+        assert error.value.param == "spool_dir"
 
 
 def test_layers_come_from_several_disks(

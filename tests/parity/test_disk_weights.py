@@ -20,6 +20,7 @@ from tandem.kernels.open_pool import open_pool
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
+from tandem.plan.disk_slots import BLOCK_BYTES, piece_bytes
 from tandem.spec.config import DiskIO
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError, ModelError
@@ -154,10 +155,29 @@ def test_the_file_itself_is_no_copy(library: Library, tmp_path: Path, linked: bo
         load_model(directory, pool=open_pool(), disk=disk)
 
 
+@pytest.mark.parametrize("disks", [2, 3])
+def test_converted_layers_are_divided_among_several_disks(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disks: int
+) -> None:
+    """In pieces as small as these layers are."""
+    monkeypatch.setattr("tandem.plan.disk_slots._PIECE_BYTES", disks * 12288 - 8192)
+    assert piece_bytes(disks) == BLOCK_BYTES
+    directory, _ = library.get(FIVE.id)
+    first, *others = (tmp_path / str(n) for n in range(disks))
+    striped = DiskPlacement((0, 1, 3, 4), "direct", first, stripes=tuple(others))
+    made: list[list[list[int]]] = []
+    for disk in (None, striped):
+        model = load_model(directory, BFLOAT16, pool=open_pool(), disk=disk)
+        with model_engine(model, ALONE["none-batched"].setup) as engine:
+            made.append([tokens for _ in range(2) for tokens in generate(engine.core, PROMPTS)])
+        model.weights.close()
+    assert made[0] == made[1]
+
+
 def test_converted_weights_have_no_copies(library: Library, tmp_path: Path) -> None:
     directory, _ = library.get(FIVE.id)
     disk = DiskPlacement((1,), "direct", tmp_path / "spool", (directory,))
-    with pytest.raises(ConfigError, match="leave those out, or use the checkpoint's --dtype"):
+    with pytest.raises(ConfigError, match="with --spool-dir instead, or use the checkpoint's"):
         load_model(directory, BFLOAT16, pool=open_pool(), disk=disk)
 
 

@@ -75,7 +75,9 @@ ENGINE_FLAGS = (
     ),
     _flag("save_expert_hits", str | None, "Write such a file when the engine ends.", "FILE"),
     _flag("disk_io", str, "How layers on disk are read: direct, or cached by the system.", "NAME"),
-    _flag("spool_dir", str | None, "Folder for layers converted to be read from disk.", "DIR"),
+    _flag(
+        "spool_dir", str | None, "Folders for layers converted to be read from disk.", "DIR[:DIR]"
+    ),
     _flag(
         "disk_copies",
         str | None,

@@ -119,11 +119,31 @@ def require_compiled(spec: ModelSpec, *, computes: bool) -> None:
         )
 
 
-def spool_folder(config: EngineConfig) -> Path:
-    """Where converted layers go."""
-    if config.spool_dir is not None:
-        return Path(config.spool_dir)
-    return cache_folder(os.environ)
+def spool_folders(config: EngineConfig) -> tuple[Path, ...]:
+    """Where converted layers go, divided among them.
+
+    Raises:
+        ConfigError: one is named twice, or there are too many.
+    """
+    folders = _folders(config.spool_dir, "spool_dir")
+    if len(folders) > MOST_DISKS:
+        raise ConfigError(
+            f"--spool-dir names {len(folders)} folders, and layers are read from at most "
+            f"{MOST_DISKS} disks; leave some out",
+            param="spool_dir",
+        )
+    return folders or (cache_folder(os.environ),)
+
+
+def disk_placement(config: EngineConfig, on_disk: tuple[int, ...]) -> DiskPlacement:
+    """How layers on disk are read.
+
+    Raises:
+        ConfigError: as `spool_folders` and `copy_folders`.
+    """
+    first, *others = spool_folders(config)
+    copies = copy_folders(config)
+    return DiskPlacement(on_disk, config.disk_io, first, copies, tuple(others))
 
 
 def copy_folders(config: EngineConfig) -> tuple[Path, ...]:
@@ -132,18 +152,22 @@ def copy_folders(config: EngineConfig) -> tuple[Path, ...]:
     Raises:
         ConfigError: one is named twice, or there are too many.
     """
-    folders = tuple(Path(name) for name in (config.disk_copies or "").split(os.pathsep) if name)
-    if len(set(folders)) < len(folders):
-        raise ConfigError(
-            f"--disk-copies {config.disk_copies} names a folder twice; name each once",
-            param="disk_copies",
-        )
+    folders = _folders(config.disk_copies, "disk_copies")
     if len(folders) >= MOST_DISKS:
         raise ConfigError(
             f"--disk-copies names {len(folders)} folders, and layers are read from at most "
             f"{MOST_DISKS} disks, the model's own included; leave some out",
             param="disk_copies",
         )
+    return folders
+
+
+def _folders(given: str | None, param: str) -> tuple[Path, ...]:
+    """Of an option that names several, as in `PATH`."""
+    folders = tuple(Path(name) for name in (given or "").split(os.pathsep) if name)
+    if len(set(folders)) < len(folders):
+        flag = f"--{param.replace('_', '-')}"
+        raise ConfigError(f"{flag} {given} names a folder twice; name each once", param=param)
     return folders
 
 
@@ -209,7 +233,7 @@ def load_reported(
         pool,
         layers,
         pin if device.type == "cuda" else None,
-        DiskPlacement(on_disk, config.disk_io, spool_folder(config), copy_folders(config)),
+        disk_placement(config, on_disk),
         config.max_model_len,
         embedding,
         resident_quantized=resident_quantized,

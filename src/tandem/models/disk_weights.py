@@ -16,11 +16,11 @@ from tandem.models.disk_extents import Extent, LayerExtents, base_of
 from tandem.models.weight_layout import LayerLayout, Modules
 from tandem.plan.disk_slots import (
     BLOCK_BYTES,
-    PIECE_BYTES,
     SLOTS,
+    THREADS,
+    piece_bytes,
     slot_bytes,
     slots_bytes,
-    threads_of_each,
 )
 from tandem.spec.config import DiskIO
 
@@ -39,12 +39,15 @@ class DiskPlacement:
         spool_dir: folder for those that no file holds as the kernels read them.
         copies: folders with copies of the checkpoint's files, on other disks, that the same layers
             are read from at the same time.
+        stripes: further folders, on other disks, that what is written to `spool_dir` is divided
+            among.
     """
 
     layers: tuple[int, ...]
     io: DiskIO
     spool_dir: Path
     copies: tuple[Path, ...] = ()
+    stripes: tuple[Path, ...] = ()
 
 
 class DiskWeights:
@@ -120,8 +123,11 @@ class DiskWeights:
         """What every sweep reads."""
         return len(self.placement.layers) * self.layout.size_bytes
 
-    def open(self, extents: Mapping[int, LayerExtents]) -> None:
+    def open(self, extents: Mapping[int, LayerExtents], stripes: int = 1) -> None:
         """Begin to read the first layers; `extents` says what from.
+
+        Args:
+            stripes: disks that the extents' files lie on.
 
         Raises:
             ConfigError: a file system refuses direct reads.
@@ -134,10 +140,11 @@ class DiskWeights:
         every = [extent for layer in layers for extent in layer]
         files = list(dict.fromkeys(extent.file for extent in every))
         numbers = {file: number for number, file in enumerate(files)}
-        disks = [files, *self._copies(files, every)]
+        copies = [files, *self._copies(files, every)]
+        disks = stripes * len(copies)
         with ExitStack() as opened:
             self.reader = _native.WeightReader(  # has descriptors of its own
-                [[self._open(file, opened) for file in there] for there in disks],
+                [[self._open(file, opened) for file in there] for there in copies],
                 [
                     (
                         base_of(layer),
@@ -146,8 +153,8 @@ class DiskWeights:
                     for layer in layers
                 ],
                 self._slots,
-                threads_of_each(len(disks)),
-                PIECE_BYTES,
+                THREADS * stripes,
+                piece_bytes(disks),
                 BLOCK_BYTES if self.placement.io == "direct" else 1,
             )
 

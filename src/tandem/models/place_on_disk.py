@@ -90,20 +90,22 @@ def _open(
     if disk.placement.copies:
         raise ConfigError(
             "layers on disk are not in the checkpoint's files as the kernels read them, but "
-            "converted into --spool-dir, and --disk-copies hold the same files; leave those out, "
-            "or use the checkpoint's --dtype and no --quantization",
+            "converted into --spool-dir, and --disk-copies hold the same files; name a folder on "
+            "each disk with --spool-dir instead, or use the checkpoint's --dtype and no "
+            "--quantization",
             param="disk_copies",
         )
     layout = disk.layout
-    spool = WeightSpool(disk.placement.spool_dir, layout.size_bytes, len(missing))
+    folders = (disk.placement.spool_dir, *disk.placement.stripes)
+    spool = WeightSpool(folders, layout.size_bytes, len(missing))
     try:
         memory = layout.allocate(torch.device("cpu"))
         modules = layout.modules(memory, layout.allocate_vectors(torch.device("meta")))
         for layer in missing:
             fill(layer, _matrices(layer, modules, fused))
-            extents[layer] = (spool.append(memory),)
+            extents[layer] = spool.append(memory)
         del memory, modules
-        disk.open(extents)
+        disk.open(extents, stripes=len(folders))
     finally:
         spool.close()  # the reader has a descriptor of its own
 

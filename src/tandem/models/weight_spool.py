@@ -1,15 +1,16 @@
-"""A file of whole layers, as the kernels read them, for weights that no other file holds so."""
+"""Files of whole layers, as the kernels read them, for weights that no other file holds so."""
 
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 from torch import Tensor
 
-from tandem.models.disk_extents import Extent
-from tandem.plan.disk_slots import BLOCK_BYTES
+from tandem.models.disk_extents import Extent, LayerExtents
+from tandem.plan.disk_slots import BLOCK_BYTES, piece_bytes
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -17,8 +18,52 @@ _CHUNK_BYTES = 64 << 20
 
 
 class WeightSpool:
-    """Layers one after the other in a file without a name: it is gone with the process, however
-    that ends, and nobody else can change it.
+    """Layers one after the other, in one folder, or in stripes: pieces that lie in several folders
+    in turn. An equal share of each layer is on every disk, so that half of it is read from one of
+    two in the same time, whichever disk a thread waits for.
+
+    Args:
+        folders: one on each disk.
+        layer_bytes, layers: what it will hold.
+
+    Raises:
+        ConfigError: a folder cannot be used, or has less room.
+    """
+
+    def __init__(self, folders: tuple[Path, ...], layer_bytes: int, layers: int) -> None:
+        self._unit = layer_bytes if len(folders) == 1 else piece_bytes(len(folders))
+        turns = -(-layer_bytes // (self._unit * len(folders)))
+        self._files: list[SpoolFile] = []
+        with ExitStack() as opened:
+            for each in folders:
+                self._files.append(SpoolFile(each, turns * self._unit, layers))
+                opened.callback(self._files[-1].close)
+            self._opened = opened.pop_all()
+
+    def append(self, memory: Tensor) -> LayerExtents:
+        """Write a layer, [bytes] uint8; returns where it lies, in the order of its bytes.
+
+        Raises:
+            ConfigError: a disk is full, or cannot be written.
+        """
+        view, unit, count = memory.numpy().data, self._unit, len(self._files)
+        units = [view[at : at + unit] for at in range(0, len(view), unit)]
+        begins = [file.append(units[n::count]) for n, file in enumerate(self._files)]
+        return tuple(
+            Extent(
+                self._files[i % count].path, begins[i % count] + i // count * unit, len(each), at
+            )
+            for i, (at, each) in enumerate(zip(range(0, len(view), unit), units, strict=True))
+        )
+
+    def close(self) -> None:
+        """Let go of the files; readers with descriptors of their own keep them."""
+        self._opened.close()
+
+
+class SpoolFile:
+    """A file without a name: it is gone with the process, however that ends, and nobody else can
+    change it.
 
     Args:
         directory: made if it is not there.
@@ -55,18 +100,18 @@ class WeightSpool:
         """Where this process finds the file, as long as it has it open."""
         return Path(f"/proc/self/fd/{self._file.fileno()}")
 
-    def append(self, memory: Tensor) -> Extent:
-        """Write a layer, [bytes] uint8; returns where it lies.
+    def append(self, parts: list[memoryview]) -> int:
+        """Write what it holds of a layer; returns where that begins.
 
         Raises:
             ConfigError: the disk is full, or cannot be written.
         """
         at = self._written * self._stride
-        view = memory.numpy().data
         try:
             self._file.seek(at)
-            for chunk in _chunks(view):
-                self._file.write(chunk)
+            for part in parts:
+                for chunk in _chunks(part):
+                    self._file.write(chunk)
             self._file.flush()
             # direct reads see what is on disk; pages in memory would only take room
             os.fdatasync(self._file.fileno())
@@ -74,7 +119,7 @@ class WeightSpool:
         except OSError as error:
             raise self._refusal(error) from None
         self._written += 1
-        return Extent(self.path, at, memory.nbytes, 0)
+        return at
 
     def close(self) -> None:
         """Let go of the file; readers with descriptors of their own keep it."""

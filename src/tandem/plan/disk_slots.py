@@ -5,9 +5,9 @@ BLOCK_BYTES = 4096
 SLOTS = 2
 """Layers in memory at once: one is used while the next one comes."""
 THREADS = 4
-"""That read at the same time, a piece each, from all disks."""
-MOST_DISKS = THREADS
-PIECE_BYTES = 1 << 20
+"""That read at the same time from a disk, a piece each."""
+MOST_DISKS = 4
+_PIECE_BYTES = 1 << 20
 
 
 def slots_in_use(layers: int) -> int:
@@ -15,11 +15,12 @@ def slots_in_use(layers: int) -> int:
     return min(SLOTS, layers)
 
 
-def threads_of_each(disks: int) -> int:
-    """That read from each of so many disks with the same layers, so that they take no more
-    memory than those of one.
+def piece_bytes(disks: int) -> int:
+    """Of a read, in whole blocks, where so many disks are read from: as much less as there are more
+    threads, so that these take no more memory than those of one disk.
     """
-    return THREADS // disks
+    ends = 2 * BLOCK_BYTES
+    return ((_PIECE_BYTES + ends) // disks - ends) // BLOCK_BYTES * BLOCK_BYTES
 
 
 def slot_bytes(layer_bytes: int) -> int:
@@ -28,5 +29,5 @@ def slot_bytes(layer_bytes: int) -> int:
 
 
 def slots_bytes(layer_bytes: int) -> int:
-    """All slots, and what each thread holds beside them."""
-    return SLOTS * slot_bytes(layer_bytes) + THREADS * (PIECE_BYTES + 2 * BLOCK_BYTES)
+    """All slots, and what the threads hold beside them."""
+    return SLOTS * slot_bytes(layer_bytes) + THREADS * (_PIECE_BYTES + 2 * BLOCK_BYTES)

@@ -96,8 +96,8 @@ class EngineConfig:
             experts are placed; None: nothing is known.
         save_expert_hits: file to write that to when the engine is closed.
         disk_io: how layers on disk are read: `direct` past the page cache, or `cached` through it.
-        spool_dir: folder for layers that must be converted before they can be read from disk;
-            None: `tandem` in the user's cache folder.
+        spool_dir: folders, as in `PATH`, among which layers are divided that must be converted
+            before they can be read from disk; None: `tandem` in the user's cache folder.
         disk_copies: folders with copies of the checkpoint on other disks, as in `PATH`: layers on
             disk are read from all of them at the same time; None: there are none.
         dtype: element type of weights, activations and KV; `auto` is the checkpoint's. Where the
