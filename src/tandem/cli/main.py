@@ -3,27 +3,32 @@
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import tandem
-from tandem.cli.batch import batch
-from tandem.cli.bench import bench_app
-from tandem.cli.chat import chat
-from tandem.cli.collect_env import collect_env
-from tandem.cli.demo import demo
-from tandem.cli.generate import generate
-from tandem.cli.plan import plan
-from tandem.cli.profile import profile
-from tandem.cli.serve import serve
-from tandem.cli.simulate import simulate
 from tandem.cli.system_errors import MEMORY_REMEDY, NO_ROOM, describe
 from tandem.devices.host_threads import wait_calmly
 from tandem.spec.errors import TandemError
 
 FAULT_STATUS, USAGE_STATUS = 1, 2
 INTERRUPTED_STATUS = 130
+_COMMANDS = {
+    "generate": "generate",
+    "chat": "chat",
+    "serve": "serve",
+    "batch": "batch",
+    "plan": "plan",
+    "profile": "profile",
+    "simulate": "simulate",
+    "demo": "demo",
+    "bench": "bench",
+    "collect-env": "collect_env",
+}
+"""By name, the module of `tandem.cli` that has it, and its function there."""
 
 # Typer's base of usage errors, whether it brings its own copy of click or not.
 _UsageError: type[Exception] = next(
@@ -40,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     wait_calmly(os.environ)
     try:
-        status = build_app()(args or ["--help"], prog_name="tandem", standalone_mode=False)
+        status = build_app(args)(args or ["--help"], prog_name="tandem", standalone_mode=False)
         sys.stdout.flush()
     except TandemError as error:
         return _fail(error.message)
@@ -55,8 +60,10 @@ def main(argv: list[str] | None = None) -> int:
     return status or 0
 
 
-def build_app() -> typer.Typer:
-    """The command line."""
+def build_app(args: Sequence[str] = ()) -> typer.Typer:
+    """The command line; if `args` begin with a command, with that one alone: it needs no other's
+    modules and options.
+    """
     app = typer.Typer(
         help="LLM inference for models and contexts that do not fit the GPU.",
         add_completion=False,
@@ -64,16 +71,12 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    app.command()(generate)
-    app.command()(chat)
-    app.command()(serve)
-    app.command()(batch)
-    app.command()(plan)
-    app.command()(profile)
-    app.command()(simulate)
-    app.command()(demo)
-    app.add_typer(bench_app(), name="bench")
-    app.command()(collect_env)
+    for name in args[:1] if args and args[0] in _COMMANDS else _COMMANDS:
+        module = import_module(f"tandem.cli.{_COMMANDS[name]}")
+        if name == "bench":
+            app.add_typer(module.bench_app(), name=name)
+        else:
+            app.command()(getattr(module, _COMMANDS[name]))
     return app
 
 

@@ -129,7 +129,8 @@ class Search:
         if key not in self._ceilings:
             steps = (step_tokens,)
             ceilings = Ceilings(self.question, self.footprint, policy, steps=steps)
-            self._ceilings[key] = ceilings.with_runners_up(_RANGES)
+            ranges = _RANGES if self._is_rounded(policy) and not step_tokens else 1
+            self._ceilings[key] = ceilings.with_runners_up(ranges)
         return self._ceilings[key]
 
     def best(self, policy: Policy) -> Option | None:
@@ -332,10 +333,13 @@ class Search:
 
     def _rounded(self, policy: Policy) -> Iterator[Candidate]:
         """Near the optimum of the linear programme, of the policy that allows all."""
-        ceiling = self.ceiling(policy) if self._effort.rounds and policy.name == "auto" else None
+        ceiling = self.ceiling(policy) if self._is_rounded(policy) else None
         if ceiling is not None:
             found = roundings(self.question, self.footprint, ceiling.ranges)
             yield from (candidate for candidate in found if self._possible(candidate, policy))
+
+    def _is_rounded(self, policy: Policy) -> bool:
+        return self._effort.rounds and policy.name == "auto"
 
     def _best_known(self, policy: Policy) -> Option | None:
         best: Option | None = None

@@ -1,3 +1,4 @@
+import ast
 import json
 import os
 import re
@@ -100,6 +101,21 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Usage: tandem")
+
+
+@pytest.mark.parametrize("name", ["plan", "serve", "bench", "collect-env"])
+def test_a_command_imports_no_other(name: str) -> None:
+    program = (
+        f"import sys; from tandem.cli.main import main; main([{name!r}, '--help']);"
+        "print([name for name in sys.modules if name.startswith('tandem.cli.')], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
+    imported = {
+        module.rpartition(".")[2].replace("_", "-") for module in ast.literal_eval(done.stderr)
+    }
+    assert imported & set(COMMANDS) == {name}
 
 
 def test_collect_env(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def test_the_system_s_refusals_are_one_line(
     def app(*args: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(main_module, "build_app", lambda: app)
+    monkeypatch.setattr(main_module, "build_app", lambda _: app)
     ran = commands.run("generate")
     assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1)
     assert ran.err.startswith("tandem: error: ")

@@ -12,6 +12,8 @@ _TOLERANCE = 1e-10  # the finest that HiGHS takes
 
 Entries = Sequence[tuple[int, float]]
 """Columns and their coefficients."""
+_Row = tuple[Entries, float, bool]
+"""Entries, what they are at most, and whether they are that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,53 +32,42 @@ class Programme:
     are about 1: the solver's tolerances are absolute.
     """
 
-    _costs: list[float] = field(default_factory=list[float])
-    _upper: list[float] = field(default_factory=list[float])
-    _limits: list[float] = field(default_factory=list[float])
-    _is_equality: list[bool] = field(default_factory=list[bool])
-    _lengths: list[int] = field(default_factory=list[int])
-    _entries: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    _columns: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    _rows: list[_Row] = field(default_factory=list[_Row])
 
     def column(self, cost: float = 0.0, upper: float = INFINITY) -> int:
         """A new variable."""
-        self._costs.append(cost)
-        self._upper.append(upper)
-        return len(self._costs) - 1
+        self._columns.append((cost, upper))
+        return len(self._columns) - 1
 
     def at_most(self, entries: Entries, limit: float) -> None:
         """Ask that `entries <= limit`."""
-        self._row(entries, limit, is_equality=False)
+        self._rows.append((entries, limit, False))
 
     def equal(self, entries: Entries, value: float) -> None:
         """Ask that `entries == value`."""
-        self._row(entries, value, is_equality=True)
-
-    def _row(self, entries: Entries, limit: float, *, is_equality: bool) -> None:
-        self._entries.extend(entries)
-        self._lengths.append(len(entries))
-        self._limits.append(limit)
-        self._is_equality.append(is_equality)
+        self._rows.append((entries, value, True))
 
     def model(self) -> highspy.HighsLp:
         """In the solver's form."""
         model = highspy.HighsLp()
-        num_columns, num_rows = len(self._costs), len(self._limits)
+        num_columns, num_rows = len(self._columns), len(self._rows)
         model.num_col_, model.num_row_ = num_columns, num_rows
-        model.col_cost_ = np.array(self._costs)
+        every, limits, is_equality = zip(*self._rows, strict=True)
+        model.col_cost_, model.col_upper_ = np.array(self._columns).T.copy()
         model.col_lower_ = np.zeros(num_columns)
-        model.col_upper_ = np.array(self._upper)
-        flat = np.fromiter(chain.from_iterable(self._entries), np.float64, 2 * len(self._entries))
+        flat = np.fromiter(chain.from_iterable(chain.from_iterable(every)), np.float64)
         columns, factors = flat[::2].astype(np.int64), flat[1::2]
-        rows = np.repeat(np.arange(num_rows), self._lengths)
+        rows = np.repeat(np.arange(num_rows), [len(entries) for entries in every])
         # a column that a row names more than once has the sum
         places = rows * num_columns + columns
         sums = np.bincount(places, factors, num_rows * num_columns)
         dense = sums.reshape(num_rows, num_columns)
         scales = np.abs(dense).max(axis=1)
         scales[scales == 0.0] = 1.0
-        limits = np.array(self._limits) / scales
-        model.row_lower_ = np.where(self._is_equality, limits, -INFINITY)
-        model.row_upper_ = limits
+        most = np.array(limits) / scales
+        model.row_lower_ = np.where(is_equality, most, -INFINITY)
+        model.row_upper_ = most
         row_of, column_of = dense.nonzero()
         matrix = model.a_matrix_
         matrix.format_ = highspy.MatrixFormat.kRowwise
