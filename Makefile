@@ -14,7 +14,7 @@ PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDI
 NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-run test native-check fuzz neon-check avx512-check triton-check wheel wheel-check lint format types contracts check bench bench-peers gpu-check clean distclean
+.PHONY: help demo setup setup-run test native-check fuzz neon-check avx512-check amx-check triton-check wheel wheel-check lint format types contracts check bench bench-peers gpu-check clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ neon-check: ## compile the core for AArch64, and test it where qemu-aarch64 is a
 
 avx512-check: setup ## test AVX-512's kernels without AVX-512, over SIMDe where it is at hand (SIMDE=folder)
 	@scripts/check_avx512.sh
+
+amx-check: setup ## test AMX's kernels without AMX, over emulated tiles
+	@scripts/check_amx.sh
 
 triton-check: setup ## compile the Triton kernels for every generation of GPU, without one
 	@$(BIN)/python -W ignore scripts/check_triton.py

@@ -12,8 +12,8 @@
 namespace tandem {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kPortable, Isa::kNeon,   Isa::kNeonDot,
-                        Isa::kAvx2,     Isa::kAvx512, Isa::kAvx512Vnni};
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kNeon,       Isa::kNeonDot, Isa::kAvx2,
+                        Isa::kAvx512,   Isa::kAvx512Vnni, Isa::kAmx};
 
 #if defined(__aarch64__)
 bool has_dot_products() {
@@ -32,6 +32,9 @@ bool supported(Isa isa) {
     if (isa == Isa::kAvx2) return here.avx2;
     if (isa == Isa::kAvx512) return here.avx512;
     if (isa == Isa::kAvx512Vnni) return here.vnni;
+#if defined(TANDEM_AMX)
+    if (isa == Isa::kAmx) return here.amx;
+#endif
 #elif defined(__aarch64__)
     if (isa == Isa::kNeon) return true;
     if (isa == Isa::kNeonDot) return has_dot_products();
@@ -49,6 +52,8 @@ std::string names(const std::vector<Isa>& isas) {
 
 const char* isa_name(Isa isa) {
     switch (isa) {
+        case Isa::kAmx:
+            return "amx";
         case Isa::kAvx512Vnni:
             return "avx512vnni";
         case Isa::kAvx512:

@@ -7,10 +7,10 @@
 
 namespace tandem {
 
-// kNeonDot, kAvx512Vnni: with dot products of bytes.
-enum class Isa { kPortable, kNeon, kNeonDot, kAvx2, kAvx512, kAvx512Vnni };
+// kNeonDot, kAvx512Vnni, kAmx: with dot products of bytes. kAmx: with tiles of bfloat16, too.
+enum class Isa { kPortable, kNeon, kNeonDot, kAvx2, kAvx512, kAvx512Vnni, kAmx };
 
-// "portable", "neon", "neondot", "avx2", "avx512" or "avx512vnni".
+// "portable", "neon", "neondot", "avx2", "avx512", "avx512vnni" or "amx".
 const char* isa_name(Isa isa);
 
 // Instruction sets that this library holds and this processor runs, slowest first.

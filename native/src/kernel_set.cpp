@@ -11,6 +11,10 @@ const KernelSet& kernel_set(Isa isa) {
                                       kAvx2Integer};
     static constexpr KernelSet avx512vnni{kAvx512Attention, kAvx512Prefill, kAvx512Linear,
                                           kVnniInteger};
+#if defined(TANDEM_AMX)
+    static constexpr KernelSet amx{kAvx512Attention, kAvx512Prefill, kAmxLinear, kVnniInteger};
+    if (isa == Isa::kAmx) return amx;
+#endif
     if (isa == Isa::kAvx2) return avx2;
     if (isa == Isa::kAvx512) return avx512;
     if (isa == Isa::kAvx512Vnni) return avx512vnni;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kPartsPerThread = 8;
 constexpr std::int64_t kMinPartBytes = 64 << 10;  // of weights that are streamed
-constexpr int kMaxPanelColumns = 4 * kTileStep;   // of a part
+constexpr int kMaxPanelSteps = 4;                 // of weight rows in a part
 constexpr int kStreamChunk = 8 * kTileStep;  // weight rows that meet a block of x one after another
 constexpr int kInputStep = 1024;             // of blocks that are streamed: whole groups
 // Of x that is multiplied at a time by streamed weights: half of a second-level cache. In blocks
@@ -46,11 +46,13 @@ int streamed_inputs(const LinearWeight& weight, const LinearCall& call) {
 // first-level cache holds beside the weights.
 int block_inputs(const LinearWeight& weight, const LinearCall& call, const LinearKernels& kernels) {
     if (streams(weight, call)) return streamed_inputs(weight, call);
-    return call.rows > kernels.width ? kMaxBlockInputs / 2 : kMaxBlockInputs;
+    const int fitting = call.rows > kernels.width ? kMaxBlockInputs / 2 : kMaxBlockInputs;
+    return std::min(fitting, kernels.panel.most_inputs);
 }
 
 // Columns of y in each part but the last: enough parts that a busy thread's are taken by others.
-int share_columns(const LinearWeight& weight, const LinearCall& call, int num_threads) {
+int share_columns(const LinearWeight& weight, const LinearCall& call, const LinearKernels& kernels,
+                  int num_threads) {
     const int columns = weight.outputs / ranges(call.end);
     const int even = ceil_div(columns, std::int64_t{num_threads} * kPartsPerThread);
     if (streams(weight, call)) {
@@ -60,8 +62,9 @@ int share_columns(const LinearWeight& weight, const LinearCall& call, int num_th
         const int most = call.rows > kMostWideRows ? kStreamChunk : columns;
         return std::min({round_up(std::max(even, least), kTileStep), most, columns});
     }
-    const int most = kMaxPanelColumns / ranges(call.end);
-    return std::min({round_up(even, kTileStep), most, columns});
+    const int step = kernels.panel.weight_rows;
+    const int most = kMaxPanelSteps * step / ranges(call.end);
+    return std::min({round_up(even, step), most, columns});
 }
 
 const LinearCall& checked_call(const LinearCall& c, const LinearWeight& w) {
@@ -88,14 +91,14 @@ struct LinearJob::Share {
 LinearJob::LinearJob(const LinearWeight& weight, const LinearCall& call, Isa isa, int num_threads,
                      BufferStore& buffers)
     : Job(ceil_div(checked_weight(weight).outputs / ranges(checked_call(call, weight).end),
-                   share_columns(weight, call, num_threads))),
+                   share_columns(weight, call, kernel_set(isa).linear, num_threads))),
       weight_(weight),
       call_(call),
       kernels_(kernel_set(isa).linear),
       integer_kernels_(kernel_set(isa).integer),
       streams_(streams(weight, call)),
       columns_(weight.outputs / ranges(call.end)),
-      share_columns_(share_columns(weight, call, num_threads)),
+      share_columns_(share_columns(weight, call, kernels_, num_threads)),
       padded_rows_(round_up(call.rows, kernels_.width)),
       block_inputs_(block_inputs(weight, call, kernels_)),
       num_units_(count_units()),
@@ -106,8 +109,14 @@ int LinearJob::count_units() const {
     return is_quantized(weight_.type) ? call_.rows : 0;
 }
 
+// Of a panel's rows at the inputs of a block, or of several that are whole.
+std::size_t LinearJob::packed_floats(int rows, int inputs) const {
+    const std::size_t elements = std::size_t(rows) * round_up(inputs, kernels_.panel.inputs);
+    return elements * kernels_.panel.x_bytes / sizeof(float);
+}
+
 std::size_t LinearJob::prepared_floats() const {
-    if (!streams_) return std::size_t(padded_rows_) * weight_.inputs;
+    if (!streams_) return packed_floats(padded_rows_, weight_.inputs);
     if (!is_quantized(weight_.type)) return 0;
     const std::size_t sums = std::size_t(call_.rows) * row_groups();
     if (!call_.rounds_x) return sums;
@@ -153,8 +162,8 @@ void LinearJob::prepare_unit(int unit) {
                        .rows = rows,
                        .first = first,
                        .count = count,
-                       .out = prepared_.data() + std::int64_t{first} * padded_rows_ +
-                              std::int64_t{first_row} * count});
+                       .out = prepared_.data() + packed_floats(padded_rows_, first) +
+                              packed_floats(first_row, count)});
     }
 }
 
@@ -220,7 +229,7 @@ void LinearJob::stream_integers(const WeightRows& weights, float* sums, std::int
 }
 
 void LinearJob::multiply_panels(const Share& share, FloatBuffer& scratch) const {
-    const int padded = round_up(share.count, kTileStep);
+    const int padded = round_up(share.count, kernels_.panel.weight_rows);
     const std::int64_t sums_stride = padded_rows_ + 16;  // no power of two
     const std::int64_t block_floats = std::int64_t{padded} * kUnpackedStride;
     const std::int64_t sums_floats = padded * sums_stride;
@@ -257,15 +266,16 @@ void LinearJob::multiply_block(const Share& share, int range, int first, float* 
     const int count = std::min(block_inputs_, weight_.inputs - first);
     const int next = first + count;
     const int next_count = std::min(block_inputs_, weight_.inputs - next);
-    kernels_.unpack[int(weight_.type)]({.weights = rows,
-                                        .first = first,
-                                        .count = count,
-                                        .out = weights,
-                                        .out_stride = kUnpackedStride});
+    kernels_.unpack_panel[int(weight_.type)]({.weights = rows,
+                                              .first = first,
+                                              .count = count,
+                                              .out = weights,
+                                              .out_stride = kUnpackedStride});
     const char* data = static_cast<const char*>(rows.data);
     kernels_.multiply({.weights = weights,
-                       .count = round_up(share.count, kTileStep),
-                       .x = prepared_.data() + std::int64_t{first} * padded_rows_,
+                       .type = weight_.type,
+                       .count = round_up(share.count, kernels_.panel.weight_rows),
+                       .x = prepared_.data() + packed_floats(padded_rows_, first),
                        .padded_rows = padded_rows_,
                        .inputs = count,
                        .sums = sums,

@@ -43,6 +43,7 @@ class LinearJob final : public Job {
     struct Share;
 
     int count_units() const;
+    std::size_t packed_floats(int rows, int inputs) const;
     std::size_t prepared_floats() const;
     void prepare();
     void prepare_unit(int unit);

@@ -17,7 +17,7 @@ enum class LinearEnd : std::uint8_t {
 // kGelu: with the error function; kGeluTanh: its approximation.
 enum class Activation : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu };
 
-inline constexpr int kTileStep = 12;         // weight rows of a panel product: a multiple of this
+inline constexpr int kTileStep = 12;         // weight rows of most kernels' panel products
 inline constexpr int kMaxBlockInputs = 512;  // of a panel
 inline constexpr int kUnpackedStride = kMaxBlockInputs + 16;  // floats; no power of two
 
@@ -55,17 +55,17 @@ struct SumRun {
     float* sums;
 };
 
-// Inputs first..first + count - 1 of every weight row, as float32.
+// Inputs first..first + count - 1 of every weight row, as float32 or as `multiply` takes them.
 struct UnpackRun {
     WeightRows weights;
     int first;
     int count;
-    float* out;               // [weights.count, out_stride]
+    float* out;               // [weights.count, out_stride]: memory of that size
     std::int64_t out_stride;  // at least `count`
 };
 
 // x of `rows` rows at inputs first..first + count - 1, as panels: [panel][input][row of the panel],
-// rows padded to whole vectors with any numbers.
+// rows padded to whole vectors with any numbers; or as else `multiply` takes it.
 struct PackRun {
     const float* x;
     std::int64_t x_stride;
@@ -77,11 +77,12 @@ struct PackRun {
 
 // sums[weight row][x row] (+)= weights . x over one block of inputs.
 struct PanelRun {
-    const float* weights;  // [count, kUnpackedStride]
-    int count;             // a multiple of kTileStep
+    const float* weights;  // [count, kUnpackedStride]: of `unpack_panel`
+    WeightType type;       // of which they were unpacked
+    int count;             // a multiple of `PanelShape::weight_rows`
     const float* x;        // of `PackRun`
     int padded_rows;       // of x
-    int inputs;            // at most kMaxBlockInputs
+    int inputs;            // at most `PanelShape::most_inputs`
     float* sums;           // [count, sums_stride]
     std::int64_t sums_stride;
     bool adds;         // to sums; else they are overwritten
@@ -114,10 +115,20 @@ struct EndRun {
     Activation activation;
 };
 
+// What `multiply` works in.
+struct PanelShape {
+    int weight_rows;  // padded to a multiple of this
+    int inputs;       // of x as packed: the same
+    int most_inputs;  // of a block; a multiple of `inputs`
+    int x_bytes;      // of an element of x as packed
+};
+
 struct LinearKernels {
-    int width;                            // of a vector, in floats
+    int width;  // of a vector of x's rows, in floats
+    PanelShape panel;
     void (*stream[5])(const StreamRun&);  // by WeightType
-    void (*unpack[5])(const UnpackRun&);
+    void (*unpack[5])(const UnpackRun&);  // as float32
+    void (*unpack_panel[5])(const UnpackRun&);
     void (*sum_groups)(const SumRun&);
     void (*pack)(const PackRun&);
     void (*multiply)(const PanelRun&);
@@ -129,6 +140,7 @@ extern const LinearKernels kPortableLinear;
 #if defined(__x86_64__)
 extern const LinearKernels kAvx2Linear;
 extern const LinearKernels kAvx512Linear;
+extern const LinearKernels kAmxLinear;
 #elif defined(__aarch64__)
 extern const LinearKernels kNeonLinear;
 #endif

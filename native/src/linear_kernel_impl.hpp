@@ -42,10 +42,17 @@ template <class Vec>
 constexpr LinearKernels make_linear_kernels() {
     return {
         .width = Vec::kWidth,
+        .panel = {.weight_rows = kTileStep,
+                  .inputs = 1,
+                  .most_inputs = kMaxBlockInputs,
+                  .x_bytes = sizeof(float)},
         .stream = {stream<Vec, float>, stream<Vec, Half>, stream<Vec, BFloat>, stream<Vec, Byte>,
                    stream<Vec, Nibbles>},
         .unpack = {unpack_floats<Vec, float>, unpack_floats<Vec, Half>, unpack_floats<Vec, BFloat>,
                    unpack_groups<Vec, Byte>, unpack_groups<Vec, Nibbles>},
+        .unpack_panel = {unpack_floats<Vec, float>, unpack_floats<Vec, Half>,
+                         unpack_floats<Vec, BFloat>, unpack_groups<Vec, Byte>,
+                         unpack_groups<Vec, Nibbles>},
         .sum_groups = sum_groups<Vec>,
         .pack = pack<Vec>,
         .multiply = multiply<Vec>,

@@ -2,7 +2,10 @@
 
 #include <cpuid.h>
 
-#include <cstdint>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace tandem {
 namespace {
@@ -25,23 +28,43 @@ std::uint32_t saved_registers() {
     return low;
 }
 
+// Linux gives tiles to processes that ask (arch/x86/include/uapi/asm/prctl.h); refused by kernels
+// before 5.16, and where a thread's stack for signals is too small for them.
+bool may_use_tiles() {
+#if defined(__linux__)
+    constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+
 constexpr bool has(std::uint32_t word, std::uint32_t bits) { return (word & bits) == bits; }
 
-constexpr std::uint32_t kSavesYmm = 0x06, kSavesZmm = 0xe6;
+constexpr std::uint32_t kSavesYmm = 0x06, kSavesZmm = 0xe6, kSavesTiles = 0x60000;
 constexpr std::uint32_t kAvx512 =
     bit_AVX512F | bit_AVX512BW | static_cast<std::uint32_t>(bit_AVX512VL) | bit_AVX512DQ;
+constexpr std::uint32_t kAmx = 1u << 22 | 1u << 24;  // AMX-BF16 and AMX-TILE
 
 }  // namespace
 
+X86Features features_of(const X86Words& words) {
+    if (!has(words.basic_c, bit_OSXSAVE)) return {};
+    const bool avx2 = has(words.saved, kSavesYmm) &&
+                      has(words.basic_c, bit_AVX | bit_FMA | bit_F16C) &&
+                      has(words.extended_b, bit_AVX2);
+    const bool avx512 = avx2 && has(words.saved, kSavesZmm) && has(words.extended_b, kAvx512);
+    const bool vnni = avx512 && has(words.extended_c, bit_AVX512VNNI);
+    const bool amx = vnni && has(words.saved, kSavesTiles) && has(words.extended_d, kAmx);
+    return {avx2, avx512, vnni, amx};
+}
+
 X86Features x86_features() {
-    const Registers basic = cpuid(1);
-    if (!has(basic.c, bit_OSXSAVE)) return {};
-    const std::uint32_t saved = saved_registers();
-    const Registers extended = cpuid(7);
-    const bool avx2 = has(saved, kSavesYmm) && has(basic.c, bit_AVX | bit_FMA | bit_F16C) &&
-                      has(extended.b, bit_AVX2);
-    const bool avx512 = avx2 && has(saved, kSavesZmm) && has(extended.b, kAvx512);
-    return {avx2, avx512, avx512 && has(extended.c, bit_AVX512VNNI)};
+    const Registers basic = cpuid(1), extended = cpuid(7);
+    const std::uint32_t saved = has(basic.c, bit_OSXSAVE) ? saved_registers() : 0;
+    X86Features found = features_of({basic.c, extended.b, extended.c, extended.d, saved});
+    found.amx = found.amx && may_use_tiles();
+    return found;
 }
 
 }  // namespace tandem

@@ -4,14 +4,27 @@
 // which not every toolchain fills.
 #pragma once
 
+#include <cstdint>
+
 namespace tandem {
 
 struct X86Features {
     bool avx2;    // with FMA and F16C
     bool avx512;  // F, BW, VL, DQ
     bool vnni;    // of AVX-512
+    bool amx;     // tiles of bfloat16, beside VNNI
 };
 
+// What is said where: CPUID's leaves 1 and 7, and the register sets that the system saves, XCR0.
+struct X86Words {
+    std::uint32_t basic_c, extended_b, extended_c, extended_d, saved;
+};
+
+// `amx`: if the system lets the process have tiles.
+X86Features features_of(const X86Words& words);
+
+// Of this processor. Asks Linux for tiles, once for all threads, where there are any: their 8 KiB
+// of each thread are saved only from a thread's first use of them on.
 X86Features x86_features();
 
 }  // namespace tandem

@@ -3,6 +3,6 @@
 
 namespace tandem {
 
-X86Features x86_features() { return {.avx2 = true, .avx512 = true, .vnni = true}; }
+X86Features x86_features() { return {.avx2 = true, .avx512 = true, .vnni = true, .amx = false}; }
 
 }  // namespace tandem

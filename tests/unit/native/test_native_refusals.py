@@ -113,7 +113,7 @@ def test_attention(kind: Callable[..., Any], name: str, wrong: Tensor, message: 
 
 
 def test_an_instruction_set_that_this_processor_has_not() -> None:
-    known = {"portable", "avx2", "avx512", "avx512vnni", "neon", "neondot"}
+    known = {"portable", "avx2", "avx512", "avx512vnni", "amx", "neon", "neondot"}
     missing = sorted(known - set(native.supported_isas()))
     assert missing  # no processor has both families
     for name in missing:
