@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
+from tandem.devices.memory_nodes import preferring
 from tandem.devices.signal import HostSignal, Signal
 from tandem.plan.program import Queue
 from tandem.spec.errors import ConfigError
@@ -118,11 +119,15 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
     return release
 
 
-def pinned_bytes(size_bytes: int) -> torch.Tensor:
-    """New pinned memory: uint8 [size]. Torch rounds it up to a power of two, keeps it when it is
-    freed, and gives it out again when no copy from it is under way.
+def pinned_bytes(size_bytes: int, device: torch.device) -> torch.Tensor:
+    """New pinned memory: uint8 [size], on the device's NUMA node where the host has several. Torch
+    rounds it up to a power of two, keeps it when it is freed, and gives it out again when no copy
+    from it is under way.
     """
-    return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+    from tandem.devices.accelerator_node import cuda_node
+
+    with preferring(cuda_node(device.index or 0)):
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
 
 
 def as_seen_by(device: torch.device, pinned: torch.Tensor) -> torch.Tensor:
@@ -256,7 +261,7 @@ class CudaProbe:
 
     def pinned(self, size_bytes: int) -> torch.Tensor:
         """uint8 [size_bytes] in host memory, locked in place."""
-        return pinned_bytes(size_bytes)
+        return pinned_bytes(size_bytes, self.device)
 
     def synchronize(self) -> None:
         """Wait until all that was submitted has ended."""
@@ -303,7 +308,7 @@ def open_stream_counters(device: torch.device, queues: Sequence[Queue]) -> "Stre
     """
     from tandem.devices.stream_counters import StreamCounters
 
-    memory = pinned_bytes(StreamCounters.size_bytes(len(queues))).zero_()
+    memory = pinned_bytes(StreamCounters.size_bytes(len(queues)), device).zero_()
     stream = torch.cuda.Stream(device)
     return StreamCounters(memory, queues, stream.cuda_stream, stream.synchronize)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -150,7 +151,8 @@ def build_machine(
     runner = OpRunner(model, kv, buffers, slots, upload, kernels, passing)
     # what blocks of batches take of the host's memory is planned to the byte, without rounding up
     pins = device.type == "cuda" and sizes.blocks is None
-    staging = StagingShape.of(model.spec, model.dtype, pinned_bytes if pins else None)
+    pinned = partial(pinned_bytes, device=device) if pins else None
+    staging = StagingShape.of(model.spec, model.dtype, pinned)
     slot_kernels = None if passing is None else passing.kernels
     contexts = ContextCache(device, kernels, model.spec.layer_windows, staging, slot_kernels)
     op_bytes = OpMemory(StepMemory(model.spec, spec_dtype(model.dtype)), buffers, device.type)

@@ -8,27 +8,29 @@ from pathlib import Path
 import pytest
 
 from tandem.devices import host_memory
+from tandem.devices import memory_nodes as nodes_module
 from tandem.devices.host_memory import HUGE_PAGE_BYTES, bulk_zeros
-from tandem.devices.memory_nodes import describe_nodes, interleave, memory_nodes
+from tandem.devices.memory_nodes import describe_nodes, interleave, memory_nodes, preferring
 
 GET_POLICY = {"x86_64": 239, "aarch64": 236}.get(platform.machine())
-INTERLEAVED, OF_ADDRESS = 3, 2
+SET_POLICY = {"x86_64": 238, "aarch64": 237}.get(platform.machine())
+DEFAULT, PREFERRED, INTERLEAVED, OF_ADDRESS = 0, 1, 3, 2
 linux = pytest.mark.skipif(
     GET_POLICY is None or not Path("/sys/devices/system/node").exists(),
     reason="no memory policies here",
 )
 
 
-def policy_of(address: int) -> int:
-    """The kernel's word on a page's policy."""
+def policy_of(address: int | None) -> int:
+    """The kernel's word on a page's policy; on this thread's if there is no page."""
     library, mode = ctypes.CDLL(None, use_errno=True), ctypes.c_int(-1)
     failed = library.syscall(
         ctypes.c_long(GET_POLICY or 0),
         ctypes.byref(mode),
         None,
         ctypes.c_ulong(0),
-        ctypes.c_ulong(address),
-        ctypes.c_ulong(OF_ADDRESS),
+        ctypes.c_ulong(address or 0),
+        ctypes.c_ulong(0 if address is None else OF_ADDRESS),
     )
     assert not failed, ctypes.get_errno()
     return mode.value
@@ -78,3 +80,53 @@ def test_a_system_that_does_not_say_has_one(tmp_path: Path) -> None:
     assert memory_nodes(tmp_path / "status") == (0,)
     assert describe_nodes((0,)) == "1"
     assert describe_nodes((0, 1)) == "2, bulk memory spread over all"
+
+
+def several_nodes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The first of this machine's nodes, which then seems to have another."""
+    first = memory_nodes()[0]
+    monkeypatch.setattr(nodes_module, "memory_nodes", lambda: (first, first + 1))
+    return first
+
+
+@linux
+def test_a_node_is_preferred_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = several_nodes(monkeypatch)
+    with preferring(node):
+        assert policy_of(None) == PREFERRED
+    assert policy_of(None) == DEFAULT
+    with pytest.raises(KeyError), preferring(node):
+        raise KeyError
+    assert policy_of(None) == DEFAULT
+
+
+@linux
+@pytest.mark.parametrize("node", [None, 4000])
+def test_a_node_that_is_not_the_process_s_is_not(
+    node: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several_nodes(monkeypatch)
+    with preferring(node):
+        assert policy_of(None) == DEFAULT
+
+
+@linux
+def test_the_only_node_needs_no_preference(monkeypatch: pytest.MonkeyPatch) -> None:
+    only = memory_nodes()[0]
+    monkeypatch.setattr(nodes_module, "memory_nodes", lambda: (only,))
+    with preferring(only):
+        assert policy_of(None) == DEFAULT
+
+
+@linux
+def test_what_the_process_was_told_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = several_nodes(monkeypatch)
+    library, mask = ctypes.CDLL(None, use_errno=True), ctypes.c_ulong(1 << node)
+    number = ctypes.c_long(SET_POLICY or 0)
+    assert not library.syscall(number, INTERLEAVED, ctypes.byref(mask), ctypes.c_ulong(65))
+    try:
+        with preferring(node):
+            assert policy_of(None) == INTERLEAVED
+        assert policy_of(None) == INTERLEAVED
+    finally:
+        assert not library.syscall(number, DEFAULT, None, ctypes.c_ulong(0))
