@@ -9,7 +9,6 @@ import typer
 
 from tandem.cli.option_groups import grouped
 from tandem.cli.planning import (
-    DRAWN,
     read_question,
     read_workload,
     refuse_beside_trace,
@@ -153,7 +152,7 @@ def _plan(
 
         check_plot(shown.plot)
     if requested.trace is not None:
-        refuse_beside_trace(context, DRAWN)
+        refuse_beside_trace(context, seeds=requested.rate is not None)
     if requested.workload is not None:
         refuse_beside_workload(context)
     workload = read_workload(requested)

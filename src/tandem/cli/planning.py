@@ -22,19 +22,19 @@ _BITS = {"int8": 8, "int4": 4}
 _MIN_RATE = 1e-6  # requests per second, one in 12 days; times between far rarer ones overflow
 LENGTHS = ("prompt", "generate")
 """Options that say how long requests are."""
-DRAWN = ("workload", *LENGTHS, "requests", "rate", "seed")
-"""Options that draw requests."""
+_DRAWN = ("workload", *LENGTHS, "requests")
 
 
-def refuse_beside_trace(context: typer.Context, drawn: tuple[str, ...]) -> None:
-    """A trace says how long requests are, how many, and when they come.
+def refuse_beside_trace(context: typer.Context, *, seeds: bool) -> None:
+    """A trace says how long requests are and how many.
 
     Args:
-        drawn: options that say it where there is no trace.
+        seeds: something is drawn nevertheless, so that --seed has a meaning.
 
     Raises:
-        ConfigError: some of them were given.
+        ConfigError: an option that says it where there is no trace was given.
     """
+    drawn = _DRAWN if seeds else (*_DRAWN, "seed")
     void = [name for name in drawn if was_given(context, name)]
     if void:
         flags = " and ".join(f"--{name}" for name in void)
@@ -65,18 +65,17 @@ def read_workload(options: RequestOptions) -> "Workload":
     Raises:
         ConfigError: says what is wrong with which option.
     """
-    from tandem.spec.trace_file import read_trace
     from tandem.spec.workload import drawn_workload, parse_lengths
     from tandem.spec.workload_file import load_lengths
 
-    if options.trace is not None:
-        return read_trace(options.trace)
     rate = options.rate
-    if rate is not None and not _MIN_RATE <= rate < float("inf"):
-        raise ConfigError(
-            f"--rate must be above 0 requests per second, at least {_MIN_RATE}, not {rate}",
-            param="rate",
-        )
+    if rate is not None:
+        _check_rate(rate)
+    if options.trace is not None:
+        from tandem.spec.trace_file import read_trace
+
+        traced = read_trace(options.trace)
+        return traced if rate is None else at_rate(traced, rate, options.seed)
     if options.workload is not None:
         named = load_lengths(options.workload)
         notes = tuple(f"assumed of {options.workload}: {line}" for line in named.assumed)
@@ -86,6 +85,26 @@ def read_workload(options: RequestOptions) -> "Workload":
     prompt = parse_lengths(options.prompt, "prompt")
     generate = parse_lengths(options.generate, "generate")
     return drawn_workload(prompt, generate, options.requests, rate, options.seed)
+
+
+def at_rate(traced: "Workload", rate: float, seed: int) -> "Workload":
+    """A trace's requests, coming at a rate.
+
+    Raises:
+        ConfigError: they have times of their own, or the rate is none.
+    """
+    from tandem.spec.workload import arriving
+
+    _check_rate(rate)
+    return arriving(traced, rate, seed)
+
+
+def _check_rate(rate: float) -> None:
+    if not _MIN_RATE <= rate < float("inf"):
+        raise ConfigError(
+            f"--rate must be above 0 requests per second, at least {_MIN_RATE}, not {rate}",
+            param="rate",
+        )
 
 
 def read_question(

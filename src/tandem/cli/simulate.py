@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.option_groups import grouped
-from tandem.cli.planning import DRAWN, refuse_beside_trace, refuse_beside_workload
+from tandem.cli.planning import refuse_beside_trace, refuse_beside_workload
 from tandem.cli.planning_options import (
     AcceleratorName,
     BoundOptions,
@@ -22,9 +22,6 @@ from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
     from tandem.cli.plan_hardware import PlanHardware
-
-_NOT_THE_SEEDS = tuple(name for name in DRAWN if name != "seed")
-"""What a trace makes void: the seed is the scheduler's too."""
 
 
 @grouped
@@ -57,10 +54,10 @@ def simulate(
     from tandem.simulator.timeline import Timeline
 
     if served.trace is not None:
-        refuse_beside_trace(context, _NOT_THE_SEEDS)
+        refuse_beside_trace(context, seeds=True)  # the scheduler's
     if served.workload is not None:
         refuse_beside_workload(context)
-    sweep = read_sweep(served.rate, served.rates, served.generate, served.host_cores, served.trace)
+    sweep = read_sweep(served.rate, served.rates, served.generate, served.host_cores)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")
     runs = Runs(model, _described(accelerator, host), served, strategy, bounds, memory, steps)

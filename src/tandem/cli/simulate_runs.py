@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tandem.cli.plan_hardware import PlanHardware
-from tandem.cli.planning import read_question, read_workload
+from tandem.cli.planning import at_rate, read_question, read_workload
 from tandem.cli.planning_options import BoundOptions, MemoryOptions, ServedOptions, StepOptions
 from tandem.cli.simulate_sweep import HOST_CORES, RATES, Sweep, hardware_with_cores
 from tandem.cli.simulate_text import Run
@@ -34,9 +34,7 @@ class Runs:
     def each(self, sweep: Sweep) -> Iterator[Run]:
         """A run for each value."""
         if sweep.flag == RATES:
-            planned = self._planned(self.hardware, self._requested(None))  # the same at any rate
-            for rate in sweep.values:
-                yield self._run(rate, planned, self._requested(rate))
+            yield from self._at_rates(sweep.values)
             return
         for value in sweep.values:
             hardware, generate = self.hardware, str(value)
@@ -45,6 +43,16 @@ class Runs:
                 hardware, generate = replace(hardware, spec=machine), self.served.generate
             requested = self._requested(self.served.rate, generate)
             yield self._run(value, self._planned(hardware, requested), requested)
+
+    def _at_rates(self, rates: tuple[float, ...]) -> Iterator[Run]:
+        """With one plan, and a trace that is read once."""
+        waiting, traced = self._requested(None), self.served.trace is not None
+        if traced:
+            at_rate(waiting, rates[0], self.served.seed)  # refused before the plan is made
+        planned = self._planned(self.hardware, waiting)
+        for rate in rates:
+            coming = at_rate(waiting, rate, self.served.seed) if traced else self._requested(rate)
+            yield self._run(rate, planned, coming)
 
     def _requested(self, rate: float | None, generate: str | None = None) -> Workload:
         return read_workload(self.served.one_run(rate, generate or self.served.generate))

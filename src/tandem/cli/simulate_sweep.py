@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tandem.planner.sensitivity import with_cores
 from tandem.spec.errors import ConfigError
@@ -23,16 +22,12 @@ class Sweep:
 
 
 def read_sweep(
-    rate: float | None,
-    rates: str | None,
-    generate: str,
-    host_cores: str | None,
-    trace: Path | None,
+    rate: float | None, rates: str | None, generate: str, host_cores: str | None
 ) -> Sweep | None:
     """The option that holds a list; None if none does.
 
     Raises:
-        ConfigError: more than one does, a value is none, or another option says the same thing.
+        ConfigError: more than one does, a value is none, or --rate says the same thing.
     """
     sweeps: list[Sweep] = []
     if rates is not None:
@@ -46,13 +41,7 @@ def read_sweep(
         raise ConfigError(f"{flags} are both lists; vary one thing at a time", param="rates")
     if rates is not None and rate is not None:
         raise ConfigError("--rate and --rates both say how often requests come; give one of them")
-    sweep = sweeps[0] if sweeps else None
-    if sweep is not None and sweep.flag != HOST_CORES and trace is not None:
-        raise ConfigError(
-            f"--trace says when requests come and how long they are; leave {sweep.flag} out",
-            param="trace",
-        )
-    return sweep
+    return sweeps[0] if sweeps else None
 
 
 def hardware_with_cores(hardware: HardwareSpec, cores: int) -> HardwareSpec:

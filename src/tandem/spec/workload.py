@@ -3,7 +3,7 @@
 import math
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tandem.spec.errors import ConfigError, shown
@@ -32,6 +32,7 @@ class Workload:
     Attributes:
         name: what the user would call it.
         notes: what had to be assumed to read it.
+        timed: its source says when requests come, so that they cannot come at a rate.
 
     Raises:
         ConfigError: there are none.
@@ -40,6 +41,7 @@ class Workload:
     name: str
     requests: tuple[RequestShape, ...]
     notes: tuple[str, ...] = ()
+    timed: bool = False
 
     def __post_init__(self) -> None:
         if not self.requests:
@@ -125,13 +127,35 @@ def drawn_workload(
     """
     rng = random.Random(seed)
     lengths = [(prompt.draw(rng), generate.draw(rng)) for _ in range(requests)]
+    of = f" of {name}" if name else ""
+    return Workload(f"{requests} requests{of}", _coming(lengths, rate_per_s, rng), notes)
+
+
+def arriving(workload: Workload, rate_per_s: float, seed: int) -> Workload:
+    """The same requests in the same order, coming as a Poisson process.
+
+    Raises:
+        ConfigError: its source says when they come.
+    """
+    if workload.timed:
+        raise ConfigError(
+            f"{workload.name} has arrival times of its own, so that its requests cannot come at a "
+            "rate; leave the rate out",
+            param="rate",
+        )
+    lengths = [(shape.prompt_tokens, shape.generated_tokens) for shape in workload.requests]
+    return replace(workload, requests=_coming(lengths, rate_per_s, random.Random(seed)))
+
+
+def _coming(
+    lengths: list[tuple[int, int]], rate_per_s: float | None, rng: random.Random
+) -> tuple[RequestShape, ...]:
     shapes: list[RequestShape] = []
     now_s = 0.0
     for prompt_tokens, generated_tokens in lengths:
         shapes.append(RequestShape(prompt_tokens, generated_tokens, now_s))
         now_s += rng.expovariate(rate_per_s) if rate_per_s else 0.0
-    of = f" of {name}" if name else ""
-    return Workload(f"{requests} requests{of}", tuple(shapes), notes)
+    return tuple(shapes)
 
 
 def _tokens(digits: str) -> int:

@@ -211,7 +211,7 @@ def test_a_paper_s_workload_has_its_lengths_and_says_what_is_assumed(commands: C
     [
         (["--prompt", "512"], "--prompt"),
         (["--workload", "osc"], "--workload"),
-        (["--generate", "64", "--rate", "2"], "--generate and --rate"),
+        (["--generate", "64", "--rate", "2", "--seed", "1"], "--generate"),
         (["--requests", "10", "--seed", "0"], "--requests and --seed"),
     ],
 )
@@ -223,6 +223,23 @@ def test_what_a_trace_makes_void_is_refused(
     ran = commands.run(*PLAN[:4], "--trace", str(trace), *args)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert f"{flags} would mean nothing beside --trace" in ran.err
+
+
+def test_a_trace_s_requests_come_at_a_rate_unless_they_have_times(
+    commands: Commands, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps([{"prompt_tokens": 100, "generated_tokens": 20}] * 40), "utf-8")
+    asked = (*PLAN[:4], "--trace", str(trace), "--rate", "2")
+    first, other = (commands.run(*asked, "--json", *seed) for seed in ([], ["--seed", "1"]))
+    assert (first.status, first.err) == (0, "")
+    durations = [json.loads(ran.out)["workload"]["duration_s"] for ran in (first, other)]
+    assert durations[0] != durations[1]
+    assert all(10 < duration_s < 40 for duration_s in durations)
+    trace.write_text('[{"prompt_tokens": 9, "generated_tokens": 2, "timestamp": 1}]', "utf-8")
+    refused = commands.run(*asked)
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "trace trace.json has arrival times of its own" in refused.err
 
 
 @pytest.mark.parametrize(

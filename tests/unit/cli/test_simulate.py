@@ -86,6 +86,20 @@ def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: 
     assert sum(event["ph"] == "X" for event in events) > 20
 
 
+def test_a_trace_without_times_comes_at_each_rate(commands: Commands, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"prompt_tokens": 100, "generated_tokens": 4}\n' * 20, "utf-8")
+    ran = commands.run(*SIMULATE, "--trace", str(trace), "--rates", "0.1,1", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    slow, fast = json.loads(ran.out)["runs"]
+    assert slow["duration_s"] > 5 * fast["duration_s"] > 50
+    timed = '{"prompt_tokens": 100, "generated_tokens": 4, "timestamp": 0}\n'
+    trace.write_text(timed, "utf-8")
+    refused = commands.run(*SIMULATE, "--trace", str(trace), "--rates", "0.1,1")
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "has arrival times of its own" in refused.err
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -107,7 +121,7 @@ def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: 
         (["--generate", "2," + "9" * 5000], "is not a number above 0"),
         (["--requests", "99999999999"], "Invalid value"),
         (["--trace", "none.csv"], "trace none.csv: No such file"),
-        (["--trace", "none.csv", "--rates", "1"], "leave --rates out"),
+        (["--trace", "none.csv", "--generate", "1,2"], "--generate would mean nothing beside"),
         (["--rates", "1,2", "--timeline", "t.json"], "--timeline shows one run"),
         (["--requests", "2", "--timeline", "/none/t.json"], "cannot write /none/t.json"),
         (["--gpu-memory", "1GiB"], "the model does not fit"),
