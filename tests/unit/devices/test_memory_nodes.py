@@ -111,6 +111,14 @@ def test_a_node_that_is_not_the_process_s_is_not(
 
 
 @linux
+def test_a_node_that_is_there_for_others_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = memory_nodes()[0]
+    monkeypatch.setattr(nodes_module, "memory_nodes", lambda: (first + 1, first + 2))
+    with preferring(first):
+        assert policy_of(None) == DEFAULT
+
+
+@linux
 def test_the_only_node_needs_no_preference(monkeypatch: pytest.MonkeyPatch) -> None:
     only = memory_nodes()[0]
     monkeypatch.setattr(nodes_module, "memory_nodes", lambda: (only,))
