@@ -16,7 +16,7 @@ const char* isa_name(Isa isa);
 // Instruction sets that this library holds and this processor runs, slowest first.
 std::vector<Isa> supported_isas();
 
-// The instruction set of that name; the best supported one if the name is empty.
+// The instruction set of that name; the best supported one but AMX if the name is empty.
 // Throws std::invalid_argument for a name that is unknown or not supported here.
 Isa choose_isa(const std::string& name);
 
