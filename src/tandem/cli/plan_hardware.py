@@ -97,10 +97,11 @@ def with_disk(hardware: PlanHardware, disk: str | None) -> PlanHardware:
 def _described(accelerator: str, host: str | None) -> PlanHardware:
     from tandem.planner.host_alone import host_alone
     from tandem.spec.hardware_file import (
-        known_accelerators,
-        known_hardware,
+        ACCELERATORS,
+        PAIRS,
         load_hardware,
         load_host,
+        packaged_file,
         pair_hardware,
     )
 
@@ -113,8 +114,8 @@ def _described(accelerator: str, host: str | None) -> PlanHardware:
             )
         found = load_host(host)
         return PlanHardware(host_alone(found.name, found.host), True, None, (_ASSUMED,))
-    alone = host is None and accelerator not in known_accelerators()
-    if alone and (accelerator in known_hardware() or Path(accelerator).is_file()):
+    alone = host is None and not packaged_file(ACCELERATORS, accelerator)
+    if alone and (packaged_file(PAIRS, accelerator) or Path(accelerator).is_file()):
         spec = load_hardware(accelerator)
     else:
         spec = pair_hardware(accelerator, host)

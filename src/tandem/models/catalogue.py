@@ -13,6 +13,7 @@ from tandem.models.config_reader import ConfigReader, read_json_object
 from tandem.models.resolve import resolve_model
 from tandem.spec.errors import ModelError
 from tandem.spec.model import ModelSpec
+from tandem.spec.names import folded
 
 CATALOGUE = Path(__file__).resolve().parents[1] / "assets" / "models"
 _INSTRUCTED = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")
@@ -88,7 +89,7 @@ def _read_family(path: Path) -> list[KnownModel]:
 
 def _plain(name: str) -> str:
     """Without what does not change a model's shape: case, and which tuning it had."""
-    plain = name.lower()
+    plain = folded(name)
     for ending in _INSTRUCTED:
         plain = plain.removesuffix(ending)
     return plain

@@ -46,8 +46,11 @@ def resolve_model(model: str, environ: Mapping[str, str] | None = None) -> Path:
 def _known_hub_id(name: str) -> str | None:
     """Of a model of the catalogue, which is read only where nothing else can be meant."""
     from tandem.models.catalogue import known_models
+    from tandem.spec.names import known_name
 
-    return next((entry.hub_id for entry in known_models() if entry.name == name), None)
+    hub_ids = {entry.name: entry.hub_id for entry in known_models()}
+    known = known_name(name, hub_ids)
+    return None if known is None else hub_ids[known]
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:

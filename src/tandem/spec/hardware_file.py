@@ -1,7 +1,7 @@
 """Hardware descriptions: TOML files, packaged by name or the user's own by path.
 
-Accelerators and hosts are described apart and paired on demand; a pair in one file is either
-packaged because it exists only as such (a scaled one) or the user's own.
+Names may be in any case. Accelerators and hosts are described apart and paired on demand; a pair in
+one file is either packaged because it exists only as such (a scaled one) or the user's own.
 """
 
 import difflib
@@ -65,9 +65,9 @@ def load_hardware(name: str) -> HardwareSpec:
     Raises:
         ConfigError: no such name or file, or a field is missing, unknown or out of range.
     """
-    if name in known_accelerators():
+    if packaged_file(ACCELERATORS, name):
         return pair_hardware(name)
-    path = PAIRS / f"{name}.toml" if name in _names(PAIRS) else Path(name)
+    path = packaged_file(PAIRS, name) or Path(name)
     table = _read(path, "accelerator")
     if table is None:
         known = ", ".join(known_hardware())
@@ -104,7 +104,7 @@ def load_accelerator(name: str) -> AcceleratorDescription:
     Raises:
         ConfigError: no such description (names the nearest), or a wrong one.
     """
-    path = ACCELERATORS / f"{name}.toml" if name in known_accelerators() else Path(name)
+    path = packaged_file(ACCELERATORS, name) or Path(name)
     table = _read(path, "accelerator")
     if table is None:
         raise _unknown("accelerator", name, known_accelerators())
@@ -136,7 +136,7 @@ def load_host(name: str) -> HostDescription:
     Raises:
         ConfigError: no such description (names the nearest), or a wrong one.
     """
-    path = HOSTS / f"{name}.toml" if name in known_hosts() else Path(name)
+    path = packaged_file(HOSTS, name) or Path(name)
     table = _read(path, "host")
     if table is None:
         raise _unknown("host", name, known_hosts())
@@ -177,6 +177,14 @@ def hardware_table(hardware: HardwareSpec) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def packaged_file(folder: Path, name: str) -> Path | None:
+    """The file in one of the package's folders that `name` means; None: no name of one."""
+    from tandem.spec.names import known_name
+
+    known = known_name(name, _names(folder))
+    return None if known is None else folder / f"{known}.toml"
+
+
 def _names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml")))
 
@@ -194,7 +202,9 @@ def _read(path: Path, param: str) -> Table | None:
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...]) -> ConfigError:
-    near = difflib.get_close_matches(name.lower().replace(" ", ""), known, n=3, cutoff=0.4)
+    from tandem.spec.names import folded
+
+    near = difflib.get_close_matches(folded(name).replace(" ", ""), known, n=3, cutoff=0.4)
     nearest = f"nearest: {', '.join(near)}; " if near else ""
     return ConfigError(
         f"unknown {kind} '{name}'; {nearest}known: {', '.join(known)}, or the path of a TOML file",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.spec.errors import ConfigError
+from tandem.spec.names import known_name
 from tandem.spec.workload import LengthDistribution, parse_lengths
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "assets" / "workloads"
@@ -32,18 +33,19 @@ def known_workloads() -> tuple[str, ...]:
 
 
 def load_lengths(name: str) -> RequestLengths:
-    """A packaged workload's.
+    """A packaged workload's, by its name in any case.
 
     Raises:
         ConfigError: no such name.
     """
-    if name not in known_workloads():
+    known = known_name(name, known_workloads())
+    if known is None:
         raise ConfigError(
             f"unknown workload '{name}'; use one of {', '.join(known_workloads())}, or --prompt "
             "and --generate, or --trace",
             param="workload",
         )
-    table: dict[str, Any] = tomllib.loads((WORKLOADS / f"{name}.toml").read_text("utf-8"))
+    table: dict[str, Any] = tomllib.loads((WORKLOADS / f"{known}.toml").read_text("utf-8"))
     assert set(table) == set(_FIELDS), name
     return RequestLengths(
         table["name"],

@@ -22,6 +22,7 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
     [
         ("models--some-org--Some.Model-1B", "some-org/Some.Model-1B"),
         ("models--Qwen--Qwen3-30B-A3B", "qwen3-30b-a3b"),  # as `tandem plan` names it
+        ("models--Qwen--Qwen3-30B-A3B", "Qwen3-30B-A3B"),
     ],
 )
 def test_a_hugging_face_id_is_found_in_the_cache(folder: str, model: str, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_fast_card_in_a_slow_slot_has_the_slot_s_link() -> None:
     ("accelerator", "host", "message"),
     [
         ("rtx4900", None, r"unknown accelerator 'rtx4900'; nearest: rtx4090"),
-        ("A10G", "g5.4xlrge", r"nearest: a10g"),
+        ("A 10 G", "g5.4xlrge", r"nearest: a10g"),
         ("a10g", "g5.4xlrge", r"unknown host 'g5.4xlrge'; nearest: g5.4xlarge"),
         ("zzzzzz", None, r"unknown accelerator 'zzzzzz'; known: a10"),
     ],
@@ -117,6 +117,13 @@ def test_a_copy_of_a_packaged_accelerator_is_read(tmp_path: Path) -> None:
     copy = tmp_path / "my.toml"
     copy.write_text((ACCELERATORS / "rtx4090.toml").read_text("utf-8"), "utf-8")
     assert load_hardware(str(copy)) == load_hardware("rtx4090")
+
+
+def test_names_may_be_in_any_case() -> None:
+    assert load_accelerator("A10G") == load_accelerator("a10g")
+    assert load_host("G5.4XLarge") == load_host("g5.4xlarge")
+    assert load_hardware("T4-Scaled") == load_hardware("t4-scaled")
+    assert load_hardware("RTX4090") == pair_hardware("Rtx4090", "Desktop-DDR5")
 
 
 def test_unknown_name_lists_the_known_ones() -> None:

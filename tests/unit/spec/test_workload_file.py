@@ -38,6 +38,10 @@ def test_azure_prompts_are_no_longer_than_the_traces() -> None:
     assert max(request.prompt_tokens for request in drawn.requests) == 7437
 
 
+def test_a_name_may_be_in_any_case() -> None:
+    assert load_lengths("Azure-Code") == load_lengths("azure-code")
+
+
 def test_an_unknown_workload_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"unknown workload 'azure'; use one of apex-1000, azure"):
         load_lengths("azure")
