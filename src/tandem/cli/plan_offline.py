@@ -24,7 +24,7 @@ from tandem.spec.workload import Workload
 
 FORMAT = 1
 _WIDTH = 40
-_NOT_WEIGHED = "whole layers, or attention's maps, on the CPU"
+_NOT_WEIGHED = "attention's maps alone, or parts of an MLP, on the CPU"
 
 
 def refuse_online_flags(**given: object) -> None:

@@ -222,8 +222,7 @@ class Elsewhere(NamedTuple):
         elif self._on_their_way and not self.mlps:
             yield f"{self.on_disk} of them from disk"
         if self.lent:
-            them = f"those of {self.lent} layers" if self.experts else f"{self.lent} of them"
-            yield f"{them} on the CPU where no prompt is read"
+            yield f"{self._them(num_layers)} on the CPU where no prompt is read"
         if self._on_their_way and self.mlps:
             yield f"{self.on_disk} layers streamed from disk"
         if self.whole_on_cpu:
@@ -234,6 +233,13 @@ class Elsewhere(NamedTuple):
             yield f"the {self._apart} of {self.on_cpu} {of_all} on the CPU{self._but}"
         if self.embedding:
             yield "embeddings in host memory"
+
+    def _them(self, num_layers: int) -> str:
+        """Layers, or MLPs, that are lent."""
+        if self.experts:
+            return f"those of {self.lent} layers"
+        of_all = not self.mlps and self.streamed >= num_layers
+        return f"{self.lent} layers" if of_all else f"{self.lent} of them"
 
     @property
     def _apart(self) -> str:

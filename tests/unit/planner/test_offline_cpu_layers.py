@@ -128,3 +128,4 @@ def test_park_and_egger_leave_linear_maps_of_whole_layers_to_the_cpu() -> None:
     assert without is not None
     assert found.chosen.tokens_per_s > 1.5 * without.tokens_per_s
     assert found.chosen.tokens_per_s <= offline_answer(question).chosen.tokens_per_s
+    assert candidate.describe(8).startswith(f"weights streamed and {candidate.lent} layers on the")
