@@ -5,8 +5,10 @@ kernels on a GPU, up to a number of rows; of more, a kernel of its own dequantiz
 time, which are then multiplied (`kernels/triton_products.py`, `models/linear.py`, ADR 0029).
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from tandem.cost.rates import DeviceRates
@@ -115,9 +117,9 @@ class PreciseStage:
             if op.is_attention:
                 raise ValueError(f"{op.name} depends on the context; use attention_cost")
             few, many = _Read(), _Read()
-            for weight in op.weights:
-                by_codes, dequantized = _reads(weight, precision, kernels)
-                few, many = few.plus(by_codes), many.plus(dequantized)
+            for (shape, format), count in _alike(op.weights, precision).items():
+                by_codes, dequantized = _reads(shape, format, precision, kernels)
+                few, many = few.plus(by_codes, count), many.plus(dequantized, count)
             self._flops_per_token += op.flops_per_token
             self._moved_per_token += op.activation_elements(1) * precision.activations.size_bytes
             self._num_operations += 1
@@ -148,13 +150,24 @@ class PreciseStage:
         return found.after(apart_bytes / rates.bytes_per_s)
 
 
-def _reads(weight: WeightShape, precision: Precision, kernels: CodeKernels) -> tuple[_Read, _Read]:
+def _alike(
+    weights: Iterable[WeightShape], precision: Precision
+) -> Counter[tuple[tuple[int, ...], WeightFormat | None]]:
+    """How many there are of each shape and format: experts' weights are hundreds, all alike."""
+    formats = precision.quantized
+    return Counter(
+        (weight.shape, formats.get(weight.name.removesuffix(".weight"))) for weight in weights
+    )
+
+
+def _reads(
+    shape: tuple[int, ...], format: WeightFormat | None, precision: Precision, kernels: CodeKernels
+) -> tuple[_Read, _Read]:
     """Of one tensor, by few rows and by many."""
-    format = precision.quantized.get(weight.name.removesuffix(".weight"))
     if format is None:
-        plain = _Read(weight.elements * precision.weights.size_bytes)
+        plain = _Read(prod(shape) * precision.weights.size_bytes)
         return plain, plain
-    outputs, inputs = weight.shape
+    outputs, inputs = shape
     added = _SPLIT_KERNELS if kernels.splits and _is_split(outputs, inputs) else 0
     few = _Read(format.size_bytes(outputs, inputs), kernels=added)
     if kernels.most_rows is None:
