@@ -7,6 +7,7 @@ import pytest
 from tandem.bench.offline import ablations
 from tandem.bench.offline.breakdown import Breakdown
 from tandem.bench.offline.cell import CellName, make_cell
+from tandem.bench.offline.few_bits import few_bits_plans
 from tandem.bench.offline.job import execute
 from tandem.bench.offline.plans import ask
 from tandem.bench.offline.rows import describe, rows_of
@@ -53,6 +54,33 @@ def test_every_policy_executes_the_whole_job_within_the_bound(outcome: OfflineOu
         assert executed.report.brought_bytes > 0
 
 
+def test_policies_that_may_choose_few_bits_are_predicted_to_gain(outcome: OfflineOutcome) -> None:
+    found = {(plan.policy, plan.allowed): plan for plan in outcome.few_bits}
+    for policy in ("flexgen", "lm-offload", "auto"):
+        plain = found[policy, "nothing"]
+        job = next(job for job in outcome.planned.jobs if job.policy == policy)
+        assert job.option is not None
+        assert plain.tokens_per_s == job.option.tokens_per_s
+        assert plain.chosen == "no weights"
+        both = found[policy, "weights and KV"]
+        assert both.host_kv
+        assert both.tokens_per_s > plain.tokens_per_s
+        assert found[policy, "KV"].chosen == "no weights and KV on the host"
+        assert f"{both.name}: {both.tokens_per_s:.1f} tokens/s" in "\n".join(describe(outcome))
+    for allowed in ("weights", "KV", "weights and KV"):  # each tensor by itself
+        rates = [found[policy, allowed].tokens_per_s for policy in ("flexgen", "lm-offload")]
+        assert rates[1] >= rates[0]
+
+
+def test_lm_offload_chooses_the_bits_of_streamed_layers_alone() -> None:
+    named = CellName("a100-40", "kvpr", "opt-13b", Load(1024, 32), 512)
+    plans = few_bits_plans(ask(make_cell(named, 8, truth_of(1, plain=False))))
+    found = {plan.policy: plan for plan in plans if plan.allowed == "weights"}
+    assert found["flexgen"].layers == "all"
+    assert found["lm-offload"].layers == "streamed"
+    assert found["lm-offload"].tokens_per_s > 1.03 * found["flexgen"].tokens_per_s
+
+
 def test_one_batch_in_halves_keeps_cpu_and_link_busy_at_once() -> None:
     """As a whole it makes the CPU wait before and behind its attention in every layer."""
     named = CellName("a4000", "park-egger", "opt-13b", Load(512, 8), 192)
@@ -93,8 +121,11 @@ def test_equal_plans_share_their_run_and_all_figures_say_virtual(outcome: Offlin
     assert plans["flexgen"] == plans["lm-offload"]
     assert outcome.executed["flexgen"] is outcome.executed["lm-offload"]
     rows = rows_of(outcome)
-    assert all(row.variant.startswith("virtual ") for row in rows)
-    assert {row.metric for row in rows if row.bound is None} == set()
+    executed = [row for row in rows if row.variant.startswith("virtual ")]
+    assert {row.metric for row in executed if row.bound is None} == set()
+    predicted = [row for row in rows if row not in executed]
+    assert all(row.variant.startswith("predicted ") for row in predicted)
+    assert {row.metric for row in predicted} == {"throughput"}
     told = "\n".join(describe(outcome))
     assert "no plan exceeds" in told
     assert all(policy in told for policy in plans)
