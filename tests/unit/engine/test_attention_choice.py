@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +14,16 @@ from tandem.engine import attention_choice
 from tandem.engine.attention_choice import check_attention_backend
 from tandem.kernels import open_prompts
 from tandem.kernels.pages import PageShape
+from tandem.kernels.tier_kernels import TierKernels
+from tandem.memory.page import KVPageSpec
+from tandem.runtime import choose_kernels
 from tandem.spec.config import AttentionBackend, EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import NarrowFloat
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.tier import Tier
 
 SPEC = replace(tiny_model().spec, head_dim=64)
 HALF = Precision.uniform(DType.BFLOAT16)
@@ -103,3 +108,30 @@ def test_a_torch_whose_function_is_older(monkeypatch: pytest.MonkeyPatch) -> Non
     module = SimpleNamespace(varlen_attn=older)
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
     refused("has no enable_gqa, return_aux, scale, window_size; it needs torch 2.12", "torch")
+
+
+@pytest.mark.usefixtures("with_flashinfer")
+def test_an_engine_s_kernels_are_those_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from tests.unit.triton.triton_case import WITH_DOT
+
+    from tandem.kernels.triton_kernels import TritonKernels
+
+    def triton(device: torch.device, heads: int, shape: PageShape, *rest: Any) -> TierKernels:
+        scale, soft_cap, dtype = rest
+        return TritonKernels(device, heads, shape, scale, soft_cap, WITH_DOT, dtype)
+
+    monkeypatch.setattr(choose_kernels, "accelerator_kernels", triton)
+    page = KVPageSpec.of_model(SPEC, dtype=DType.FLOAT16)
+
+    def named(attention: AttentionBackend) -> str:
+        made = choose_kernels.choose_kernels(
+            SPEC, page, torch.device("cpu"), torch.float16, attention=attention
+        )
+        return made[Tier.DEVICE].name
+
+    assert named("flashinfer") == "FlashInfer for prompts, Triton kernels for the rest"
+    assert named("auto") == named("triton") == "Triton kernels"
+    monkeypatch.setitem(sys.modules, "flashinfer", None)
+    with pytest.raises(ConfigError, match="--attention-backend flashinfer cannot be"):
+        named("flashinfer")
