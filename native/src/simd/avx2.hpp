@@ -40,13 +40,13 @@ struct Vec {
     // As float16, of which the numbers are 2^-8 of these.
     static Reg load(const Float8* p) {
         const __m128i code =
-            _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-        const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(code, _mm_set1_epi16(0x7f)), 7);
-        const __m128i sign = _mm_slli_epi16(_mm_srli_epi16(code, 7), 15);
-        const __m128i is_nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x3f80));
-        const __m128i nan = _mm_and_si128(is_nan, _mm_set1_epi16(0x7c00));
-        const __m128i half = _mm_or_si128(_mm_or_si128(magnitude, sign), nan);
-        return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
+            _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+        // widened with its sign, which the shift leaves in bit 15, and in bit 14
+        const __m128i half = _mm_and_si128(_mm_slli_epi16(code, 7), _mm_set1_epi16(~0x4000));
+        // of all numbers, one more than NaN's alone goes over into bit 14: all of the exponent
+        const __m128i next = _mm_add_epi16(half, _mm_set1_epi16(0x80));
+        const __m128i nan = _mm_and_si128(next, _mm_set1_epi16(0x4000));
+        return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, nan)), _mm256_set1_ps(256.0f));
     }
 
     static Reg load(const Byte* p) { return to_floats(load_bytes(p)); }

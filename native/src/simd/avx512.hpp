@@ -166,14 +166,14 @@ struct Vec {
     static Reg to_floats(__m512i r) { return _mm512_cvtepi32_ps(r); }
     // As float16, of which the numbers are 2^-8 of these.
     static Reg from_float8(__m128i bytes) {
-        const __m256i code = _mm256_cvtepu8_epi16(bytes);
-        const __m256i magnitude =
-            _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x7f)), 7);
-        const __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(code, 7), 15);
-        const __m256i is_nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x3f80));
-        const __m256i nan = _mm256_and_si256(is_nan, _mm256_set1_epi16(0x7c00));
-        const __m256i half = _mm256_or_si256(_mm256_or_si256(magnitude, sign), nan);
-        return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+        const __m256i code = _mm256_cvtepi8_epi16(bytes);
+        // widened with its sign, which the shift leaves in bit 15, and in bit 14
+        const __m256i half =
+            _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16(~0x4000));
+        // of all numbers, one more than NaN's alone goes over into bit 14: all of the exponent
+        const __m256i next = _mm256_add_epi16(half, _mm256_set1_epi16(0x80));
+        const __m256i nan = _mm256_and_si256(next, _mm256_set1_epi16(0x4000));
+        return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(half, nan)), _mm512_set1_ps(256.0f));
     }
     static __mmask16 first(int count) { return static_cast<__mmask16>((1u << count) - 1); }
     static Reg shift(__m256i bits) {
