@@ -56,7 +56,7 @@ def plan_hardware(
                 param="profile",
             )
         return _described(accelerator, host)
-    profile = _profile(profile_file)
+    profile = _profile(profile_file, of_card=accelerator == MEASURED)
     if accelerator == NONE:
         return _alone(profile)
     if accelerator == MEASURED:
@@ -122,15 +122,24 @@ def _described(accelerator: str, host: str | None) -> PlanHardware:
     return PlanHardware(spec, False, None, (_ASSUMED,))
 
 
-def _profile(path: Path | None) -> "Profile":
+def _profile(path: Path | None, *, of_card: bool) -> "Profile":
     from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
     from tandem.profiling.profile_file import profile_path, read_profile
 
     machine = this_machine(os.environ)
     kernels = kernels_digest()
-    if path is not None:
-        return read_profile(path, machine, kernels, named=True)
-    return read_profile(profile_path(cache_folder(os.environ), machine), machine, kernels)
+    stored = path or profile_path(cache_folder(os.environ), machine)
+    try:
+        return read_profile(stored, machine, kernels, named=path is not None)
+    except ConfigError as error:
+        if not of_card or machine.accelerator != NONE:
+            raise
+        raise ConfigError(
+            f"{error.message.rpartition('; ')[0]}, and no accelerator is here that `tandem "
+            "profile` could measure; name a card, or use --accelerator none --host measured for "
+            "the host alone",
+            param="accelerator",
+        ) from None
 
 
 def _facts(profile: "Profile") -> "HostFacts":

@@ -99,7 +99,9 @@ def offline_text(
     yield from _limits(found.chosen)
     if found.sensitivities:
         yield "With more"
-    yield from sensitivity_lines(found.sensitivities)
+    layers = question.model.num_layers
+    larger = ((entry, entry.option.candidate.describe(layers)) for entry in found.sensitivities)
+    yield from sensitivity_lines(larger, found.chosen.candidate.describe(layers))
     if found.alternatives:
         yield ""
         yield "Rejected"

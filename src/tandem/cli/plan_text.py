@@ -11,6 +11,7 @@ from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.question import Question
+from tandem.planner.simplicity import drawback
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import MIB, format_duration, format_figure, format_size
 from tandem.spec.workload import Workload
@@ -70,8 +71,9 @@ def answer_text(
 
 
 def question_text(model: str, workload: Workload, question: Question) -> Iterator[str]:
-    """What was asked: model, machine, requests."""
+    """What was asked: model, machine, requests; first, if another type were far faster there."""
     lengths = question.lengths
+    yield from _slow_type(question)
     billions = num_parameters(question.model) / 1e9
     yield f"{model}: {billions:.1f} billion parameters, {question.precision}"
     yield f"on {question.hardware.name}"
@@ -87,13 +89,17 @@ def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
     yield from question_text(model, workload, question)
     if question.precision.quantized:
         yield "note: weights in few bits change what the model says; the planner never chooses them"
+
+
+def _slow_type(question: Question) -> Iterator[str]:
     peaks = question.hardware.accelerator.flops_per_s
     dtype = question.precision.activations
     fastest = max(peaks, key=lambda kind: peaks[kind])
     if peaks[dtype] < peaks[fastest] / 2:
         yield (
-            f"note: {dtype} reaches {peaks[dtype] / 1e12:.3g} TFLOP/s there, {fastest} "
-            f"{peaks[fastest] / 1e12:.3g}; consider --dtype {fastest}"
+            f"Try --dtype {fastest}: this machine computes {peaks[fastest] / peaks[dtype]:.1f} "
+            f"times as fast in it as in {dtype}, {peaks[fastest] / 1e12:.3g} TFLOP/s instead of "
+            f"{peaks[dtype] / 1e12:.3g}. This plan is for {dtype}:"
         )
 
 
@@ -153,15 +159,16 @@ def _prediction(answer: Answer) -> Iterator[str]:
     yield f"  time per output token  {tpot}"
     yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None
+    two = bool(rates.edges_s) and arrivals is None
+    steady = " steady" if two else ""
     bound = "" if close else f", at most {format_figure(most)} with this placement"
-    yield f"  throughput             {format_figure(given)} tokens/s{one}{bound}"
+    yield f"  throughput             {format_figure(given)} tokens/s{steady}{one}{bound}"
     if answer.ceiling is not None:
         yield _ceiling(answer, answer.ceiling.tokens_per_s)
     tokens = lengths.requests * lengths.generated_tokens
-    over_all = f", {format_figure(rates.job_tokens_per_s)} tokens/s" if rates.edges_s else ""
-    over_all = "" if arrivals else over_all
+    of_job = f", {format_figure(rates.job_tokens_per_s)} tokens/s of the job" if two else ""
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
-        f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{over_all}"
+        f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{of_job}"
     )
 
 
@@ -185,7 +192,7 @@ def _basis(answer: Answer) -> str:
     rate = answer.chosen.tokens_per_s
     if format_figure(rate) == format_figure(_throughput(answer)):
         return ""
-    when = "over all requests" if answer.arrivals is None else "with all places taken"
+    when = "of the job" if answer.arrivals is None else "with all places taken"
     return f" ({when}, where this plan makes {format_figure(rate)} tokens/s)"
 
 
@@ -239,24 +246,38 @@ def _limits(answer: Answer) -> Iterator[str]:
         yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
     if answer.sensitivities:
         yield f"With more{_basis(answer)}{_gained_over(answer)}"
-    yield from sensitivity_lines(answer.sensitivities)
+    found = ((entry, _placement(answer, entry.option)) for entry in answer.sensitivities)
+    yield from sensitivity_lines(found, _placement(answer, answer.chosen))
 
 
 def _gained_over(answer: Answer) -> str:
-    """What gains are over, where that is not this plan."""
+    """What gains are over, where that is not this plan: a slightly slower one may be simpler."""
     base = answer.sensitivities[0].base_tokens_per_s
     if format_figure(base) == format_figure(answer.chosen.tokens_per_s):
         return ""
-    return f", gains over the {format_figure(base)} of the fastest plan"
+    return f"; gains are over the {format_figure(base)} of the fastest plan for this machine"
 
 
-def sensitivity_lines(found: "Iterable[Sensitivity | BlockSensitivity]") -> Iterator[str]:
-    """What larger machines would bring."""
-    for entry in found:
+def _placement(answer: Answer, option: Option) -> str:
+    weights = option.candidate.elsewhere.describe(answer.question.model.num_layers)
+    return weights if answer.question.host_only else f"{option.candidate.strategy}: {weights}"
+
+
+def sensitivity_lines(
+    found: "Iterable[tuple[Sensitivity | BlockSensitivity, str]]", here: str
+) -> Iterator[str]:
+    """What larger machines would bring, and by which placement, if that is another one.
+
+    Args:
+        found: each with its placement in words.
+        here: the placement on this machine.
+    """
+    for entry, placement in found:
         effect = f"{format_figure(entry.option.tokens_per_s)} tokens/s ({entry.gain:+.1%})"
-        if abs(entry.gain) < _FLAT:
-            effect = "no difference"
-        yield f"  {entry.change:<24}{effect}"
+        alike = abs(entry.gain) < _FLAT
+        yield f"  {entry.change:<24}{'no difference' if alike else effect}"
+        if not alike and placement != here:
+            yield f"    then {placement}"
 
 
 def _described(answer: Answer, option: Option) -> str:
@@ -271,7 +292,7 @@ def _why(answer: Answer, option: Option) -> str:
     """Numbers, and what limits it."""
     name, share = option.prediction.bottleneck
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
-    how = "but less simple or with a longer job" if loss < _FLAT else f"{loss:.1%} less"
+    how = f"but {drawback(option, answer.chosen)}" if loss < _FLAT else f"{loss:.1%} less"
     return f"{format_figure(option.tokens_per_s)} tokens/s, {how}: {name} busy {share:.0%}"
 
 

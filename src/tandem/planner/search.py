@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from tandem.planner.candidate import STRATEGIES, Candidate
+from tandem.planner.candidate import Candidate
 from tandem.planner.candidates import Candidates
 from tandem.planner.footprint import Footprint
 from tandem.planner.kinds import WORTH_MOVING, Kind, KindPile, Kinds, most_promising
@@ -22,6 +22,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
 from tandem.planner.relaxation.rounding import roundings
 from tandem.planner.schedule import Schedules
+from tandem.planner.simplicity import complexity
 from tandem.planner.step_sizes import StepSizes, strategies_beside_weights
 from tandem.planner.sweeps import Sweeps
 
@@ -277,21 +278,10 @@ class Search:
         ]
         shortest_s = min(map(self._job_s, near))
         short = [option for option in near if self._job_s(option) * _AS_FAST <= shortest_s]
-        return min(short, key=self._complexity)
+        return min(short, key=complexity)
 
     def _job_s(self, option: Option) -> float:
         return self.predictor.job_s(option.prediction.rates)
-
-    def _complexity(self, option: Option) -> tuple[int, bool, bool, bool, float, int, bool]:
-        """By strategy, what is read from disk, what the CPU computes, whether steps are of another
-        size than usual, what a request sees (beyond rounding, to which streaming that is hidden
-        makes no difference), what the link carries: layers, then rows of embeddings.
-        """
-        candidate, rates = option.candidate, option.prediction.rates
-        place = STRATEGIES.index(candidate.strategy)
-        others = candidate.on_disk > 0, candidate.on_cpu > 0, candidate.step_tokens > 0
-        seen_s = float(f"{rates.worst_tpot_s:.4g}")
-        return place, *others, seen_s, candidate.streamed, candidate.embedding
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:

@@ -30,7 +30,9 @@ class Disks:
         for folder in folders:
             if not folder.is_dir():
                 raise ConfigError(
-                    f"there is no folder {folder}; name one with --disk", param="disk"
+                    f"--disk {folder}: there is no such folder; make it, or name another on the "
+                    "disk that is to be measured",
+                    param="disk",
                 )
         self._effort, self._open = effort, ExitStack()
         self._probes: dict[Path, DiskProbe] = {}

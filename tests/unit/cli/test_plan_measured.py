@@ -128,7 +128,7 @@ def test_a_profile_may_lie_elsewhere(commands: Commands, tmp_path: Path) -> None
     ("words", "message"),
     [
         (("a10g", "--host", "measured"), "this machine has no profile"),
-        (("measured",), "run `tandem profile` first"),
+        (("measured",), "could measure; name a card, or use --accelerator none --host measured"),
         (("none",), "use --host measured, after `tandem profile`, or a name"),
         (("none", "--host", "desktop-ddr5", "--gpu-memory", "4GiB"), "--gpu-memory has no meaning"),
         (("a10g", "--profile", "x.json"), "nothing is to be measured; use --host measured"),
@@ -142,6 +142,18 @@ def test_bad_input_is_one_line(commands: Commands, words: tuple[str, ...], messa
     assert message in ran.err
     assert len(ran.err.splitlines()) == 1
     assert not ran.out
+
+
+def test_measuring_is_advised_where_there_is_a_card_only(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MACHINE.accelerator == "none"
+    ran = commands.run(*MODEL, "--accelerator", "measured")
+    assert "this machine has no profile" in ran.err
+    assert "run `tandem profile`" not in ran.err
+    carded = replace(MACHINE, accelerator="Test card")
+    monkeypatch.setattr(this_machine, "this_machine", lambda environment: carded)
+    assert "run `tandem profile` first" in commands.run(*MODEL, "--accelerator", "measured").err
 
 
 def test_a_profile_without_a_card_or_that_is_refused_is_one_line(

@@ -2,10 +2,15 @@
 
 import json
 import re
+from types import SimpleNamespace
+from typing import cast
 
 from tests.unit.cli.conftest import Commands
 
-from tandem.planner.candidate import Candidate
+from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.option import Option
+from tandem.planner.rates import Prediction
+from tandem.planner.simplicity import drawback
 
 USUAL = ("--max-num-batched-tokens", "2048")  # in smaller steps there is no cohort
 COHORTS = ("plan", "llama-2-7b", "--accelerator", "t4", "--policy", "rendezvous", *USUAL)
@@ -17,24 +22,68 @@ def test_what_plans_are_compared_by_is_said_where_it_is_not_the_throughput(
 ) -> None:
     # of the usual size: in steps of others, a gigabyte more makes no difference
     ran = commands.run(*FITS, *USUAL, "--compare-policies")
-    over_all = re.search(r"for 128000 output tokens, (\d+) tokens/s\n", ran.out)
+    over_all = re.search(r"for 128000 output tokens, (\d+) tokens/s of the job\n", ran.out)
     assert over_all is not None
-    assert f"throughput             {over_all[1]} tokens/s" not in ran.out
-    basis = f" (over all requests, where this plan makes {over_all[1]} tokens/s)"
+    steady = re.search(r"\n  throughput             (\d+) tokens/s steady", ran.out)
+    assert steady is not None
+    assert int(steady[1]) > int(over_all[1])
+    basis = f" (of the job, where this plan makes {over_all[1]} tokens/s)"
     for heading in ("Rejected", "Policies"):
         assert f"\n{heading}{basis}\n" in ran.out
     more = re.search(r"\nWith more(.*)\n  \+1 GB GPU memory +(\d+) tokens/s \(\+(.*)%\)", ran.out)
     assert more is not None
     base = float(more[2]) / (1 + float(more[3]) / 100)
     gained_over = re.fullmatch(
-        re.escape(basis) + r", gains over the (\d+) of the fastest plan", more[1]
+        re.escape(basis) + r"; gains are over the (\d+) of the fastest plan for this machine",
+        more[1],
     )
     assert gained_over is not None
     assert abs(base / float(gained_over[1]) - 1) < 0.004
     assert re.search(rf"\n  auto +{over_all[1]} tokens/s", ran.out)
     alone = commands.run(*FITS, "--policy", "gpu-only", "--objective", "latency")
     assert "\nWith more\n" in alone.out
+    assert "steady" not in alone.out
     assert "\nRejected\n" in alone.out
+
+
+def test_a_larger_machine_s_placement_is_said_where_it_is_another(commands: Commands) -> None:
+    asked = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
+    ran = commands.run(*asked)
+    found = json.loads(commands.run(*asked, "--json").out)["sensitivities"]
+    assert "Best: ride-along: 38 of 48 layers streamed and 6 of them on the CPU" in ran.out
+    lines = ran.out.splitlines()
+    for entry in found:
+        place = next(
+            at for at, line in enumerate(lines) if line.startswith(f"  {entry['change']} ")
+        )
+        placement = lines[place + 1].removeprefix("    then ")
+        assert entry["description"].startswith(f"{placement}, ")
+    assert ran.out.count("\n    then ride-along: ") == len(found)
+    alike = commands.run(*FITS, "--policy", "gpu-only", "--requests", "10").out
+    assert "no difference\n" in alike
+    assert "    then " not in alike
+
+
+def test_what_makes_a_plan_less_simple_is_said() -> None:
+    def option(strategy: Strategy, streamed: int, tpot_s: float = 0.5) -> Option:
+        rates = SimpleNamespace(worst_tpot_s=tpot_s)
+        prediction = cast("Prediction", SimpleNamespace(rates=rates))
+        return Option(Candidate(strategy, streamed, 4, 0), prediction)
+
+    plain = option("gpu-only", 2)
+    assert drawback(option("ride-along", 0, 0.4), plain) == "by a less simple strategy"
+    assert drawback(option("gpu-only", 0, 0.6), plain) == "with more time per token"
+    assert drawback(option("gpu-only", 3), plain) == "streams more layers"
+    assert drawback(option("gpu-only", 1), plain) == "with a longer job"
+    assert drawback(plain, plain) == "with a longer job"
+
+
+def test_a_type_that_is_slow_there_is_said_first(commands: Commands) -> None:
+    asked = ("plan", "llama-3.1-8b", "--accelerator", "t4", "--requests", "10")
+    slow = commands.run(*asked).out
+    assert slow.startswith("Try --dtype float16: this machine computes 8.0 times as fast in it as")
+    assert commands.run(*asked, "--offline").out.startswith("Try --dtype float16: ")
+    assert "Try --dtype" not in commands.run(*asked, "--dtype", "float16").out
 
 
 def test_a_policy_that_is_predicted_to_be_faster_than_auto_is_explained(commands: Commands) -> None:

@@ -218,7 +218,7 @@ def test_a_disk_is_read_or_left_out_by_name(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no folder .*nowhere; name one with --disk"):
+    with pytest.raises(ConfigError, match=r"--disk .*nowhere: there is no such folder; make it"):
         Disks((tmp_path / "nowhere",), TINY)
 
 
