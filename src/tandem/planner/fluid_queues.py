@@ -119,8 +119,8 @@ _Line = tuple[Submission, tuple[int, ...]]
 class FluidQueues:
     """Event by event: start what can start, find who ends first, move everyone there.
 
-    Planning and simulating spend most of their time in `advance`, `_start` and `_pass`, so each of
-    these does its work in one loop.
+    Planning and simulating spend most of their time in `advance` and `_start`, so each of these
+    does its work in one loop, without a call for each group.
 
     Args:
         dram_bytes_per_s: of the host's memory.
@@ -193,8 +193,9 @@ class FluidQueues:
         Returns: what ended then; nothing if nothing does up to `until_s`, or ever.
         """
         ended: list[Ended] = []
-        running, left, rate = self._running, self._left, self._rate
-        active = self._active
+        running, left, rate, busy = self._running, self._left, self._rate, self.busy_s
+        active, done, waiting = self._active, self._done, self._waiting
+        watching, on_span = self._watching, self._on_span
         while not ended:
             wake_s = self._start() if self._look else NEVER
             drawn, step_s, speeds = 0.0, NEVER, None
@@ -211,21 +212,61 @@ class FluidQueues:
                 step_s, next_s = wake_s - self.now_s, wake_s
             if next_s > until_s or next_s == NEVER:
                 return ended
-            over = self._pass(step_s, speeds, drawn)
+            # let time go by
+            self.dram_bytes += drawn * step_s
+            if running[CPU] is not None and running[ACCEL] is not None:
+                self.hidden_s += step_s
+            loads = WEIGHTS if running[H2D] is not None else H2D
+            over: list[int] = []
+            for i, q in enumerate(active):
+                busy[q if q != WEIGHTS else loads] += step_s
+                left[q] -= step_s if speeds is None else speeds[i] * step_s
+                if left[q] <= _ROUNDING_S:
+                    over.append(q)
             self.now_s = next_s
+            # end what is over
             for q in over:
-                self._end(q, ended)
+                run = running[q]
+                assert run is not None
+                submission, index = run
+                active.remove(q)
+                running[q] = None
+                done[q] += 1
+                if waiting[q]:
+                    self._look.append(q)
+                if watching[q]:
+                    self._wake(q)
+                submission.groups_left -= 1
+                complete = submission.groups_left == 0
+                if complete or index in submission.reported:
+                    ended.append(Ended(submission, index, complete))
+                if on_span is not None:
+                    on_span(Span(q, self._started_s[q], next_s, submission, index))
         return ended
+
+    def _wake(self, q: int) -> None:
+        """Look at those that a queue has come far enough for."""
+        done, watching, self._watching[q] = self._done[q], self._watching[q], []
+        for until, waiting in watching:
+            if done >= until:
+                self._look.append(waiting)
+            else:
+                self._watching[q].append((until, waiting))
 
     # --- starts -----------------------------------------------------------------------------------
 
     def _start(self) -> float:
         """Start what can start; returns when a group that waits only for time will be able to."""
         wake_s, done, now_s = NEVER, self._done, self.now_s
+        waiting, place = self._waiting, self._place
         looked, self._look = self._look, []
-        for q in sorted(looked) if len(looked) > 1 else looked:
-            submission, groups = self._waiting[q][0]
-            index = groups[self._place[q]]
+        if len(looked) > 1:
+            looked.sort()
+        for q in looked:
+            line = waiting[q]
+            submission, groups = line[0]
+            at = place[q]
+            index = groups[at]
             base, schedule = submission.base, submission.schedule
             for queue, value in schedule.waits[index]:
                 if done[queue] < base[queue] + value:
@@ -236,22 +277,19 @@ class FluidQueues:
                 if index in schedule.joining and ready_s <= now_s:
                     ready_s = self._joined_s(q, submission, index)
                 if ready_s <= now_s:
-                    self._begin(q, submission, index)
+                    at += 1
+                    if at == len(groups):
+                        line.popleft()
+                        at = 0
+                    place[q] = at
+                    self._running[q] = submission, index
+                    self._left[q], self._rate[q], self._share[q] = submission.works[index]
+                    self._started_s[q] = now_s
+                    self._active.append(q)
                 elif ready_s < NEVER:  # else it waits for others
                     self._look.append(q)
                     wake_s = min(wake_s, ready_s)
         return wake_s
-
-    def _begin(self, q: int, submission: Submission, index: int) -> None:
-        waiting = self._waiting[q]
-        self._place[q] += 1
-        if self._place[q] == len(waiting[0][1]):
-            waiting.popleft()
-            self._place[q] = 0
-        self._running[q] = submission, index
-        self._left[q], self._rate[q], self._share[q] = submission.works[index]
-        self._started_s[q] = self.now_s
-        self._active.append(q)
 
     def _joined_s(self, q: int, submission: Submission, index: int) -> float:
         """When the wait for a cohort is over, as far as only time decides it; NEVER: the queue is
@@ -312,40 +350,3 @@ class FluidQueues:
             if speed:
                 step_s = min(step_s, self._left[q] / speed)
         return step_s
-
-    def _pass(self, step_s: float, speeds: list[float] | None, drawn: float) -> list[int]:
-        """Let time go by; returns the queues whose groups have ended."""
-        running, left, busy = self._running, self._left, self.busy_s
-        self.dram_bytes += drawn * step_s
-        if running[CPU] is not None and running[ACCEL] is not None:
-            self.hidden_s += step_s
-        over: list[int] = []
-        for i, q in enumerate(self._active):
-            busy[H2D if q == WEIGHTS and running[H2D] is None else q] += step_s
-            left[q] -= step_s if speeds is None else speeds[i] * step_s
-            if left[q] <= _ROUNDING_S:
-                over.append(q)
-        return over
-
-    def _end(self, q: int, ended: list[Ended]) -> None:
-        running = self._running[q]
-        assert running is not None
-        submission, index = running
-        self._active.remove(q)
-        self._running[q] = None
-        done = self._done[q] = self._done[q] + 1
-        if self._waiting[q]:
-            self._look.append(q)
-        if self._watching[q]:
-            watching, self._watching[q] = self._watching[q], []
-            for until, waiting in watching:
-                if done >= until:
-                    self._look.append(waiting)
-                else:
-                    self._watching[q].append((until, waiting))
-        submission.groups_left -= 1
-        complete = submission.groups_left == 0
-        if complete or index in submission.reported:
-            ended.append(Ended(submission, index, complete))
-        if self._on_span is not None:
-            self._on_span(Span(q, self._started_s[q], self.now_s, submission, index))
