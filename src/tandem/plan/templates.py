@@ -68,6 +68,7 @@ class _SweepBuilder:
             for i, layer in enumerate(sweep.loaded[: sweep.streamed.slots])
         }
         self._merged: dict[int, SignalRef] = {}
+        self._begun: tuple[int, SignalRef] | None = None  # the last layer, and the end of its PRE
         # most sweeps' lanes all run through, and need not be looked at in every layer
         runs_through = all(lane.cursor is None and not lane.suspends for lane in lanes)
         self._in_every_layer = tuple(range(len(lanes))) if runs_through else None
@@ -190,6 +191,7 @@ class _SweepBuilder:
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer, waits=loaded,
             reads=states + weights, writes=states + tuple(BufferRef(QKV, i) for i in lanes),
         )  # fmt: skip
+        self._begun = layer, done
         for i in lanes:
             self._attention(layer, i, done)
 
@@ -236,9 +238,7 @@ class _SweepBuilder:
         for i in lanes:
             lane = self._lanes[i]
             if lane.cursor == layer:
-                # the bounded wait for the cohort begins when the sweep has come to this layer
-                reached = self._b.counts[Queue.ACCEL]
-                self._upload(layer, i, (SignalRef(Queue.ACCEL, reached),) if reached else (), i)
+                self._upload(layer, i, self._come_to(layer, lane), i)
             parts = (BufferRef(DEVICE_PARTIAL, i),) if lane.device else ()
             parts += (BufferRef(STAGED_PARTIAL, i),) if lane.host else ()
             self._b.add(
@@ -255,6 +255,15 @@ class _SweepBuilder:
             OpKind.STAGE, Queue.ACCEL, part, lanes=lanes, layer=layer, waits=loaded,
             reads=states + weights, writes=states, event=EventKind.LANE_DONE if done else None,
         )  # fmt: skip
+
+    def _come_to(self, layer: int, lane: LaneShape) -> tuple[SignalRef, ...]:
+        """When the sweep has come to where a cohort joins, the bounded wait for it begins. Its
+        results are copied while the accelerator attends to the others' keys of that layer.
+        """
+        if lane.beside is None and self._begun is not None and self._begun[0] == layer:
+            return (self._begun[1],)
+        reached = self._b.counts[Queue.ACCEL]
+        return (SignalRef(Queue.ACCEL, reached),) if reached else ()
 
     def _heads(self, lanes: tuple[int, ...]) -> None:
         """Logits of the lanes that finished the last layer, each into its own buffer."""
