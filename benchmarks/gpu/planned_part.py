@@ -20,7 +20,7 @@ from tandem.bench.online.cell import DTYPE, Load
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.plans import Planned, ask, plan_policies
 from tandem.bench.records import BenchRow, row_of_samples
-from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
+from tandem.devices.this_machine import cache_folder, code_digest, this_machine
 from tandem.engine.build_blocks import build_block_core
 from tandem.engine.plan_options import engine_config
 from tandem.kernels import native
@@ -55,7 +55,7 @@ def measure_profile(scale: Scale, limit: Deadline, found: Findings) -> None:
     native.choose_isa()
     from tandem.probes.profiler import Subject, run_profile
 
-    machine, kernels = this_machine(os.environ), kernels_digest()
+    machine, kernels = this_machine(os.environ), code_digest()
     subject = Subject(machine, kernels, TorchAccelerator(scale.probed(), CODE_MATHS), "")
     profile = run_profile(subject, scale.effort, thorough=False)
     write_profile(profile, profile_path(cache_folder(os.environ), machine))
@@ -86,7 +86,7 @@ def stored_profile() -> Profile:
     """
     machine = this_machine(os.environ)
     path = profile_path(cache_folder(os.environ), machine)
-    return read_profile(path, machine, kernels_digest())
+    return read_profile(path, machine, code_digest())
 
 
 def measure_planned(cell: PlannedCell, scale: Scale, limit: Deadline, found: Findings) -> None:

@@ -123,11 +123,11 @@ def _described(accelerator: str, host: str | None) -> PlanHardware:
 
 
 def _profile(path: Path | None, *, of_card: bool) -> "Profile":
-    from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
+    from tandem.devices.this_machine import cache_folder, code_digest, this_machine
     from tandem.profiling.profile_file import profile_path, read_profile
 
     machine = this_machine(os.environ)
-    kernels = kernels_digest()
+    kernels = code_digest()
     stored = path or profile_path(cache_folder(os.environ), machine)
     try:
         return read_profile(stored, machine, kernels, named=path is not None)

@@ -36,10 +36,10 @@ def profile(
     Its memory, kernels, disks and link, for plans and placements.
     """
     from tandem.cli.profile_text import profile_text
-    from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
+    from tandem.devices.this_machine import cache_folder, code_digest, this_machine
     from tandem.profiling.profile_file import profile_path, read_profile, to_json, write_profile
 
-    machine, kernels = this_machine(os.environ), kernels_digest()
+    machine, kernels = this_machine(os.environ), code_digest()
     path = output or profile_path(cache_folder(os.environ), machine)
     if show:
         found = read_profile(path, machine, kernels, named=output is not None)

@@ -1,4 +1,4 @@
-"""What identifies this machine and the compiled kernels, found out without torch."""
+"""What identifies this machine, the kernels and the probes, found out without torch."""
 
 import hashlib
 import os
@@ -22,19 +22,20 @@ def this_machine(environment: Mapping[str, str]) -> Machine:
     return Machine(gpus[0] if gpus else "none", processor_name(), cores, threads)
 
 
-def kernels_digest(folder: Path | None = None) -> str:
-    """Of the compiled module's bytes and of the GPU kernels' sources; `none` where the former was
-    not built.
+def code_digest(folder: Path | None = None, probes: Path | None = None) -> str:
+    """Of what a profile measures and how: the compiled module's bytes, the GPU kernels' sources,
+    and the probes'; `none` where the first was not built.
 
     Args:
-        folder: where it lies; None: where the package has it.
+        folder, probes: where kernels and probes lie; None: where the package has them.
     """
     folder = Path(tandem.kernels.__file__).parent if folder is None else folder
+    probes = Path(tandem.kernels.__file__).parents[1] / "probes" if probes is None else probes
     files = sorted(folder.glob("_native*.so"))
     if not files:
         return "none"
     digest = hashlib.sha256(files[0].read_bytes())
-    for source in sorted(folder.glob("triton_*.py")):
+    for source in (*sorted(folder.glob("triton_*.py")), *sorted(probes.glob("*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:_DIGEST_LENGTH]
 

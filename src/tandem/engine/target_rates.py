@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tandem.devices.cuda import device_name, total_bytes
 from tandem.devices.host_threads import usable_cores
-from tandem.devices.this_machine import cache_folder, kernels_digest, this_machine
+from tandem.devices.this_machine import cache_folder, code_digest, this_machine
 from tandem.engine.cuda_rates import Card, HostSize, cuda_rates
 from tandem.engine.plan_checks import needs_prices
 from tandem.engine.target import Target
@@ -53,7 +53,7 @@ def _stored_profile() -> Profile | str:
     machine = this_machine(os.environ)
     path = profile_path(cache_folder(os.environ), machine)
     try:
-        return read_profile(path, machine, kernels_digest())
+        return read_profile(path, machine, code_digest())
     except ConfigError as error:
         return error.message
 

@@ -42,7 +42,7 @@ class Subject:
     """What to profile.
 
     Attributes:
-        kernels: digest of the compiled kernels.
+        kernels: digest of the kernels and of the probes.
         probed: the accelerator; None where there is none, for `no_accelerator`'s reason.
         disks: folders on them.
     """

@@ -11,7 +11,7 @@ from tandem.profiling.measurements import (
 )
 
 FORMAT = 4
-"""Of the file and of the probes: raised whenever either changes what a number means."""
+"""Of the file: raised whenever what its numbers mean changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Profile:
     """One run of `tandem profile`.
 
     Attributes:
-        kernels: digest of the compiled kernels that were measured.
+        kernels: digest of the kernels that were measured, and of the probes that did.
         shapes: kinds and shapes measured, in words.
         measured_at: UTC, ISO 8601.
         striping: None: fewer than two disks were measured.

@@ -67,12 +67,13 @@ def read_profile(path: Path, machine: Machine, kernels: str, *, named: bool = Fa
     """The profile in a file.
 
     Args:
-        machine, kernels: those of here and now.
+        machine: the one here.
+        kernels: digest of the kernels and probes that are installed.
         named: the user has named the file, which is not where profiles are stored.
 
     Raises:
-        ConfigError: there is none, it is corrupt, of another machine, of another format or of
-            other kernels; says which.
+        ConfigError: there is none, it is corrupt, of another machine, of another format, or of
+            other kernels or probes; says which.
     """
     try:
         return _checked(path, machine, kernels)
@@ -97,7 +98,9 @@ def _checked(path: Path, machine: Machine, kernels: str) -> Profile:
     if difference is not None:
         raise _refusal(path, f"is of another machine ({difference})")
     if profile.kernels != kernels:
-        raise _refusal(path, "is old: it was measured with other kernels than are installed now")
+        raise _refusal(
+            path, "is old: it was measured with other kernels or probes than are installed now"
+        )
     return profile
 
 

@@ -24,7 +24,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     memory = replace(peaks.read_host_memory(), total_bytes=16 << 30, cgroup_limit_bytes=None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(this_machine, "this_machine", lambda environment: MACHINE)
-    monkeypatch.setattr(this_machine, "kernels_digest", lambda: KERNELS)
+    monkeypatch.setattr(this_machine, "code_digest", lambda: KERNELS)
     monkeypatch.setattr(peaks, "read_host_memory", lambda: memory)
     return profile_path(tmp_path / "tandem", MACHINE)
 
@@ -163,7 +163,7 @@ def test_a_profile_without_a_card_or_that_is_refused_is_one_line(
     ran = commands.run(*MODEL, "--accelerator", "measured")
     assert ran.status == 2
     assert "the profile has no accelerator (accelerator and link: there is none)" in ran.err
-    monkeypatch.setattr(this_machine, "kernels_digest", lambda: "new")
+    monkeypatch.setattr(this_machine, "code_digest", lambda: "new")
     ran = commands.run(*MODEL, "--accelerator", "none", "--host", "measured")
     assert ran.status == 2
     assert "is old: it was measured with other kernels" in ran.err

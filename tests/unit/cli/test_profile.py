@@ -9,8 +9,10 @@ import pytest
 from tests.support.profiles import KERNELS, MACHINE, profile
 from tests.unit.cli.conftest import Commands
 
+import tandem.kernels
 from tandem.devices import this_machine
 from tandem.kernels import native
+from tandem.probes import effort
 from tandem.profiling.profile import Machine, Profile
 from tandem.profiling.profile_file import profile_path, read_profile, write_profile
 
@@ -20,7 +22,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """On the machine of the test profile; returns where its profile lies."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(this_machine, "this_machine", lambda environment: MACHINE)
-    monkeypatch.setattr(this_machine, "kernels_digest", lambda: KERNELS)
+    monkeypatch.setattr(this_machine, "code_digest", lambda: KERNELS)
     return profile_path(tmp_path / "cache" / "tandem", MACHINE)
 
 
@@ -135,12 +137,27 @@ def test_threads_are_those_that_an_engine_takes(monkeypatch: pytest.MonkeyPatch)
     assert this_machine.this_machine({"OMP_NUM_THREADS": "many"}) == found
 
 
-def test_other_kernels_have_another_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_kernels_or_probes_have_another_digest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.undo()
-    assert this_machine.kernels_digest(tmp_path) == "none"
-    (tmp_path / "_native.so").write_bytes(b"one")
-    one = this_machine.kernels_digest(tmp_path)
-    (tmp_path / "_native.so").write_bytes(b"two")
-    two = this_machine.kernels_digest(tmp_path)
-    (tmp_path / "triton_attention.py").write_text("kernels")
-    assert len({one, two, this_machine.kernels_digest(tmp_path), "none"}) == 4
+    measuring = tmp_path / "probes"
+    measuring.mkdir()
+    assert this_machine.code_digest(tmp_path, measuring) == "none"
+    found: list[str] = []
+    for file, text in (
+        ("_native.so", "one"),
+        ("_native.so", "two"),
+        ("triton_attention.py", "kernels"),
+        ("probes/effort.py", "sizes"),
+        ("probes/effort.py", "other sizes"),
+    ):
+        (tmp_path / file).write_text(text)
+        found.append(this_machine.code_digest(tmp_path, measuring))
+    assert len({*found, "none"}) == 6
+
+
+def test_the_probes_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    folder, kernels = Path(effort.__file__).parent, Path(tandem.kernels.__file__).parent
+    assert this_machine.code_digest() == this_machine.code_digest(kernels, folder)

@@ -38,7 +38,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine with a card, whose cache folder is the path."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(target_rates, "this_machine", lambda environment: MACHINE)
-    monkeypatch.setattr(target_rates, "kernels_digest", lambda: KERNELS)
+    monkeypatch.setattr(target_rates, "code_digest", lambda: KERNELS)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: CARD)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GIB, 12 * GIB))
     return tmp_path
@@ -76,7 +76,9 @@ def test_a_refused_profile_is_not_used_and_the_note_says_why(
     store(machine, replace(profile(accelerator=True), kernels="other"))
     target, (note,) = with_rates(CUDA, CONFIG, placed("streamed"), machine)
     assert (target.hardware is None) == (card == "Test card")
-    assert "measured with other kernels than are installed now; run `tandem profile`" in note
+    assert (
+        "measured with other kernels or probes than are installed now; run `tandem profile`" in note
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tandem.bench.online.bed import PACED, Bed, no_pool
 from tandem.bench.online.cell import DTYPE, OnlineCell
 from tandem.bench.online.plans import ask
 from tandem.devices.host_facts import processor_name
-from tandem.devices.this_machine import kernels_digest
+from tandem.devices.this_machine import code_digest
 from tandem.probes.effort import Effort, coarse
 from tandem.probes.kernel_cases import HeadShape
 from tandem.probes.linear_cases import FLOAT16
@@ -81,7 +81,7 @@ def profile_cell(
         torch.set_num_threads(len(cores))
         probed = PacedAccelerator(cell.hardware, cell.truth, clock)
         machine = Machine(probed.name, processor_name(), cores, len(cores))
-        subject = Subject(machine, kernels_digest(), probed, "")
+        subject = Subject(machine, code_digest(), probed, "")
         try:
             return run_profile(
                 subject, effort, thorough=False, progress=lambda what, *_: report(f"probing {what}")
