@@ -139,7 +139,7 @@ def used_bytes(
     def count(*homes: LayerHome) -> float:
         return sum(found.layers.get(home, 0.0) for home in homes)
 
-    row = footprint.blocks_per_row * footprint.block_bytes
+    row = footprint.row_bytes
     whole = count("streamed", "host", "cpu")
     slots = footprint.disk_slots_bytes if way.reads else 0
     apart = count("cpu-mlp", "host-mlp", "streamed-mlp")

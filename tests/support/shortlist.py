@@ -66,7 +66,7 @@ def random_question(seed: int) -> Question:
     )
     footprint = Footprint(question)
     movable = question.movable_layers * footprint.layer_bytes
-    movable += question.lengths.requests * footprint.blocks_per_row * footprint.block_bytes
+    movable += question.lengths.requests * footprint.row_bytes
     fixed = footprint.outside_bytes + footprint.workspace("rendezvous", MOST_ROWS)
     return replace(
         question,

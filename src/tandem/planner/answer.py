@@ -183,7 +183,8 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     """What the engine executes."""
     question, candidate, footprint = search.question, option.candidate, search.footprint
     longest = question.lengths.longest_tokens
-    cap = candidate.rows * footprint.longest_blocks
+    places = footprint.places(candidate)
+    cap = places * footprint.longest_blocks
     device_blocks = min(cap, footprint.device_blocks(candidate))
     return OnlinePlan(
         strategy=candidate.strategy,
@@ -194,7 +195,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         host_blocks=min(cap, footprint.host_blocks(candidate)),
         block_size=question.block_size,
         max_model_len=longest,
-        max_num_seqs=candidate.rows,
+        max_num_seqs=places,
         max_num_batched_tokens=question.step_of(candidate.step_tokens),
         max_cohorts=candidate.num_cohorts,
         max_cohort_rows=candidate.cohort_rows,

@@ -254,12 +254,13 @@ class Candidates:
         """Rows that have as much of their KV on the accelerator as it holds."""
         whole = candidate_of("ride-along", elsewhere, 0, rows, step_tokens=step_tokens)
         each = self._footprint.device_blocks(whole) // rows
-        share = min(1.0, each / self._footprint.blocks_per_row)
+        share = min(1.0, each / self._footprint.held.last)
         return whole._replace(device_share=share)
 
     def _most_hosted(self, elsewhere: Elsewhere) -> int:
         """Rows that the host's memory holds, with what the accelerator's may add to it."""
-        return min(self._q.max_rows, self._blocks(elsewhere) // self._footprint.blocks_per_row)
+        each = self._footprint.row_bytes / self._footprint.block_bytes
+        return min(self._q.max_rows, int(self._blocks(elsewhere) / each))
 
     def _blocks(self, elsewhere: Elsewhere) -> int:
         """That both memories hold."""

@@ -1,5 +1,6 @@
 """Which bytes a candidate takes in which memory, by the engine's own sums."""
 
+import math
 from dataclasses import dataclass
 
 from tandem.cost.split_mixture import MixtureBytes
@@ -9,6 +10,7 @@ from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import stream_slots
 from tandem.planner.candidate import COHORT_STRATEGIES, Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.held_blocks import HeldBlocks
 from tandem.planner.question import Question
 from tandem.spec.parameters import (
     layer_matrix_bytes,
@@ -60,14 +62,17 @@ class Footprint:
         self.block_bytes: int = self.page.bytes_per_block
         self._step_memory = StepMemory(model, precision.activations)
         lengths = question.lengths
-        # the last token of a request needs no KV
-        self.blocks_per_row: int = self.page.blocks_for_tokens(
-            max(1, round(lengths.total_tokens) - 1)
-        )
+        self.held = HeldBlocks.of(lengths, question.block_size)
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
         self._most_rows: dict[int, int] = {}
         self._workspaces: dict[tuple[Strategy, int, int], int] = {}
         self._left_by_weights: dict[Elsewhere, tuple[int, int]] = {}
+
+    @property
+    def row_bytes(self) -> float:
+        """KV that a running request holds in the mean; of one that runs alone, at its end."""
+        alone = self._q.objective == "latency"
+        return self.block_bytes * (self.held.last if alone else self.held.mean)
 
     @property
     def disk_slots_bytes(self) -> int:
@@ -135,6 +140,16 @@ class Footprint:
             self._workspaces[key] = size + scratch + rows * _SLOT_BYTES
         return self._workspaces[key]
 
+    def places(self, candidate: Candidate) -> int:
+        """Requests that an engine lets run: those that decode, and one whose prompt is read
+        meanwhile, if that is so about half of the time.
+        """
+        rows, lengths, step = candidate.rows, self._q.lengths, candidate.step_tokens
+        if rows <= 1 or candidate.device_share or rows >= self._q.most_rows(step):
+            return rows
+        reading = math.ceil(lengths.prompt_tokens / self._q.step_of(step))
+        return rows + (2 * rows * reading >= reading + lengths.decode_sweeps)
+
     def device_kv_bytes(
         self, strategy: Strategy, elsewhere: Elsewhere, rows: int, step_tokens: int = 0
     ) -> int:
@@ -148,8 +163,8 @@ class Footprint:
 
     def device_blocks(self, candidate: Candidate) -> int:
         """Blocks that the accelerator holds."""
-        strategy, rows, step = candidate.strategy, candidate.rows, candidate.step_tokens
-        left = self.device_kv_bytes(strategy, candidate.elsewhere, rows, step)
+        strategy, places, step = candidate.strategy, self.places(candidate), candidate.step_tokens
+        left = self.device_kv_bytes(strategy, candidate.elsewhere, places, step)
         return max(0, left // self.block_bytes)
 
     def host_blocks(self, candidate: Candidate) -> int:
@@ -170,12 +185,12 @@ class Footprint:
         if rows > most or candidate.host_rows > most_hosted:
             return False
         device_bytes, host_bytes = self._left(candidate.elsewhere)
-        device_bytes -= self.workspace(strategy, rows, step)
+        device_bytes -= self.workspace(strategy, self.places(candidate), step)
         if device_bytes < 0 or host_bytes < 0:
             return False
         device = device_bytes // self.block_bytes
         host = 0 if strategy == "gpu-only" else host_bytes // self.block_bytes
-        wanted = self._row_blocks(candidate)
+        wanted = self._row_blocks(candidate, device, host)
         if wanted[0] > device or wanted[1] > host or self.longest_blocks > device + host:
             return False
         served = candidate.served(self._q.model.num_layers)
@@ -190,20 +205,30 @@ class Footprint:
             self._left_by_weights[elsewhere] = found
         return found
 
-    def _row_blocks(self, candidate: Candidate) -> tuple[int, int]:
-        """Blocks that the running rows take on the accelerator and on the host."""
-        split = round(self.blocks_per_row * candidate.device_share)
-        on_device = candidate.device_rows * self.blocks_per_row + candidate.host_rows * split
-        return on_device, candidate.host_rows * (self.blocks_per_row - split)
+    def _row_blocks(self, candidate: Candidate, device: int, host: int) -> tuple[int, int]:
+        """Blocks that the running rows want of the accelerator's and of the host's. Those in both
+        tiers fill up their places on the accelerator, and are counted as long as they become.
+        """
+        if candidate.device_share:
+            last, rows = math.ceil(self.held.last), candidate.host_rows
+            split = round(last * candidate.device_share)
+            return rows * split, rows * (last - split)
+        followed = candidate.rows < self._q.lengths.requests
+        return (
+            self.held.wanted(candidate.device_rows, device, followed=followed),
+            self.held.wanted(candidate.host_rows, host, followed=followed),
+        )
 
     def uses(self, candidate: Candidate) -> tuple[TierUse, TierUse]:
         """The accelerator's memory, and the host's share; KV is that of the running rows."""
-        device_blocks, host_blocks = self._row_blocks(candidate)
+        device_blocks, host_blocks = self._row_blocks(
+            candidate, self.device_blocks(candidate), self.host_blocks(candidate)
+        )
         return (
             TierUse(
                 self._q.device_bytes,
                 self.resident_bytes(candidate.elsewhere),
-                self.workspace(candidate.strategy, candidate.rows, candidate.step_tokens),
+                self.workspace(candidate.strategy, self.places(candidate), candidate.step_tokens),
                 device_blocks * self.block_bytes,
             ),
             TierUse(

@@ -1,5 +1,7 @@
 """What the planner is asked."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
@@ -39,6 +41,7 @@ class Lengths:
         requests: their number.
         prompt_tokens, generated_tokens: means.
         context_tokens: tokens before the one that is decoded, a mean over all decoded tokens.
+        context_deviation: likewise their standard deviation.
         longest_tokens: of the longest request, prompt and output together.
         shapes: the requests themselves, if they are known.
     """
@@ -49,6 +52,7 @@ class Lengths:
     context_tokens: float
     longest_tokens: int
     duration_s: float
+    context_deviation: float = 0.0
     shapes: tuple[RequestShape, ...] = field(default=(), compare=False, repr=False)
 
     @staticmethod
@@ -65,6 +69,7 @@ class Lengths:
             prompt_tokens=sum(shape.prompt_tokens for shape in shapes) / len(shapes),
             generated_tokens=generated / len(shapes),
             context_tokens=weighted / generated,
+            context_deviation=_context_deviation(shapes, weighted / generated),
             longest_tokens=max(shape.prompt_tokens + shape.generated_tokens for shape in shapes),
             duration_s=workload.duration_s,
             shapes=shapes,
@@ -72,7 +77,8 @@ class Lengths:
 
     def to_object(self) -> dict[str, float]:
         """The means by name, for JSON."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "shapes"}
+        names = [f.name for f in fields(self) if f.name not in ("context_deviation", "shapes")]
+        return {name: getattr(self, name) for name in names}
 
     @property
     def total_tokens(self) -> float:
@@ -197,6 +203,16 @@ class Question:
             return True
         prompts = (served - 1) / self.lengths.decode_sweeps * self.lengths.prompt_tokens
         return decoding - 1 + prompts < self.step_of(step_tokens)
+
+
+def _context_deviation(shapes: Sequence[RequestShape], mean_tokens: float) -> float:
+    """Of the tokens before each that is decoded, about their mean."""
+    generated = sum(shape.generated_tokens for shape in shapes)
+    squares = 0.0
+    for shape in shapes:
+        middle = shape.prompt_tokens + shape.generated_tokens / 2 - mean_tokens
+        squares += shape.generated_tokens * (middle**2 + shape.generated_tokens**2 / 12)
+    return math.sqrt(squares / generated)
 
 
 MAX_ROWS = 1024

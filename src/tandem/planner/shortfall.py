@@ -151,6 +151,7 @@ def _with_longest(question: Question, longest: int) -> Question:
         context_tokens=lengths.context_tokens * factor,
         longest_tokens=longest,
         duration_s=lengths.duration_s,
+        context_deviation=lengths.context_deviation * factor,
     )
     return replace(question, lengths=shorter)
 

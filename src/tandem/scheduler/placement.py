@@ -1,11 +1,10 @@
 """In which tier a request's blocks go, as memory and the plan have it."""
 
+from tandem.memory.growth_reserve import growth_reserve
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.sequence import Sequence
-
-_RESERVE_DIVISOR = 16
 
 
 def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) -> int:
@@ -31,6 +30,6 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
     return max(planned, longest - total.host)
 
 
-def growth_reserve(running: int, total: BlockNeed) -> BlockNeed:
-    """Room for rows that run already to grow a little before the next one comes."""
-    return BlockNeed(min(running, total.device // _RESERVE_DIVISOR), 0)
+def reserve(running: int, total: BlockNeed) -> BlockNeed:
+    """Room on the device for rows that run already to grow a little before the next one comes."""
+    return BlockNeed(growth_reserve(running, total.device), 0)

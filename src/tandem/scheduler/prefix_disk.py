@@ -9,7 +9,7 @@ from tandem.memory.disk_index import DiskIndex
 from tandem.memory.prefix_cache import DiskStats
 from tandem.plan.page_jobs import PageJob, PageJobDone, PageRead, PageWrite
 from tandem.scheduler.kv_manager import KVManager
-from tandem.scheduler.placement import growth_reserve
+from tandem.scheduler.placement import reserve
 from tandem.scheduler.prefix_room import PrefixRoom
 from tandem.scheduler.reading import Found, ReadRule
 from tandem.scheduler.rows import UNLIMITED
@@ -257,7 +257,7 @@ class PrefixDisk:
         """Whether there is room for all of a request's tokens, as it is asked for a row."""
         matched = self._kv.matched(sequence, UNLIMITED)
         need = self._kv.admission_need(sequence, matched, UNLIMITED, len(sequence.tokens))
-        return need.plus(growth_reserve(running, self._kv.total())).fits(self._kv.free())
+        return need.plus(reserve(running, self._kv.total())).fits(self._kv.free())
 
     def _was_read(self, read: PageRead, end: PageJobDone) -> None:
         del self._reads[read.digest]

@@ -99,7 +99,7 @@ class Tried:
     def fits(self, layers: dict[LayerHome, float], hosted: float) -> bool:
         """Both memories."""
         question, footprint = self.prices.question, self.prices.footprint
-        row = footprint.blocks_per_row * footprint.block_bytes * self.rows
+        row = footprint.row_bytes * self.rows
         layer, mlp = footprint.layer_bytes, self.prices.layer.host_bytes("cpu-mlp")
         apart = layers.get("cpu-mlp", 0.0) + layers.get("streamed-mlp", 0.0)
         device = footprint.outside_bytes + footprint.workspace(self.way.strategy, self.rows)
@@ -197,9 +197,7 @@ def test_what_a_memory_cannot_hold_is_streamed_and_no_more() -> None:
     question = ask(tied, objective="latency", prompt="64", generate="512")
     footprint = Footprint(question)
     room = footprint.outside_bytes + footprint.workspace("gpu-only", 1) + 6 * footprint.layer_bytes
-    question = replace(
-        question, device_bytes=room + footprint.blocks_per_row * footprint.block_bytes
-    )
+    question = replace(question, device_bytes=room + footprint.row_bytes)
     prices = Prices(question, footprint)
     found = solved(prices, Way("gpu-only", ("resident", "streamed")), 1)
     assert found.layers["resident"] == pytest.approx(4.0)  # two more are slots

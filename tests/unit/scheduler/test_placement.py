@@ -97,6 +97,36 @@ def test_no_more_than_wanted_begin_on_the_device_beside_those_on_the_host(
     assert peaks == expected
 
 
+def test_beside_cohorts_those_on_the_device_never_go_on_on_the_host() -> None:
+    """They would join a cohort, and keep their blocks on the device meanwhile: the last in rank is
+    preempted.
+    """
+    setup = Setup(
+        strategy="rendezvous",
+        device_blocks=7,
+        host_blocks=32,
+        max_num_seqs=6,
+        max_host_seqs=2,
+        max_device_seqs=4,
+        prefix_caching=False,
+    )
+    requests = [replace(request(20, max_tokens=40), request_id=f"r{i}") for i in range(12)]
+    script = Script.at_once(requests)
+    with toy_engine(setup) as engine:
+        for each in requests:
+            engine.core.add_request(each)
+        rows, left = engine.scheduler.rows, max_steps(script, 16)
+        while engine.core.has_work():
+            engine.core.step()
+            left -= 1
+            assert left, "does not end"
+            owned = rows.owned()
+            both = (rows.num_host_blocks > 0) & (rows.num_blocks > rows.num_host_blocks)
+            assert not both[owned].any()
+        engine.check_idle()
+    assert engine.scheduler.running.num_preemptions
+
+
 @pytest.mark.parametrize(
     ("rows", "split_blocks", "expected"),
     [(4, 0, [4, 4]), (4, 2, [2, 2, 2]), (4, 99, [8]), (1, 0, [8]), (1, 2, [2])],

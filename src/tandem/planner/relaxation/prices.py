@@ -32,7 +32,7 @@ class Prices:
         self.attention = {
             window: attention_prices(question, footprint.page, window) for window in self.layers_of
         }
-        self.row_bytes = footprint.block_bytes * footprint.blocks_per_row
+        self.row_bytes = footprint.row_bytes
         self._device = accelerator_rates(question.hardware, question.precision.activations)
 
     def ends_s(self, tokens: int, logits: int) -> float:

@@ -145,7 +145,7 @@ class _Relaxation:
         fixed += footprint.workspace(way.strategy, rows, self._rows.step_tokens)
         read = footprint.disk_slots_bytes if way.reads else 0
         on_device, on_host = (read, 0) if question.host_only else (0, read)
-        row_bytes = float(prices.row_bytes * self._through)
+        row_bytes = prices.row_bytes * self._through
         hosted: Form = [] if self._hosted is None else [(self._hosted, row_bytes)]
         if footprint.embedding_bytes:
             looked_up = self._p.column(upper=1.0)

@@ -14,7 +14,7 @@ import numpy as np
 from tandem.memory.prefix_cache import CachedBlock
 from tandem.plan.binding import LongArray
 from tandem.scheduler.kv_manager import BlockNeed
-from tandem.scheduler.placement import device_limit, growth_reserve
+from tandem.scheduler.placement import device_limit, reserve
 from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
@@ -151,17 +151,23 @@ class StepFiller:
         if need.fits(self.free):
             self.free = self.free.minus(need)
             return True
-        other_tier = BlockNeed(need.host, need.device)
-        if self._may_spill() and other_tier.fits(self.free):
+        other_tier, may_spill = BlockNeed(need.host, need.device), self._may_spill(row)
+        if may_spill and other_tier.fits(self.free):
             self.spill.append(row)
             self.free = self.free.minus(other_tier)
             return True
-        self._make_room(row, (need, other_tier) if self._may_spill() else (need,))
+        self._make_room(row, (need, other_tier) if may_spill else (need,))
         return False
 
-    def _may_spill(self) -> bool:
+    def _may_spill(self, row: int) -> bool:
+        """Whether a row may go on in the other tier. Beside cohorts it would join one, and keep its
+        blocks on the device for as long as it takes there.
+        """
+        config = self.view.config
+        if config.max_device_seqs and self.view.rows.device_limit[row] == UNLIMITED:
+            return False
         # a split row that was swapped out lies on the host whole: it may need the device again
-        return self.uses_host and self.view.config.kv_placement in ("auto", "split")
+        return self.uses_host and config.kv_placement in ("auto", "split")
 
     def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
         """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
@@ -219,7 +225,7 @@ class StepFiller:
         """Room for rows that run already to grow a little before the next one comes."""
         coming = len(self.admissions) + len(self.fetches)
         running = self.view.rows.count(RowState.RUNNING) + coming
-        return growth_reserve(running, self.view.kv.total())
+        return reserve(running, self.view.kv.total())
 
     def _admit_before(self, rows: LongArray, count: int) -> None:
         """Admit the first `count` of those who wait, as far as `rows` keep room for all that they

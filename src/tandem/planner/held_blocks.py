@@ -1,0 +1,76 @@
+"""How many KV blocks requests hold that run at once, in a steady state.
+
+There, they are at different points of their outputs: one holds its prompt, what it has generated so
+far, and what its last block has room for. An engine admits by what requests hold now, and keeps a
+reserve for those that grow. So as many run as leave that reserve free, room for the prompt that is
+read next, and for the times at which more of them than usual are near their ends: else some would
+be preempted, and computed again.
+"""
+
+import math
+from dataclasses import dataclass
+
+from tandem.memory.growth_reserve import growth_reserve
+from tandem.planner.question import Lengths
+
+_MARGIN = 1.0
+"""Standard deviations of what all hold together, were they independent: with so much to spare
+simulated engines preempted next to nobody, where they were not filled up all at once.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBlocks:
+    """Of requests of some lengths.
+
+    Attributes:
+        mean: of one that runs, over its time. deviation: of that, over requests and time.
+        prompt: of one that has read its prompt.
+        last: of one of mean length when it ends, and no less than the mean, which long requests
+            raise, since they run longer.
+    """
+
+    mean: float
+    deviation: float
+    prompt: int
+    last: float
+
+    @staticmethod
+    def of(lengths: Lengths, block_size: int) -> "HeldBlocks":
+        """By a workload's means.
+
+        Args:
+            block_size: tokens.
+        """
+        # a block that has been begun is held whole
+        mean = (lengths.context_tokens + (block_size + 1) / 2) / block_size
+        mean = min(mean, _blocks(lengths.longest_tokens, block_size))
+        return HeldBlocks(
+            mean=mean,
+            deviation=lengths.context_deviation / block_size,
+            prompt=math.ceil(lengths.prompt_tokens / block_size),
+            last=max(_blocks(round(lengths.total_tokens), block_size), mean),
+        )
+
+    def wanted(self, rows: int, pool_blocks: int, *, followed: bool = True) -> int:
+        """Blocks of a pool that so many requests want that run at once there.
+
+        Few, or such as hardly grow, want less if each has room for its end, and the next one finds
+        the reserve free while all others are at theirs.
+
+        Args:
+            followed: others begin where these end.
+        """
+        every = math.ceil(rows * self.last)
+        if rows <= 1:
+            return every
+        begins = self.prompt + growth_reserve(rows, pool_blocks)
+        spread = _MARGIN * self.deviation * math.sqrt(rows)
+        steady = max(math.ceil(self.last), math.ceil(rows * self.mean + spread) + begins)
+        others = math.ceil((rows - 1) * self.last)
+        return min(steady, max(every, others + begins) if followed else every)
+
+
+def _blocks(tokens: int, block_size: int) -> int:
+    """Of a request of so many tokens when it ends; the last one needs no KV."""
+    return -(-max(1, tokens - 1) // block_size)

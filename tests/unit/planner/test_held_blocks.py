@@ -1,0 +1,82 @@
+"""How many KV blocks requests hold that run at once."""
+
+from dataclasses import replace
+from itertools import pairwise
+from statistics import mean, pstdev
+
+import pytest
+
+from tandem.planner.held_blocks import HeldBlocks
+from tandem.planner.question import Lengths
+from tandem.spec.workload import LengthDistribution, Workload, drawn_workload
+
+SIZE = 64
+
+
+def lengths_of(prompt: tuple[int, int], generate: tuple[int, int], requests: int = 400) -> Lengths:
+    drawn = (LengthDistribution("uniform", *each) for each in (prompt, generate))
+    return Lengths.of(drawn_workload(*drawn, requests))
+
+
+def counted(lengths: Lengths) -> list[int]:
+    """Blocks of each request while each of its tokens but the first is decoded."""
+    return [
+        -(-(shape.prompt_tokens + done) // SIZE)
+        for shape in lengths.shapes
+        for done in range(1, shape.generated_tokens)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "generate"),
+    [((1, 1), (900, 1100)), ((460, 560), (58, 70)), ((20, 4000), (10, 1000)), ((512, 512), (2, 9))],
+)
+def test_what_one_holds_is_what_counting_gives(
+    prompt: tuple[int, int], generate: tuple[int, int]
+) -> None:
+    lengths = lengths_of(prompt, generate)
+    held, found = HeldBlocks.of(lengths, SIZE), counted(lengths)
+    assert held.mean == pytest.approx(mean(found), abs=0.55, rel=0.01)
+    # whole blocks of what varies by less than one vary more than its tokens do
+    assert held.deviation == pytest.approx(pstdev(found), abs=0.3, rel=0.02)
+
+
+def test_long_outputs_leave_room_for_nearly_twice_as_many_as_their_ends_would() -> None:
+    held = HeldBlocks.of(lengths_of((1, 1), (900, 1100)), SIZE)
+    rows = next(rows for rows in range(1000, 0, -1) if held.wanted(rows, 1600) <= 1600)
+    assert held.last == 16
+    assert 1.7 * 100 < rows < 1600 / held.mean
+
+
+def test_the_reserve_and_the_next_prompt_are_counted() -> None:
+    held = HeldBlocks.of(lengths_of((512, 512), (64, 64)), SIZE)
+    # 28 at their ends, one sixteenth of the pool, and the prompt
+    assert held.wanted(29, 320) == 28 * 9 + 20 + 8
+    assert held.wanted(1, 320) == 9
+    assert held.wanted(29, 320, followed=False) == 29 * 9
+
+
+def test_more_requests_never_want_less_and_a_larger_pool_never_holds_fewer() -> None:
+    for prompt, generate in (((1, 1), (50, 50)), ((400, 600), (60, 70)), ((9, 900), (400, 600))):
+        held = HeldBlocks.of(lengths_of(prompt, generate), SIZE)
+        for rows in range(1, 60):
+            assert held.wanted(rows, 500) >= max(rows * held.mean, held.last)
+            assert held.wanted(rows, 500) <= held.wanted(rows + 1, 500)
+        for smaller, larger in pairwise(range(16, 700)):
+            spare = (pool - held.wanted(20, pool) for pool in (smaller, larger))
+            assert next(spare) <= next(spare)
+
+
+def test_requests_that_run_longer_count_for_longer() -> None:
+    """A mixture's running requests are longer in the mean than its requests."""
+    short, long = (lengths_of((10, 10), (each, each), 100).shapes for each in (10, 2000))
+    held = HeldBlocks.of(Lengths.of(Workload("both", (*short, *long))), SIZE)
+    assert held.mean > 15.5
+    assert held.last >= held.mean
+    alone = HeldBlocks.of(Lengths.of(Workload("long", long)), SIZE)
+    assert held.mean == pytest.approx(alone.mean, rel=0.02)
+
+
+def test_means_alone_do_where_requests_are_not_known() -> None:
+    lengths = lengths_of((100, 300), (100, 300))
+    assert HeldBlocks.of(replace(lengths, shapes=()), SIZE) == HeldBlocks.of(lengths, SIZE)
