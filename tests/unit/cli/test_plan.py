@@ -158,11 +158,9 @@ def test_json_holds_the_plan_that_is_written(commands: Commands, tmp_path: Path)
     found = json.loads(ran.out)
     plan = OnlinePlan.from_json(json.dumps(found["plan"]))
     assert plan.max_model_len == 640
-    assert (
-        plan.max_num_seqs
-        == found["prediction"]["candidate"]["device_rows"]
-        + (found["prediction"]["candidate"]["host_rows"])
-    )
+    candidate = found["prediction"]["candidate"]
+    decoding = candidate["device_rows"] + candidate["host_rows"]
+    assert plan.max_num_seqs in (decoding, decoding + 1)  # one more where prompts are often read
     assert not found["fits_accelerator"]
     assert found["spare_bytes"] < 0
     assert found["prediction"]["tokens_per_s"] <= found["prediction"]["bound_tokens_per_s"] * 1.0001
