@@ -141,13 +141,14 @@ def test_moves_keep_the_size_and_sizes_about_the_placement() -> None:
 
 
 def test_embeddings_and_smaller_steps_together_make_room_that_neither_makes_alone() -> None:
-    question = asked(20.0, prompt="1", generate="35000", requests=40)
+    question = asked(20.0, prompt="1", generate="70000", requests=40)
     footprint = Footprint(question)
-    row_bytes = footprint.blocks_per_row * footprint.block_bytes
-    smaller = footprint.workspace("gpu-only", 3) - footprint.workspace("gpu-only", 3, 128)
-    assert max(smaller, footprint.embedding_bytes) < row_bytes < smaller + footprint.embedding_bytes
-    used = footprint.resident_bytes(Elsewhere()) + footprint.workspace("gpu-only", 3)
-    question = replace(question, device_bytes=used + 2 * row_bytes)
+    smaller = footprint.workspace("gpu-only", 4) - footprint.workspace("gpu-only", 4, 128)
+    used = footprint.resident_bytes(Elsewhere()) + footprint.workspace("gpu-only", 4)
+    wanted = footprint.held.wanted(3, 10**6) * footprint.block_bytes
+    lacking = footprint.embedding_bytes + smaller // 2
+    assert lacking > max(smaller, footprint.embedding_bytes)
+    question = replace(question, device_bytes=used + wanted - lacking)
     best = Search(question).best(ALONE)
     assert best is not None
     found = best.candidate

@@ -85,7 +85,7 @@ def test_a_refused_join_leaves_the_cohort_where_it_is(monkeypatch: pytest.Monkey
         expected = run_all(engine.core, requests())
     monkeypatch.setattr(exact, "_REFUSE_JOIN", 0.9)
     refusals: list[int] = []
-    for seed in range(5):
+    for seed in range(20):
         with toy_engine(replace(MIXED, executor_seed=seed)) as engine:
             observe = engine.scheduler.observe
             cohorts = engine.scheduler.cohorts

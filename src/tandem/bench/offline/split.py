@@ -17,7 +17,13 @@ from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
 
-_DIVIDED = replace(find_offline_policy(PARK_EGGER), name="divided", parts=None)
+_DIVIDED = replace(
+    find_offline_policy(PARK_EGGER),
+    name="divided",
+    parts=None,
+    computes=False,
+    computes_layers=False,
+)
 _ONE_BATCH = replace(_DIVIDED, name="one batch, divided", many_batches=False)
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Of the sequences that the link could bring meanwhile, those that are tried."""
