@@ -53,8 +53,8 @@ def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
         prediction, candidate = each.option.prediction, each.option.candidate
         off = 0.12
         if candidate.streamed and candidate.host_rows:
-            # the emulator has the CPU wait for all bytes that are loaded meanwhile (ADR 0008), plans
-            # for those that find no room in the memory's rate
+            # the emulator has the CPU wait for all bytes that are loaded meanwhile (ADR 0008),
+            # plans for those that find no room in the memory's rate
             off = 0.25
         elif candidate.passes:
             off = 0.15  # predictions of passes do not all hold, for which `auto` leaves them out
