@@ -59,4 +59,4 @@ def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
         elif candidate.passes:
             off = 0.15  # predictions of passes do not all hold, for which `auto` leaves them out
         steady = prediction.rates.tokens_per_s
-        assert steady == pytest.approx(executed[each.plan], rel=off), name
+        assert -0.12 <= steady / executed[each.plan] - 1 <= off, name

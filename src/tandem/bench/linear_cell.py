@@ -105,7 +105,7 @@ def cell_rows(cell: Cell, weights: CellWeights, rounds: int) -> list[BenchRow]:
         _READ: lambda: memory.nbytes / pool.read_seconds(memory) * flops / size,
         _PRODUCT: lambda: 2 * _PROBE_SIZE**3 / timed(lambda: a @ b),
     }
-    rates = _measure(variants, bounds, flops, rounds)
+    rates = _measure(variants, bounds, flops, rounds, own)
     rows = _rows(str(cell), own, list(peers), rates, size / flops)
     return rows + _error_rows(str(cell), weights, own, x, pool)
 
@@ -139,8 +139,10 @@ def _measure(
     bounds: dict[str, Callable[[], float]],
     flops: int,
     rounds: int,
+    own: Sequence[str],
 ) -> dict[str, list[float]]:
-    """FLOP/s of each bound and variant in each round, in turns.
+    """FLOP/s of each bound and variant in each round, in turns; of peers that are far slower than
+    the fastest, in a few rounds only.
 
     A first round, thrown away, warms up and finds how many calls make a sample of two
     milliseconds: torch's threads may still spin for a while after a call.
@@ -154,7 +156,8 @@ def _measure(
         for name, bound in bounds.items():
             rates[name].append(bound())
         for name, sample in variants.items():
-            if i >= _FEW_ROUNDS and first[name] > _SLOW * fastest:
+            slow = name not in own and first[name] > _SLOW * fastest
+            if slow and i >= _FEW_ROUNDS:
                 continue
             count = max(1, min(16, round(_LEAST_S / first[name])))
             rates[name].append(flops / median(sample(call + n) for n in range(count)))

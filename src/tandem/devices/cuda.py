@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from tandem.devices.memory_nodes import preferring
+from tandem.devices.memory_nodes import memory_nodes, preferring
 from tandem.devices.signal import HostSignal, Signal
 from tandem.plan.program import Queue
 from tandem.spec.errors import ConfigError
@@ -119,14 +119,19 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
     return release
 
 
-def pinned_bytes(size_bytes: int, device: torch.device) -> torch.Tensor:
-    """New pinned memory: uint8 [size], on the device's NUMA node where the host has several. Torch
-    rounds it up to a power of two, keeps it when it is freed, and gives it out again when no copy
-    from it is under way.
-    """
+def device_node(device: torch.device) -> int | None:
+    """The NUMA node that a device hangs on; None if that is not known, or the host has but one."""
     from tandem.devices.accelerator_node import cuda_node
 
-    with preferring(cuda_node(device.index or 0)):
+    return cuda_node(device.index or 0) if len(memory_nodes()) > 1 else None
+
+
+def pinned_bytes(size_bytes: int, node: int | None) -> torch.Tensor:
+    """New pinned memory: uint8 [size], on that node if torch allocates it anew. It rounds it up to
+    a power of two, keeps it when it is freed, and gives it out again when no copy from it is under
+    way.
+    """
+    with preferring(node):
         return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
 
 
@@ -261,7 +266,7 @@ class CudaProbe:
 
     def pinned(self, size_bytes: int) -> torch.Tensor:
         """uint8 [size_bytes] in host memory, locked in place."""
-        return pinned_bytes(size_bytes, self.device)
+        return pinned_bytes(size_bytes, device_node(self.device))
 
     def synchronize(self) -> None:
         """Wait until all that was submitted has ended."""
@@ -308,7 +313,7 @@ def open_stream_counters(device: torch.device, queues: Sequence[Queue]) -> "Stre
     """
     from tandem.devices.stream_counters import StreamCounters
 
-    memory = pinned_bytes(StreamCounters.size_bytes(len(queues)), device).zero_()
+    memory = pinned_bytes(StreamCounters.size_bytes(len(queues)), device_node(device)).zero_()
     stream = torch.cuda.Stream(device)
     return StreamCounters(memory, queues, stream.cuda_stream, stream.synchronize)
 

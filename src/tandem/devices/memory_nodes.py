@@ -51,14 +51,14 @@ def preferring(node: int | None) -> Iterator[None]:
     process was told what to prefer (by `numactl`, say); and where the system refuses: such memory
     is further away, and as valid.
     """
-    nodes = memory_nodes()
+    nodes = () if node is None else memory_nodes()
     chosen = False
     if node is not None and node in nodes and len(nodes) > 1:
         with suppress(OSError):
-            chosen = _policy() == _DEFAULT
-            if chosen:
+            if _policy() == _DEFAULT:
                 mask = _mask([node])
                 _call(_SET_POLICY, _PREFERRED, ctypes.addressof(mask), _bits(mask))
+                chosen = True
     try:
         yield
     finally:

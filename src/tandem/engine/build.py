@@ -148,7 +148,7 @@ def build_parts(
     if config.attention_backend != "auto":
         from tandem.engine.attention_choice import check_attention_backend
 
-        check_attention_backend(config, spec, precision)
+        check_attention_backend(config.attention_backend, spec, precision, target.device)
     if planned is not None:
         require_as_planned(planned, precision, target.choice)
         notes = (plan_note(str(config.plan), planned), *notes)

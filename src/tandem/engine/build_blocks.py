@@ -189,10 +189,11 @@ def _refuse_meaningless(config: EngineConfig) -> None:
             "passes copy blocks as they lie; leave it out",
             param="link_copies",
         )
-    if config.attention_backend in ("flashinfer", "torch"):
+    if config.attention_backend != "auto":
         raise ConfigError(
             f"--attention-backend {config.attention_backend} has no meaning with --plan "
-            f"{config.plan}, whose blocks are attended to by Triton's kernels; leave it out",
+            f"{config.plan}, whose blocks are attended to by Triton's kernels where they are "
+            "there; leave it out",
             param="attention_backend",
         )
 

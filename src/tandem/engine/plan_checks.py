@@ -66,6 +66,8 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             param="max_host_seqs",
         )
     _check_host_prefixes(config)
+    _check_link_copies(config, capacities)
+    _check_attention_backend(config)
     _check_kv_disk(config, capacities)
     if config.interposition_budget is not None and config.strategy not in PASS_STRATEGIES:
         raise ConfigError(
@@ -125,6 +127,32 @@ def _check_host_prefixes(config: EngineConfig) -> None:
             f"--host-prefix-share {config.host_prefix_share:g} has no meaning with {contradicts}: "
             "only what was computed exactly as it lies is used again; leave one out",
             param="host_prefix_share",
+        )
+
+
+def _check_link_copies(config: EngineConfig, capacities: Capacities) -> None:
+    """Of copies of KV blocks that are none."""
+    reasons = {
+        "--cpu-memory 0": capacities.host_bytes == 0,
+        f"--cpu-kv-dtype {config.cpu_kv_dtype}": config.cpu_kv_dtype != "auto",
+    }
+    contradicts = " ".join(flag for flag, is_set in reasons.items() if is_set)
+    if config.link_copies != "auto" and contradicts:
+        raise ConfigError(
+            f"--link-copies {config.link_copies} has no meaning with {contradicts}, where no block "
+            "crosses the link as it lies; leave one out",
+            param="link_copies",
+        )
+
+
+def _check_attention_backend(config: EngineConfig) -> None:
+    """Of a library for prompts whose keys are not all on the accelerator."""
+    name, placement = config.attention_backend, config.kv_placement
+    if name in ("flashinfer", "torch") and placement in ("host", "split"):
+        raise ConfigError(
+            f"--attention-backend {name} has no meaning with --kv-placement {placement}, where no "
+            "prompt has all of its keys on the accelerator; leave one out",
+            param="attention_backend",
         )
 
 

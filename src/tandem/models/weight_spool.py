@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -38,6 +38,7 @@ class WeightSpool:
             for each in folders:
                 self._files.append(SpoolFile(each, turns * self._unit, layers))
                 opened.callback(self._files[-1].close)
+            _require_room(self._files)
             self._opened = opened.pop_all()
 
     def append(self, memory: Tensor) -> LayerExtents:
@@ -47,18 +48,35 @@ class WeightSpool:
             ConfigError: a disk is full, or cannot be written.
         """
         view, unit, count = memory.numpy().data, self._unit, len(self._files)
+        paths = [file.path for file in self._files]
         units = [view[at : at + unit] for at in range(0, len(view), unit)]
         begins = [file.append(units[n::count]) for n, file in enumerate(self._files)]
         return tuple(
-            Extent(
-                self._files[i % count].path, begins[i % count] + i // count * unit, len(each), at
-            )
+            Extent(paths[i % count], begins[i % count] + i // count * unit, len(each), at)
             for i, (at, each) in enumerate(zip(range(0, len(view), unit), units, strict=True))
         )
 
     def close(self) -> None:
         """Let go of the files; readers with descriptors of their own keep them."""
         self._opened.close()
+
+
+def _require_room(files: "Sequence[SpoolFile]") -> None:
+    """Of each file system for all of the files that are to lie there.
+
+    Raises:
+        ConfigError: one has less.
+    """
+    for device, first in {file.device: file for file in reversed(files)}.items():
+        needed = sum(file.needed_bytes for file in files if file.device == device)
+        if first.free_bytes < needed:
+            raise ConfigError(
+                f"{format_size(needed)} of weights must be converted into a file before they "
+                f"can be read from disk, but {first.directory} has "
+                f"{format_size(first.free_bytes)} free; name another folder with --spool-dir, or "
+                "use the checkpoint's --dtype",
+                param="spool_dir",
+            )
 
 
 class SpoolFile:
@@ -69,25 +87,22 @@ class SpoolFile:
         directory: made if it is not there.
         layer_bytes, layers: what it will hold.
 
+    Attributes:
+        needed_bytes: of all that. free_bytes: what its file system, `device`, has room for.
+
     Raises:
-        ConfigError: the folder cannot be used, or has less room.
+        ConfigError: the folder cannot be used.
     """
 
     def __init__(self, directory: Path, layer_bytes: int, layers: int) -> None:
-        self._directory = directory
+        self.directory = directory
         self._stride = -(-layer_bytes // BLOCK_BYTES) * BLOCK_BYTES
-        needed = self._stride * layers
+        self.needed_bytes = self._stride * layers
         try:
             directory.mkdir(parents=True, exist_ok=True)
             state = os.statvfs(directory)
-            there = state.f_bavail * state.f_frsize
-            if there < needed:
-                raise ConfigError(
-                    f"{format_size(needed)} of weights must be converted into a file before they "
-                    f"can be read from disk, but {directory} has {format_size(there)} free; name "
-                    "another folder with --spool-dir, or use the checkpoint's --dtype",
-                    param="spool_dir",
-                )
+            self.free_bytes = state.f_bavail * state.f_frsize
+            self.device = directory.stat().st_dev
             self._file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115 - closed by `close`
                 dir=directory, prefix="tandem-weights-"
             )
@@ -127,7 +142,7 @@ class SpoolFile:
 
     def _refusal(self, error: OSError) -> ConfigError:
         return ConfigError(
-            f"cannot keep weights in {self._directory} ({error.strerror}); name another folder "
+            f"cannot keep weights in {self.directory} ({error.strerror}); name another folder "
             "with --spool-dir",
             param="spool_dir",
         )

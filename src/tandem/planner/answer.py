@@ -184,6 +184,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     question, candidate, footprint = search.question, option.candidate, search.footprint
     longest = question.lengths.longest_tokens
     places = footprint.places(candidate)
+    beside = places - candidate.rows  # whose prompt is read, in either tier
     cap = places * footprint.longest_blocks
     device_blocks = min(cap, footprint.device_blocks(candidate))
     return OnlinePlan(
@@ -202,8 +203,8 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         max_join_wait_s=_join_wait_s(option, question.model.num_layers),
         interposition_budget=candidate.passes,
         kv_placement=candidate.kv_placement,
-        max_host_seqs=candidate.max_host_seqs,
-        max_device_seqs=candidate.max_device_seqs,
+        max_host_seqs=candidate.max_host_seqs and candidate.max_host_seqs + beside,
+        max_device_seqs=candidate.max_device_seqs and candidate.max_device_seqs + beside,
         split_blocks=_split_blocks(candidate, device_blocks),
     )
 

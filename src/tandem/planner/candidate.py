@@ -88,10 +88,10 @@ class Candidate(NamedTuple):
 
     @property
     def max_device_seqs(self) -> int:
-        """Likewise: those that lie on the accelerator beside a cohort, which one that outgrew its
-        place there would join.
+        """Likewise: those that lie on the accelerator beside others on the host, whose number one
+        that outgrew its place there would raise.
         """
-        return self.device_rows if self.has_cohorts and self.max_host_seqs else 0
+        return self.device_rows if self.max_host_seqs else 0
 
     def with_elsewhere(self, elsewhere: Elsewhere) -> "Candidate":
         """The same requests with other layers elsewhere."""

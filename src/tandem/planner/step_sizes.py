@@ -36,6 +36,9 @@ def strategies_beside_weights(
     question: Question, footprint: Footprint, policy: Policy
 ) -> set[Strategy]:
     """Of a policy's, those for which all layers leave room in steps of the question's size."""
+    looked_up = Elsewhere(embedding=footprint.embedding_bytes > 0)
+    if footprint.device_kv_bytes("gpu-only", looked_up, 1) < 0:
+        return set()  # which takes the longest to find by trying
     candidates = Candidates(question, footprint)
     return {
         strategy

@@ -11,6 +11,7 @@ from tandem.devices.cuda import (
     CudaDriver,
     CudaGraphs,
     CudaMemory,
+    device_node,
     open_stream_counters,
     pin,
     pinned_bytes,
@@ -151,7 +152,7 @@ def build_machine(
     runner = OpRunner(model, kv, buffers, slots, upload, kernels, passing)
     # what blocks of batches take of the host's memory is planned to the byte, without rounding up
     pins = device.type == "cuda" and sizes.blocks is None
-    pinned = partial(pinned_bytes, device=device) if pins else None
+    pinned = partial(pinned_bytes, node=device_node(device)) if pins else None
     staging = StagingShape.of(model.spec, model.dtype, pinned)
     slot_kernels = None if passing is None else passing.kernels
     contexts = ContextCache(device, kernels, model.spec.layer_windows, staging, slot_kernels)

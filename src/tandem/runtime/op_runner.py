@@ -7,6 +7,7 @@ import torch
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.page_conversion import convert_blocks
+from tandem.kernels.pages import copy_blocks
 from tandem.kernels.tier_kernels import MergingKernels, TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
@@ -327,10 +328,7 @@ class OpRunner:
             reader, writer = self.kernels[transfer.source], self.kernels[transfer.target]
             convert_blocks(source, source_ids, reader, target, target_ids, writer)
         elif self.batches is not None:
-            # Imported where there is a link: a first token waits for what is imported.
-            from tandem.kernels.link_copies import copy_over_link
-
-            copy_over_link(source, source_ids, target, target_ids, self.batches)
+            copy_blocks(source, source_ids, target, target_ids, self.batches)
         else:
             self.kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
 

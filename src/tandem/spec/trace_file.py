@@ -51,6 +51,9 @@ def _workload(
     kept = [request for request in read if request.generated_tokens]
     if silent := len(read) - len(kept):
         notes += (f"{path.name}: {silent:,} of {len(read):,} requests generate no token: left out",)
+    if read and not kept:
+        few = f"none of its {len(read):,} requests generates a token"
+        raise trace_error(path, f"{few}; give one with requests that do")
     kept.sort(key=lambda request: request.arrival_s)
     start_s = kept[0].arrival_s if kept else 0.0
     shapes = tuple(

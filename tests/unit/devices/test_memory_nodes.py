@@ -1,6 +1,7 @@
 """Memory spread over nodes; a machine of one node can still be asked where it put its pages."""
 
 import ctypes
+import errno
 import mmap
 import platform
 from pathlib import Path
@@ -123,6 +124,20 @@ def test_the_only_node_needs_no_preference(monkeypatch: pytest.MonkeyPatch) -> N
     only = memory_nodes()[0]
     monkeypatch.setattr(nodes_module, "memory_nodes", lambda: (only,))
     with preferring(only):
+        assert policy_of(None) == DEFAULT
+
+
+@linux
+def test_a_system_that_sets_no_policy_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, called = several_nodes(monkeypatch), nodes_module._call
+
+    def refuses(numbers: dict[str, int], *arguments: int) -> None:
+        if numbers is nodes_module._SET_POLICY:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        called(numbers, *arguments)
+
+    monkeypatch.setattr(nodes_module, "_call", refuses)
+    with preferring(node):
         assert policy_of(None) == DEFAULT
 
 

@@ -17,7 +17,7 @@ from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.runtime import choose_kernels
-from tandem.spec.config import AttentionBackend, EngineConfig
+from tandem.spec.config import AttentionBackend
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import NarrowFloat
@@ -29,9 +29,13 @@ SPEC = replace(tiny_model().spec, head_dim=64)
 HALF = Precision.uniform(DType.BFLOAT16)
 
 
+LIBRARIES: tuple[AttentionBackend, ...] = ("flashinfer", "torch")
+
+
 @pytest.fixture(autouse=True)
 def with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_choice, "reason_against", lambda: None)
+    monkeypatch.setattr(attention_choice, "compute_capability", lambda device: (8, 0))
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ def with_varlen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(name: AttentionBackend, spec: ModelSpec = SPEC, precision: Precision = HALF) -> None:
-    check_attention_backend(EngineConfig("m", attention_backend=name), spec, precision)
+    check_attention_backend(name, spec, precision, torch.device("cuda"))
 
 
 def refused(
@@ -65,9 +69,10 @@ def refused(
 
 
 def test_what_can_serve_is_taken(with_flashinfer: None, with_varlen: None) -> None:
-    for name in ("auto", "triton", "flashinfer", "torch"):
+    for name in LIBRARIES:
         check(name)
-    for name in ("flashinfer", "torch"):
+    check("triton")
+    for name in LIBRARIES:
         shape = PageShape(2, 16, 64)
         opened = open_prompts.open_prompts(
             name, torch.device("cpu"), 4, shape, 0.1, 0.0, torch.float16
@@ -75,9 +80,20 @@ def test_what_can_serve_is_taken(with_flashinfer: None, with_varlen: None) -> No
         assert opened.name
 
 
-def test_without_triton_none_but_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_before_ampere(
+    monkeypatch: pytest.MonkeyPatch, with_flashinfer: None, with_varlen: None
+) -> None:
+    monkeypatch.setattr(attention_choice, "compute_capability", lambda device: (7, 5))
+    half = Precision.uniform(DType.FLOAT16)
+    for name in LIBRARIES:
+        refused("bfloat16 begin with compute capability 8.0, and this GPU has 7.5", name)
+    refused("float16 begin with compute capability 8.0", "torch", precision=half)
+    check("flashinfer", precision=half)
+    check("triton")
+
+
+def test_without_triton_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_choice, "reason_against", lambda: "Triton is not installed")
-    check("auto")
     for name in ("triton", "flashinfer", "torch"):
         refused("Triton is not installed; or leave it out", name)
 

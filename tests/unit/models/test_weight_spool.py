@@ -46,6 +46,19 @@ def test_a_folder_that_cannot_be_used_leaves_no_file_open(tmp_path: Path) -> Non
     assert set(os.listdir("/proc/self/fd")) == before
 
 
+def test_folders_of_one_file_system_have_room_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = 3 * (1 << 20) // 4096  # 3 MiB free
+    free = os.statvfs_result((4096, 4096, blocks, blocks, blocks, 10, 1, 1, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: free)
+    WeightSpool((tmp_path / "a", tmp_path / "b"), 1 << 20, 1).close()
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(ConfigError, match=r"4\.\d MiB of weights .* but .*a has 3\.0 MiB free"):
+        WeightSpool((tmp_path / "a", tmp_path / "b"), 1 << 20, 2)
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
 def test_threads_of_several_disks_take_no_more_memory() -> None:
     slots = slots_bytes(0) - THREADS * (piece_bytes(1) + 2 * BLOCK_BYTES)
     for disks in (2, 3, 4):

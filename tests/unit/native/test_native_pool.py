@@ -320,7 +320,8 @@ def test_the_affinity_mask_bounds_the_threads() -> None:
 
 
 def test_the_instruction_set_can_be_chosen() -> None:
-    assert native.choose_isa({}) == native.supported_isas()[-1]
+    best = [name for name in native.supported_isas() if name != "amx"][-1]  # by name only: ADR 0042
+    assert native.choose_isa({}) == best
     for name in native.supported_isas():
         assert native.choose_isa({"TANDEM_CPU_ISA": name}) == name
         assert NativePool(1, isa=name).isa == name

@@ -27,9 +27,9 @@ def numbers(page: KVPageSpec, layer: torch.Tensor) -> torch.Tensor:
 def test_slots(kv: KVType) -> None:
     page, pages = zero_pages(kv)
     poison_slots(pages[1], torch.tensor([5, 33]), page)
-    held = numbers(page, pages[1])
-    assert (held[0, :, 5] > 200).all()
-    assert (held[2, :, 1] > 200).all()
+    held, least = numbers(page, pages[1]), 200 if isinstance(kv, NarrowFloat) else 1e4
+    assert (held[0, :, 5] > least).all()
+    assert (held[2, :, 1] > least).all()
     assert int((held != 0).sum()) == 2 * 4 * 40
     assert not pages[0].any()
 
@@ -40,5 +40,5 @@ def test_blocks(kv: KVType) -> None:
     poison_blocks(pages, [0, 2], page)
     for layer in pages:
         held = numbers(page, layer)
-        assert (held[[0, 2]] > 200).all()
+        assert (held[[0, 2]] > (200 if isinstance(kv, NarrowFloat) else 1e4)).all()
         assert not held[1].any()

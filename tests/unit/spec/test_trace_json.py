@@ -115,7 +115,7 @@ def test_what_has_no_times_may_come_at_a_rate(tmp_path: Path) -> None:
         (json.dumps([talk(("user", "a"), ("gpt", 5))]), "entry 1: a turn's 'value' must .* not 5"),
         (json.dumps([talk(("user", None), ("gpt", "b"))]), "'value' must be text, not None"),
         ("[]", "holds no request"),
-        (json.dumps([counted(5, 0)] * 2), "holds no request"),
+        (json.dumps([counted(5, 0)] * 2), "none of its 2 requests generates a token; give one"),
         (json.dumps([counted(5, 1, timestamp=1), counted(5, 1)]), "entry 2 has no 'timestamp'"),
         (json.dumps([counted(5, 1), counted(5, 1, timestamp=1)]), "entry 2 has a 'timestamp', and"),
         (json.dumps([counted(5, 1, timestamp=None)]), "entry 1: timestamp None is neither a date"),

@@ -128,7 +128,7 @@ def test_columns_may_stand_elsewhere_and_times_be_seconds(tmp_path: Path) -> Non
         (HEADER + "1,5,5\n2,-5,5\n", "line 3: ContextTokens must be a whole number from 1"),
         (HEADER + "1,0,5\n", "line 2: ContextTokens must be a whole number from 1 to 1.*, not 0"),
         (HEADER + "1,5,-1\n", "line 2: GeneratedTokens must be a whole number from 0 to 1"),
-        (HEADER + "1,5,0\n2,5,0\n", r"trace t\.csv holds no request"),
+        (HEADER + "1,5,0\n2,5,0\n", "none of its 2 requests generates a token"),
         (HEADER + "1,5,many\n", "line 2: GeneratedTokens must be a whole number"),
         (HEADER + "noon,5,5\n", "line 2: TIMESTAMP 'noon' is neither"),
         (HEADER + "2023-13-01 00:00:00,5,5\n", "line 2: TIMESTAMP"),

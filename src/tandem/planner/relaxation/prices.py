@@ -20,7 +20,7 @@ class Prices:
     """Of one question.
 
     Attributes:
-        layers_of: number of layers by window. row_bytes: KV of a mean request at its end.
+        layers_of: number of layers by window. row_bytes: KV of a request in the mean over its time.
     """
 
     def __init__(self, question: Question, footprint: Footprint) -> None:

@@ -160,8 +160,9 @@ class StepFiller:
         return False
 
     def _may_spill(self, row: int) -> bool:
-        """Whether a row may go on in the other tier. Beside cohorts it would join one, and keep its
-        blocks on the device for as long as it takes there.
+        """Whether a row may go on in the other tier. Where the numbers of rows in both are planned,
+        none goes on on the host: sweeps would wait for more attention there than is planned, and in
+        a cohort it would keep its blocks on the device for as long as its tokens take there.
         """
         config = self.view.config
         if config.max_device_seqs and self.view.rows.device_limit[row] == UNLIMITED:
