@@ -1,7 +1,7 @@
 """The compiled kernels on the machine's own processor: errors by each of its instruction sets,
 rates by the best.
 
-Machines of development have AVX2 and two cores: AVX-512, VNNI and many cores are seen here first.
+Machines of development have two cores: many cores, and AMX, are seen here first.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 The CPU works on one batch while the accelerator works on others. A batch's residual comes to the
 host where such a layer or MLP begins, if it is not there, and goes back when the batch is wanted on
 the accelerator next. Attention stays where keys and values lie: queries, keys and values of such a
-layer go up for those that the accelerator attends to, and its result comes down.
+layer go up where the accelerator attends to any sequence of the batch, and its result comes down.
 """
 
 from tandem.plan.block_shape import BlockShape

@@ -14,8 +14,8 @@ SIZE = 64
 
 
 def lengths_of(prompt: tuple[int, int], generate: tuple[int, int], requests: int = 400) -> Lengths:
-    drawn = (LengthDistribution("uniform", *each) for each in (prompt, generate))
-    return Lengths.of(drawn_workload(*drawn, requests))
+    prompts, outputs = (LengthDistribution("uniform", *each) for each in (prompt, generate))
+    return Lengths.of(drawn_workload(prompts, outputs, requests))
 
 
 def counted(lengths: Lengths) -> list[int]:
