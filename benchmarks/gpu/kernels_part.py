@@ -147,12 +147,22 @@ class _Kernels:
         if library is None:
             return
         calls = library.plan(prompt_rows(prompt.attention, 0))
-        self._read_prompt(prompt, {library.name: calls.attend})
+        samples = self._read_prompt(prompt, {library.name: calls.attend}, known=(OURS,))
+        ratio, case = paired_ratio(samples[library.name], samples[OURS]), self._name_of(prompt)
+        metric = f"speed over {library.name}, paired"
+        self._found.add(BenchRow(case, OURS, metric, ratio.median, "", None, ratio.spread))
 
     def _read_prompt(
-        self, prompt: "_Prompt", others: Mapping[str, Callable[[Tensor, Tensor], object]]
+        self,
+        prompt: "_Prompt",
+        others: Mapping[str, Callable[[Tensor, Tensor], object]],
+        known: Sequence[str] = (),
     ) -> Mapping[str, Sequence[float]]:
-        """Seconds of ours and of others' calls, which are given queries and pages."""
+        """Seconds of ours and of others' calls, which are given queries and pages.
+
+        Args:
+            known: whose rates are told elsewhere.
+        """
         kernels, kv, heads = self._kernels(self._scale.dtype), self._scale.dtype, self._heads
         pages = self._pages(prompt.attention.block_table.size, kv)
         plan = kernels.plan(prompt.attention)
@@ -163,6 +173,8 @@ class _Kernels:
         samples = self._samples(variants)
         flops = 2 * prompt.tokens * prompt.tokens * heads.heads * heads.head_dim
         for name, seconds in samples.items():
+            if name in known:
+                continue
             rates = [flops / each / 1e12 for each in seconds]
             self._found.add(row_of_samples(self._name_of(prompt), name, "rate", rates, "TFLOP/s"))
         return samples

@@ -1,0 +1,66 @@
+"""Flags of a GPU's kernels and copies that would do nothing are refused, and say with what."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tandem.engine.build_blocks import _refuse_meaningless
+from tandem.engine.capacities import Capacities
+from tandem.engine.plan_checks import check_config
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.units import MIB
+
+CONFIG = EngineConfig("m")
+BOTH, DEVICE_ALONE = Capacities(64 * MIB, 64 * MIB), Capacities(64 * MIB, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "room", "message"),
+    [
+        ({"link_copies": "batched"}, DEVICE_ALONE, "no meaning with --cpu-memory 0, where no"),
+        (
+            {"link_copies": "batched", "cpu_kv_dtype": "int8"},
+            BOTH,
+            "batched has no meaning with --cpu-kv-dtype int8, where no block crosses",
+        ),
+        (
+            {"attention_backend": "flashinfer", "kv_placement": "host"},
+            BOTH,
+            "flashinfer has no meaning with --kv-placement host, where no prompt",
+        ),
+        (
+            {"attention_backend": "torch", "kv_placement": "split"},
+            BOTH,
+            "torch has no meaning with --kv-placement split, where no prompt",
+        ),
+    ],
+)
+def test_what_would_do_nothing_is_refused(
+    changes: dict[str, Any], room: Capacities, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        check_config(replace(CONFIG, **changes), room)
+    assert error.value.param == next(iter(changes))
+
+
+def test_what_does_something_is_taken() -> None:
+    check_config(replace(CONFIG, link_copies="batched"), BOTH)
+    check_config(replace(CONFIG, attention_backend="flashinfer"), BOTH)
+    check_config(replace(CONFIG, attention_backend="triton", kv_placement="host"), BOTH)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"link_copies": "batched"},
+        {"attention_backend": "triton"},
+        {"attention_backend": "flashinfer"},
+    ],
+)
+def test_plans_of_blocks_choose_neither(changes: dict[str, Any]) -> None:
+    _refuse_meaningless(replace(CONFIG, plan="p.json"))
+    with pytest.raises(ConfigError, match=r"has no meaning with --plan p\.json, whose") as error:
+        _refuse_meaningless(replace(CONFIG, plan="p.json", **changes))
+    assert error.value.param == next(iter(changes))
