@@ -79,7 +79,8 @@ std::vector<Isa> supported_isas() {
 Isa choose_isa(const std::string& name) {
     const std::vector<Isa> here = supported_isas();
     // AMX has run on no processor yet: only those who name it have it.
-    if (name.empty()) return here.back() == Isa::kAmx ? Isa::kAvx512Vnni : here.back();
+    if (name.empty())
+        return *std::find_if(here.rbegin(), here.rend(), [](Isa isa) { return isa != Isa::kAmx; });
     for (Isa isa : kAll) {
         if (name != isa_name(isa)) continue;
         if (supported(isa)) return isa;

@@ -51,6 +51,9 @@ WeightReader::WeightReader(std::vector<std::vector<WeightFile>> copies,
     for (const LayerFiles& layer : layers) {
         check(layer, slot_bytes);
         layers_.push_back({cut_pieces(layer.extents, options.piece_bytes), layer.base});
+        std::vector<int>& files = layer_files_.emplace_back();
+        for (const FileExtent& extent : layer.extents)
+            if (std::ranges::find(files, extent.file) == files.end()) files.push_back(extent.file);
     }
     try {
         for (int i = 0; i < options.num_threads; ++i)
@@ -195,13 +198,9 @@ void WeightReader::complete(const Claim& claim, std::size_t copy) {
         return;
     }
     lock.unlock();  // nobody else has a piece of this layer
-    int checked = -1;
-    for (const FileExtent& piece : layer_of(claim.turn).extents) {
-        if (piece.file == checked) continue;
-        checked = piece.file;
+    for (const int file : layer_files_[static_cast<std::size_t>(claim.turn) % layers_.size()])
         for (const std::vector<WeightFile>& files : copies_)
-            files[static_cast<std::size_t>(checked)].check_unchanged();
-    }
+            files[static_cast<std::size_t>(file)].check_unchanged();
     lock.lock();
     turn.pieces_left = 0;
     lock.unlock();

@@ -96,7 +96,8 @@ class WeightReader {
     const std::vector<std::byte*> slots_;
     const std::int64_t slot_bytes_;
     const ReaderOptions options_;
-    std::vector<LayerFiles> layers_;  // in pieces
+    std::vector<LayerFiles> layers_;             // in pieces
+    std::vector<std::vector<int>> layer_files_;  // by layer, the files that it lies in, each once
     std::mutex stopping_threads_;
     mutable std::mutex mutex_;  // of all below
     std::condition_variable work_;

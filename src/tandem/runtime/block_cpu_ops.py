@@ -19,7 +19,7 @@ from tandem.plan.template_builder import (
     QKV,
 )
 from tandem.runtime.buffers import BufferSpace, Place
-from tandem.runtime.cpu_layer_ops import CpuLayerOps, attending
+from tandem.runtime.cpu_layer_ops import CpuLayerOps, attending, on_host
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, merge_parts, qkv_of
 from tandem.runtime.layer_plans import Selection
@@ -32,8 +32,6 @@ _AS_IN_SWEEPS = (
     (OpKind.STAGE, Part.MLP, Queue.CPU),
     (OpKind.STAGE, Part.RESIDUAL, Queue.ACCEL),
 )
-_DOWN = (OpKind.COPY, Part.RESIDUAL, Queue.D2H)
-_UP = (OpKind.COPY, Part.RESIDUAL, Queue.H2D)
 
 
 class BlockCpuOps:
@@ -55,11 +53,10 @@ class BlockCpuOps:
         dtype: torch.dtype,
         upload: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        self._buffers, self._dtype, self._upload = buffers, dtype, upload
-        self._sweeps = CpuLayerOps(layers, buffers, dtype, upload).table
+        self._buffers, self._sweeps = buffers, CpuLayerOps(layers, buffers, dtype, upload)
         self._on_host = LaneStates(buffers, HOST_STATE, Place.HOST)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
-            **{each: self._sweeps[each] for each in _AS_IN_SWEEPS},
+            **{each: self._sweeps.table[each] for each in _AS_IN_SWEEPS},
             (OpKind.COPY, Part.QKV, Queue.H2D): self._bring_qkv,
             (OpKind.COPY, Part.PARTIAL, Queue.D2H): self._fetch_partials,
             (OpKind.MERGE, Part.NONE, Queue.CPU): self._merge,
@@ -67,18 +64,18 @@ class BlockCpuOps:
 
     def fetch_residual(self, running: Running) -> None:
         """To where a pass's layer, or its MLP, is computed."""
-        self._sweeps[_DOWN](running)
+        self._sweeps.fetch_residual(running)
 
     def bring_residual(self, running: Running) -> None:
         """From there; nothing of it is kept."""
-        self._sweeps[_UP](running)
+        self._sweeps.upload_residual(running)
         for lane in self._on_host.lanes(running):
             self._buffers.discard((HOST_STATE, lane.key), running.op.queue)
 
     def _bring_qkv(self, running: Running) -> None:
         for lane in self._on_host.lanes(running):
             parts = qkv_of(self._on_host.get(running, lane))
-            brought = tuple(self._upload(part.to(self._dtype)) for part in parts)
+            brought = tuple(self._sweeps.brought(part) for part in parts)
             self._buffers.put((QKV, lane.key), Place.DEVICE, brought, running.op.queue)
 
     def _fetch_partials(self, running: Running) -> None:
@@ -86,7 +83,7 @@ class BlockCpuOps:
             key, queue = (DEVICE_PARTIAL, lane.key), running.op.queue
             parts = self._get(running, DEVICE_PARTIAL, lane)
             fetched = tuple(
-                (None if index is None else _fetched(index), (_fetched(out), _fetched(lse)))
+                (None if index is None else on_host(index), (on_host(out), on_host(lse)))
                 for index, (out, lse) in parts
             )
             self._buffers.discard(key, queue)
@@ -112,7 +109,3 @@ class BlockCpuOps:
         value = self._buffers.get((name, lane.key), running.op.queue, running)
         assert isinstance(value, tuple)
         return value
-
-
-def _fetched(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)

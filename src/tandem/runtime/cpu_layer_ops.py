@@ -52,7 +52,7 @@ class CpuLayerOps:
         self._on_host = LaneStates(buffers, HOST_STATE, Place.HOST)
         self._on_device = LaneStates(buffers, STATE, Place.DEVICE)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
-            (OpKind.COPY, Part.RESIDUAL, Queue.D2H): self._fetch_residual,
+            (OpKind.COPY, Part.RESIDUAL, Queue.D2H): self.fetch_residual,
             (OpKind.COPY, Part.ROUTE, Queue.D2H): self._fetch_routed,
             (OpKind.STAGE, Part.PRE, Queue.CPU): self._pre,
             (OpKind.COPY, Part.QKV, Queue.H2D): self._upload_qkv,
@@ -60,13 +60,14 @@ class CpuLayerOps:
             (OpKind.MERGE, Part.NONE, Queue.CPU): self._merge,
             (OpKind.STAGE, Part.POST, Queue.CPU): self._post,
             (OpKind.STAGE, Part.MLP, Queue.CPU): self._mlp,
-            (OpKind.COPY, Part.RESIDUAL, Queue.H2D): self._upload_residual,
+            (OpKind.COPY, Part.RESIDUAL, Queue.H2D): self.upload_residual,
             (OpKind.STAGE, Part.RESIDUAL, Queue.ACCEL): self._adopt,
         }
 
     # --- the residual -----------------------------------------------------------------------------
 
-    def _fetch_residual(self, running: Running) -> None:
+    def fetch_residual(self, running: Running) -> None:
+        """To the host, in the type that layers are computed in there."""
         for lane in self._on_host.lanes(running):
             self._on_host.put(running, lane, self._fetched(running, lane))
 
@@ -85,10 +86,11 @@ class CpuLayerOps:
             residual=torch.empty(residual.shape, dtype=self._maths.dtype).copy_(residual),
         )
 
-    def _upload_residual(self, running: Running) -> None:
+    def upload_residual(self, running: Running) -> None:
+        """To the accelerator, beside what it has."""
         for lane in self._on_host.lanes(running):
             residual = self._on_host.get(running, lane).residual
-            self._put(running, STAGED_STATE, lane, (self._brought(residual),), Place.DEVICE)
+            self._put(running, STAGED_STATE, lane, (self.brought(residual),), Place.DEVICE)
 
     def _adopt(self, running: Running) -> None:
         shared = any(ref.name == EXPERT_SUM for ref in running.op.reads)
@@ -146,7 +148,7 @@ class CpuLayerOps:
     def _upload_qkv(self, running: Running) -> None:
         for lane in self._on_host.lanes(running):
             parts = qkv_of(self._on_host.get(running, lane))
-            staged = tuple(self._brought(part) for part in parts)
+            staged = tuple(self.brought(part) for part in parts)
             self._put(running, STAGED_QKV, lane, staged, Place.DEVICE)
 
     def _fetch_partial(self, running: Running) -> None:
@@ -154,7 +156,7 @@ class CpuLayerOps:
             if lane.tiers[Tier.DEVICE].plans is None:
                 continue
             parts = self._get(running, DEVICE_PARTIAL, lane)
-            fetched = tuple(torch.empty(p.shape, dtype=p.dtype).copy_(p) for p in parts)
+            fetched = tuple(map(on_host, parts))
             self._put(running, FETCHED_PARTIAL, lane, fetched, Place.HOST)
 
     def _merge(self, running: Running) -> None:
@@ -176,7 +178,7 @@ class CpuLayerOps:
 
     # --- buffers ----------------------------------------------------------------------------------
 
-    def _brought(self, tensor: torch.Tensor) -> torch.Tensor:
+    def brought(self, tensor: torch.Tensor) -> torch.Tensor:
         """On the accelerator, in its activations' type."""
         return self._upload(tensor.to(self._dtype))
 
@@ -189,6 +191,11 @@ class CpuLayerOps:
         self, running: Running, name: str, lane: LaneContext, value: object, place: Place
     ) -> None:
         self._buffers.put((name, lane.key), place, value, running.op.queue)
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy there."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
 
 
 def attending(lane: LaneContext, tier: Tier) -> Selection:
