@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.scale import Scale, Shape
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.engine.core import EngineCore
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType

@@ -21,8 +21,8 @@ from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.plans import Planned, ask, plan_policies
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.devices.this_machine import cache_folder, code_digest, this_machine
-from tandem.engine.build_blocks import build_block_core
-from tandem.engine.plan_options import engine_config
+from tandem.engine.building.blocks import build_block_core
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.kernels import native
 from tandem.plan.plan_file import PlanFile
 from tandem.planner.plan_file import offline_plan_file, plan_file

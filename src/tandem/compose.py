@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.engine.client import EngineClient
+from tandem.engine.clients.client import EngineClient
+from tandem.engine.clients.driver import Core
+from tandem.engine.clients.inprocess import InProcessClient
+from tandem.engine.clients.process_client import ProcessClient
 from tandem.engine.describe import describe_load
-from tandem.engine.driver import Core
 from tandem.engine.frontend.frontend import Frontend
 from tandem.engine.frontend.prompts import PromptReader
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
-from tandem.engine.inprocess import InProcessClient
-from tandem.engine.process_client import ProcessClient
 from tandem.models.config import read_model_spec
 from tandem.models.resolve import resolve_model
 from tandem.plan.plan_file import read_plan
@@ -49,13 +49,13 @@ def build_engine(config: EngineConfig, progress: Progress = no_progress) -> Core
     Raises:
         TandemError: the model cannot be loaded, or does not fit, or memory ran out all the same.
     """
-    from tandem.engine.build import build_engine_core
+    from tandem.engine.building.build import build_engine_core
     from tandem.engine.exhausted import exhausted_while_loading
 
     planned = None if config.plan is None else read_plan(Path(config.plan))
     try:
         if planned is not None and planned.is_for_blocks:
-            from tandem.engine.build_blocks import build_block_core
+            from tandem.engine.building.blocks import build_block_core
 
             return build_block_core(config, planned, progress)
         return build_engine_core(config, progress)

@@ -14,7 +14,7 @@ from tandem.engine.frontend.collector import Collector
 from tandem.engine.frontend.frontend import Frontend, Job
 from tandem.engine.frontend.prompts import Prompt, PromptInput, PromptReader
 from tandem.engine.frontend.results import Delta, GenerationOutput
-from tandem.engine.plan_options import engine_config
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import RequestError
 from tandem.spec.progress import Progress, no_progress

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
 from tandem.plan.decode_sweep import row_buckets

@@ -13,8 +13,8 @@ from tests.support.script import run_all
 import tandem
 from tandem.cli.main import main
 from tandem.compose import build_engine
-from tandem.engine.driver import Core
-from tandem.engine.plan_options import engine_config
+from tandem.engine.clients.driver import Core
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.kernels import native
 from tandem.models.config import read_model_spec
 from tandem.plan.offline import OfflinePlan

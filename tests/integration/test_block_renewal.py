@@ -12,9 +12,9 @@ from tandem.bench.online.cell import Load
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
 from tandem.engine.block_stats import BlockCounts
-from tandem.engine.build_paced_blocks import build_paced_blocks
-from tandem.engine.paced_machine import PacedOptions
-from tandem.engine.plan_options import engine_config
+from tandem.engine.building.paced_blocks import build_paced_blocks
+from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
 from tandem.plan.plan_file import PlanFile
 from tandem.planner.plan_file import offline_plan_file

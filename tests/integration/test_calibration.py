@@ -7,8 +7,8 @@ from tests.fakes.paced import TINY
 
 from tandem.cost.calibration import Calibrator
 from tandem.cost.step_prices import AttentionPrice, TermTimes, TierWork
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.plan.program import OpKind, StepProgram
 from tandem.runtime.paced.costs import PacedLane
 from tandem.runtime.paced.ledger import HostTask

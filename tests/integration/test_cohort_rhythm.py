@@ -9,8 +9,8 @@ from tests.fakes.paced import TINY
 
 from tandem.bench.steady_start import DEVICE, HOST, SteadyStart, fill
 from tandem.cost.step_prices import StepPrices
-from tandem.engine.build_paced import build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.plan.interposition import token_rhythm
 from tandem.plan.program import StepProgram
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.four_requests import generate, serve
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.kernels import native
 from tandem.models.resolve import resolve_model
 from tandem.spec.config import EngineConfig

@@ -11,9 +11,9 @@ from tests.fakes.paced import TINY
 from tests.integration.conftest import start_server
 
 from tandem.cli.main import main
-from tandem.engine import build
-from tandem.engine.build import build_engine_core
-from tandem.engine.build_paced import build_paced_core
+from tandem.engine.building import build
+from tandem.engine.building.build import build_engine_core
+from tandem.engine.building.paced import build_paced_core
 from tandem.engine.core import EngineCore
 from tandem.kernels import native
 from tandem.plan.program import Queue

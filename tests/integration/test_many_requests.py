@@ -9,7 +9,7 @@ from tests.support.script import Generated, Script, max_steps, run
 from tests.support.setups import Setup
 from tests.support.ties import differs_at_tie
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.spec.config import EngineConfig
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams

@@ -11,9 +11,9 @@ from tests.support.blocks import small_plan
 
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import stage_cost
-from tandem.engine.build_paced_blocks import PacedBlocks, build_paced_blocks
-from tandem.engine.paced_machine import PacedOptions
-from tandem.engine.plan_options import engine_config
+from tandem.engine.building.paced_blocks import PacedBlocks, build_paced_blocks
+from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan

@@ -9,8 +9,8 @@ import pytest
 from tests.integration.test_paced_streaming import SMALL, WIDE, token_s
 
 from tandem.cost.rates import accelerator_rates
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.plan.binding import LaneBinding
 from tandem.plan.program import OpKind, Part
 from tandem.plan.sweep_layers import SweepChoice

@@ -8,8 +8,8 @@ from tests.integration.test_paced_streaming import SMALL, WIDE, token_s
 
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.sweep_time import Way, layer_times, sweep_s
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.plan.weights import Home, homes_by_layer, streamed_layers
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.config import EngineConfig, HostLayers

@@ -9,9 +9,9 @@ import pytest
 from tests.fakes.paced import TINY
 
 from tandem.bench.steady_start import DEVICE, HOST, SteadyStart, fill
-from tandem.engine.build import build_engine_core
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.build import build_engine_core
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.plan.online import OnlinePlan
 from tandem.plan.program import StepProgram
 from tandem.plan.validator import Placed, validate_sequence

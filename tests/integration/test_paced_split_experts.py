@@ -14,10 +14,10 @@ from tandem.cost.expert_use import ExpertUse
 from tandem.cost.rates import DeviceRates
 from tandem.cost.split_mixture import MixturePart, route_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.expert_hits_file import write_expert_hits
-from tandem.engine.mlp_choice import PlacementTimes
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.sizing.expert_hits_file import write_expert_hits
+from tandem.engine.sizing.mlp_choice import PlacementTimes
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import OpKind
 from tandem.plan.weights import homes_by_layer, resident_experts

@@ -12,9 +12,9 @@ from tests.integration.test_paced_streaming import token_s
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import stage_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.mlp_choice import PlacementTimes
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.sizing.mlp_choice import PlacementTimes
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import OpKind
 from tandem.plan.weights import homes_by_layer, streamed_layers

@@ -6,8 +6,8 @@ import pytest
 from tests.fakes.paced import TINY
 
 from tandem.cost.rates import accelerator_rates
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.plan.weights import streamed_layers
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool

@@ -8,7 +8,7 @@ from tests.support.four_requests import serve
 from tests.support.small_mixture import check_hits, check_weights, small_mixture
 
 from tandem.cli.main import main
-from tandem.engine.plan_options import engine_config
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.plan.plan_file import read_plan
 from tandem.plan.weights import Home, homes_by_layer, resident_experts
 from tandem.spec.hardware_file import PAIRS

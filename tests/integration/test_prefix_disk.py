@@ -13,8 +13,8 @@ from tests.fakes.prefix_disk import LAYERS, SETUP, serve
 from tests.integration.test_full_disk import on_small_disk
 from tests.support.engines import toy_engine
 
-from tandem.engine.build import build_engine_core
-from tandem.engine.inprocess import InProcessClient
+from tandem.engine.building.build import build_engine_core
+from tandem.engine.clients.inprocess import InProcessClient
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.request import EngineRequest, RequestOutput
@@ -124,7 +124,7 @@ def test_a_failed_start_gives_the_folder_back(
     def broken(*_: object, **__: object) -> None:
         raise ConfigError("broken on purpose")
 
-    monkeypatch.setattr("tandem.engine.build.load_reported", broken)
+    monkeypatch.setattr("tandem.engine.building.build.load_reported", broken)
     with pytest.raises(ConfigError, match="broken on purpose"):
         build_engine_core(config_of(tmp_path))
     monkeypatch.undo()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.integration.test_streamed_demo import CONFIG, serve
 
-from tandem.engine.build import build_engine_core
-from tandem.engine.build_paced import build_paced_core
+from tandem.engine.building.build import build_engine_core
+from tandem.engine.building.paced import build_paced_core
 from tandem.engine.stats import EngineStats
 from tandem.kernels import native
 from tandem.models.config import read_model_spec

@@ -23,7 +23,7 @@ from tandem.plan.program import OpKind, Part, StepProgram
 from tandem.plan.strategy_names import STRATEGIES
 from tandem.planner.answer import online_plan
 from tandem.planner.policies import strategy_alone
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.replayed import ReplayError, ReplayExecutor
 from tandem.spec.errors import ConfigError

@@ -8,7 +8,7 @@ import pytest
 from tests.support.four_requests import serve
 from tests.support.small_mixture import check_hits, check_weights, small_mixture
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 

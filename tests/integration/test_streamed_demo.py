@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.four_requests import serve
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.engine.stats import EngineStats
 from tandem.spec.config import EngineConfig, HostLayers, KVPlacement
 from tandem.spec.errors import ConfigError

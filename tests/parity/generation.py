@@ -3,7 +3,7 @@
 from tests.parity.tiny_models import VOCAB_SIZE
 from tests.support.script import run_all
 
-from tandem.engine.driver import Core
+from tandem.engine.clients.driver import Core
 from tandem.spec.request import EngineRequest, FinishReason
 from tandem.spec.sampling import SamplingParams
 

@@ -13,7 +13,7 @@ from tests.support.engines import model_engine
 from tests.support.setups import streamed
 from transformers import LlamaConfig
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.models.load import load_model
 from tandem.spec.config import EngineConfig
 

@@ -12,7 +12,7 @@ from tests.support.engines import model_engine
 from tests.support.setups import streamed as stream
 from tests.support.setups import sweep_choice
 
-from tandem.engine.weight_placement import WeightSizes
+from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.kernels import native
 from tandem.kernels.open_pool import open_pool
 from tandem.models.disk_weights import DiskPlacement

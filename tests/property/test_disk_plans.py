@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from tests.property.test_refusals import specs
 from tests.unit.planner.questions import alone, ask, with_disk
 
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import plan_memory
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import Home, homes_by_layer
 from tandem.planner.answer import online_plan
-from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.search import Option, Search
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.search import Option, Search
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec

@@ -13,7 +13,7 @@ from tests.support.engines import model_engine
 from tests.support.script import Generated, run_all
 from tests.support.setups import ExecutorKind, Setup, going_together, sweep_choice
 
-from tandem.engine.quantization_choice import StoredWeights, choose_quantization
+from tandem.engine.sizing.quantization_choice import StoredWeights, choose_quantization
 from tandem.kernels.open_pool import open_pool
 from tandem.models.config import read_model_spec
 from tandem.models.disk_weights import DiskPlacement

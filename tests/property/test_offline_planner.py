@@ -8,10 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.unit.planner.questions import ask, short
 
-from tandem.engine.block_memory import plan_block_memory
-from tandem.engine.capacities import Capacities
+from tandem.engine.sizing.block_memory import plan_block_memory
+from tandem.engine.sizing.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.fluid.virtual_time import repeated_sweep
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
@@ -21,7 +22,6 @@ from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Lengths, Question
 from tandem.planner.sensitivity import larger_machines
-from tandem.planner.virtual_time import repeated_sweep
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType
 from tandem.spec.model import ModelSpec

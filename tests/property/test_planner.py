@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tests.unit.planner.questions import ask, short, with_dense
 
 from tandem.models.catalogue import plannable_spec
-from tandem.planner.candidates import Candidates
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.search import Search
+from tandem.planner.search.speedup import largest_speedup
 from tandem.planner.sensitivity import larger_machines
-from tandem.planner.speedup import largest_speedup
 from tandem.spec.kv_type import CodeType
 
 AUTO = POLICIES["auto"]

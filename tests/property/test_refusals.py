@@ -8,8 +8,8 @@ from unittest.mock import patch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import plan_memory
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -99,7 +99,7 @@ def test_the_settings_that_a_refusal_names_suffice_and_smaller_ones_do_not(
     check_sums(message)
     remedies = changes_of(message, on_host)
     assert remedies or (room is not None and "no more memory that this machine has" in message)
-    with patch("tandem.engine.nearest_settings.nearest_settings", return_value=""):
+    with patch("tandem.engine.sizing.nearest_settings.nearest_settings", return_value=""):
         for remedy, (enough, too_little) in remedies.items():
             assert refusal(*enough(config, capacities)) is None, (remedy, message)
             assert refusal(*too_little(config, capacities)) is not None, (remedy, message)

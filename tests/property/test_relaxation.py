@@ -12,9 +12,7 @@ from tests.unit.planner.questions import alone, short, with_disk
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate
-from tandem.planner.candidates import Candidates
 from tandem.planner.footprint import Footprint
-from tandem.planner.lending import Lending
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
@@ -23,7 +21,9 @@ from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
 from tandem.planner.relaxation.way import Way, homes_of, ways
-from tandem.planner.search import Search
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.lending import Lending
+from tandem.planner.search.search import Search
 from tandem.planner.sensitivity import larger_machines
 from tandem.planner.sweeps import Sweeps
 

@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.simulator.setups import CASES, planned, serve, workload
 
-from tandem.planner.fluid_queues import FluidQueues, Submission, Work
-from tandem.planner.groups import Group, Schedule
+from tandem.planner.fluid.groups import Group, Schedule
+from tandem.planner.fluid.queues import FluidQueues, Submission, Work
 
 PLANS = {
     (name, lengths): planned(case, *lengths, requests=12)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.engine.weight_placement import WeightSizes
+from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.kernels.open_pool import open_pool
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.host_layers import host_layers

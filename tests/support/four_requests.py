@@ -2,7 +2,7 @@
 
 from tests.support.script import run_all
 
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
 from tandem.spec.config import EngineConfig

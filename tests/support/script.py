@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tandem.engine.driver import Core
+from tandem.engine.clients.driver import Core
 from tandem.spec.request import EngineRequest, FinishReason, TokenLogprobs
 
 

@@ -20,7 +20,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 
 AUTO = POLICIES["auto"]
 AS_GOOD = 0.99

@@ -10,9 +10,9 @@ from tests.fakes.core import VOCAB_SIZE, FakeCore
 
 import tandem
 from tandem.compose import Service
+from tandem.engine.clients.inprocess import InProcessClient
 from tandem.engine.frontend.frontend import Frontend
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
-from tandem.engine.inprocess import InProcessClient
 from tandem.spec.errors import ConfigError, RequestError
 
 MAX_MODEL_LEN = 64

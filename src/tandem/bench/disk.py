@@ -14,7 +14,7 @@ from tandem.bench.host_model import LLAMA_30M, LLAMA_246M, LlamaShape
 from tandem.bench.limits import read_probe
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.tandem_generation import TandemGenerator
-from tandem.engine.weight_placement import WeightSizes
+from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.probes.beside import beside
 from tandem.probes.disk_probe import PROBE_STEP_BYTES, DiskProbe
 from tandem.probes.interleave import interleave, paired_ratio

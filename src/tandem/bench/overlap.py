@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from tandem.bench.records import BenchRow
 from tandem.bench.steady_start import DEVICE, HOST, SteadyStart, fill
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.memory.page import KVPageSpec
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.executed_op import ExecutedOp

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from tandem.bench.records import BenchRow
 from tandem.bench.text_scorer import TextScorer
-from tandem.engine.quantization_choice import StoredWeights, choose_quantization
+from tandem.engine.sizing.quantization_choice import StoredWeights, choose_quantization
 from tandem.kernels.open_pool import open_pool
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model

@@ -18,8 +18,8 @@ from tandem.bench.limits import read_probe
 from tandem.bench.own_core import own_core
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.cost.rates import accelerator_rates
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.probes.interleave import interleave
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType

@@ -3,7 +3,7 @@
 import random
 
 from tandem.cost.step_prices import StepPrices
-from tandem.engine.build_paced import PacedEngine
+from tandem.engine.building.paced import PacedEngine
 from tandem.scheduler.proposal import Admission, StepProposal
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.strategies.base import Strategy

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_model import SEED
-from tandem.engine.build import build_parts, core_of
+from tandem.engine.building.build import build_parts, core_of
 from tandem.plan.weights import disk_layers
 from tandem.spec.config import EngineConfig
 

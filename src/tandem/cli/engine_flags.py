@@ -171,7 +171,7 @@ def _read_engine(
     model: str, defaults: Mapping[str, Any] = _NO_DEFAULTS, **given: Any
 ) -> EngineConfig:
     """The configuration, with what a plan decides."""
-    from tandem.engine.plan_options import engine_config
+    from tandem.engine.sizing.plan_options import engine_config
 
     return engine_config({"model": model, **given}, defaults)
 

@@ -12,11 +12,11 @@ from tandem.cli.plan_robustness import robustness_text
 from tandem.cli.plan_text import question_text, sensitivity_lines
 from tandem.plan.offline import TierBudget
 from tandem.planner.cycle import Cycle
+from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.offline.answer import OfflineAnswer
 from tandem.planner.offline.own_split import OwnSplit
 from tandem.planner.offline.rates import Phase
 from tandem.planner.offline.search import BlockOption
-from tandem.planner.virtual_time import SweepTime
 from tandem.spec.errors import ConfigError
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import format_duration, format_figure, format_size

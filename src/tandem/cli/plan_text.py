@@ -11,7 +11,7 @@ from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.question import Question
-from tandem.planner.simplicity import drawback
+from tandem.planner.search.simplicity import drawback
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import MIB, format_duration, format_figure, format_size
 from tandem.spec.workload import Workload

@@ -123,7 +123,7 @@ def read_question(
     """
     from tandem.models.catalogue import plannable_spec
     from tandem.planner.question import USUAL_STEP_TOKENS, Lengths, Question, parse_objective
-    from tandem.planner.step_sizes import STEP_SIZES
+    from tandem.planner.search.step_sizes import STEP_SIZES
     from tandem.spec.dtype import parse_dtype
     from tandem.spec.units import parse_duration_s
 

@@ -8,7 +8,7 @@ from tandem.cli.planning import at_rate, read_question, read_workload
 from tandem.cli.planning_options import BoundOptions, MemoryOptions, ServedOptions, StepOptions
 from tandem.cli.simulate_sweep import HOST_CORES, RATES, Sweep, hardware_with_cores
 from tandem.cli.simulate_text import Run
-from tandem.planner.fluid_queues import Span
+from tandem.planner.fluid.queues import Span
 from tandem.simulator.build import Planned, plan_for
 from tandem.simulator.simulate import simulate
 from tandem.spec.workload import Workload

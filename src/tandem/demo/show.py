@@ -8,7 +8,7 @@ from rich.live import Live
 from tandem.demo.picture import result_table, streams, summary, tiers_panel
 from tandem.demo.session import Outcome, Watched, run_session
 from tandem.demo.workload import demo_requests
-from tandem.engine.build import build_engine_core
+from tandem.engine.building.build import build_engine_core
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
 from tandem.models.resolve import resolve_model
 from tandem.spec.config import EngineConfig

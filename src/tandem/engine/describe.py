@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tandem.engine.client import Stats
+from tandem.engine.clients.client import Stats
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.units import format_size
 

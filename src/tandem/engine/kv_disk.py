@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from tandem.engine.scheduler_options import host_prefix_share
+from tandem.engine.building.scheduler_options import host_prefix_share
 from tandem.memory.page import KVPageSpec
 from tandem.models.model_fingerprint import fingerprint_model
 from tandem.plan.online import OnlinePlan

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from tandem.api.errors import ApiError, api_error
-from tandem.engine.loop_turn import loop_turn
+from tandem.engine.clients.loop_turn import loop_turn
 from tandem.jobs.answerer import Answerer, Prepared
 from tandem.jobs.lines import Line
 from tandem.jobs.record import JobRecord

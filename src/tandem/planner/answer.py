@@ -16,10 +16,10 @@ from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling
 from tandem.planner.robustness import Robustness, robustness
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
+from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.sensitivity import Sensitivity, sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
-from tandem.planner.step_sizes import with_steps_that_fit
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_duration, format_size
 

@@ -8,7 +8,7 @@ from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import CostBreakdown, merge_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.plan.program import Part
-from tandem.planner.measured_host import MeasuredHost
+from tandem.planner.measured.host import MeasuredHost
 from tandem.spec.hardware import HostFacts
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation

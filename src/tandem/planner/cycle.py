@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from tandem.plan.program import ProgramOp, Queue
 from tandem.planner.candidate import Candidate
-from tandem.planner.fluid_queues import ACCEL, Span
+from tandem.planner.fluid.queues import ACCEL, Span
+from tandem.planner.fluid.schedule import Schedules
+from tandem.planner.fluid.virtual_time import PricedSweep, steady_sweep
 from tandem.planner.footprint import Footprint
 from tandem.planner.question import Question
-from tandem.planner.schedule import Schedules
 from tandem.planner.sweep_load import decode_load
 from tandem.planner.sweeps import Sweeps
-from tandem.planner.virtual_time import PricedSweep, steady_sweep
 
 
 class OpSpan(NamedTuple):

@@ -25,9 +25,9 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.cpu_stages import CpuStages
 from tandem.planner.load import LaneLoad, Load
-from tandem.planner.measured_attention import MeasuredAttention
-from tandem.planner.measured_card import MeasuredCard
-from tandem.planner.measured_host import MeasuredHost
+from tandem.planner.measured.attention import MeasuredAttention
+from tandem.planner.measured.card import MeasuredCard
+from tandem.planner.measured.host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.profiling.shared_memory import SharedMemory
 from tandem.spec.layer_operations import layer_operations

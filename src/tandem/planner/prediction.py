@@ -7,14 +7,14 @@ from dataclasses import replace
 from tandem.planner.candidate import Candidate
 from tandem.planner.chunks import Chunks
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.extrapolation import extrapolations
+from tandem.planner.fluid.virtual_time import SweepTime
+from tandem.planner.measured.extrapolation import extrapolations
 from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Prediction, Rates
 from tandem.planner.sweep_load import Loads, SweepLoad
 from tandem.planner.sweeps import Sweeps
 from tandem.planner.utilisation import busy_shares, mean_sweep
-from tandem.planner.virtual_time import SweepTime
 
 TimeOf = Callable[[Elsewhere, SweepLoad], float]
 _ROUNDED_DOWN = 1 - 1e-9

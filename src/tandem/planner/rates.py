@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tandem.planner.virtual_time import SweepTime
+from tandem.planner.fluid.virtual_time import SweepTime
 
 Resource = Literal[
     "accelerator",

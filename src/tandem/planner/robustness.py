@@ -12,7 +12,7 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.spec.hardware import HardwareSpec
 
 Number = Literal["GPU rates", "host rates", "link", "disk"]

@@ -8,7 +8,7 @@ from tandem.planner.host_alone import with_more_memory
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.spec.hardware import HostFacts
 
 _MORE_BYTES, _MORE_BYTES_PER_S, _MORE_CORES = 10**9, 10e9, 8

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tandem.memory.quantized_page import MAX_HEAD_DIM
-from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Lengths, Question
+from tandem.planner.search.candidates import Candidates
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
 from tandem.spec.model import ModelSpec

@@ -12,9 +12,9 @@ from tandem.plan.interposition import token_sweeps
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.candidate import COHORTS, joined_ahead, shared_stages
 from tandem.planner.demand import Demands
+from tandem.planner.fluid.schedule import SweepCounts
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
-from tandem.planner.schedule import SweepCounts
 from tandem.planner.sweep_load import SweepLoad
 from tandem.spec.tier import Tier
 

@@ -10,15 +10,15 @@ from tandem.plan.sweep_layers import SweepLayers
 from tandem.planner.candidate import COHORTS, joined_ahead
 from tandem.planner.demand import Demands
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.schedule import Schedules, SweepCounts, schedule_each
+from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
 from tandem.planner.footprint import Footprint
-from tandem.planner.groups import Schedule
 from tandem.planner.load import LaneLoad
 from tandem.planner.question import Question
-from tandem.planner.schedule import Schedules, SweepCounts, schedule_each
 from tandem.planner.sweep_bound import SweepBound
 from tandem.planner.sweep_load import SweepLoad
 from tandem.planner.utilisation import mean_sweep
-from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
 
 _WARM_UP_SWEEPS = 1
 """Before the one whose time is taken, where a cohort joins each a layer further."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import fields
 
+from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.question import Question
 from tandem.planner.rates import Resource
-from tandem.planner.virtual_time import SweepTime
 
 
 def mean_sweep(parts: Sequence[tuple[float, SweepTime]]) -> SweepTime:

@@ -57,7 +57,7 @@ def host_facts(
 
 
 def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
-    """The accelerator, but for what was measured of single kernels (`planner/measured_card.py`)."""
+    """The accelerator, but for what was measured of single kernels (`planner/measured/card.py`)."""
     return AcceleratorFacts(
         memory_bytes=measured.memory_bytes,
         memory_bandwidth_bytes_per_s=measured.copy_bytes_per_s,

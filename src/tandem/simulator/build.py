@@ -13,13 +13,13 @@ from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import resident_experts
 from tandem.planner.answer import choose, online_plan
 from tandem.planner.demand import Demands
-from tandem.planner.fluid_queues import Span
+from tandem.planner.fluid.queues import Span
 from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
 from tandem.planner.policies import strategy_alone
 from tandem.planner.question import Question
-from tandem.planner.search import Search
-from tandem.planner.step_sizes import with_steps_that_fit
+from tandem.planner.search.search import Search
+from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.counting_compiler import CountingCompiler
 from tandem.scheduler.scheduler import Scheduler

@@ -8,11 +8,11 @@ from tandem.cost.lane_work import LaneWork, count_work
 from tandem.cost.stage import AttentionWork
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
 from tandem.planner.demand import Demand, Demands
-from tandem.planner.fluid_queues import Work
-from tandem.planner.grouping import grouped
-from tandem.planner.groups import Schedule
+from tandem.planner.fluid.grouping import grouped
+from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.queues import Work
+from tandem.planner.fluid.virtual_time import group_works
 from tandem.planner.load import Load
-from tandem.planner.virtual_time import group_works
 from tandem.scheduler.counting_compiler import CountedProgram
 from tandem.spec.tier import Tier
 

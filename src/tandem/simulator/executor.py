@@ -16,8 +16,8 @@ from tandem.plan.events import (
     TransferDone,
 )
 from tandem.plan.program import EventKind, LaneSlot, ProgramTemplate, StepProgram
-from tandem.planner.fluid_queues import CPU, NEVER, Ended, FluidQueues, Join, Span, Submission, Work
-from tandem.planner.groups import Group, Schedule
+from tandem.planner.fluid.groups import Group, Schedule
+from tandem.planner.fluid.queues import CPU, NEVER, Ended, FluidQueues, Join, Span, Submission, Work
 from tandem.runtime.executor import Rank
 from tandem.simulator.costs import ProgramCosts, ProgramLoad
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tandem.planner.fluid_queues import NEVER
+from tandem.planner.fluid.queues import NEVER
 from tandem.scheduler.scheduler import Scheduler
 from tandem.simulator.executor import SimulatedExecutor
 from tandem.simulator.record import Record

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tandem.planner.fluid_queues import ACCEL, CPU, D2H, H2D, FluidQueues
+from tandem.planner.fluid.queues import ACCEL, CPU, D2H, H2D, FluidQueues
 from tandem.simulator.latencies import Latencies, Percentiles
 from tandem.simulator.record import Record
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tandem.planner.fluid_queues import Span
+from tandem.planner.fluid.queues import Span
 from tandem.simulator.build import Machine, Planned, build
 from tandem.simulator.loop import Loop
 from tandem.simulator.outcome import Outcome, outcome_of

@@ -9,7 +9,7 @@ from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
 from tandem.plan.binding import LongArray
 from tandem.plan.events import LaneDone, StepRetired, TokensSampled
-from tandem.planner.fluid_queues import NEVER
+from tandem.planner.fluid.queues import NEVER
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.steady import SteadyDecode, SteadyRun
 from tandem.simulator.executor import SimulatedExecutor

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tandem.plan.trace_file import TraceFile, fields, operation_label
-from tandem.planner.fluid_queues import Span
-from tandem.planner.groups import QUEUES
+from tandem.planner.fluid.groups import QUEUES
+from tandem.planner.fluid.queues import Span
 from tandem.simulator.executor import Flying
 
 

@@ -10,7 +10,7 @@ from tests.unit.cli.conftest import Commands
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.option import Option
 from tandem.planner.rates import Prediction
-from tandem.planner.simplicity import drawback
+from tandem.planner.search.simplicity import drawback
 
 USUAL = ("--max-num-batched-tokens", "2048")  # in smaller steps there is no cohort
 COHORTS = ("plan", "llama-2-7b", "--accelerator", "t4", "--policy", "rendezvous", *USUAL)

@@ -73,7 +73,7 @@ def test_memory_that_runs_out_while_loading_is_one_line_with_a_remedy(
     def build(*args: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("tandem.engine.build.build_engine_core", build)
+    monkeypatch.setattr("tandem.engine.building.build.build_engine_core", build)
     ran = commands.run("generate", "--prompt", "a")
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "memory ran out while the engine was built" in ran.err
@@ -86,6 +86,6 @@ def test_another_fault_while_loading_is_not_said_to_be_of_memory(
     def build(*args: Any, **options: Any) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr("tandem.engine.build.build_engine_core", build)
+    monkeypatch.setattr("tandem.engine.building.build.build_engine_core", build)
     with pytest.raises(RuntimeError, match="something else"):
         compose.build_engine(EngineConfig(model="m"))

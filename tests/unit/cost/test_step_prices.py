@@ -7,9 +7,9 @@ from tests.support.step_prices import round_prices
 from tests.unit.simulator.setups import Case, planned
 
 from tandem.cost.step_prices import CohortWork, StepWork, TierWork
+from tandem.planner.fluid.schedule import Schedules
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
-from tandem.planner.schedule import Schedules
 from tandem.planner.sweep_load import SweepLoad
 from tandem.planner.sweeps import Sweeps
 from tandem.simulator.build import prices_of

@@ -10,8 +10,8 @@ import torch
 from tests.support.engines import tiny_model
 from tests.unit.kernels import prompt_libraries
 
-from tandem.engine import attention_choice
-from tandem.engine.attention_choice import check_attention_backend
+from tandem.engine.sizing import attention_choice
+from tandem.engine.sizing.attention_choice import check_attention_backend
 from tandem.kernels import open_prompts
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import TierKernels

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.engine.context_length import model_for_length, wanted_tokens
+from tandem.engine.sizing.context_length import model_for_length, wanted_tokens
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec, RopeSpec

@@ -8,7 +8,7 @@ from tests.integration.test_paced_streaming import SMALL, WIDE
 from tests.support.setups import going_together
 
 from tandem.cost.expert_use import ExpertUse
-from tandem.engine.cpu_rules import choose_cpu_rules
+from tandem.engine.sizing.cpu_rules import choose_cpu_rules
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import HOSTED, LENT, MLPS_APART, Home, as_runs

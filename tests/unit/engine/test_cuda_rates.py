@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.support.profiles import READ_BYTES_PER_S, accelerator_measurements, profile
 
-from tandem.engine.cuda_rates import Card, HostSize, cuda_rates
+from tandem.engine.sizing.cuda_rates import Card, HostSize, cuda_rates
 from tandem.profiling.hardware import accelerator_facts, link_facts
 from tandem.spec.hardware_file import find_accelerator, known_accelerators, load_accelerator
 from tandem.spec.units import GIB

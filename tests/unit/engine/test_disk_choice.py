@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tandem.engine.disk_choice import choose_beside_accelerator, choose_disk_placement
-from tandem.engine.kv_reserve import HostKV
-from tandem.engine.weight_placement import WeightSizes, all_resident, choose_placement
+from tandem.engine.sizing.disk_choice import choose_beside_accelerator, choose_disk_placement
+from tandem.engine.sizing.kv_reserve import HostKV
+from tandem.engine.sizing.weight_placement import WeightSizes, all_resident, choose_placement
 from tandem.memory.budget import MemoryBudget
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.weights import (

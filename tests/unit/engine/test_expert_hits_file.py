@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.engine.expert_hits_file import check_writable, read_expert_use, write_expert_hits
+from tandem.engine.sizing.expert_hits_file import check_writable, read_expert_use, write_expert_hits
 from tandem.models.catalogue import plannable_spec
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ExpertSpec

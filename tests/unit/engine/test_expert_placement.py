@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.cost.expert_use import ExpertUse
-from tandem.engine.capacities import Capacities
-from tandem.engine.expert_hits_file import write_expert_hits
-from tandem.engine.expert_placement import split_placements, void_hits
-from tandem.engine.kv_reserve import HostKV
-from tandem.engine.memory_plan import MemoryPlan, plan_memory
-from tandem.engine.mlp_choice import PlacementTimes
-from tandem.engine.scheduler_options import prices_of
-from tandem.engine.weight_placement import WeightSizes
+from tandem.engine.building.scheduler_options import prices_of
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.expert_hits_file import write_expert_hits
+from tandem.engine.sizing.expert_placement import split_placements, void_hits
+from tandem.engine.sizing.kv_reserve import HostKV
+from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.sizing.mlp_choice import PlacementTimes
+from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.memory.budget import MemoryBudget
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.online import OnlinePlan

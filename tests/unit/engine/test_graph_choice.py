@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.engine.small_model import FLOAT32, SPEC
 
-from tandem.engine.capacities import Capacities
-from tandem.engine.graph_choice import LABEL
-from tandem.engine.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.graph_choice import LABEL
+from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
 from tandem.memory.workspace import LargestStep, StepMemory
 from tandem.plan.weights import homes_by_layer
 from tandem.spec.config import EngineConfig

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.engine.kv_choice import choose_host_kv, choose_kv, kv_notes
+from tandem.engine.sizing.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType, KVType, NarrowFloat

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.unit.engine.small_model import FLOAT32, SPEC
 
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import MemoryPlan, plan_memory
-from tandem.engine.scheduler_options import prices_of
+from tandem.engine.building.scheduler_options import prices_of
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
 from tandem.memory.scratch import KERNEL_BYTES, page_table_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import disk_layers, layers_at, streamed_layers

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.engine.memory_plan import Capacities, plan_memory
-from tandem.engine.mlp_choice import PlacementTimes
-from tandem.engine.weight_placement import WeightSizes
+from tandem.engine.sizing.memory_plan import Capacities, plan_memory
+from tandem.engine.sizing.mlp_choice import PlacementTimes
+from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.weights import homes_by_layer, resident_experts
 from tandem.spec.config import EngineConfig

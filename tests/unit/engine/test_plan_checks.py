@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tandem.engine.build_blocks import _refuse_meaningless
-from tandem.engine.capacities import Capacities
-from tandem.engine.plan_checks import check_config
+from tandem.engine.building.blocks import _refuse_meaningless
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.plan_checks import check_config
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import MIB

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tandem.engine.plan_threads import set_threads
+from tandem.engine.sizing.plan_threads import set_threads
 from tandem.kernels import native
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels

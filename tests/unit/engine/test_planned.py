@@ -8,11 +8,11 @@ from tests.support.plans import PLAN, plan_of, saved
 from tests.unit.engine.small_model import FLOAT32
 from tests.unit.engine.small_model import SPEC as TWO_LAYERS
 
-from tandem.engine.build import build_parts
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import plan_memory
-from tandem.engine.plan_options import engine_config, require_settings
-from tandem.engine.planned import require_model
+from tandem.engine.building.build import build_parts
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import plan_memory
+from tandem.engine.sizing.plan_options import engine_config, require_settings
+from tandem.engine.sizing.planned import require_model
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
 from tandem.spec.config import EngineConfig

@@ -1,6 +1,6 @@
 import pytest
 
-from tandem.engine.precision_choice import PrecisionChoice, choose_precision
+from tandem.engine.sizing.precision_choice import PrecisionChoice, choose_precision
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.engine.quantization_choice import StoredWeights, choose_quantization
-from tandem.engine.weight_placement import WeightSizes
+from tandem.engine.sizing.quantization_choice import StoredWeights, choose_quantization
+from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec

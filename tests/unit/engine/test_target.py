@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tandem.engine import target as target_module
-from tandem.engine.build import build_engine_core
-from tandem.engine.target import Target, resolve_target
+from tandem.engine.building import target as target_module
+from tandem.engine.building.build import build_engine_core
+from tandem.engine.building.target import Target, resolve_target
 from tandem.memory.peaks import HostMemory
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError

@@ -8,10 +8,10 @@ import pytest
 import torch
 from tests.support.profiles import KERNELS, MACHINE, accelerator_measurements, profile
 
-from tandem.engine import target_rates
-from tandem.engine.capacities import Capacities
-from tandem.engine.target import Target, resolve_target
-from tandem.engine.target_rates import with_rates
+from tandem.engine.building.target import Target, resolve_target
+from tandem.engine.sizing import target_rates
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.target_rates import with_rates
 from tandem.memory.peaks import HostMemory
 from tandem.plan.weights import Home, WeightPlacement
 from tandem.profiling.measurements import DiskMeasurements

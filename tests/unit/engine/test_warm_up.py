@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import MemoryPlan, plan_memory
-from tandem.engine.scheduler_options import scheduler_config
-from tandem.engine.step_bounds import largest_step
-from tandem.engine.warm_up import run_largest_steps, warm_up_blocks
+from tandem.engine.building.scheduler_options import scheduler_config
+from tandem.engine.building.warm_up import run_largest_steps, warm_up_blocks
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.sizing.step_bounds import largest_step
 from tandem.memory.workspace import workspace_bytes
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model

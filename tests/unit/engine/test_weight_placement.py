@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.engine.placement_file import read_placement
-from tandem.engine.weight_placement import (
+from tandem.engine.sizing.placement_file import read_placement
+from tandem.engine.sizing.weight_placement import (
     WeightSizes,
     all_resident,
     choose_placement,

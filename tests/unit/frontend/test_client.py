@@ -14,11 +14,11 @@ import psutil
 import pytest
 from tests.fakes.core import BROKEN_TOKEN, CRASH_TOKEN, FOREVER_TOKEN, KILL_TOKEN, FakeCore, build
 
-from tandem.engine.client import EngineClient
-from tandem.engine.inprocess import InProcessClient
-from tandem.engine.mailbox import Accepted, Event, Failed, Mailbox
-from tandem.engine.process_client import ProcessClient
-from tandem.engine.registry import RequestRegistry
+from tandem.engine.clients.client import EngineClient
+from tandem.engine.clients.inprocess import InProcessClient
+from tandem.engine.clients.mailbox import Accepted, Event, Failed, Mailbox
+from tandem.engine.clients.process_client import ProcessClient
+from tandem.engine.clients.registry import RequestRegistry
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import (
     ContextLengthError,
@@ -332,7 +332,7 @@ def test_the_child_dies_with_its_parent() -> None:
     program = textwrap.dedent(
         f"""
         import os, signal
-        from tandem.engine.process_client import ProcessClient
+        from tandem.engine.clients.process_client import ProcessClient
         from tandem.spec.config import EngineConfig
         client = ProcessClient({FACTORY!r}, EngineConfig("fake"))
         print(client.pid, flush=True)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.core import CRASH_TOKEN, FOREVER_TOKEN, VOCAB_SIZE, FakeCore, saying
 
+from tandem.engine.clients.inprocess import InProcessClient
 from tandem.engine.frontend.assembler import OutputAssembler
 from tandem.engine.frontend.collector import Collector
 from tandem.engine.frontend.frontend import Frontend, Job
@@ -16,7 +17,6 @@ from tandem.engine.frontend.results import Delta, GenerationOutput
 from tandem.engine.frontend.sample_seeds import sample_seed
 from tandem.engine.frontend.stop_strings import StopMatch, StopMatcher
 from tandem.engine.frontend.tokenizer import Tokenizer
-from tandem.engine.inprocess import InProcessClient
 from tandem.spec.errors import ContextLengthError, EngineDeadError, RequestError
 from tandem.spec.request import FinishReason, RequestOutput
 from tandem.spec.sampling import SamplingParams

@@ -6,7 +6,7 @@ import torch
 from tests.unit.kernels.attention_case import exact_attention, make_case
 from tests.unit.native.tier_case import make_tier
 
-from tandem.engine.model_loading import host_kernel_notes
+from tandem.engine.building.model_loading import host_kernel_notes
 from tandem.kernels import native
 from tandem.kernels.pages import PageShape, append_kv
 from tandem.kernels.tier_kernels import ReferenceKernels

@@ -7,15 +7,15 @@ from tandem.plan.interposition import token_rhythm
 from tandem.plan.online import OnlinePlan
 from tandem.planner.answer import online_plan
 from tandem.planner.candidate import Candidate, candidate_of
-from tandem.planner.candidates import Candidates
 from tandem.planner.cycle import decode_cycle
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
-from tandem.planner.moves import Moves
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.relaxation.ceiling import Ceilings
-from tandem.planner.search import Search
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.moves import Moves
+from tandem.planner.search.search import Search
 
 _SLOW, _FAST = 1e9, 10e12  # bytes per second that the host's cores read
 

@@ -10,7 +10,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Objective, Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.precision import Precision

@@ -7,7 +7,7 @@ from tests.unit.planner.questions import ask
 
 from tandem.planner.answer import Answer, answer
 from tandem.planner.policies import POLICIES
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 
 AUTO = POLICIES["auto"]
 

@@ -10,7 +10,7 @@ from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.planner.candidate import Candidate
 from tandem.planner.cycle import Cycle, decode_cycle
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 
 LAYERS = 12
 QUESTION = ask(short(plannable_spec("llama-3.1-8b"), LAYERS), requests=64)

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.planner.questions import alone, ask, short, with_disk
 
 from tandem.cost.sweep_time import Way, layer_times, sweep_s
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import plan_memory
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.disk_slots import SLOTS
 from tandem.plan.plan_file import PlanFile
@@ -15,15 +15,15 @@ from tandem.plan.program import LaneShape, OpKind, Part, Queue
 from tandem.plan.weights import Home, homes_by_layer
 from tandem.planner.answer import Answer, answer
 from tandem.planner.candidate import Candidate
-from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.fluid.sweep_operations import sweep_operations
 from tandem.planner.footprint import Footprint
 from tandem.planner.plan_file import plan_file
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.search import Search
 from tandem.planner.sweep_load import decode_load
-from tandem.planner.sweep_operations import sweep_operations
 from tandem.planner.sweeps import Sweeps
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError

@@ -9,8 +9,8 @@ from tandem.cost.expert_use import ExpertUse
 from tandem.cost.placed_sweep import mixture_times, predicted_sweep_s
 from tandem.cost.split_mixture import MixtureBytes
 from tandem.cost.sweep_time import layer_times
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import plan_memory
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile
@@ -21,7 +21,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.plan_file import plan_file
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.planner.sweep_load import decode_load
 from tandem.planner.sweeps import Sweeps
 from tandem.spec.config import EngineConfig

@@ -8,10 +8,10 @@ from tandem.plan.program import LaneShape, OpKind, ProgramOp
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.folded_sweep import FoldedSweeps
-from tandem.planner.grouping import grouped
-from tandem.planner.groups import Schedule
-from tandem.planner.sweep_operations import sweep_operations
+from tandem.planner.fluid.folded_sweep import FoldedSweeps
+from tandem.planner.fluid.grouping import grouped
+from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.sweep_operations import sweep_operations
 
 MOST_LAYERS = 14
 THROUGH = (LaneShape(), LaneShape(device=False, host=True), LaneShape(host=True))
@@ -98,7 +98,7 @@ def test_alike_layers_are_cut_once() -> None:
         return sweep_operations(num_layers, *others)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tandem.planner.folded_sweep.sweep_operations", cut)
+        patch.setattr("tandem.planner.fluid.folded_sweep.sweep_operations", cut)
         for streamed in (33, 40, 41, 47):
             layers = Elsewhere(streamed).sweep(80, prompts=False)
             assert folded.schedule((LaneShape(),), layers) is not None

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.unit.planner.questions import alone, ask, with_dense
 
-from tandem.engine.capacities import Capacities
-from tandem.engine.memory_plan import plan_memory
-from tandem.engine.scheduler_options import scheduler_config
+from tandem.engine.building.scheduler_options import scheduler_config
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.plan_file import PlanFile
 from tandem.plan.weights import homes_by_layer
@@ -16,7 +16,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.option import Option
 from tandem.planner.plan_file import plan_file
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.spec.config import EngineConfig
 from tandem.spec.quantized_maps import uniform_formats
 

@@ -15,7 +15,7 @@ from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 
 LAYERS = 12
 MODEL = short(plannable_spec("llama-3.1-8b"), LAYERS)

@@ -4,7 +4,7 @@ import pytest
 
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.schedule import Schedules
+from tandem.planner.fluid.schedule import Schedules
 
 LAYERS = 12
 STREAMED = [

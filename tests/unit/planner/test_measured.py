@@ -24,7 +24,7 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.host_alone import host_alone
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.profiling.hardware import host_facts
 from tandem.profiling.measurements import Contention, HostMeasurements
 from tandem.spec.dtype import DType

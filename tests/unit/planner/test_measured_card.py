@@ -25,7 +25,7 @@ from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.robustness import wrong_machines
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.profiling.hardware import accelerator_facts, link_facts
 from tandem.profiling.measurements import LinearTimes
 from tandem.profiling.surface import Surface

@@ -10,6 +10,7 @@ from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
 from tandem.cost.park_egger.split_cost import split_cost
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import OpKind, Part
+from tandem.planner.fluid.virtual_time import steady_sweep
 from tandem.planner.offline.answer import offline_answer, recomputation
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.policies import OFFLINE_POLICIES
@@ -17,7 +18,6 @@ from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.times import PassOrder
 from tandem.planner.policies import OFFLINE, find_policy
 from tandem.planner.question import Question
-from tandem.planner.virtual_time import steady_sweep
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType

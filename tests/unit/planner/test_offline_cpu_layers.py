@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.unit.planner.questions import ask, short
 
-from tandem.engine.block_memory import plan_block_memory
-from tandem.engine.capacities import Capacities
+from tandem.engine.sizing.block_memory import plan_block_memory
+from tandem.engine.sizing.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_answer, offline_plan
 from tandem.planner.offline.candidate import BlockCandidate

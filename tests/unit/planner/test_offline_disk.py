@@ -7,8 +7,8 @@ from tests.unit.planner.questions import ask, short, with_disk
 
 from tandem.cost.block_calibration import BlockFactors
 from tandem.cost.block_pass import longest_s
-from tandem.engine.block_memory import plan_block_memory
-from tandem.engine.capacities import Capacities
+from tandem.engine.sizing.block_memory import plan_block_memory
+from tandem.engine.sizing.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan

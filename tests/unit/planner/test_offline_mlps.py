@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import ask, short, with_dense
 
-from tandem.engine.block_memory import plan_block_memory
-from tandem.engine.capacities import Capacities
+from tandem.engine.sizing.block_memory import plan_block_memory
+from tandem.engine.sizing.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.answer import offline_answer, offline_plan

@@ -14,7 +14,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 
 LAYERS = 12
 QUESTION = ask(short(plannable_spec("llama-3.1-8b"), LAYERS), requests=200)

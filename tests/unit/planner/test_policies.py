@@ -5,7 +5,7 @@ from tests.unit.planner.questions import ask
 
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import POLICIES, find_policy
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.spec.errors import ConfigError
 
 AUTO = POLICIES["auto"]

@@ -21,7 +21,7 @@ from tandem.planner.relaxation.rows import Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
 from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 

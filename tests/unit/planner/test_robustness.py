@@ -9,7 +9,7 @@ from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import answer
 from tandem.planner.question import Question
 from tandem.planner.robustness import Robustness, wrong_machines
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.spec.units import GIB
 
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)

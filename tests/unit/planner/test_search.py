@@ -12,12 +12,12 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.planner.answer import online_plan
 from tandem.planner.candidate import Candidate, candidate_of
-from tandem.planner.candidates import row_grid
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.prediction import Predictor
-from tandem.planner.search import Search
+from tandem.planner.search.candidates import row_grid
+from tandem.planner.search.search import Search
 from tandem.spec.parameters import layer_matrix_parameters
 from tandem.spec.quantized_maps import uniform_formats
 

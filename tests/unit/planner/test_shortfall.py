@@ -8,7 +8,7 @@ from tests.unit.planner.questions import alone, ask, with_disk
 from tandem.planner.answer import answer
 from tandem.planner.policies import find_policy
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType

@@ -5,11 +5,11 @@ from tests.unit.planner.questions import ask
 
 from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.fluid.virtual_time import steady_sweep
 from tandem.planner.question import Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.planner.sweep_load import decode_load
 from tandem.planner.sweeps import Sweeps
-from tandem.planner.virtual_time import steady_sweep
 
 LENT = Elsewhere(18, embedding=True).lending(11)
 # its first sweep, lived through in part, left the next one 6% short

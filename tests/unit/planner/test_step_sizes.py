@@ -8,15 +8,15 @@ from tests.unit.planner.questions import SMALL, ask
 
 from tandem.planner.answer import answer, compare_policies, online_plan
 from tandem.planner.candidate import Candidate, candidate_of
-from tandem.planner.candidates import Candidates
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
-from tandem.planner.moves import Moves
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
-from tandem.planner.search import Search
-from tandem.planner.step_sizes import STEP_SIZES, StepSizes, with_steps_that_fit
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.moves import Moves
+from tandem.planner.search.search import Search
+from tandem.planner.search.step_sizes import STEP_SIZES, StepSizes, with_steps_that_fit
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import GIB
 

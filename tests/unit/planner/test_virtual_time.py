@@ -10,10 +10,10 @@ from tandem.plan.templates import sampling_template, sweep_template
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.demand import Demand
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.grouping import grouped
-from tandem.planner.groups import Schedule
-from tandem.planner.sweep_operations import sweep_operations
-from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
+from tandem.planner.fluid.grouping import grouped
+from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.sweep_operations import sweep_operations
+from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
 
 LAYERS = 4
 BOTH = LaneShape(device=True, host=True)

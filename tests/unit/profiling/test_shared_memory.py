@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.support.profiles import CONTENTION, READ_BYTES_PER_S, host_measurements
 
 from tandem.plan.program import EventKind
-from tandem.planner.fluid_queues import CPU, DISK, WEIGHTS, FluidQueues, Submission, Work
-from tandem.planner.groups import Group, Schedule
+from tandem.planner.fluid.groups import Group, Schedule
+from tandem.planner.fluid.queues import CPU, DISK, WEIGHTS, FluidQueues, Submission, Work
 from tandem.profiling.measurements import Contention, HostMeasurements
 from tandem.profiling.shared_memory import SharedMemory, shared_memory
 

@@ -3,7 +3,7 @@
 import torch
 from tests.support.engines import tiny_model
 
-from tandem.engine.warm_up import run_largest_steps
+from tandem.engine.building.warm_up import run_largest_steps
 from tandem.memory.page import KVPageSpec
 from tandem.runtime.assemble import MachineSizes, build_machine
 from tandem.runtime.inline import InlineExecutor

@@ -12,10 +12,10 @@ from tests.fakes.core import VOCAB_SIZE, FakeCore, saying
 
 import tandem
 from tandem.compose import Service
+from tandem.engine.clients.inprocess import InProcessClient
 from tandem.engine.frontend.frontend import Frontend
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
-from tandem.engine.inprocess import InProcessClient
 from tandem.server.app import create_app
 from tandem.server.context import ServerContext
 from tandem.server.metrics import ServerMetrics

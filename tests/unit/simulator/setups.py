@@ -9,9 +9,9 @@ from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import online_plan
 from tandem.planner.candidate import Strategy, candidate_of
 from tandem.planner.elsewhere import CpuHome, Elsewhere
-from tandem.planner.fluid_queues import Span
+from tandem.planner.fluid.queues import Span
 from tandem.planner.option import Option
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.scheduler.scheduler import Scheduler
 from tandem.simulator.build import Machine, Planned, build
 from tandem.simulator.loop import Loop

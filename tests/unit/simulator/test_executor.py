@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.simulator.setups import CASES, planned, serve, workload
 
-from tandem.planner.fluid_queues import (
+from tandem.planner.fluid.groups import QUEUES, Group, Schedule
+from tandem.planner.fluid.queues import (
     ACCEL,
     CPU,
     H2D,
@@ -18,7 +19,6 @@ from tandem.planner.fluid_queues import (
     Submission,
     Work,
 )
-from tandem.planner.groups import QUEUES, Group, Schedule
 from tandem.simulator.timeline import Timeline
 from tandem.spec.errors import ConfigError
 

@@ -7,9 +7,9 @@ import pytest
 from tests.unit.planner.questions import ask
 from tests.unit.simulator.setups import CASES, LAYERS, Case, planned, serve, workload
 
+from tandem.planner.fluid.schedule import Schedules
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
-from tandem.planner.schedule import Schedules
 from tandem.planner.sensitivity import with_cores
 from tandem.planner.sweep_load import SweepLoad
 from tandem.planner.sweeps import Sweeps

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 from tandem.bench.offline.both_busy import BothBusy
 from tandem.bench.offline.cell import OfflineCell
-from tandem.engine.build_paced_blocks import PacedBlocks, build_paced_blocks
-from tandem.engine.paced_machine import PacedOptions
-from tandem.engine.plan_options import engine_config
+from tandem.engine.building.paced_blocks import PacedBlocks, build_paced_blocks
+from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
 from tandem.plan.executed_op import OpListener
 from tandem.plan.offline import OfflinePlan

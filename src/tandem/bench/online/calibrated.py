@@ -18,8 +18,8 @@ from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.steady_start import DEVICE, HOST, SteadyStart, fill
 from tandem.cost.step_prices import StepPrices
 from tandem.cost.step_rates import step_prices
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
 from tandem.memory.page import KVPageSpec
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.online import OnlinePlan

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.question import USUAL_STEP_TOKENS
-from tandem.planner.step_sizes import STEP_SIZES
+from tandem.planner.search.step_sizes import STEP_SIZES
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError

@@ -6,9 +6,9 @@ from tempfile import TemporaryDirectory
 from tandem.bench.online.bed import Bed
 from tandem.bench.online.cell import OnlineCell
 from tandem.bench.online.plans import Planned, prices_of
-from tandem.engine.build_paced import PacedEngine, build_paced_core
-from tandem.engine.paced_machine import PacedOptions
-from tandem.engine.plan_options import engine_config
+from tandem.engine.building.paced import PacedEngine, build_paced_core
+from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.planner.plan_file import plan_file
 from tandem.runtime.paced.executor import PacedClock
 from tandem.runtime.paced.tokens import TokenSource

@@ -16,7 +16,7 @@ from tandem.planner.load import TierLoad
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy, find_policy
 from tandem.planner.question import Lengths, Question
-from tandem.planner.search import Search
+from tandem.planner.search.search import Search
 from tandem.profiling.hardware import measured_hardware
 from tandem.profiling.profile import Profile
 from tandem.spec.errors import ConfigError

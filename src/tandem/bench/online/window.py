@@ -9,7 +9,7 @@ from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.engine import build_engine
 from tandem.bench.online.plans import Planned
 from tandem.bench.online.requests import SHAPES
-from tandem.engine.build_paced import PacedEngine
+from tandem.engine.building.paced import PacedEngine
 from tandem.runtime.measures import OverlapTotals
 from tandem.runtime.paced.report import PacedReport
 

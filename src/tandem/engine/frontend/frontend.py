@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tandem.engine.client import EngineClient
+from tandem.engine.clients.client import EngineClient
 from tandem.engine.frontend.assembler import OutputAssembler
 from tandem.engine.frontend.generation import Generation, Sample
 from tandem.engine.frontend.prompts import Prompt, PromptReader, check_samples

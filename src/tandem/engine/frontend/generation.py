@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from tandem.engine.client import EngineClient
+from tandem.engine.clients.client import EngineClient
+from tandem.engine.clients.mailbox import Accepted, Event, Failed, Mailbox
 from tandem.engine.frontend.assembler import OutputAssembler
 from tandem.engine.frontend.results import Delta
-from tandem.engine.mailbox import Accepted, Event, Failed, Mailbox
 from tandem.spec.errors import TandemError
 from tandem.spec.request import EngineRequest, FinishReason, RequestOutput
 

@@ -7,7 +7,6 @@ from itertools import product
 
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.candidates import row_grid
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
@@ -15,6 +14,7 @@ from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.offline.recompute import Recomputes
 from tandem.planner.question import Question
+from tandem.planner.search.candidates import row_grid
 
 BATCHES = (1, 2, 4, 8, 16)
 _EVERY = 2  # of the grid's sizes: small moves follow

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
+from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.times import BlockTime
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Resource
-from tandem.planner.virtual_time import SweepTime
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ from tandem.plan.block_template import block_template
 from tandem.plan.prefill_template import prefill_template
 from tandem.plan.program import ProgramTemplate
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.grouping import grouped_by
-from tandem.planner.groups import Schedule
+from tandem.planner.fluid.grouping import grouped_by
+from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.schedule import each_alone
+from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_sweep
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.question import Question
-from tandem.planner.schedule import each_alone
-from tandem.planner.virtual_time import PricedSweep, SweepTime, repeated_sweep
 
 _DRAWN_PASSES = 4
 _Build = Callable[[BlockShape], ProgramTemplate]

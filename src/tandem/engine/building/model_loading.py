@@ -1,0 +1,240 @@
+"""From a model's folder to a loaded model: element types, what must be said, and loading itself."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from tandem.devices.cuda import pin
+from tandem.devices.this_machine import cache_folder
+from tandem.engine.building.target import Target
+from tandem.engine.sizing.kv_choice import choose_host_kv, choose_kv, kv_notes
+from tandem.engine.sizing.precision_choice import choose_precision
+from tandem.engine.sizing.quantization_choice import choose_quantization, stored_weights
+from tandem.kernels import native
+from tandem.models.disk_weights import DiskPlacement
+from tandem.models.load import load_model
+from tandem.models.model import Model
+from tandem.plan.disk_slots import MOST_DISKS
+from tandem.plan.sweep_layers import SweepChoice
+from tandem.plan.weights import EmbeddingHome
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.progress import Progress
+
+if TYPE_CHECKING:
+    from tandem.kernels.native_pool import NativePool
+
+
+def choose_types(
+    config: EngineConfig,
+    spec: ModelSpec,
+    target: Target,
+    directory: Path,
+    pool: "NativePool | None",
+) -> tuple[Precision, tuple[str, ...]]:
+    """Element types of everything, and what to say about them.
+
+    Args:
+        pool: of the compiled kernels, if they do the maths.
+
+    Raises:
+        TandemError: types that there are not, or that the model or the machine cannot have.
+    """
+    choice = choose_precision(
+        config.dtype,
+        spec,
+        host_maths=target.device.type == "cpu",
+        compiled=pool is not None,
+        available_bytes=target.host.available_bytes,
+    )
+    precision, weight_notes = choose_quantization(
+        config.quantization,
+        spec,
+        _with_kv(config, spec, choice.precision, target),
+        stored_weights(directory, config, spec),
+        compiled=pool is not None,
+    )
+    notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
+    return precision, notes + weight_notes
+
+
+def _with_kv(
+    config: EngineConfig, spec: ModelSpec, precision: Precision, target: Target
+) -> Precision:
+    """With the KV types of both tiers."""
+    return choose_host_kv(
+        config.cpu_kv_dtype,
+        spec,
+        choose_kv(config.kv_cache_dtype, spec, precision),
+        host_only=target.choice.kind == "none",
+        host_bytes=target.capacities.host_bytes,
+    )
+
+
+def host_kernel_notes(spec: ModelSpec) -> tuple[str, ...]:
+    """Says so if attention in host memory is left to the reference kernels.
+
+    Raises:
+        ConfigError: TANDEM_CPU_ISA cannot be followed.
+    """
+    reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        return (reason,)
+    native.choose_isa()
+    return ()
+
+
+def device_kernel_notes(device: torch.device) -> tuple[str, ...]:
+    """Says so if attention on a GPU is left to the reference kernels."""
+    if device.type != "cuda":
+        return ()
+    from tandem.kernels import triton_support
+
+    reason = triton_support.reason_against()
+    return () if reason is None else (triton_support.unavailable_message(reason),)
+
+
+def require_compiled(spec: ModelSpec, *, computes: bool) -> None:
+    """Refuse layers on disk where the compiled core, which reads them, cannot run.
+
+    Args:
+        computes: its kernels compute those layers, too.
+
+    Raises:
+        ConfigError: says why it cannot.
+    """
+    reason = None if native.available() else native.unavailable_message()
+    if computes:
+        reason = native.reason_against(spec.head_dim)
+    if reason is not None:
+        raise ConfigError(
+            f"layers do not fit in host memory, and reading them from disk needs the compiled "
+            f"kernels ({reason}); raise --cpu-memory",
+            param="cpu_memory",
+        )
+
+
+def spool_folders(config: EngineConfig) -> tuple[Path, ...]:
+    """Where converted layers go, divided among them.
+
+    Raises:
+        ConfigError: one is named twice, or there are too many.
+    """
+    folders = _folders(config.spool_dir, "spool_dir")
+    if len(folders) > MOST_DISKS:
+        raise ConfigError(
+            f"--spool-dir names {len(folders)} folders, and layers are read from at most "
+            f"{MOST_DISKS} disks; leave some out",
+            param="spool_dir",
+        )
+    return folders or (cache_folder(os.environ),)
+
+
+def disk_placement(config: EngineConfig, on_disk: tuple[int, ...]) -> DiskPlacement:
+    """How layers on disk are read.
+
+    Raises:
+        ConfigError: as `spool_folders` and `copy_folders`.
+    """
+    first, *others = spool_folders(config)
+    copies = copy_folders(config)
+    return DiskPlacement(on_disk, config.disk_io, first, copies, tuple(others))
+
+
+def copy_folders(config: EngineConfig) -> tuple[Path, ...]:
+    """With copies of the checkpoint, on other disks.
+
+    Raises:
+        ConfigError: one is named twice, or there are too many.
+    """
+    folders = _folders(config.disk_copies, "disk_copies")
+    if len(folders) >= MOST_DISKS:
+        raise ConfigError(
+            f"--disk-copies names {len(folders)} folders, and layers are read from at most "
+            f"{MOST_DISKS} disks, the model's own included; leave some out",
+            param="disk_copies",
+        )
+    return folders
+
+
+def _folders(given: str | None, param: str) -> tuple[Path, ...]:
+    """Of an option that names several, as in `PATH`."""
+    folders = tuple(Path(name) for name in (given or "").split(os.pathsep) if name)
+    if len(set(folders)) < len(folders):
+        flag = f"--{param.replace('_', '-')}"
+        raise ConfigError(f"{flag} {given} names a folder twice; name each once", param=param)
+    return folders
+
+
+def copy_notes(config: EngineConfig, on_disk: tuple[int, ...]) -> tuple[str, ...]:
+    """Says so if copies are named, but nothing is read from disk."""
+    if on_disk or not copy_folders(config):
+        return ()
+    return ("--disk-copies changes nothing: all layers are in memory, and none is read from disk",)
+
+
+def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model without end-of-sequence ids outside its vocabulary, and a note if it had any.
+
+    Such an id can never be sampled, but banning it (`min_tokens`) would write outside the logits.
+    """
+    usable = tuple(token for token in spec.eos_token_ids if 0 <= token < spec.vocab_size)
+    dropped = [str(token) for token in spec.eos_token_ids if token not in usable]
+    if not dropped:
+        return spec, ()
+    note = (
+        f"ignored end-of-sequence ids outside the vocabulary of {spec.vocab_size}: "
+        f"{', '.join(dropped)}; mend eos_token_id in config.json or generation_config.json"
+    )
+    return replace(spec, eos_token_ids=usable), (note,)
+
+
+def load_reported(
+    directory: Path,
+    config: EngineConfig,
+    precision: Precision,
+    device: torch.device,
+    pool: "NativePool | None",
+    layers: SweepChoice,
+    on_disk: tuple[int, ...],
+    embedding: EmbeddingHome,
+    progress: Progress,
+    *,
+    resident_quantized: bool = True,
+) -> Model:
+    """Load the model, and say how far it is.
+
+    Args:
+        on_disk: layers that stay in files.
+        embedding: where token embeddings lie.
+        resident_quantized: whether layers on the accelerator are quantized as the others.
+
+    Raises:
+        ModelError: a missing, damaged or unsupported model.
+    """
+
+    def report(done_bytes: int, total_bytes: int, name: str) -> None:
+        del name
+        progress("loading weights", done_bytes, total_bytes)
+
+    load_format = "dummy" if config.load_format == "dummy" else "auto"
+    return load_model(
+        directory,
+        precision,
+        device,
+        load_format,
+        config.seed,
+        report,
+        pool,
+        layers,
+        pin if device.type == "cuda" else None,
+        disk_placement(config, on_disk),
+        config.max_model_len,
+        embedding,
+        resident_quantized=resident_quantized,
+    )

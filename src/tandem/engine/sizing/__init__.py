@@ -1,0 +1,1 @@
+"""What an engine decides before it loads: how large everything is, and where it lies."""

@@ -1,0 +1,162 @@
+"""Which bytes an offline plan takes when an engine executes it. Pure."""
+
+from dataclasses import dataclass, replace
+
+from tandem.engine.sizing.capacities import Capacities
+from tandem.engine.sizing.planned import not_executable
+from tandem.engine.sizing.weight_placement import WeightSizes
+from tandem.memory.block_step import BlockStep, CpuStepBytes, block_step_bytes
+from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
+from tandem.memory.ledger import MemoryLedger
+from tandem.memory.page import KVPageSpec
+from tandem.memory.workspace import StepMemory
+from tandem.plan.block_room import BlockRoom
+from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
+from tandem.plan.disk_slots import slots_bytes
+from tandem.plan.offline import OfflinePlan
+from tandem.spec.dtype import DType
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.tier import Tier
+from tandem.spec.units import MIB, format_size
+
+_SLOT_BYTES = 8  # a sampled token id, int64
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMemory:
+    """The predictions behind an engine of an offline plan.
+
+    Attributes:
+        workspace_bytes: all that the accelerator has beside weights and KV.
+        prompt_tokens: most tokens of prompts between two layers.
+    """
+
+    page: KVPageSpec
+    room: BlockRoom
+    ledger: MemoryLedger
+    workspace_bytes: int
+    prompt_tokens: int
+
+
+def plan_block_memory(
+    plan: OfflinePlan, spec: ModelSpec, precision: Precision, capacities: Capacities
+) -> BlockMemory:
+    """Sums of both memories; prompts between layers get what is left of one.
+
+    Raises:
+        ConfigError: one does not hold its part; names every number.
+    """
+    page = KVPageSpec.of_model(
+        spec, dtype=precision.kv, block_size=plan.block_size, host_dtype=precision.host_kv
+    )
+    kept = page.on(Tier.HOST)
+    room = BlockRoom.of(plan)
+    weights = _WeightBytes.of(plan, spec, precision)
+    memory = StepMemory(spec, precision.activations)
+    hidden_bytes = spec.hidden_size * precision.activations.size_bytes
+    part_tokens = max(plan.prefill_tokens, plan.max_model_len)
+    prefix_tokens = room.recomputed_blocks * plan.block_size
+    slots = CACHE_SLOTS * room.slot_blocks * kept.bytes_per_block_layer
+    slots += room.recomputed_blocks * page.bytes_per_block_layer
+    device = {
+        "weights": weights.device,
+        "kv pool": room.device_blocks * page.bytes_per_block,
+        "kv slots": slots + CACHE_SLOTS * prefix_tokens * hidden_bytes,
+        "slot table": plan.block_rows * _SLOT_BYTES,
+    }
+    # any sequence with its KV on the host, where they are shared out anew
+    cpu_rows = plan.cpu_rows if plan.terms is None else plan.host_rows
+    workspace = block_step_bytes(
+        memory,
+        BlockStep(
+            tokens=part_tokens,
+            rows=plan.batch_rows,
+            block_rows=plan.block_rows,
+            made_tokens=min(prefix_tokens, MADE_AT_ONCE),
+            attends_on_cpu=cpu_rows > 0,
+            prompts_on_host=plan.prompts_on_host,
+            real=capacities.real,
+        ),
+    )
+    host = {
+        "weights": weights.host,
+        "weight slots": weights.host_slots,
+        "kv pool": room.host_blocks * kept.bytes_per_block,
+        "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
+        "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
+    }
+    if plan.cpu_mlps or plan.cpu_layers:
+        on_cpu = CpuStepBytes.of(StepMemory(spec, DType.FLOAT32), whole=bool(plan.cpu_layers))
+        host["staging"] += plan.block_rows * on_cpu.held
+        host["cpu layer scratch"] = plan.batch_rows * on_cpu.scratch
+        workspace += plan.batch_rows * memory.token_bytes  # a batch's on its way back
+    prompts = part_tokens * _prompt_bytes(plan, hidden_bytes)
+    if plan.prompts_on_host:
+        host["prompts"] = prompts
+    else:
+        workspace += prompts
+    on_device = MemoryBudget("device", capacities.device_bytes, device | {"workspace": workspace})
+    in_host = MemoryBudget("host", capacities.host_bytes, host)
+    for budget in (on_device, in_host):
+        _require(budget)
+    left = in_host if plan.prompts_on_host else on_device
+    most = part_tokens + left.left_bytes // _prompt_bytes(plan, hidden_bytes)
+    fixed = sum(device.values())
+    return BlockMemory(
+        page, room, _ledger(weights.disk, on_device, in_host), capacities.device_bytes - fixed, most
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _WeightBytes:
+    """Where weights are.
+
+    Attributes:
+        device: slots included. host: layers; host_slots: what those on disk go through.
+        disk: what every pass reads.
+    """
+
+    device: int
+    host: int
+    host_slots: int
+    disk: int
+
+    @staticmethod
+    def of(plan: OfflinePlan, spec: ModelSpec, precision: Precision) -> "_WeightBytes":
+        """As a plan places them."""
+        moving = WeightSizes.of(spec, precision)
+        resident = moving
+        if plan.quantized_layers == "streamed":
+            resident = WeightSizes.of(spec, replace(precision, quantized={}))
+        there = resident.device_bytes(plan.weights) - resident.slots_bytes(plan.weights)
+        there += moving.slots_bytes(plan.weights)
+        read = moving.disk_bytes(plan.weights)
+        slots = slots_bytes(moving.layer) if read else 0
+        return _WeightBytes(there, moving.host_bytes(plan.weights), slots, read)
+
+
+def _prompt_bytes(plan: OfflinePlan, hidden_bytes: int) -> int:
+    """Of a prompt's token between layers: the residual, and on the accelerator its place."""
+    return hidden_bytes + (0 if plan.prompts_on_host else 3 * _SLOT_BYTES)
+
+
+def _require(budget: MemoryBudget) -> None:
+    if budget.left_bytes < 0:
+        flag = f"--{CAPACITY_PARAMS[budget.location].replace('_', '-')}"
+        raise not_executable(
+            f"it needs {describe_sum(budget.used_bytes)} of {budget.location} memory, and "
+            f"{format_size(budget.capacity_bytes)} may be used here; plan with {flag} "
+            f"{budget.capacity_bytes // MIB}MiB, or give it more here"
+        )
+
+
+def _ledger(disk_bytes: int, *budgets: MemoryBudget) -> MemoryLedger:
+    ledger = MemoryLedger({budget.location: budget.capacity_bytes for budget in budgets})
+    for budget in budgets:
+        for label, size in budget.used_bytes.items():
+            if size:
+                ledger.reserve(budget.location, label, size)
+    if disk_bytes:
+        ledger.reserve("disk", "weights", disk_bytes)
+    return ledger

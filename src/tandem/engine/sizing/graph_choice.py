@@ -1,0 +1,171 @@
+"""Whether decoding steps are launched as graphs, and what they are given of memory. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tandem.engine.sizing.capacities import Capacities
+from tandem.memory.page import KVPageSpec
+from tandem.memory.workspace import StepMemory
+from tandem.plan.decode_sweep import MAX_BUCKET_ROWS, row_buckets
+from tandem.plan.weights import homes_by_layer
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+from tandem.spec.precision import Precision
+from tandem.spec.units import KIB, MIB, format_size
+
+if TYPE_CHECKING:
+    from tandem.engine.sizing.memory_plan import MemoryPlan
+    from tandem.runtime.decode_graphs import DecodeGraphs
+    from tandem.runtime.layer_graphs import LayerGraphs
+
+LABEL = "CUDA graphs"
+RECORDING_LIMIT_S = 20.0
+_DRIVER_BYTES = 96 * MIB
+"""The driver's objects of graphs, a workspace for products, and what pools round up: not measured
+yet. Recording ends where they take more."""
+_LAYER_GRAPH_BYTES = 128 * KIB
+"""The driver's, of a graph of one layer: not measured yet either."""
+_INPUT_BYTES, _TABLE_BYTES = 5 * 8, 4  # of a row; of one of its blocks
+
+
+@dataclass(frozen=True, slots=True)
+class GraphChoice:
+    """Graphs to record.
+
+    Attributes:
+        max_rows: of a step that is one. max_blocks: of a row.
+        size_bytes: of accelerator memory.
+        hybrid: the layers of steps in which the host has a part are graphs, too.
+    """
+
+    max_rows: int
+    max_blocks: int
+    size_bytes: int
+    hybrid: bool
+
+
+def with_graphs(
+    config: EngineConfig,
+    spec: ModelSpec,
+    capacities: Capacities,
+    plan: Callable[[bool], "MemoryPlan"],
+) -> "MemoryPlan":
+    """The memory plan with graphs if it has room for them; else, unless they are asked for, one
+    without, which says so.
+
+    Args:
+        plan: makes one, with graphs or without.
+
+    Raises:
+        ConfigError: they are asked for and cannot be, or there is no plan at all.
+    """
+    if capacities.device_location == "host":
+        raise ConfigError(
+            "--cuda-graphs on has no meaning without an accelerator; leave it out, or use "
+            "--accelerator cuda",
+            param="cuda_graphs",
+        )
+    reason = reason_against_graphs(config, spec, capacities)
+    if reason is None:
+        try:
+            memory = plan(True)
+        except ConfigError:  # also of a plan that has given the memory away
+            if config.cuda_graphs == "on":
+                raise
+            reason = "there is no room for them"
+        else:
+            if _all_resident(memory):
+                return memory
+            reason = "not all layers are on the accelerator, with room for graphs beside them"
+    if config.cuda_graphs == "on":
+        raise ConfigError(
+            f"--cuda-graphs on cannot be: {reason}; leave it out", param="cuda_graphs"
+        )
+    memory = plan(False)
+    notes = (*memory.plan.notes, f"steps are launched one operation at a time: {reason}")
+    return replace(memory, plan=replace(memory.plan, notes=notes))
+
+
+def _all_resident(memory: "MemoryPlan") -> bool:
+    homes = homes_by_layer(memory.plan.weights).values()
+    return all(home == "resident" for home in homes)
+
+
+def reason_against_graphs(
+    config: EngineConfig, spec: ModelSpec, capacities: Capacities
+) -> str | None:
+    """What keeps a model's steps from being recorded; None: nothing that is known beforehand."""
+    if spec.experts is None:
+        return None
+    if config.save_expert_hits is not None:
+        return "--save-expert-hits counts tokens, which a graph cannot tell from rows that pad it"
+    if not capacities.experts_at_once:
+        return "without Triton a mixture's steps ask the host which experts were chosen"
+    return None
+
+
+def choose_graphs(
+    config: EngineConfig,
+    spec: ModelSpec,
+    precision: Precision,
+    page: KVPageSpec,
+    capacities: Capacities,
+    max_tokens: int,
+    *,
+    hybrid: bool,
+) -> GraphChoice:
+    """Graphs of as many rows as may decode at once.
+
+    Args:
+        max_tokens: of a row.
+        hybrid: the host may have a part in steps.
+    """
+    rows = min(config.max_num_seqs, MAX_BUCKET_ROWS)
+    blocks = page.blocks_for_tokens(max_tokens)
+    memory = StepMemory(spec, precision.activations)
+    size = memory.decode_bytes(rows)
+    size += rows * (_INPUT_BYTES + blocks * _TABLE_BYTES)
+    size += page.bytes_per_block  # the spare block, which rows write to that pad a step
+    size += _DRIVER_BYTES if capacities.real else 0
+    if hybrid:
+        size += memory.between_bytes(rows)
+        count = spec.num_layers * len(row_buckets(rows))
+        size += count * _LAYER_GRAPH_BYTES if capacities.real else 0
+    return GraphChoice(rows, blocks, size, hybrid)
+
+
+def recorded_notes(
+    config: EngineConfig, graphs: "DecodeGraphs", layers: "LayerGraphs | None"
+) -> tuple[str, ...]:
+    """What came of recording, a line for each kind of steps.
+
+    Raises:
+        ConfigError: nothing, though graphs are asked for.
+    """
+    problem = graphs.recording.problem
+    if not graphs.buckets:
+        if config.cuda_graphs == "on":
+            raise ConfigError(
+                f"--cuda-graphs on cannot be: {problem}; leave it out", param="cuda_graphs"
+            )
+        return (f"steps are launched one operation at a time: {problem}",)
+    told = _recorded("steps that only decode are", "rows", graphs, graphs.recording.taken_bytes)
+    if layers is None:
+        return (told,)
+    if not layers.buckets:
+        problem = layers.recording.problem
+        return (told, f"layers of hybrid steps are launched as operations: {problem}")
+    taken = layers.recording.taken_bytes
+    if taken is not None:
+        taken -= graphs.recording.taken_bytes or 0
+    return told, _recorded("layers of hybrid steps are", "tokens", layers, taken)
+
+
+def _recorded(what: str, unit: str, graphs: "DecodeGraphs | LayerGraphs", taken: int | None) -> str:
+    memory = "" if taken is None else f", {format_size(taken)}"
+    sizes = ", ".join(str(bucket) for bucket in graphs.buckets)
+    made = graphs.recording
+    missing = "" if made.problem is None else f"; no more, because {made.problem}"
+    return f"{what} graphs of {sizes} {unit}, recorded in {made.seconds:.1f} s{memory}{missing}"

@@ -1,0 +1,93 @@
+"""A configuration from what a user gave, and from the plan that is among it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tandem.engine.sizing.planned import require_model
+from tandem.plan.plan_file import PlanFile, read_plan
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
+
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_NOTHING_TO_CHOOSE = ("placement", "host_layers", "expert_hits")
+"""They say where layers go, all of which a plan has placed."""
+
+
+def engine_config(
+    options: Mapping[str, Any], defaults: Mapping[str, Any] = NO_OPTIONS
+) -> EngineConfig:
+    """The configuration of a user's options by name; `model` must be among them.
+
+    Where a `plan` is given, the fields that it decides are as it says. Beside it may be given what
+    it leaves open, limits of memory that it must keep, and what agrees with it.
+
+    Args:
+        defaults: for what is neither among the options nor decided by a plan.
+
+    Raises:
+        ConfigError: no such option, a value out of range, a plan that cannot be read, or an option
+            that contradicts it.
+    """
+    config = EngineConfig.from_options({**defaults, **options})
+    if config.plan is None:
+        return config
+    planned = read_plan(Path(config.plan))
+    for name in options:
+        _refuse_contradiction(config, name, planned)
+    try:
+        return replace(config, **planned.settings)
+    except ConfigError as error:
+        raise ConfigError(f"cannot use plan {config.plan}: {error.message}", param="plan") from None
+
+
+def planned_file(config: EngineConfig, spec: ModelSpec) -> PlanFile | None:
+    """The plan that a configuration names, if any.
+
+    Raises:
+        ConfigError: it cannot be read, is for another model, or contradicts the configuration.
+    """
+    if config.plan is None:
+        return None
+    planned = read_plan(Path(config.plan))
+    require_settings(config, planned)
+    require_model(planned, spec)
+    return planned
+
+
+def require_settings(config: EngineConfig, planned: PlanFile) -> None:
+    """A configuration must say what the plan decides, as `engine_config` makes it.
+
+    Raises:
+        ConfigError: the file has changed since, or another configuration was put together by hand.
+    """
+    for name, value in planned.settings.items():
+        if getattr(config, name) != value:
+            raise _contradiction(config, name, value)
+
+
+def _refuse_contradiction(config: EngineConfig, name: str, planned: PlanFile) -> None:
+    if name in _NOTHING_TO_CHOOSE and getattr(config, name) not in (None, "auto"):
+        raise ConfigError(
+            f"--{name.replace('_', '-')} has no meaning beside --plan {config.plan}, which places "
+            "every layer; leave one of them out",
+            param=name,
+        )
+    settings = planned.settings
+    if name in settings and getattr(config, name) not in (settings[name], None, "auto"):
+        raise _contradiction(config, name, settings[name])
+
+
+def _contradiction(config: EngineConfig, name: str, planned: object) -> ConfigError:
+    flag, given = f"--{name.replace('_', '-')}", f" {getattr(config, name)}"
+    if isinstance(planned, bool):
+        flag, given = f"--no-{name.replace('_', '-')}" if planned else flag, ""
+        planned = "otherwise"
+    return ConfigError(
+        f"{flag}{given} contradicts --plan {config.plan}, which says {planned}; leave it out, or "
+        "plan anew",
+        param=name,
+    )

@@ -1,0 +1,68 @@
+"""Asks this machine for the rates by which layers that do not fit a CUDA device are placed."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from tandem.devices.cuda import device_name, total_bytes
+from tandem.devices.host_threads import usable_cores
+from tandem.devices.this_machine import cache_folder, code_digest, this_machine
+from tandem.engine.building.target import Target
+from tandem.engine.sizing.cuda_rates import Card, HostSize, cuda_rates
+from tandem.engine.sizing.plan_checks import needs_prices
+from tandem.plan.weights import LENT, WeightPlacement, homes_by_layer
+from tandem.profiling.profile import Profile
+from tandem.profiling.profile_file import profile_path, read_profile
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
+
+
+def with_rates(
+    target: Target, config: EngineConfig, weights: tuple[WeightPlacement, ...], directory: Path
+) -> tuple[Target, tuple[str, ...]]:
+    """`target` with the rates of its CUDA device, and a note of where they are from, if anything is
+    to be decided by them.
+
+    Args:
+        weights: as placed without rates.
+        directory: of the model.
+    """
+    asked = _is_open(config, weights) or needs_prices(config, target.capacities)
+    if target.choice.kind != "cuda" or not asked:
+        return target, ()
+    profile = _stored_profile()
+    card = Card(device_name(target.device), total_bytes(target.device))
+    disk = None if isinstance(profile, str) else _disk_rate(profile, directory)
+    host = HostSize(target.host.capacity_bytes, usable_cores(), disk)
+    rates = cuda_rates(card, host, profile)
+    return replace(target, hardware=rates.hardware), (rates.note,)
+
+
+def _is_open(config: EngineConfig, weights: tuple[WeightPlacement, ...]) -> bool:
+    """Whether it is left to predictions what becomes of layers that are not resident."""
+    homes = set(homes_by_layer(weights).values())
+    if config.plan is not None:
+        return False
+    if config.placement is not None:
+        return bool(homes & set(LENT))
+    return config.host_layers in ("auto", "mlp") and homes != {"resident"}
+
+
+def _stored_profile() -> Profile | str:
+    """This machine's, or why there is none that can be used."""
+    machine = this_machine(os.environ)
+    path = profile_path(cache_folder(os.environ), machine)
+    try:
+        return read_profile(path, machine, code_digest())
+    except ConfigError as error:
+        return error.message
+
+
+def _disk_rate(profile: Profile, directory: Path) -> float | None:
+    """Of the disk that a folder is on, if it was measured."""
+    try:
+        device = directory.stat().st_dev
+        rates = [d.bytes_per_s for d in profile.disks if Path(d.folder).stat().st_dev == device]
+    except OSError:  # a measured folder is gone: what it was on cannot be told
+        return None
+    return rates[0] if rates else None

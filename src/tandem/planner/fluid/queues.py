@@ -1,0 +1,352 @@
+"""Queues in virtual time: groups of operations run in order, and share what they use at once.
+
+What several groups use at once is *fluid*: a group's speed falls when the others' shares leave
+less. The host's memory is one pool for the CPU's work and both directions of the link; of the link
+to the accelerator, small copies go before streamed weights. Time moves from one start or end to
+the next, whoever asks and however often, so that equal submissions give equal times to the bit.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tandem.plan.cohort_chain import CohortChain
+from tandem.plan.program import Queue
+from tandem.planner.fluid.groups import QUEUES, Schedule
+
+ACCEL, H2D, D2H, CPU, WEIGHTS, DISK = (
+    QUEUES.index(queue)
+    for queue in (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.CPU, Queue.WEIGHTS, Queue.DISK)
+)
+NEVER = float("inf")
+_ROUNDING_S = 1e-15
+
+
+class Work(NamedTuple):
+    """What a group asks for.
+
+    Attributes:
+        alone_s: duration if nothing else runs.
+        dram_bytes_per_s: of the host's memory, while it runs at full speed.
+        link_share: of its direction of the link, likewise; at most 1.
+    """
+
+    alone_s: float
+    dram_bytes_per_s: float = 0.0
+    link_share: float = 0.0
+
+
+@dataclass(slots=True)
+class Join:
+    """A group's wait for a cohort's attention.
+
+    Attributes:
+        count: groups that the CPU's queue must have ended, counted from the beginning of time.
+        max_wait_s: once all else is there; after it, the lane is left out. None: no bound.
+        attention: cohort and number of what it waits for, if what it follows may be refused.
+    """
+
+    lane: int
+    count: int
+    max_wait_s: float | None
+    attention: tuple[int, int] | None = None
+    deadline_s: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """A schedule on its way through the queues.
+
+    Attributes:
+        price: the works of all groups, given the lanes that are left out.
+        not_before_s: no group starts earlier.
+        joins: by group; a group that joins and is not in it waits for all that the CPU was given
+            before.
+        reported: groups whose ends are of interest; that of the last one to end always is.
+        left_out: lanes whose joins were refused.
+        label: whatever the owner wants to find again.
+        base: by queue, groups submitted to it before; places and waits are counted from it.
+    """
+
+    schedule: Schedule
+    price: Callable[[frozenset[int]], Sequence[Work]]
+    not_before_s: float = 0.0
+    joins: Mapping[int, Join] = field(default_factory=dict[int, Join])
+    reported: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
+    label: object = None
+    works: Sequence[Work] = ()
+    groups_left: int = 0
+    base: Sequence[int] = ()
+
+
+class Ended(NamedTuple):
+    """A reported group, or the last one of a submission, has ended."""
+
+    submission: Submission
+    group: int
+    complete: bool
+
+
+class Span(NamedTuple):
+    """When a group ran."""
+
+    queue: int
+    start_s: float
+    end_s: float
+    submission: Submission
+    group: int
+
+
+class Place(NamedTuple):
+    """How far queues have come in what was submitted to them.
+
+    Attributes:
+        ahead: by queue, groups that have not ended.
+        left_s: by queue, what is left of the group under way, alone; 0: there is none.
+    """
+
+    ahead: tuple[int, ...]
+    left_s: tuple[float, ...]
+
+
+_Line = tuple[Submission, tuple[int, ...]]
+"""A submission, and its groups on one queue."""
+
+
+class FluidQueues:
+    """Event by event: start what can start, find who ends first, move everyone there.
+
+    Planning and simulating spend most of their time in `advance` and `_start`, so each of these
+    does its work in one loop, without a call for each group.
+
+    Args:
+        dram_bytes_per_s: of the host's memory.
+        on_span: told of every group that ended.
+
+    Attributes:
+        now_s: the last start or end that has been reached.
+        busy_s: how long each queue has been busy, by its index; loads count as h2d where no copy
+            runs.
+        dram_bytes: moved in the host's memory.
+        hidden_s: how long the CPU has been busy beside the accelerator.
+        chain: attentions of cohorts that are coming.
+    """
+
+    def __init__(
+        self, dram_bytes_per_s: float, on_span: Callable[[Span], None] | None = None
+    ) -> None:
+        count = len(QUEUES)
+        self.now_s = self.dram_bytes = self.hidden_s = 0.0
+        self.chain = CohortChain()
+        self.busy_s = [0.0] * count
+        self._dram, self._on_span = dram_bytes_per_s, on_span
+        self._submitted, self._done = [0] * count, [0] * count
+        self._waiting: list[deque[_Line]] = [deque() for _ in QUEUES]
+        self._place = [0] * count  # of the next group in the first line
+        # queues whose next group may be able to start, or waits for time alone
+        self._look: list[int] = []
+        # by queue, who waits for it: how far it must come, and whose next group that is
+        self._watching: list[list[tuple[int, int]]] = [[] for _ in QUEUES]
+        self._running: list[tuple[Submission, int] | None] = [None] * count
+        # of the group under way: seconds left alone, bytes per second, share of the link
+        self._left, self._rate, self._share = [0.0] * count, [0.0] * count, [0.0] * count
+        self._started_s = [0.0] * count
+        self._active: list[int] = []
+
+    @property
+    def submitted(self) -> tuple[int, ...]:
+        """Groups submitted so far, by queue: what a submission's places are counted from."""
+        return tuple(self._submitted)
+
+    @property
+    def place(self) -> Place:
+        """Where the queues are; in equal places, equal submissions take equally long."""
+        ahead = tuple(a - b for a, b in zip(self._submitted, self._done, strict=True))
+        running = zip(self._left, self._running, strict=True)
+        return Place(ahead, tuple(left if run else 0.0 for left, run in running))
+
+    def submit(self, submission: Submission, first: int = 0) -> None:
+        """Append a schedule's groups to their queues.
+
+        Args:
+            first: place of the first group that is not done yet; above 0 only before anything else
+                is submitted.
+        """
+        submission.base = self.submitted
+        submission.works = submission.price(submission.left_out)
+        submission.groups_left = len(submission.schedule.groups) - first
+        for queue, groups in enumerate(submission.schedule.by_queue):
+            done = bisect_left(groups, first) if first else 0
+            self._done[queue] += done
+            self._submitted[queue] += len(groups)
+            if len(groups) > done:
+                if not self._waiting[queue] and self._running[queue] is None:
+                    self._look.append(queue)
+                self._waiting[queue].append((submission, groups[done:]))
+
+    def advance(self, until_s: float = NEVER) -> list[Ended]:
+        """Go on to the next moment at which something that is reported ends.
+
+        Returns: what ended then; nothing if nothing does up to `until_s`, or ever.
+        """
+        ended: list[Ended] = []
+        running, left, rate, busy = self._running, self._left, self._rate, self.busy_s
+        active, done, waiting = self._active, self._done, self._waiting
+        watching, on_span = self._watching, self._on_span
+        while not ended:
+            wake_s = self._start() if self._look else NEVER
+            drawn, step_s, speeds = 0.0, NEVER, None
+            for q in active:
+                drawn += rate[q]
+                if left[q] < step_s:
+                    step_s = left[q]
+            on_link = running[WEIGHTS] is not None and running[H2D] is not None
+            if on_link or drawn > self._dram:
+                drawn, speeds = self._speeds(on_link)
+                step_s = self._next_end(speeds)
+            next_s = self.now_s + step_s
+            if wake_s - self.now_s < step_s:
+                step_s, next_s = wake_s - self.now_s, wake_s
+            if next_s > until_s or next_s == NEVER:
+                return ended
+            # let time go by
+            self.dram_bytes += drawn * step_s
+            if running[CPU] is not None and running[ACCEL] is not None:
+                self.hidden_s += step_s
+            loads = WEIGHTS if running[H2D] is not None else H2D
+            over: list[int] = []
+            for i, q in enumerate(active):
+                busy[q if q != WEIGHTS else loads] += step_s
+                left[q] -= step_s if speeds is None else speeds[i] * step_s
+                if left[q] <= _ROUNDING_S:
+                    over.append(q)
+            self.now_s = next_s
+            # end what is over
+            for q in over:
+                run = running[q]
+                assert run is not None
+                submission, index = run
+                active.remove(q)
+                running[q] = None
+                done[q] += 1
+                if waiting[q]:
+                    self._look.append(q)
+                if watching[q]:
+                    self._wake(q)
+                submission.groups_left -= 1
+                complete = submission.groups_left == 0
+                if complete or index in submission.reported:
+                    ended.append(Ended(submission, index, complete))
+                if on_span is not None:
+                    on_span(Span(q, self._started_s[q], next_s, submission, index))
+        return ended
+
+    def _wake(self, q: int) -> None:
+        """Look at those that a queue has come far enough for."""
+        done, watching, self._watching[q] = self._done[q], self._watching[q], []
+        for until, waiting in watching:
+            if done >= until:
+                self._look.append(waiting)
+            else:
+                self._watching[q].append((until, waiting))
+
+    # --- starts -----------------------------------------------------------------------------------
+
+    def _start(self) -> float:
+        """Start what can start; returns when a group that waits only for time will be able to."""
+        wake_s, done, now_s = NEVER, self._done, self.now_s
+        waiting, place = self._waiting, self._place
+        looked, self._look = self._look, []
+        if len(looked) > 1:
+            looked.sort()
+        for q in looked:
+            line = waiting[q]
+            submission, groups = line[0]
+            at = place[q]
+            index = groups[at]
+            base, schedule = submission.base, submission.schedule
+            for queue, value in schedule.waits[index]:
+                if done[queue] < base[queue] + value:
+                    self._watching[queue].append((base[queue] + value, q))
+                    break
+            else:
+                ready_s = submission.not_before_s
+                if index in schedule.joining and ready_s <= now_s:
+                    ready_s = self._joined_s(q, submission, index)
+                if ready_s <= now_s:
+                    at += 1
+                    if at == len(groups):
+                        line.popleft()
+                        at = 0
+                    place[q] = at
+                    self._running[q] = submission, index
+                    self._left[q], self._rate[q], self._share[q] = submission.works[index]
+                    self._started_s[q] = now_s
+                    self._active.append(q)
+                elif ready_s < NEVER:  # else it waits for others
+                    self._look.append(q)
+                    wake_s = min(wake_s, ready_s)
+        return wake_s
+
+    def _joined_s(self, q: int, submission: Submission, index: int) -> float:
+        """When the wait for a cohort is over, as far as only time decides it; NEVER: the queue is
+        looked at again when the CPU has come so far.
+        """
+        join = submission.joins.get(index)
+        if join is None:  # all that the CPU was given before
+            join = Join(-1, submission.base[CPU], None)
+        if join.attention is not None and self.chain.is_broken(*join.attention):
+            return self._refuse(submission, join)
+        if self._done[CPU] >= join.count:
+            if join.attention is not None:
+                self.chain.joined(*join.attention)
+            return self.now_s
+        if join.max_wait_s is None:
+            self._watching[CPU].append((join.count, q))
+            return NEVER
+        if join.deadline_s is None:
+            join.deadline_s = self.now_s + join.max_wait_s
+        if self.now_s >= join.deadline_s:
+            return self._refuse(submission, join)
+        return join.deadline_s
+
+    def _refuse(self, submission: Submission, join: Join) -> float:
+        """The cohort does not join; the sweep goes on without it."""
+        if join.lane not in submission.left_out:
+            submission.left_out |= {join.lane}
+            submission.works = submission.price(submission.left_out)
+        return self.now_s
+
+    # --- the time between -------------------------------------------------------------------------
+
+    def _speeds(self, on_link: bool) -> tuple[float, list[float]]:
+        """What the groups under way draw from the host's memory, and how fast each is relative to
+        alone.
+
+        Args:
+            on_link: whether a small copy goes before a load.
+        """
+        active, rate = self._active, self._rate
+        others = max(0.0, 1.0 - self._share[H2D]) if on_link else 1.0
+        speeds = [others if q == WEIGHTS else 1.0 for q in active]
+        drawn = 0.0
+        for q, speed in zip(active, speeds, strict=True):
+            drawn += speed * rate[q]
+        if drawn <= self._dram:
+            return drawn, speeds
+        slower = self._dram / drawn
+        for i, q in enumerate(active):
+            if rate[q]:
+                speeds[i] *= slower
+        return self._dram, speeds
+
+    def _next_end(self, speeds: list[float]) -> float:
+        """Seconds to it."""
+        step_s = NEVER
+        for q, speed in zip(self._active, speeds, strict=True):
+            if speed:
+                step_s = min(step_s, self._left[q] / speed)
+        return step_s

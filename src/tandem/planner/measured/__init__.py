@@ -1,0 +1,1 @@
+"""Times that a profile measured, for one model, and where predictions leave what it measured."""

@@ -1,0 +1,1 @@
+"""Which candidates there are, and the search among them."""

@@ -1,0 +1,173 @@
+"""Candidates by kind: those of one kind fall about equally short of their bounds."""
+
+from collections.abc import Iterable, Sequence
+
+from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.elsewhere import CpuHome
+from tandem.planner.option import Option
+from tandem.planner.policies import POLICIES, Policy, strategy_alone
+from tandem.planner.prediction import Predictor
+from tandem.planner.question import Question
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.lending import Lending
+from tandem.planner.search.pile import Look, Pile
+from tandem.planner.search.speedup import largest_speedup
+
+WORTH_MOVING = 1.0005
+_HOPELESS = 0.6
+# What all policies choose from, in parts that are enumerated when a policy asks for them: passes
+# are many candidates, and most policies have none.
+_PARTS = (POLICIES["auto"], strategy_alone("asymmetric"))
+
+Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool, bool]
+
+
+class KindPile(Pile):
+    """With those that were tried and are in time."""
+
+    def __init__(self, looks: Sequence[Look], reached: float) -> None:
+        super().__init__(looks, reached)
+        self.options: list[Option] = []
+
+    @property
+    def best(self) -> Option | None:
+        """Of those tried."""
+        return max(self.options, key=lambda option: option.tokens_per_s, default=None)
+
+
+class Kinds:
+    """All candidates of a question, piled up by kind, for each policy anew.
+
+    Args:
+        like: of a machine much like this one, whose kinds fell as short of their bounds. What
+            cannot become good enough by this machine's being faster is left out.
+        hopeless: kinds that are left out.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        candidates: Candidates,
+        lending: Lending,
+        predictor: Predictor,
+        like: "Kinds | None",
+        hopeless: frozenset[Kind],
+    ) -> None:
+        self._q, self._candidates = question, candidates
+        self._lending, self._predictor = lending, predictor
+        reached: dict[Kind, float] = {} if like is None else like.reached()
+        self._reached = reached
+        self._hopeless = hopeless
+        same_room = like is not None and question.holds_as_much_as(like._q)
+        self._plain: dict[str, list[Candidate]] = {}
+        self._like: Kinds | None = None
+        self._speedup = 0.0
+        if like is not None and same_room:
+            self._plain, self._like = like._plain, like
+            self._speedup = largest_speedup(question.hardware, like._q.hardware)
+        # by plain candidate, tokens per second that neither it nor one that lends exceeds
+        self._most: dict[Candidate, float] = {}
+        self._estimated: dict[str, list[tuple[Candidate, float]]] = {}
+        self._piles: dict[str, dict[Kind, KindPile]] = {}
+
+    def of(self, candidate: Candidate) -> Kind:
+        """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
+        the CPU computes, whether some layers are read from disk, whether MLPs alone are streamed,
+        and whether mixtures are elsewhere in part.
+        """
+        streamed, layers = candidate.streamed, self._q.movable_layers
+        share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
+        how = candidate.how if candidate.on_cpu else None
+        reads, split = candidate.on_disk > 0, candidate.experts > 0
+        all_hosted = candidate.device_rows == 0
+        return candidate.strategy, share, all_hosted, how, reads, candidate.mlps, split
+
+    def piles(self, policy: Policy, least: float = 0.0) -> dict[Kind, KindPile]:
+        """Of all that a policy allows.
+
+        Args:
+            least: tokens per second; what is known to promise less may be left out.
+        """
+        if policy.name not in self._piles:
+            piles: dict[Kind, KindPile] = {}
+            layers = self._q.movable_layers
+            looks = self._predictor.rough_bound, self._bound_of
+            for part in _PARTS:
+                if set(part.strategies).isdisjoint(policy.strategies):
+                    continue
+                for candidate, most_per_s in self._enumerated(part, least):
+                    if policy.allows(candidate, layers):
+                        kind = self.of(candidate)
+                        if kind not in piles:
+                            piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
+                        piles[kind].add(candidate, most_per_s)
+            self._piles[policy.name] = piles
+        return self._piles[policy.name]
+
+    def forget(self, policy: Policy) -> None:
+        """What was taken from a policy's piles is to be there again."""
+        self._piles.pop(policy.name, None)
+
+    def reached(self) -> dict[Kind, float]:
+        """Of each kind that was tried, the most of its bound that it has reached."""
+        return {kind: pile.reached for kind, pile in self._all_piles() if pile.reached}
+
+    def hopeless(self, best_per_s: float) -> frozenset[Kind]:
+        """Kinds that promise so much less than the best option that no small change helps them."""
+        most: dict[Kind, float] = {}
+        for kind, pile in self._all_piles():
+            most[kind] = max(most.get(kind, 0.0), pile.most_per_s)
+        return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best_per_s)
+
+    def _all_piles(self) -> list[tuple[Kind, KindPile]]:
+        return [entry for piles in self._piles.values() for entry in piles.items()]
+
+    def _enumerated(self, part: Policy, least: float) -> list[tuple[Candidate, float]]:
+        """All candidates of a part, with tokens per second that they cannot exceed, if that may be
+        more than `least`, and but for those that surely break the bound on time per token.
+        """
+        if part.name in self._estimated:
+            return self._estimated[part.name]
+        if part.name not in self._plain:
+            self._plain[part.name] = list(self._candidates.of(part))
+        estimated = self._estimated[part.name] = []
+        for plain in self._plain[part.name]:
+            if self._hopeless and self.of(plain) in self._hopeless:
+                continue
+            if self._falls_short(plain, least):
+                continue
+            for candidate in (plain, *self._lending.of(plain)):
+                most_per_s = self._predictor.first_bound(candidate)
+                if not self._predictor.is_surely_late(candidate):
+                    estimated.append((candidate, most_per_s))
+                self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
+        return estimated
+
+    def _falls_short(self, plain: Candidate, least: float) -> bool:
+        """Whether, after what it promised on the machine like this one, it promises too little."""
+        if self._like is None:
+            return False
+        most = self._like._most.get(plain)
+        return most is not None and most * self._speedup < least
+
+    def _bound_of(self, candidate: Candidate) -> float | None:
+        """None if it breaks the bound on time per token, or lends layers for nothing."""
+        rates = self._predictor.bound(candidate)
+        if not self._q.allows(rates.worst_tpot_s):
+            return None
+        if candidate.elsewhere.lent:
+            streamed = candidate.elsewhere.lending(0)
+            plain = self._predictor.bound(candidate.with_elsewhere(streamed))
+            if rates.job_tokens_per_s <= plain.job_tokens_per_s * WORTH_MOVING:
+                return None
+        return rates.job_tokens_per_s
+
+
+def most_promising(piles: Iterable[KindPile], least: float) -> KindPile | None:
+    """The pile that promises most, if that is more than `least`."""
+    found: KindPile | None = None
+    for pile in piles:
+        promise = pile.promise(least)
+        if promise > least:
+            found, least = pile, promise
+    return found

@@ -1,0 +1,90 @@
+"""Small moves of a candidate: rows on the host, layers elsewhere."""
+
+from collections.abc import Iterator
+
+from tandem.plan.disk_slots import SLOTS
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import Candidate, candidate_of
+from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.search.candidates import Candidates
+from tandem.spec.model import ModelSpec
+
+_FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
+_MORE_STREAMED = (-1, 1, -2, 2)
+_MORE_LENT = (-1, 1, -8, 8)
+_MORE_EXPERTS = (-1, 1, -4, 4)
+
+
+class Moves:
+    """Moves among candidates of a model."""
+
+    def __init__(self, candidates: Candidates, model: ModelSpec) -> None:
+        self._candidates = candidates
+        self._layers = model.num_layers - len(model.dense_layers)
+        self._experts = 0 if model.experts is None else model.experts.count
+
+    def of(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Candidates nearby, in steps of the same size; the rows on the accelerator, if there are
+        any, are as many as fit.
+        """
+        step = candidate.step_tokens
+        for elsewhere, factor in self._steps(candidate):
+            hosted = round(candidate.host_rows * factor)
+            if candidate.device_share and hosted:
+                yield self._candidates.split(elsewhere, hosted, step)
+                continue
+            strategy, passes, device = candidate.strategy, candidate.passes, 0
+            if candidate.device_rows:
+                most = self._candidates.most_on_device
+                device = most(strategy, elsewhere, hosted, passes=passes, step_tokens=step)
+            moved = candidate_of(strategy, elsewhere, device, hosted, passes, step)
+            needed = (passes and not moved.halves) or candidate.ahead
+            if moved.rows and moved != candidate and (device or not needed):
+                yield moved
+
+    def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float]]:
+        here = candidate.elsewhere
+        for factor in _FACTORS if candidate.host_rows else ():
+            yield here, factor
+        for there in self._elsewhere(here):
+            if there != here and not candidate.passes:
+                yield there, 1.0
+
+    def _elsewhere(self, here: Elsewhere) -> Iterator[Elsewhere]:
+        if here.read_in_place:
+            for count in (here.on_disk - 1, here.on_disk + 1):
+                if SLOTS < count <= self._layers:
+                    yield here._replace(on_disk=count)
+            return
+        if here.experts:
+            yield from self._with_experts(here)
+            return
+        if here.on_cpu and here.how != "host":
+            for count in (here.on_cpu - 1, here.on_cpu + 1):
+                if 0 < count <= self._layers - here.streamed:
+                    read = here.on_disk + count - here.on_cpu if here.read_on_cpu else here.on_disk
+                    yield here._replace(on_cpu=count, on_disk=max(0, read))
+            for read in (here.on_disk - 1, here.on_disk + 1) if here.read_on_cpu else ():
+                if read <= here.on_cpu:
+                    yield here._replace(on_disk=read)
+            return
+        for more in _MORE_STREAMED:
+            streamed = here.streamed + more
+            if STREAM_SLOTS < streamed <= self._layers or (streamed == 0 and not here.mlps):
+                every = here.on_cpu and here.on_cpu == here.may_be_lent
+                read = max(0, here.on_disk + streamed - here.streamed) if here.on_disk else 0
+                there = here._replace(streamed=streamed, on_disk=read)
+                yield there.lending(streamed if every else here.on_cpu)
+        for more in _MORE_LENT if here.on_cpu else ():
+            yield here.lending(here.on_cpu + more)
+        for read in (here.on_disk - 1, here.on_disk + 1) if here.on_disk else ():
+            if read <= here.streamed:
+                yield here._replace(on_disk=read).lending(here.on_cpu)
+
+    def _with_experts(self, here: Elsewhere) -> Iterator[Elsewhere]:
+        """More or fewer of each mixture's experts on the accelerator, or of the others lent."""
+        for more in _MORE_EXPERTS:
+            if 0 < here.experts + more < self._experts:
+                yield here._replace(experts=here.experts + more)
+        for more in _MORE_LENT if here.lent else ():
+            yield here.lending(here.on_cpu + more)

@@ -1,0 +1,151 @@
+"""How many tokens a step may compute: fewer leave more room for KV, more read prompts sooner."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import log2
+
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import Candidate, Strategy, candidate_of
+from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.footprint import Footprint
+from tandem.planner.policies import Policy
+from tandem.planner.question import Question
+from tandem.planner.search.candidates import Candidates
+
+STEP_SIZES = tuple(2**power for power in range(7, 14))
+"""Among which a plan may choose: 128 to 8,192 tokens, from a few rows' to a large card's."""
+
+_MORE = 2
+"""Layers more or fewer on the accelerator that are tried with each size."""
+
+
+def with_steps_that_fit(question: Question, policy: Policy) -> Question:
+    """The question in steps no larger than leave room for anything to run; if nothing ever fits, in
+    the smallest.
+    """
+    given = question.max_num_batched_tokens
+    smaller = sorted((size for size in question.step_sizes if size < given), reverse=True)
+    for size in (given, *smaller):
+        question = replace(question, max_num_batched_tokens=size)
+        if next(Candidates(question, Footprint(question)).of(policy), None) is not None:
+            break
+    return question
+
+
+def strategies_beside_weights(
+    question: Question, footprint: Footprint, policy: Policy
+) -> set[Strategy]:
+    """Of a policy's, those for which all layers leave room in steps of the question's size."""
+    looked_up = Elsewhere(embedding=footprint.embedding_bytes > 0)
+    if footprint.device_kv_bytes("gpu-only", looked_up, 1) < 0:
+        return set()  # which takes the longest to find by trying
+    candidates = Candidates(question, footprint)
+    return {
+        strategy
+        for strategy in policy.strategies
+        if _leaves_layers(next(candidates.of(replace(policy, strategies=(strategy,))), None))
+    }
+
+
+def _leaves_layers(first: Candidate | None) -> bool:
+    """Whether the first candidate, which moves least, moves nothing but embeddings."""
+    return first is not None and first.elsewhere in (Elsewhere(), Elsewhere(embedding=True))
+
+
+class StepSizes:
+    """About the same placement in steps of other sizes, with the rows that then fit.
+
+    What a step may compute has to have room in its workspace beside weights and KV, and is the
+    chunk that prompts are read in: a sweep that reads a smaller one takes less time, and more
+    sweeps are needed.
+    """
+
+    def __init__(self, question: Question, footprint: Footprint, candidates: Candidates) -> None:
+        self._q, self._candidates = question, candidates
+        self._fits = footprint.fits
+        self._looks_up = footprint.embedding_bytes > 0
+
+    def of(self, candidate: Candidate) -> Iterator[Candidate]:
+        """The nearest sizes first."""
+        here = log2(self._q.step_of(candidate.step_tokens))
+        for step in sorted(self._q.steps, key=lambda step: abs(log2(self._q.step_of(step)) - here)):
+            if step == candidate.step_tokens:
+                continue
+            smaller = log2(self._q.step_of(step)) < here
+            for elsewhere in _around(candidate.elsewhere, self._q.movable_layers, smaller):
+                yield from self._resized(candidate, elsewhere, step)
+            if self._looks_up and candidate.elsewhere == Elsewhere():
+                # both together may leave room for a request that neither does by itself
+                yield from self._resized(candidate, Elsewhere(embedding=True), step)
+            if smaller:
+                yield from self._with_most_resident(candidate, step)
+
+    def _with_most_resident(self, candidate: Candidate, step: int) -> Iterator[Candidate]:
+        """With as few layers streamed, or computed on the CPU, as leave room for any request."""
+        here = candidate.elsewhere
+        for count in range(max(here.streamed, here.on_cpu) - _MORE):
+            moved = _with(here, count)
+            found = [] if moved is None else list(self._resized(candidate, moved, step))
+            if found:
+                yield from found
+                return
+
+    def _resized(self, candidate: Candidate, here: Elsewhere, step: int) -> Iterator[Candidate]:
+        """With as many rows on the accelerator as fit, or as there were, since fewer keep a bound
+        on the time per token; and beside them those on the host for whose prompts there is room.
+        """
+        if candidate.device_share:
+            yield self._candidates.split(here, candidate.host_rows, step)
+            return
+        strategy, passes, device = candidate.strategy, candidate.passes, 0
+        if candidate.device_rows:
+            one, most = min(1, candidate.host_rows), self._candidates.most_on_device
+            device = most(strategy, here, one, passes=passes, step_tokens=step)
+            if not device:
+                return
+        moved = candidate.with_elsewhere(here)._replace(step_tokens=step)
+        for rows in dict.fromkeys((device, min(device, candidate.device_rows))):
+            hosted = self._most_hosted(moved._replace(device_rows=rows))
+            if hosted is not None:
+                yield candidate_of(strategy, here, rows, hosted, passes, step)
+
+    def _most_hosted(self, candidate: Candidate) -> int | None:
+        """As many rows on the host as there were, or as leave prompts their room in a step; None if
+        not even one.
+        """
+        least, low, high = 2 if candidate.halves else 1, 0, candidate.host_rows
+        middle = high
+        while low < high:
+            if self._fits(candidate._replace(host_rows=middle)):
+                low = middle
+            else:
+                high = middle - 1
+            middle = (low + high + 1) // 2
+        enough = low >= min(least, candidate.host_rows)
+        return low if enough and self._fits(candidate._replace(host_rows=low)) else None
+
+
+def _around(here: Elsewhere, layers: int, smaller: bool) -> Iterator[Elsewhere]:
+    """The same homes of layers, and those with the embeddings or a few more layers on the
+    accelerator if steps are smaller, or with fewer.
+    """
+    yield here
+    if here.embedding and smaller:
+        yield here._replace(embedding=False)
+    for more in range(1, _MORE + 1):
+        moved = _with(here, max(here.streamed, here.on_cpu) + (-more if smaller else more))
+        if moved is not None and moved.streamed + moved.whole_on_cpu + moved.mlps_on_cpu <= layers:
+            yield moved
+
+
+def _with(here: Elsewhere, count: int) -> Elsewhere | None:
+    """With so many layers streamed, or on the CPU, as some are here; None if that cannot be, and
+    where layers are read from disk or mixtures apart, whose numbers hang on others.
+    """
+    if here.on_disk or here.experts or count < 0 or not (here.streamed or here.on_cpu):
+        return None
+    if count == 0:
+        return Elsewhere(embedding=here.embedding)
+    if not here.streamed:
+        return here._replace(on_cpu=count)
+    return here._replace(streamed=count).lending(here.lent) if count > STREAM_SLOTS else None
