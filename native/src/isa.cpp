@@ -1,6 +1,7 @@
 #include "isa.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #if defined(__x86_64__)
@@ -33,7 +34,10 @@ bool supported(Isa isa) {
     if (isa == Isa::kAvx512) return here.avx512;
     if (isa == Isa::kAvx512Vnni) return here.vnni;
 #if defined(TANDEM_AMX)
-    if (isa == Isa::kAmx) return here.amx;
+    if (isa == Isa::kAmx) {
+        static const bool granted = here.amx && may_use_tiles();
+        return granted;
+    }
 #endif
 #elif defined(__aarch64__)
     if (isa == Isa::kNeon) return true;
@@ -77,18 +81,19 @@ std::vector<Isa> supported_isas() {
 }
 
 Isa choose_isa(const std::string& name) {
-    const std::vector<Isa> here = supported_isas();
-    // AMX has run on no processor yet: only those who name it have it.
+    // AMX has run on no processor yet: only those who name it have it, and Linux is asked for tiles
+    // on their behalf alone.
     if (name.empty())
-        return *std::find_if(here.rbegin(), here.rend(), [](Isa isa) { return isa != Isa::kAmx; });
+        return *std::find_if(std::rbegin(kAll), std::rend(kAll),
+                             [](Isa isa) { return isa != Isa::kAmx && supported(isa); });
     for (Isa isa : kAll) {
         if (name != isa_name(isa)) continue;
         if (supported(isa)) return isa;
         throw std::invalid_argument("this processor does not support the instruction set '" + name +
-                                    "': choose one of " + names(here));
+                                    "': choose one of " + names(supported_isas()));
     }
     throw std::invalid_argument("unknown instruction set '" + name + "': choose one of " +
-                                names(here));
+                                names(supported_isas()));
 }
 
 }  // namespace tandem

@@ -28,17 +28,6 @@ std::uint32_t saved_registers() {
     return low;
 }
 
-// Linux gives tiles to processes that ask (arch/x86/include/uapi/asm/prctl.h); refused by kernels
-// before 5.16, and where a thread's stack for signals is too small for them.
-bool may_use_tiles() {
-#if defined(__linux__)
-    constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
-#else
-    return false;
-#endif
-}
-
 constexpr bool has(std::uint32_t word, std::uint32_t bits) { return (word & bits) == bits; }
 
 constexpr std::uint32_t kSavesYmm = 0x06, kSavesZmm = 0xe6, kSavesTiles = 0x60000;
@@ -62,9 +51,18 @@ X86Features features_of(const X86Words& words) {
 X86Features x86_features() {
     const Registers basic = cpuid(1), extended = cpuid(7);
     const std::uint32_t saved = has(basic.c, bit_OSXSAVE) ? saved_registers() : 0;
-    X86Features found = features_of({basic.c, extended.b, extended.c, extended.d, saved});
-    found.amx = found.amx && may_use_tiles();
-    return found;
+    return features_of({basic.c, extended.b, extended.c, extended.d, saved});
+}
+
+// Linux gives tiles to processes that ask (arch/x86/include/uapi/asm/prctl.h); refused by kernels
+// before 5.16, and where a thread's stack for signals is too small for them.
+bool may_use_tiles() {
+#if defined(__linux__)
+    constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+    return false;
+#endif
 }
 
 }  // namespace tandem

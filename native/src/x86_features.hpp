@@ -20,11 +20,14 @@ struct X86Words {
     std::uint32_t basic_c, extended_b, extended_c, extended_d, saved;
 };
 
-// `amx`: if the system lets the process have tiles.
+// `amx`: if the system lets the process have tiles, see `may_use_tiles`.
 X86Features features_of(const X86Words& words);
 
-// Of this processor. Asks Linux for tiles, once for all threads, where there are any: their 8 KiB
-// of each thread are saved only from a thread's first use of them on.
+// Of this processor.
 X86Features x86_features();
+
+// Asks Linux for tiles, once for all threads of the process: their 8 KiB of each thread are saved
+// only from a thread's first use of them on. Call it only where they are to be used.
+bool may_use_tiles();
 
 }  // namespace tandem

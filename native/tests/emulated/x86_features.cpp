@@ -5,4 +5,6 @@ namespace tandem {
 
 X86Features x86_features() { return {.avx2 = true, .avx512 = true, .vnni = true, .amx = false}; }
 
+bool may_use_tiles() { return false; }
+
 }  // namespace tandem

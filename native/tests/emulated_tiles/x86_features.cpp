@@ -6,4 +6,6 @@ namespace tandem {
 
 X86Features x86_features() { return {.avx2 = true, .avx512 = false, .vnni = false, .amx = true}; }
 
+bool may_use_tiles() { return true; }
+
 }  // namespace tandem
