@@ -18,7 +18,7 @@ from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_case import HostCase
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
-from tandem.devices.cuda import pin
+from tandem.devices.cuda.memory import pin
 from tandem.kernels import native
 from tandem.kernels.link_copies import copy_over_link
 from tandem.kernels.tier_kernels import ReferenceKernels

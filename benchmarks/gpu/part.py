@@ -15,7 +15,7 @@ from benchmarks.gpu.scale import full, tiny
 
 from tandem.bench.machine import describe_machine
 from tandem.bench.table import print_record
-from tandem.devices.cuda import cuda_available
+from tandem.devices.cuda.device import cuda_available
 from tandem.devices.host_facts import package_version
 from tandem.spec.errors import TandemError
 

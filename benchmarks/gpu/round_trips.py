@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from benchmarks.gpu.cases import CaseError
 
-from tandem.devices.cuda import CudaDriver, open_stream_counters
+from tandem.devices.cuda.driver import CudaDriver, open_stream_counters
 from tandem.devices.stream_counters import NoStreamCountersError
 from tandem.plan.program import Queue
 from tandem.runtime.timelines import NativeTimeline, Timelines, make_timelines

@@ -25,7 +25,7 @@ from benchmarks.gpu.summary import failure_path, summary_lines
 
 from tandem.bench.machine import git_commit
 from tandem.bench.records import BenchRecord
-from tandem.devices.cuda import cuda_available
+from tandem.devices.cuda.device import cuda_available
 from tandem.devices.host_facts import nvidia_gpus
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from benchmarks.gpu.host_device import HostDevice
 
-from tandem.devices.cuda import CudaProbe, open_cuda
+from tandem.devices.cuda.device import open_cuda
+from tandem.devices.cuda.probe import CudaProbe
 from tandem.models.catalogue import known_models
 from tandem.models.config import read_model_spec
 from tandem.models.linear import dequantize, multiply_codes

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
-from tandem.devices.cuda import pin
+from tandem.devices.cuda.memory import pin
 from tandem.kernels.attention import AttentionBatch, paged_attention
 from tandem.kernels.link_copies import copy_over_link
 from tandem.kernels.page_conversion import convert_blocks

@@ -2,7 +2,7 @@
 
 import torch
 
-from tandem.devices.cuda import CudaProbe
+from tandem.devices.cuda.probe import CudaProbe
 from tandem.kernels import native
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType

@@ -25,7 +25,7 @@ TORCH_FREE_ROOMS = (
     "simulator",
 )
 CLOCK_FREE_ROOMS = TORCH_FREE_ROOMS
-TORCH_CUDA_FILES = ("devices/cuda.py",)
+TORCH_CUDA_FOLDER = "devices/cuda/"
 
 Rule = Callable[[str, ast.Module], Iterator[str]]
 
@@ -74,9 +74,9 @@ def no_clock_in_pure_rooms(path: str, tree: ast.Module) -> Iterator[str]:
                 yield f"{path}:{line} imports {name}"
 
 
-def torch_cuda_in_one_file(path: str, tree: ast.Module) -> Iterator[str]:
-    """Only one file speaks to the CUDA runtime; all others go through the device's interface."""
-    if path not in TORCH_CUDA_FILES:
+def torch_cuda_in_one_folder(path: str, tree: ast.Module) -> Iterator[str]:
+    """Only one folder speaks to the CUDA runtime; all others go through the device's interface."""
+    if not path.startswith(TORCH_CUDA_FOLDER):
         for line, name in [*imported_names(tree), *dotted_names(tree)]:
             if is_within(name, "torch.cuda"):
                 yield f"{path}:{line} uses {name}"
@@ -125,8 +125,8 @@ def no_module_state(path: str, tree: ast.Module) -> Iterator[str]:
 RULES_AND_BAD_SNIPPETS: list[tuple[Rule, str, str]] = [
     (no_torch_in_pure_rooms, "plan/x.py", "def f():\n    from torch import Tensor"),
     (no_clock_in_pure_rooms, "scheduler/x.py", "from time import monotonic"),
-    (torch_cuda_in_one_file, "engine/x.py", "import torch\nstream = torch.cuda.Stream()"),
-    (torch_cuda_in_one_file, "engine/x.py", "from torch import cuda"),
+    (torch_cuda_in_one_folder, "engine/x.py", "import torch\nstream = torch.cuda.Stream()"),
+    (torch_cuda_in_one_folder, "engine/x.py", "from torch import cuda"),
     (no_pickle, "engine/x.py", "import pickle"),
     (no_pickle, "engine/x.py", "import torch\ntorch.load('weights.bin')"),
     (no_remote_code, "models/x.py", "load(path, trust_remote_code=flag)"),

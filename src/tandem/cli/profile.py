@@ -81,7 +81,8 @@ def _measure(
 
 
 def _subject(machine: "Machine", kernels: str, disks: tuple[Path, ...]) -> "Subject":
-    from tandem.devices.cuda import CudaProbe, cuda_available, open_cuda
+    from tandem.devices.cuda.device import cuda_available, open_cuda
+    from tandem.devices.cuda.probe import CudaProbe
     from tandem.models.linear import dequantize, multiply_codes
     from tandem.probes.profiler import Subject
     from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator

@@ -28,7 +28,7 @@ class Signal:
 
     Values are compared modulo 2**32, so a counter may run for ever as long as no waiter lags by
     more than 2**31. It lives in Python: only its threads see it. CUDA streams order themselves by
-    events, which `devices/cuda.py` turns into such counters when they have completed; counters in
+    events, which `devices/cuda/` turns into such counters when they have completed; counters in
     memory that native threads can raise come with the native pool (`runtime/timelines.py`).
     """
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.devices.cuda import as_seen_by, stream_handle
+from tandem.devices.cuda.device import stream_handle
+from tandem.devices.cuda.memory import as_seen_by
 from tandem.plan.binding import LongArray
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def unit_of(device: "torch.device") -> TritonDevice | None:
     """What a GPU has; None of other devices, and where Triton cannot run."""
     if device.type != "cuda" or reason_against() is not None:
         return None
-    from tandem.devices.cuda import compute_capability, multiprocessors
+    from tandem.devices.cuda.device import compute_capability, multiprocessors
 
     has_dot = compute_capability(device) >= FIRST_WITH_DOT
     return TritonDevice(multiprocessors(device), has_dot)

@@ -37,7 +37,7 @@ class HostEmbedding:
         self._unpin: Callable[[], None] | None = None if pin is None else pin(self.stored)
         self.seen: Tensor = self.stored
         if device.type == "cuda":
-            from tandem.devices.cuda import as_seen_by
+            from tandem.devices.cuda.memory import as_seen_by
 
             self.seen = as_seen_by(device, self.stored)
 

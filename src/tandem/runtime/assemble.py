@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.devices.cuda import (
-    CudaDriver,
-    CudaGraphs,
-    CudaMemory,
-    device_node,
-    open_stream_counters,
-    pin,
-    pinned_bytes,
-)
+from tandem.devices.cuda.device import device_node
+from tandem.devices.cuda.driver import CudaDriver, open_stream_counters
+from tandem.devices.cuda.graphs import CudaGraphs
+from tandem.devices.cuda.memory import CudaMemory, pin, pinned_bytes
 from tandem.kernels.tier_kernels import ReferenceKernels, StaticKernels, TierKernels
 from tandem.memory.page import KVPageSpec
 from tandem.memory.peaks import read_host_memory

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from tandem.devices import accelerator_node, cuda
+from tandem.devices import accelerator_node
 from tandem.devices.accelerator_node import cuda_node
+from tandem.devices.cuda import device as cuda_device
+from tandem.devices.cuda import memory as cuda_memory
 
 
 class Driver:
@@ -80,15 +82,15 @@ def test_pinned_memory_is_asked_for_on_the_device_s_node(monkeypatch: pytest.Mon
         return torch.zeros(size, dtype=dtype)
 
     monkeypatch.setattr(accelerator_node, "cuda_node", lambda index: 10 + index)
-    monkeypatch.setattr(cuda, "memory_nodes", lambda: (0, 1))
-    monkeypatch.setattr(cuda, "preferring", Preferring)
+    monkeypatch.setattr(cuda_device, "memory_nodes", lambda: (0, 1))
+    monkeypatch.setattr(cuda_memory, "preferring", Preferring)
     monkeypatch.setattr(torch, "empty", empty)
-    node = cuda.device_node(torch.device("cuda", 1))
-    assert cuda.pinned_bytes(64, node).shape == (64,)
+    node = cuda_device.device_node(torch.device("cuda", 1))
+    assert cuda_memory.pinned_bytes(64, node).shape == (64,)
     assert asked == [11, None]
 
 
 def test_a_host_of_one_node_has_no_other_to_prefer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accelerator_node, "cuda_node", lambda index: 0)
-    monkeypatch.setattr(cuda, "memory_nodes", lambda: (0,))
-    assert cuda.device_node(torch.device("cuda")) is None
+    monkeypatch.setattr(cuda_device, "memory_nodes", lambda: (0,))
+    assert cuda_device.device_node(torch.device("cuda")) is None

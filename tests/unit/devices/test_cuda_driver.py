@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from tandem.devices import cuda
+from tandem.devices.cuda import clock
+from tandem.devices.cuda.device import open_cuda
+from tandem.devices.cuda.driver import CudaDriver
 from tandem.devices.signal import HostSignal
 from tandem.devices.stream_counters import StreamCounters
 from tandem.plan.program import Queue
@@ -89,7 +91,7 @@ class Harness:
         self.reports: list[str] = []
         self.ends_s: list[float] = []
         self.reported = threading.Condition()
-        self.driver: cuda.CudaDriver[str] = cuda.CudaDriver(
+        self.driver: CudaDriver[str] = CudaDriver(
             torch.device("cpu"), self._report, self._fail, finished, counters
         )
 
@@ -187,7 +189,7 @@ def test_completions_are_reported_in_order_of_each_queue(harness: Harness) -> No
 def test_ends_are_on_the_hosts_clock_even_if_the_anchor_is_renewed_meanwhile(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "_ANCHOR_LASTS_S", 0.0)
+    monkeypatch.setattr(clock, "_ANCHOR_LASTS_S", 0.0)
     for value in range(1, 6):
         harness.driver.done(Queue.ACCEL, value, f"op {value}", 0.0)
     harness.await_reports(5)
@@ -215,4 +217,4 @@ def test_a_device_error_is_reported_and_does_not_hang_the_close(
 def test_a_missing_device_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="no CUDA device 1"):
-        cuda.open_cuda(1)
+        open_cuda(1)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tandem.devices import cuda
-from tandem.devices.cuda import CudaGraphs
+from tandem.devices.cuda import graphs
+from tandem.devices.cuda.graphs import CudaGraphs
 
 DEVICE = torch.device("cpu")  # so that tensors exist
 
@@ -85,7 +85,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     name = "_cuda_endAllocateToPool"  # torch without CUDA has none
     monkeypatch.setattr(torch._C, name, made.end_allocate, raising=False)
     # an alias by address needs a device
-    monkeypatch.setattr(cuda, "_alias", lambda device, tensor: tensor.detach())
+    monkeypatch.setattr(graphs, "alias", lambda device, tensor: tensor.detach())
     return made
 
 

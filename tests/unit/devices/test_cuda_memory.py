@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tandem.devices.cuda import CudaMemory
+from tandem.devices.cuda.memory import CudaMemory
 
 DEVICE = torch.device("cuda", 0)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.support.engines import tiny_model
 
-from tandem.devices import cuda
+from tandem.devices.cuda.memory import pin
 from tandem.engine.core import EngineCore
 from tandem.engine.stats_collector import StatsCollector
 from tandem.memory.page import KVPageSpec
@@ -56,7 +56,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 def store(host_blocks: int) -> KVStore:
     page = KVPageSpec.of_model(tiny_model().spec, dtype=DType.FLOAT32, block_size=16)
     blocks = {Tier.DEVICE: 3, Tier.HOST: host_blocks}
-    return KVStore(page, blocks, dict.fromkeys(Tier, CPU), pin=cuda.pin)
+    return KVStore(page, blocks, dict.fromkeys(Tier, CPU), pin=pin)
 
 
 def test_the_host_pool_is_pinned_as_it_is_and_not_rounded_up(runtime: FakeRuntime) -> None:
@@ -94,7 +94,7 @@ def test_memory_is_unpinned_when_the_executor_has_stopped(
     model = tiny_model()
     page = KVPageSpec.of_model(model.spec, dtype=DType.FLOAT32, block_size=16)
     sizes = MachineSizes(page, 4, 5, max_rows=2)
-    machine = build_machine(model, sizes, lambda tensor: tensor, pin=cuda.pin)
+    machine = build_machine(model, sizes, lambda tensor: tensor, pin=pin)
     stopped: list[int] = []
     executor = InlineExecutor(machine)
     monkeypatch.setattr(executor, "close", lambda: stopped.append(len(runtime.registered)))

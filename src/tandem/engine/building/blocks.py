@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tandem.devices.cpu import bound_threads
-from tandem.devices.cuda import give_back_memory
+from tandem.devices.cuda.memory import give_back_memory
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
 from tandem.engine.block_stats import BlockCounts, BlockStats

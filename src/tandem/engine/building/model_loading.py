@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.devices.cuda import pin
+from tandem.devices.cuda.memory import pin
 from tandem.devices.this_machine import cache_folder
 from tandem.engine.building.target import Target
 from tandem.engine.sizing.kv_choice import choose_host_kv, choose_kv, kv_notes

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tandem.devices.cuda import cuda_available, free_bytes, open_cuda
+from tandem.devices.cuda.device import cuda_available, free_bytes, open_cuda
 from tandem.engine.sizing.capacities import Capacities
 from tandem.memory.host_default import DEFAULT_HOST_KV_BYTES
 from tandem.memory.margin import margin_bytes

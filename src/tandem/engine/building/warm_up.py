@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tandem.devices.cuda import end_peak, pin, start_peak
+from tandem.devices.cuda.memory import end_peak, pin, start_peak
 from tandem.engine.sizing.memory_plan import MemoryPlan
 from tandem.memory.pool import BlockPool
 from tandem.models.model import Model

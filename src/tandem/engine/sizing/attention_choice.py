@@ -2,7 +2,7 @@
 
 import torch
 
-from tandem.devices.cuda import compute_capability
+from tandem.devices.cuda.device import compute_capability
 from tandem.kernels.triton_support import reason_against
 from tandem.models.weights import torch_dtype
 from tandem.spec.config import AttentionBackend

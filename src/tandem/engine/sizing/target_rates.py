@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from tandem.devices.cuda import device_name, total_bytes
+from tandem.devices.cuda.device import device_name, total_bytes
 from tandem.devices.host_threads import usable_cores
 from tandem.devices.this_machine import cache_folder, code_digest, this_machine
 from tandem.engine.building.target import Target

@@ -1,0 +1,1 @@
+"""CUDA. The only place that knows `torch.cuda`."""

@@ -1,0 +1,172 @@
+"""CUDA: streams as queues, events as their timelines."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import torch
+
+from tandem.devices.cuda.clock import EventClock
+from tandem.devices.cuda.device import device_node
+from tandem.devices.cuda.memory import pinned_bytes
+from tandem.devices.signal import HostSignal, Signal
+from tandem.plan.program import Queue
+
+if TYPE_CHECKING:
+    from tandem.devices.stream_counters import StreamCounters
+
+_LIVENESS_CHECK_S = 1.0
+RunningT = TypeVar("RunningT")
+_STREAMS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS)
+
+
+def open_stream_counters(device: torch.device, queues: Sequence[Queue]) -> "StreamCounters":
+    """Counters that the streams of some queues can raise.
+
+    Raises:
+        NoStreamCountersError: not on this device.
+    """
+    from tandem.devices.stream_counters import StreamCounters
+
+    memory = pinned_bytes(StreamCounters.size_bytes(len(queues)), device_node(device)).zero_()
+    stream = torch.cuda.Stream(device)
+    return StreamCounters(memory, queues, stream.cuda_stream, stream.synchronize)
+
+
+class CudaDriver(Generic[RunningT]):
+    """Launches on one stream per queue; the CPU queue runs on its thread.
+
+    A queue waits for another's stream on the device, through an event; only the CPU queue, and the
+    thread that reports completions, block a host thread.
+
+    Args:
+        completed: called with every operation that has completed, in order per queue; when the host
+            began to launch it, and when it ended, in seconds of `time.perf_counter`.
+        failed: called when the device reports an error; the operation is the first to hear of it,
+            not necessarily its cause.
+        finished: timelines to raise; by default its own. The CPU queue's may be raised by others.
+        counters: of queues whose streams raise their timelines themselves; those lie there.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        completed: Callable[[RunningT, float, float], None],
+        failed: Callable[[RunningT, BaseException], None],
+        finished: Mapping[Queue, HostSignal] | None = None,
+        counters: "StreamCounters | None" = None,
+    ) -> None:
+        self._device = device
+        self._counters = counters
+        self._raised_by_streams = frozenset(counters.addresses if counters else ())
+        self._completed = completed
+        self._failed = failed
+        # the default stream orders the step's metadata uploads before the operations that read them
+        self._streams = {
+            Queue.ACCEL: torch.cuda.default_stream(device),
+            Queue.H2D: torch.cuda.Stream(device),
+            Queue.D2H: torch.cuda.Stream(device),
+            Queue.WEIGHTS: torch.cuda.Stream(device),
+        }
+        self._launched = {queue: Signal() for queue in Queue}
+        self._finished = finished or {queue: Signal() for queue in Queue}
+        self._events: dict[Queue, dict[int, torch.cuda.Event]] = {queue: {} for queue in _STREAMS}
+        self._broken = False
+        self._lock = threading.Lock()
+        self._clock = EventClock(device)
+        self._reapers = {
+            queue: SimpleQueue[tuple[int, RunningT, float] | None]() for queue in _STREAMS
+        }
+        self._threads = [
+            threading.Thread(
+                target=self._reap, args=(queue,), name=f"tandem-reap-{queue}", daemon=True
+            )
+            for queue in _STREAMS
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def upload(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy to the device on the current stream; the compute stream will read it."""
+        moved = tensor.to(self._device, non_blocking=True)
+        moved.record_stream(self._streams[Queue.ACCEL])
+        return moved
+
+    def enter(self, queue: Queue) -> None:
+        """Make the queue's stream current on this thread."""
+        torch.cuda.set_device(self._device)
+        if queue in self._streams:
+            torch.cuda.set_stream(self._streams[queue])
+
+    def submitting(self) -> AbstractContextManager[object]:
+        """Copies of a step's numbers are made within, on whichever thread, in an order with the
+        operations that read them: whatever stream, or device, the caller had made current.
+        """
+        return torch.cuda.stream(self._streams[Queue.ACCEL])
+
+    def wait(self, queue: Queue, on: Queue, value: int) -> bool:
+        """Order `queue` after `on` has reached `value`; blocks only until it has been launched."""
+        if self._finished[on].reached(value):
+            return True
+        if on not in self._streams:
+            return self._finished[on].wait(value, _LIVENESS_CHECK_S)
+        if not self._launched[on].wait(value, _LIVENESS_CHECK_S):
+            return False
+        with self._lock:
+            event = self._events[on].get(value)
+        if event is None:  # it has completed meanwhile
+            return True
+        if queue in self._streams:
+            self._streams[queue].wait_event(event)
+        else:
+            event.synchronize()
+        return True
+
+    def done(self, queue: Queue, value: int, running: RunningT, begun_s: float) -> None:
+        """Record the operation's end on its stream, or raise the CPU queue's timeline at once."""
+        if queue not in self._streams:
+            end_s = time.perf_counter()
+            self._finished[queue].set(value)
+            self._completed(running, begun_s, end_s)
+            return
+        # Who waits for an event uses up a core, which the CPU's part of the work needs, unless the
+        # event is a blocking one; then waking up takes some ten microseconds longer. What comes
+        # down is what the CPU waits for, layer by layer.
+        event = torch.cuda.Event(enable_timing=True, blocking=queue is not Queue.D2H)
+        if self._counters is not None and queue in self._raised_by_streams:
+            self._counters.write(self._streams[queue].cuda_stream, queue, value)
+        event.record(self._streams[queue])
+        with self._lock:
+            self._events[queue][value] = event
+        self._launched[queue].set(value)
+        self._reapers[queue].put((value, running, begun_s))
+
+    def _reap(self, queue: Queue) -> None:
+        torch.cuda.set_device(self._device)
+        while (entry := self._reapers[queue].get()) is not None:
+            value, running, begun_s = entry
+            event = self._events[queue][value]
+            try:
+                event.synchronize()
+                if queue not in self._raised_by_streams:
+                    self._finished[queue].set(value)
+                end_s = self._clock.moment_s(event)
+            except Exception as error:  # noqa: BLE001 - a device error is the engine's end
+                self._broken = True
+                self._failed(running, error)
+                continue
+            with self._lock:
+                del self._events[queue][value]
+            self._completed(running, begun_s, end_s)
+
+    def close(self) -> None:
+        """Wait for all streams, then end the reporting threads."""
+        for inbox in self._reapers.values():
+            inbox.put(None)
+        for thread in self._threads:
+            thread.join()
+        if not self._broken:
+            torch.cuda.synchronize(self._device)

@@ -1,0 +1,67 @@
+"""Work recorded as CUDA graphs."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import torch
+
+from tandem.devices.cuda.device import free_bytes
+from tandem.devices.cuda.memory import alias
+
+
+class CudaGraphs:
+    """Records work as CUDA graphs, all in one pool of memory; see `runtime.graph_maker.GraphMaker`.
+
+    A graph's memory is not given to tensors of others, but to the next graph's: so a result is an
+    alias, which keeps none of it from that. Launches go to whichever stream is current.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        self._free_bytes = free_bytes(device)
+
+    def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """See `GraphMaker`.
+
+        Raises:
+            RuntimeError: torch or the driver cannot capture it.
+        """
+        torch.cuda.synchronize(self._device)
+        with torch.cuda.stream(self._stream):
+            work()  # libraries keep a workspace for each stream: not in the pool
+        torch.cuda.synchronize(self._device)
+        graph = torch.cuda.CUDAGraph()
+        # other threads may allocate meanwhile, as those that report an engine's transfers
+        try:
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                result = work()
+        except RuntimeError:
+            self._give_up()
+            raise
+        return graph.replay, alias(self._device, result)
+
+    def _give_up(self) -> None:
+        """Of a capture that failed, make the allocator forget: until 2.12 torch leaves it waiting
+        for the end (pytorch/pytorch#180395), so that emptying its cache is an internal error, and
+        memory that other streams have used never comes back.
+        """
+        with suppress(RuntimeError):  # later ones have ended it already
+            torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+
+    def bring(self, host: torch.Tensor, target: torch.Tensor) -> None:
+        """See `GraphMaker`; torch keeps the pinned copy until it has been read."""
+        target.copy_(host.pin_memory(), non_blocking=True)
+
+    def taken_bytes(self) -> int:
+        """Of the device's free memory, since this object was made: graphs, what is compiled for
+        them, and libraries' workspaces.
+        """
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+        return max(0, self._free_bytes - free_bytes(self._device))
