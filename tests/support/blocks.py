@@ -19,7 +19,7 @@ from tandem.models.model import Model
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.offline import OfflinePlan, TierBudget
 from tandem.plan.weights import Home, as_runs
-from tandem.runtime.assemble import MachineSizes, build_machine
+from tandem.runtime.build_machine import MachineSizes, build_machine
 from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor

@@ -30,8 +30,8 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import WeightPlacement
 from tandem.runtime.arena import Arena
-from tandem.runtime.assemble import GraphRoom, host_tasks, layer_runner, record_graphs
 from tandem.runtime.buffers import BufferSpace
+from tandem.runtime.build_machine import GraphRoom, host_tasks, layer_runner
 from tandem.runtime.choose_kernels import choose_kernels
 from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
@@ -43,6 +43,7 @@ from tandem.runtime.op_runner import OpRunner
 from tandem.runtime.page_file import PageFile
 from tandem.runtime.page_worker import PageWorker
 from tandem.runtime.program_context import ContextCache
+from tandem.runtime.record_graphs import record_graphs
 from tandem.runtime.staging import StagingShape
 from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.scheduler.scheduler import Scheduler

@@ -12,7 +12,7 @@ from tandem.engine.core import EngineCore
 from tandem.engine.stats_collector import StatsCollector
 from tandem.memory.page import KVPageSpec
 from tandem.memory.pool import BlockPool
-from tandem.runtime.assemble import MachineSizes, build_machine
+from tandem.runtime.build_machine import MachineSizes, build_machine
 from tandem.runtime.inline import InlineExecutor
 from tandem.runtime.kv_store import KVStore
 from tandem.scheduler.config import SchedulerConfig

@@ -15,7 +15,8 @@ from tandem.memory.workspace import workspace_bytes
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights, torch_dtype
-from tandem.runtime.assemble import Assembled, MachineSizes, on_exact_emulator
+from tandem.runtime.assemble import Assembled, on_exact_emulator
+from tandem.runtime.build_machine import MachineSizes
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import EngineDeadError

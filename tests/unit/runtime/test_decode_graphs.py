@@ -14,11 +14,12 @@ from torch import Tensor
 
 from tandem.memory.page import KVPageSpec
 from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
-from tandem.runtime.assemble import GraphRoom, MachineSizes, build_machine, record_graphs
+from tandem.runtime.build_machine import GraphRoom, MachineSizes, build_machine
 from tandem.runtime.decode_graphs import DecodeGraphs
 from tandem.runtime.decode_inputs import DecodeArrays
 from tandem.runtime.graph_maker import EmulatedGraphs
 from tandem.runtime.machine import Machine
+from tandem.runtime.record_graphs import record_graphs
 from tandem.spec.dtype import DType
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams

@@ -5,7 +5,7 @@ from tests.support.engines import tiny_model
 
 from tandem.engine.building.warm_up import run_largest_steps
 from tandem.memory.page import KVPageSpec
-from tandem.runtime.assemble import MachineSizes, build_machine
+from tandem.runtime.build_machine import MachineSizes, build_machine
 from tandem.runtime.inline import InlineExecutor
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.dtype import DType

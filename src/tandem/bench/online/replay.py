@@ -25,7 +25,7 @@ from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan.sweep_layers import SweepChoice
-from tandem.runtime.assemble import MachineSizes, build_machine
+from tandem.runtime.build_machine import MachineSizes, build_machine
 from tandem.runtime.inline import InlineExecutor
 from tandem.runtime.paced.replayed import ReplayedTokens, ReplayExecutor
 from tandem.scheduler.config import SchedulerConfig

@@ -39,7 +39,8 @@ from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
-from tandem.runtime.assemble import Assembled, MachineSizes, on_cuda, on_exact_emulator
+from tandem.runtime.assemble import Assembled, on_cuda, on_exact_emulator
+from tandem.runtime.build_machine import MachineSizes
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.accelerator import AcceleratorChoice

@@ -41,14 +41,8 @@ from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import PlacedWeights, disk_layers
-from tandem.runtime.assemble import (
-    Assembled,
-    GraphRoom,
-    MachineSizes,
-    on_cuda,
-    on_exact_emulator,
-    on_host,
-)
+from tandem.runtime.assemble import Assembled, on_cuda, on_exact_emulator, on_host
+from tandem.runtime.build_machine import GraphRoom, MachineSizes
 from tandem.runtime.machine import Machine
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.registry import make_strategy

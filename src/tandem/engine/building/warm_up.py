@@ -8,7 +8,7 @@ from tandem.engine.sizing.memory_plan import MemoryPlan
 from tandem.memory.pool import BlockPool
 from tandem.models.model import Model
 from tandem.plan.strategy_names import PRICED_STRATEGIES
-from tandem.runtime.assemble import MachineSizes, build_machine
+from tandem.runtime.build_machine import MachineSizes, build_machine
 from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor
 from tandem.scheduler.config import SchedulerConfig
