@@ -1,0 +1,159 @@
+"""The search over sizes of steps: near what is good in the usual size, and each by itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
+from typing import Protocol
+
+from tandem.planner.footprint import Footprint
+from tandem.planner.option import Option
+from tandem.planner.policies import Policy
+from tandem.planner.prediction import Predictor
+from tandem.planner.question import Question
+from tandem.planner.search.climbing import CLOSE, Climbing
+from tandem.planner.search.kinds import WORTH_MOVING
+from tandem.planner.search.options import Options
+from tandem.planner.search.step_sizes import StepSizes, strategies_beside_weights
+
+_WORTH_A_SIZE = 1.02
+"""Of tokens per second in steps of the usual size: no finer do predictions tell sizes apart."""
+_WORTH_RESIZING = 0.8
+"""Of the best option found, what another must reach for other sizes of its steps to be tried: they
+may bring more than moves do.
+"""
+
+
+class SearchOfSize(Protocol):
+    """A search in steps of one size."""
+
+    @property
+    def question(self) -> Question:
+        """In steps of that size alone."""
+        ...
+
+    @property
+    def footprint(self) -> Footprint:
+        """The question's."""
+        ...
+
+    def exceeding(self, policy: Policy, best: Option | None) -> Option | None:
+        """The best option of a policy, if it exceeds this one."""
+        ...
+
+
+class OtherSizes:
+    """Finds options in steps of any size.
+
+    Args:
+        options: known in steps of the usual size, to which those in others are added.
+        search_of: a search for a question in steps of one size.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        footprint: Footprint,
+        options: Options,
+        sizes: StepSizes,
+        climbing: Climbing,
+        predictor: Predictor,
+        search_of: Callable[[Question], SearchOfSize],
+    ) -> None:
+        self._q, self._footprint, self._predictor = question, footprint, predictor
+        self._options, self._sizes, self._climbing = options, sizes, climbing
+        self._search_of = search_of
+        self._of_sizes: dict[int, SearchOfSize] = {}
+
+    def best(self, usual: Option | None, policy: Policy) -> Option | None:
+        """The best in steps of any size: what comes close to it in steps of the usual one, of each
+        strategy, is tried in the others, and moved where it is best. The usual one is kept where
+        others bring next to nothing.
+
+        Args:
+            usual: the best in steps of the usual size.
+        """
+        best = usual
+        if len(self._q.steps) == 1:
+            return best
+        if usual is None or self._q.tpot_bound_s is not None:
+            best = self._in_smaller_steps(best, policy)
+        if best is None:
+            return None
+        best = self._resized(best, policy)
+        if usual is not None and self._q.tpot_bound_s is None:
+            best = self._beside_all_layers(best, policy)
+        if usual is not None and best.tokens_per_s <= _WORTH_A_SIZE * usual.tokens_per_s:
+            return usual
+        return best
+
+    def _resized(self, best: Option, policy: Policy) -> Option:
+        """The best one of each strategy in steps of other sizes, if it is near the best."""
+        starts = self._options.bests_by(attrgetter("strategy"), policy).values()
+        for start in dict.fromkeys([best, *starts]):
+            if start.tokens_per_s >= _WORTH_RESIZING * best.tokens_per_s:
+                found = self._best_size(start, best, policy)
+                if found is not None:
+                    best = self._options.better(best, self._climbing.moved(found, policy)) or best
+        return best
+
+    def _best_size(self, start: Option, best: Option, policy: Policy) -> Option | None:
+        """The same in steps of the size that is best for it; None if none comes close to the best
+        option known.
+        """
+        options, found = self._options, None
+        least = CLOSE * best.tokens_per_s
+        for candidate in self._sizes.of(start.candidate):
+            if not options.possible(candidate, policy):
+                continue
+            if self._predictor.closer_bound(candidate).job_tokens_per_s <= least:
+                continue
+            option = options.of(candidate)
+            if options.in_time(option) and option.tokens_per_s > least * WORTH_MOVING:
+                found, least = option, option.tokens_per_s
+        return found
+
+    # --- sizes searched by themselves -------------------------------------------------------------
+
+    def _in_smaller_steps(self, best: Option | None, policy: Policy) -> Option | None:
+        """The best in smaller steps as well, each size searched by itself: what a bound on the time
+        per token leaves of rows and placements, or what fits at all, is not near what is found in
+        the usual size.
+        """
+        for step in self._smaller_steps():
+            best = self._in_steps_of(step, best, policy)
+        return best
+
+    def _beside_all_layers(self, best: Option, policy: Policy) -> Option:
+        """The best by a strategy for which all layers leave room in smaller steps alone as well, in
+        the largest of these: what it can do beside layers elsewhere is not near that.
+        """
+        present = strategies_beside_weights(self._q, self._footprint, policy)
+        for step in self._smaller_steps():
+            absent = tuple(strategy for strategy in policy.strategies if strategy not in present)
+            if not absent:
+                break
+            narrower = replace(policy, name=f"{policy.name} by {absent}", strategies=absent)
+            sized = self._of_size(step)
+            there = strategies_beside_weights(sized.question, sized.footprint, narrower)
+            if there:
+                best = self._in_steps_of(step, best, narrower) or best
+                present |= there
+        return best
+
+    def _smaller_steps(self) -> list[int]:
+        """The largest first."""
+        usual = self._q.max_num_batched_tokens
+        return sorted((step for step in self._q.steps[1:] if step < usual), reverse=True)
+
+    def _of_size(self, step: int) -> SearchOfSize:
+        if step not in self._of_sizes:
+            alone = replace(self._q, max_num_batched_tokens=step, step_sizes=())
+            self._of_sizes[step] = self._search_of(alone)
+        return self._of_sizes[step]
+
+    def _in_steps_of(self, step: int, best: Option | None, policy: Policy) -> Option | None:
+        found = self._of_size(step).exceeding(policy, best)
+        if found is None:
+            return best
+        option = self._options.of(found.candidate._replace(step_tokens=step))
+        return self._options.better(best, option)
