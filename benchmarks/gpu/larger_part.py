@@ -19,7 +19,8 @@ from tandem.bench.generation import Generator
 from tandem.bench.host_case import HostCase
 from tandem.bench.limits import read_probe
 from tandem.bench.records import row_of_samples
-from tandem.engine.building.build import build_parts, core_of
+from tandem.engine.building.core_of import core_of
+from tandem.engine.building.parts import build_parts
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.spec.config import HostLayers

@@ -11,7 +11,7 @@ from tests.fakes.paced import TINY
 from tests.integration.conftest import start_server
 
 from tandem.cli.main import main
-from tandem.engine.building import build
+from tandem.engine.building import parts
 from tandem.engine.building.build import build_engine_core
 from tandem.engine.building.paced import build_paced_core
 from tandem.engine.core import EngineCore
@@ -148,7 +148,7 @@ def test_the_servers_engine_writes_as_it_goes_from_its_own_process(tmp_path: Pat
 def test_a_path_that_cannot_be_written_is_one_line_before_anything_is_loaded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "load_reported", None)
+    monkeypatch.setattr(parts, "load_reported", None)
     assert main([*GENERATE, *ON_HOST, "--trace", "/none/trace.json"]) == 2
     message = "cannot write /none/trace.json: No such file or directory; name another file"
     assert capsys.readouterr() == ("", f"tandem: error: {message}\n")

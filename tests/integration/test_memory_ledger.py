@@ -76,7 +76,7 @@ def test_nothing_on_the_device_grows_after_the_warm_up(strategy: str, placement:
 
 
 def test_growth_is_told_where_the_warm_up_was_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tandem.engine.building.build.run_largest_steps", lambda *args: 0)
+    monkeypatch.setattr("tandem.engine.building.parts.run_largest_steps", lambda *args: 0)
     core = build_engine_core(replace(CONFIG, strategy="gpu-only"), check=True)
     grown = totals(serve(core), "device").grown_bytes
     assert grown is not None

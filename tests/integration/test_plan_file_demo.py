@@ -13,7 +13,8 @@ from tests.support.script import run_all
 
 import tandem
 from tandem.cli.main import main
-from tandem.engine.building.build import build_parts, core_of
+from tandem.engine.building.core_of import core_of
+from tandem.engine.building.parts import build_parts
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, read_plan

@@ -124,7 +124,7 @@ def test_a_failed_start_gives_the_folder_back(
     def broken(*_: object, **__: object) -> None:
         raise ConfigError("broken on purpose")
 
-    monkeypatch.setattr("tandem.engine.building.build.load_reported", broken)
+    monkeypatch.setattr("tandem.engine.building.parts.load_reported", broken)
     with pytest.raises(ConfigError, match="broken on purpose"):
         build_engine_core(config_of(tmp_path))
     monkeypatch.undo()

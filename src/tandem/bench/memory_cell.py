@@ -14,7 +14,8 @@ from pathlib import Path
 from tandem.bench.control_group import ControlGroup, mapped_elsewhere_bytes
 from tandem.bench.host_model import LlamaShape
 from tandem.bench.memory_cells import DEMO, MemoryCell
-from tandem.engine.building.build import EngineParts, build_parts, core_of
+from tandem.engine.building.core_of import core_of
+from tandem.engine.building.parts import EngineParts, build_parts
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats, MemoryRow
 from tandem.plan.program import Queue

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_model import SEED
-from tandem.engine.building.build import build_parts, core_of
+from tandem.engine.building.core_of import core_of
+from tandem.engine.building.parts import build_parts
 from tandem.plan.weights import disk_layers
 from tandem.spec.config import EngineConfig
 

@@ -9,7 +9,8 @@ import pytest
 from tests.support.script import run_all
 
 from tandem.engine.building import model_loading
-from tandem.engine.building.build import build_engine_core, build_parts
+from tandem.engine.building.build import build_engine_core
+from tandem.engine.building.parts import build_parts
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
 from tandem.models.model import Model

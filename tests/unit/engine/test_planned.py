@@ -8,7 +8,7 @@ from tests.support.plans import PLAN, plan_of, saved
 from tests.unit.engine.small_model import FLOAT32
 from tests.unit.engine.small_model import SPEC as TWO_LAYERS
 
-from tandem.engine.building.build import build_parts
+from tandem.engine.building.parts import build_parts
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.engine.sizing.plan_options import engine_config, require_settings

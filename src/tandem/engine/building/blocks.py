@@ -11,7 +11,7 @@ from tandem.devices.cuda.memory import give_back_memory
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
 from tandem.engine.block_stats import BlockCounts, BlockStats
-from tandem.engine.building.build import record_actual
+from tandem.engine.building.memory_record import record_actual
 from tandem.engine.building.model_loading import (
     choose_types,
     copy_notes,

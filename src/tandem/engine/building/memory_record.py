@@ -3,7 +3,9 @@
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.process_peak import ProcessPeak
+from tandem.runtime.machine import Machine
 from tandem.runtime.measures import DeviceMeasures
+from tandem.spec.tier import Tier
 
 
 class MemoryRecorder:
@@ -36,3 +38,30 @@ class MemoryRecorder:
         """The largest step has run: what peaks rise by from here on is growth."""
         self.record()
         self.ledger.mark_warm()
+
+
+def record_actual(ledger: MemoryLedger, machine: Machine) -> None:
+    """Enter what was allocated for good."""
+    weights = machine.runner.weights
+    beside = any(entry.location == "device" for entry in ledger.entries)
+    for entry in ledger.entries:
+        if entry.label == "kv pool":
+            tier = Tier.HOST if entry.location == "host" and beside else Tier.DEVICE
+            ledger.record_actual(entry.location, entry.label, machine.kv.size_bytes(tier))
+        elif entry.label == "weights":
+            on_host = entry.location == "host" and weights.host_bytes > 0
+            size = weights.host_bytes if on_host else weights.resident_bytes
+            if entry.location == "disk":
+                size = weights.disk_bytes
+            ledger.record_actual(entry.location, entry.label, size)
+        elif entry.label == "weight slots":
+            ledger.record_actual(entry.location, entry.label, weights.disk_slots_bytes)
+        elif entry.label == "slot table":
+            ledger.record_actual(entry.location, entry.label, machine.slots.nbytes)
+        elif entry.label == "CUDA graphs":
+            graphs = machine.runner.layer_graphs or machine.runner.graphs
+            if graphs is not None and graphs.recording.taken_bytes is not None:
+                taken = graphs.recording.taken_bytes + machine.kv.spare_bytes(Tier.DEVICE)
+                ledger.record_actual(entry.location, entry.label, taken)
+        elif entry.label == "process":
+            ledger.record_actual(entry.location, entry.label, entry.predicted_bytes)
