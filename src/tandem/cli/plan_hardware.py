@@ -46,6 +46,7 @@ def plan_hardware(
         raise no_accelerator(
             f"'{MEASURED}' (this machine's, after `tandem profile`), '{NONE}' (the host alone), "
         )
+    accelerator, host = keyword(accelerator), None if host is None else keyword(host)
     if accelerator == MEASURED and host is None:
         host = MEASURED
     if MEASURED not in (accelerator, host):
@@ -62,6 +63,13 @@ def plan_hardware(
     if accelerator == MEASURED:
         return _measured_card(profile, host or MEASURED)
     return _measured_host(profile, accelerator)
+
+
+def keyword(name: str) -> str:
+    """`measured` or `none` where a name means one of them, in any case; others as they are."""
+    from tandem.spec.names import known_name
+
+    return known_name(name, (MEASURED, NONE)) or name
 
 
 def no_accelerator(others: str) -> ConfigError:
@@ -89,7 +97,7 @@ def with_disk(hardware: PlanHardware, disk: str | None) -> PlanHardware:
 
     if disk is None:
         return hardware
-    rate = None if disk == NONE else parse_rate_bytes_per_s(disk, param="disk")
+    rate = None if keyword(disk) == NONE else parse_rate_bytes_per_s(disk, param="disk")
     host = replace(hardware.spec.host, disk_bytes_per_s=rate)
     return replace(hardware, spec=replace(hardware.spec, host=host))
 

@@ -76,11 +76,17 @@ def simulate(
 
 
 def _described(accelerator: str | None, host: str | None) -> "PlanHardware":
-    from tandem.cli.plan_hardware import MEASURED, NONE, no_accelerator, plan_hardware
+    from tandem.cli.plan_hardware import (
+        MEASURED,
+        NONE,
+        keyword,
+        no_accelerator,
+        plan_hardware,
+    )
 
     if accelerator is None:
         raise no_accelerator("")
-    if MEASURED in (accelerator, host) or accelerator == NONE:
+    if keyword(accelerator) in (MEASURED, NONE) or (host and keyword(host) == MEASURED):
         raise ConfigError(
             "a simulation is of an accelerator and a host that are described; name both, not "
             f"'{MEASURED}' or '{NONE}'",

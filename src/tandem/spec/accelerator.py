@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem.spec.errors import ConfigError
+from tandem.spec.names import folded
 from tandem.spec.units import is_count
 
 _HELP = "use auto, none, cuda, cuda:N, or emulated[:exact|paced][,seed=N][,SPEC]"
@@ -34,7 +35,8 @@ def parse_accelerator(text: str) -> AcceleratorChoice:
     Raises:
         ConfigError: none of these.
     """
-    kind, _, rest = text.partition(":")
+    name, _, rest = text.partition(":")
+    kind = folded(name)
     if kind in ("auto", "none") and not rest:
         return AcceleratorChoice(kind)
     if kind == "cuda":

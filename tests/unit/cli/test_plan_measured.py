@@ -77,6 +77,17 @@ def test_the_host_alone(commands: Commands, here: Path) -> None:
     assert found["plan"]["host_blocks"] == 0
 
 
+def test_measured_and_none_may_be_in_any_case(commands: Commands, here: Path) -> None:
+    write_profile(profile(), here)
+    for usual in (("a10g", "measured"), ("none", "measured")):
+        plans = {
+            commands.run(*MODEL, "--accelerator", card, "--host", host, "--disk", disk).out
+            for card, host, disk in ((*usual, "none"), (*(name.upper() for name in usual), "None"))
+        }
+        (plan,) = plans
+        assert "Predicted from what was measured here" in plan
+
+
 def test_a_batch_job_attends_with_the_threads_that_are_best(commands: Commands, here: Path) -> None:
     found = profile()
     sweep = tuple(ThreadPoint(n, 300e9, rate, 10e9) for n, rate in ((1, 225e9), (2, 150e9)))

@@ -127,6 +127,7 @@ def test_a_trace_without_times_comes_at_each_rate(commands: Commands, tmp_path: 
         (["--gpu-memory", "1GiB"], "the model does not fit"),
         (["--prompt", "200000"], "the model takes 131072"),
         (["--host", "measured"], "an accelerator and a host that are described"),
+        (["--host", "Measured"], "an accelerator and a host that are described"),
         (["--requests", "0"], "Invalid value"),
     ],
 )

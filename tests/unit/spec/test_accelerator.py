@@ -11,7 +11,9 @@ from tandem.spec.errors import ConfigError
     [
         ("auto", AcceleratorChoice("auto")),
         ("none", AcceleratorChoice("none")),
+        ("None", AcceleratorChoice("none")),
         ("cuda", AcceleratorChoice("cuda")),
+        ("CUDA:1", AcceleratorChoice("cuda", index=1)),
         ("cuda:3", AcceleratorChoice("cuda", index=3)),
         ("emulated", AcceleratorChoice("emulated")),
         ("emulated:exact,seed=7", AcceleratorChoice("emulated", seed=7)),
