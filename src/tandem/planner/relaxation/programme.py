@@ -78,9 +78,14 @@ class Programme:
 
 
 class Solver:
-    """HiGHS, for one programme after the other; what it gives depends on none before."""
+    """HiGHS, for one programme after the other; what it gives depends on none before.
+
+    Attributes:
+        programmes: that it was given.
+    """
 
     def __init__(self) -> None:
+        self.programmes: int = 0
         self._highs = highspy.Highs()
         for option, value in _OPTIONS.items():
             self._highs.setOptionValue(option, value)
@@ -91,6 +96,7 @@ class Solver:
         Raises:
             RuntimeError: the solver gave up.
         """
+        self.programmes += 1
         model = programme.model()
         # presolving costs as much as solving; but without it, some contradictions are not certain
         for presolve in ("off", "on"):

@@ -1,0 +1,50 @@
+"""Ways to run blocks of which nothing but shares is open."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from tandem.plan.offline import QuantizedLayers
+
+Lends = Literal["none", "some", "all"]
+_LENDS: tuple[Lends, ...] = ("some", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWay:
+    """What is done with layers that do not stay on the accelerator.
+
+    Attributes:
+        streams: whether any is streamed, through slots that take their room however few pass
+            through them; None: either way, by an average of no slots and all.
+        reads: whether any of them is read from disk, through slots of host memory.
+        lends: which of them the CPU computes in passes: all but those that stay in the slots, or
+            any number while all others come.
+        mlps: only their MLPs are streamed, but of those on disk, and these are what the CPU
+            computes.
+    """
+
+    streams: bool | None
+    reads: bool = False
+    lends: Lends = "none"
+    mlps: bool = False
+
+
+def block_ways(bits: QuantizedLayers, *, lacks: bool, lends: bool) -> Iterator[BlockWay]:
+    """All there are, each once.
+
+    Args:
+        lacks: host memory may be too small for all weights, and some may be read from disk.
+        lends: the CPU may compute layers, or MLPs.
+    """
+    reads = (False, True) if lacks else (False,)
+    if bits == "streamed":  # layers may stay in slots as well
+        yield from (BlockWay(None, read) for read in reads)
+        return
+    for streams, read in product((False, True), reads):
+        if streams or not read:
+            yield BlockWay(streams, read)
+    if lends:
+        for mlps, how, read in product((True, False), _LENDS, reads):
+            yield BlockWay(True, read, how, mlps)
