@@ -56,11 +56,10 @@ def decode_cycle(question: Question, candidate: Candidate) -> Cycle:
     footprint = Footprint(question)
     sweeps = Sweeps(question, footprint, Schedules.of_model(question.model))
     load = decode_load(candidate, question.lengths)
-    dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
-    return steady_cycle(sweeps.each_operation(candidate.elsewhere, load), dram_bytes_per_s)
+    return steady_cycle(sweeps.each_operation(candidate.elsewhere, load), question)
 
 
-def steady_cycle(sweeps: Sequence[PricedSweep], dram_bytes_per_s: float) -> Cycle:
+def steady_cycle(sweeps: Sequence[PricedSweep], question: Question) -> Cycle:
     """The cycle of the last sweep but one.
 
     Args:
@@ -68,7 +67,8 @@ def steady_cycle(sweeps: Sequence[PricedSweep], dram_bytes_per_s: float) -> Cycl
             ended in the last one.
     """
     spans: list[Span] = []
-    steady_sweep(sweeps, dram_bytes_per_s, spans.append)
+    dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
+    steady_sweep(sweeps, dram_bytes_per_s, spans.append, both_ways=question.link_both_ways)
     ends = [0.0] * len(sweeps)
     for span in spans:
         if span.queue == ACCEL:

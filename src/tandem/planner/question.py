@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from tandem.profiling.measurements import AcceleratorMeasurements, HostMeasurements
+from tandem.profiling.shared_link import APART, both_ways
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
@@ -158,6 +159,11 @@ class Question:
     def follows_rates(self) -> bool:
         """Whether all times do; else some were measured."""
         return self.measured is None and self.measured_card is None
+
+    @property
+    def link_both_ways(self) -> float:
+        """Shares of the link that both directions have at once, in sum, as far as measured."""
+        return APART if self.measured_card is None else both_ways(self.measured_card)
 
     @property
     def movable_layers(self) -> int:

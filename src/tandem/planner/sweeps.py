@@ -55,6 +55,7 @@ class Sweeps:
         self._q = question
         self._demands = Demands(question, footprint.page)
         self._dram = question.hardware.host.pool_bytes_per_s
+        self._both_ways: float = question.link_both_ways
         self._schedules = schedules
         self._times: dict[tuple[Elsewhere, SweepLoad], SweepTime] = {}
         self._bound = SweepBound(question, self._demands, None if like is None else like._bound)
@@ -77,10 +78,10 @@ class Sweeps:
             }
             sweeps = [priced[turn] for turn in turns]
             if load.cohort is None:
-                found = repeated_sweep(sweeps[0], self._dram)
+                found = repeated_sweep(sweeps[0], self._dram, both_ways=self._both_ways)
             else:
                 cycle = len(turns) - _warm_up_turns(load) if load.passes else 1
-                found = steady_sweep(sweeps, self._dram, cycle=cycle)
+                found = steady_sweep(sweeps, self._dram, cycle=cycle, both_ways=self._both_ways)
             if load.ahead:
                 found = self._with_sweeps_between(found, elsewhere, load)
             # loads that were ahead may make one sweep of a few shorter than many can be

@@ -19,6 +19,7 @@ from tandem.models.catalogue import plannable_spec
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.templates import sweep_template
 from tandem.planner.answer import answer
+from tandem.planner.candidate import Candidate
 from tandem.planner.demand import Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
@@ -26,9 +27,11 @@ from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.robustness import wrong_machines
 from tandem.planner.search.search import Search
+from tandem.planner.sweep_load import decode_load
+from tandem.planner.sweeps import Sweeps
 from tandem.profiling.hardware import accelerator_facts, link_facts
-from tandem.profiling.measurements import LinearTimes
-from tandem.profiling.surface import Surface
+from tandem.profiling.measurements import LinearTimes, LinkDirection
+from tandem.profiling.surface import Curve, Surface
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
@@ -54,7 +57,8 @@ CARD = replace(
         linear_times("int4/64", 0.55),
     ),
 )
-LLAMA = short(plannable_spec("llama-3.1-8b"), 2)
+LLAMA_WHOLE = plannable_spec("llama-3.1-8b")
+LLAMA = short(LLAMA_WHOLE, 2)
 PAIR_FLOPS = 32 * (4 * 128 + 5)
 
 
@@ -170,6 +174,25 @@ def test_plans_follow_what_was_measured_and_no_linear_programme() -> None:
     assert rates[0] > 1.1 * rates[2]
     assert Search(asked()).ceiling(POLICIES["auto"]) is None
     assert {number for number, *_ in wrong_machines(asked())} == {"host rates", "link"}
+
+
+def test_where_weights_come_while_activations_go_both_directions_matter() -> None:
+    slow = Curve((4096.0, 1e8), (1e-5, 1e8 / 1e9))
+
+    def sweep_s(both_bytes_per_s: float, streamed: int) -> float:
+        direction = LinkDirection(slow, slow, both_bytes_per_s)
+        card = replace(CARD, h2d=direction, d2h=direction)
+        question = asked(measured_card=card)
+        hardware = replace(question.hardware, link=link_facts(card))
+        question = replace(question, hardware=hardware, model=short(LLAMA_WHOLE, 8))
+        candidate = Candidate("ride-along", streamed, 0, 100)
+        load = decode_load(candidate, question.lengths, 2048, host_chunk=True)
+        search = Search(question)
+        sweeps = Sweeps(question, search.footprint, search.schedules)
+        return sweeps.time(candidate.elsewhere, load).period_s
+
+    assert sweep_s(0.5e9, streamed=8) > 1.02 * sweep_s(1e9, streamed=8)
+    assert sweep_s(0.5e9, streamed=0) == pytest.approx(sweep_s(1e9, streamed=0))
 
 
 def test_what_lies_outside_the_measurements_is_said() -> None:

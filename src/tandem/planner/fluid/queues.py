@@ -2,7 +2,8 @@
 
 What several groups use at once is *fluid*: a group's speed falls when the others' shares leave
 less. The host's memory is one pool for the CPU's work and both directions of the link; of the link
-to the accelerator, small copies go before streamed weights. Time moves from one start or end to
+to the accelerator, small copies go before streamed weights, and its two directions may slow each
+other down. Time moves from one start or end to
 the next, whoever asks and however often, so that equal submissions give equal times to the bit.
 """
 
@@ -15,12 +16,14 @@ from typing import NamedTuple
 from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.program import Queue
 from tandem.planner.fluid.groups import QUEUES, Schedule
+from tandem.profiling.shared_link import APART
 
 ACCEL, H2D, D2H, CPU, WEIGHTS, DISK = (
     QUEUES.index(queue)
     for queue in (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.CPU, Queue.WEIGHTS, Queue.DISK)
 )
 NEVER = float("inf")
+_ON_LINK = (H2D, D2H, WEIGHTS)
 _ROUNDING_S = 1e-15
 
 
@@ -125,6 +128,7 @@ class FluidQueues:
     Args:
         dram_bytes_per_s: of the host's memory.
         on_span: told of every group that ended.
+        both_ways: shares of the link that its directions have at once, in sum.
 
     Attributes:
         now_s: the last start or end that has been reached.
@@ -136,13 +140,18 @@ class FluidQueues:
     """
 
     def __init__(
-        self, dram_bytes_per_s: float, on_span: Callable[[Span], None] | None = None
+        self,
+        dram_bytes_per_s: float,
+        on_span: Callable[[Span], None] | None = None,
+        *,
+        both_ways: float = APART,
     ) -> None:
         count = len(QUEUES)
         self.now_s = self.dram_bytes = self.hidden_s = 0.0
         self.chain = CohortChain()
         self.busy_s = [0.0] * count
         self._dram, self._on_span = dram_bytes_per_s, on_span
+        self._both_ways, self._meet = both_ways, both_ways < APART
         self._submitted, self._done = [0] * count, [0] * count
         self._waiting: list[deque[_Line]] = [deque() for _ in QUEUES]
         self._place = [0] * count  # of the next group in the first line
@@ -204,8 +213,10 @@ class FluidQueues:
                 if left[q] < step_s:
                     step_s = left[q]
             on_link = running[WEIGHTS] is not None and running[H2D] is not None
+            if self._meet and running[D2H] is not None:
+                on_link |= running[WEIGHTS] is not None or running[H2D] is not None
             if on_link or drawn > self._dram:
-                drawn, speeds = self._speeds(on_link)
+                drawn, speeds = self._speeds()
                 step_s = self._next_end(speeds)
             next_s = self.now_s + step_s
             if wake_s - self.now_s < step_s:
@@ -322,16 +333,15 @@ class FluidQueues:
 
     # --- the time between -------------------------------------------------------------------------
 
-    def _speeds(self, on_link: bool) -> tuple[float, list[float]]:
+    def _speeds(self) -> tuple[float, list[float]]:
         """What the groups under way draw from the host's memory, and how fast each is relative to
         alone.
-
-        Args:
-            on_link: whether a small copy goes before a load.
         """
         active, rate = self._active, self._rate
-        others = max(0.0, 1.0 - self._share[H2D]) if on_link else 1.0
-        speeds = [others if q == WEIGHTS else 1.0 for q in active]
+        loads, link = self._link_speeds()
+        speeds = [
+            (loads * link if q == WEIGHTS else link) if q in _ON_LINK else 1.0 for q in active
+        ]
         drawn = 0.0
         for q, speed in zip(active, speeds, strict=True):
             drawn += speed * rate[q]
@@ -342,6 +352,17 @@ class FluidQueues:
             if rate[q]:
                 speeds[i] *= slower
         return self._dram, speeds
+
+    def _link_speeds(self) -> tuple[float, float]:
+        """Of loads, which small copies go before; and of all on the link, whose directions have no
+        more than `both_ways` at once.
+        """
+        share = [s if run else 0.0 for s, run in zip(self._share, self._running, strict=True)]
+        loads = max(0.0, 1.0 - share[H2D])
+        up, down = share[H2D] + loads * share[WEIGHTS], share[D2H]
+        if self._meet and up and down and up + down > self._both_ways:
+            return loads, self._both_ways / (up + down)
+        return loads, 1.0
 
     def _next_end(self, speeds: list[float]) -> float:
         """Seconds to it."""

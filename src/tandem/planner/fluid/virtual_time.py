@@ -21,6 +21,7 @@ from tandem.planner.fluid.queues import (
     Submission,
     Work,
 )
+from tandem.profiling.shared_link import APART
 
 _WARM_UP_LOADS = 6
 """Slots are filled in turn, so that their fill depends on some loads before."""
@@ -101,6 +102,7 @@ def steady_sweep(
     dram_bytes_per_s: float,
     on_span: Callable[[Span], None] | None = None,
     cycle: int = 1,
+    both_ways: float = APART,
 ) -> SweepTime:
     """Runs the sweeps one after the other, each submitted ahead; the last one is the result.
 
@@ -109,8 +111,9 @@ def steady_sweep(
         cycle: how many follow each other again and again; the result is the mean of the last ones.
         on_span: told of each group that ends up to the last sweep's end on the accelerator; its
             submission's label is the sweep's number.
+        both_ways: see `FluidQueues`.
     """
-    queues = FluidQueues(dram_bytes_per_s, on_span)
+    queues = FluidQueues(dram_bytes_per_s, on_span, both_ways=both_ways)
     lasts: dict[int, int] = {}
     attended: dict[int, int] = {}
     for number, sweep in enumerate(sweeps):
@@ -137,7 +140,10 @@ def steady_sweep(
 
 
 def repeated_sweep(
-    sweep: PricedSweep, dram_bytes_per_s: float, most_sweeps: int = _MOST_SWEEPS
+    sweep: PricedSweep,
+    dram_bytes_per_s: float,
+    most_sweeps: int = _MOST_SWEEPS,
+    both_ways: float = APART,
 ) -> SweepTime:
     """Of a sweep that only ever follows itself, without cohorts.
 
@@ -147,8 +153,9 @@ def repeated_sweep(
 
     Args:
         most_sweeps: timed; if none has left the queues as the one before, the last one's is taken.
+        both_ways: see `FluidQueues`.
     """
-    queues = FluidQueues(dram_bytes_per_s)
+    queues = FluidQueues(dram_bytes_per_s, both_ways=both_ways)
     schedule, works = sweep.schedule, group_works(sweep.schedule, sweep.demands)
     last = max(schedule.by_queue[ACCEL])
 

@@ -9,4 +9,4 @@ from tandem.planner.question import Question
 def pass_cycle(question: Question, candidate: BlockCandidate) -> Cycle:
     """The pass that gives every sequence of a block a token, at mean context."""
     passes = BlockTimes(question).each_operation(candidate)
-    return steady_cycle(passes, question.hardware.host.pool_bytes_per_s)
+    return steady_cycle(passes, question)

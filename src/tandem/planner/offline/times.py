@@ -57,6 +57,7 @@ class BlockTimes:
         self.prices = BlockPrices(question, precisions, self.footprint)
         self.bound = BlockBound(question, self.prices)
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
+        self._both_ways: float = question.link_both_ways
         made = {} if like is None else like._schedules
         self._schedules: dict[tuple[_Build, BlockShape], Schedule] = made
         self._times: dict[BlockCandidate, BlockTime] = {}
@@ -131,7 +132,7 @@ class BlockTimes:
 
     def _steady(self, passed: PricedSweep) -> SweepTime:
         """Of one pass among many alike."""
-        return repeated_sweep(passed, self._dram_bytes_per_s)
+        return repeated_sweep(passed, self._dram_bytes_per_s, both_ways=self._both_ways)
 
     def _schedule(self, build: _Build, shape: BlockShape) -> Schedule:
         key = (build, shape)
