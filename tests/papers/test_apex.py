@@ -146,8 +146,7 @@ def test_small_facts() -> None:
     assert residual_bytes(266, 4096, 2) == 266 * 8192
 
 
-def test_gains_are_listed_not_scored() -> None:
+def test_bounds_of_gains_are_listed_not_scored() -> None:
     gains = [cell for cell in apex_cells() if cell.place == "figures 5, 7"]
-    assert len(gains) == 9
+    assert len(gains) == 5
     assert {cell.role for cell in gains} == {Role.LISTED}
-    assert any("71% in the text" in cell.note for cell in gains)

@@ -9,22 +9,29 @@ from typer.testing import CliRunner
 from tandem.bench.papers.cells import PaperCell, Role, median_error
 from tandem.bench.papers.figures import PAPERS
 from tandem.bench.papers.plot import plot_cells
-from tandem.bench.papers.record import all_cells, summaries
+from tandem.bench.papers.record import CELLS, cells_of, summaries
 from tandem.cli.bench import bench_app
 from tandem.spec.errors import ConfigError
 
 
-def test_the_command_writes_every_cell(tmp_path: Path) -> None:
-    path = tmp_path / "papers.json"
-    result = CliRunner().invoke(bench_app(), ["papers", "--json", str(path)])
+def test_the_command_writes_every_cell_of_a_paper(tmp_path: Path) -> None:
+    path, papers = tmp_path / "papers.json", ("park-egger", "kvpr")
+    options = [word for paper in papers for word in ("--paper", paper)]
+    result = CliRunner().invoke(bench_app(), ["papers", *options, "--json", str(path)])
     assert result.exit_code == 0
     record = json.loads(path.read_text())
     assert record["suite"] == "papers"
-    assert len(record["cells"]) == len(all_cells())
-    assert {cell["paper"] for cell in record["cells"]} == set(PAPERS)
+    assert len(record["cells"]) == len(cells_of(papers, lambda _: None))
+    assert {cell["paper"] for cell in record["cells"]} == set(papers)
     scored = [cell for cell in record["cells"] if cell["role"] == "scored"]
     assert all(cell["predicted"] is not None for cell in scored)
     assert "tables 3, 4" in result.output
+
+
+def test_all_papers_are_compared_and_no_other() -> None:
+    assert tuple(CELLS) == PAPERS
+    with pytest.raises(ConfigError, match=r"no paper 'vllm'; use one of: park-egger, kvpr, "):
+        cells_of(["vllm"], lambda _: None)
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot"])

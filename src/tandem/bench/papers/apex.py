@@ -1,6 +1,6 @@
 """APEX: the inequality's thresholds, and its gains beside the bound."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tandem.bench.papers.cells import PaperCell, Role
 from tandem.bench.papers.figures import load_figures
@@ -11,7 +11,7 @@ from tandem.cost.apex.overlap import request_gain, wait_saved
 
 PAPER = "apex"
 # Middles of the classes of figure 7, whose mean input is 1,000 tokens.
-_OUTPUTS = {"50-200": 125, "200-500": 350, "over 500": 600}
+OUTPUTS: Mapping[str, int] = {"50-200": 125, "200-500": 350, "over 500": 600}
 
 
 def apex_cells() -> list[PaperCell]:
@@ -56,14 +56,10 @@ def _gains() -> Iterator[PaperCell]:
         low, high = claims["over_vllm"][pair.name]
         note = f"published {low:.0%} to {high:.0%}; decoding only, before linear stages grow"
         yield _gain(f"{pair.name} over vLLM", pair.decode_gain(host_share()), high, note)
-    note = f"{claims['t4_over_neo_in_text']:.0%} in the text"
-    yield _gain("T4 over NEO, largest", None, claims["over_neo_max"]["T4"], note)
-    for workload, over in claims["a10_by_workload"].items():
-        yield _gain(f"A10, {workload}, over vLLM", None, over["over_vllm"], "lengths not given")
 
 
 def _request_gain(outputs: str, prompt: int) -> float:
-    output = _OUTPUTS[outputs]
+    output = OUTPUTS[outputs]
     return request_gain(
         APEX_A10.decode_gain(host_share()),
         APEX_A10.prefill_s(prompt),
@@ -71,7 +67,7 @@ def _request_gain(outputs: str, prompt: int) -> float:
     )
 
 
-def _gain(cell: str, predicted: float | None, published: float, note: str) -> PaperCell:
+def _gain(cell: str, predicted: float, published: float, note: str) -> PaperCell:
     return PaperCell(
         PAPER,
         "figures 5, 7",

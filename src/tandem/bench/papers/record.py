@@ -1,17 +1,19 @@
 """All cells as one record and one table. Nothing is measured: the record is the same everywhere."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from tandem.bench.papers.apex import apex_cells
+from tandem.bench.papers.apex_planned import planned_apex_cells
 from tandem.bench.papers.cells import PaperCell, Role, median_error
 from tandem.bench.papers.kvpr import kvpr_cells
 from tandem.bench.papers.lm_offload import lm_offload_cells
 from tandem.bench.papers.neo import neo_cells
+from tandem.bench.papers.neo_planned import planned_neo_cells
 from tandem.bench.papers.park_egger import park_egger_cells
 from tandem.spec.errors import ConfigError
 
@@ -19,15 +21,32 @@ SUITE = "papers"
 _FILE_WIDTH = 150
 
 
-def all_cells() -> list[PaperCell]:
-    """Every comparison, paper by paper."""
-    return [
-        *park_egger_cells(),
-        *kvpr_cells(),
-        *lm_offload_cells(),
-        *neo_cells(),
-        *apex_cells(),
-    ]
+CELLS: Mapping[str, tuple[Callable[[], Iterable[PaperCell]], ...]] = {
+    "park-egger": (park_egger_cells,),
+    "kvpr": (kvpr_cells,),
+    "lm-offload": (lm_offload_cells,),
+    "neo": (neo_cells, planned_neo_cells),
+    "apex": (apex_cells, planned_apex_cells),
+}
+"""By paper: its cost model, and what the planner says, which takes some seconds for each figure."""
+
+
+def cells_of(papers: Sequence[str], report: Callable[[str], None]) -> list[PaperCell]:
+    """Every comparison, paper by paper; of all papers if none is named.
+
+    Raises:
+        ConfigError: there is no such paper.
+    """
+    for paper in papers:
+        if paper not in CELLS:
+            raise ConfigError(f"no paper '{paper}'; use one of: {', '.join(CELLS)}", param="paper")
+    found: list[PaperCell] = []
+    for paper, sources in CELLS.items():
+        if papers and paper not in papers:
+            continue
+        report(paper)
+        found += (cell for source in sources for cell in source())
+    return found
 
 
 def write_cells(cells: Sequence[PaperCell], command: str, path: Path) -> None:
