@@ -3,6 +3,7 @@
 import statistics
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,12 @@ from tandem.devices.native_wait import NativeAlarm
 from tandem.memory.page import KVPageSpec
 from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
 from tandem.plan.program import Queue
+from tandem.profiling.measurements import Contention
 from tandem.runtime.paced.gauges import Gauges
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.ledger import PacedLedger
 from tandem.runtime.paced.report import Lateness, judge
+from tandem.runtime.paced.shared_memory import Copy, emulated_contention, end_beside_s
 from tandem.runtime.paced.tokens import SyntheticTokens
 from tandem.spec.dtype import DType
 from tandem.spec.tier import Tier
@@ -97,17 +100,39 @@ def test_synthetic_tokens_depend_on_row_and_position_and_are_no_end() -> None:
     assert len(set(first.tolist())) > 50
 
 
-def test_dma_steals_the_time_that_its_bytes_take_from_overlapping_host_work() -> None:
-    gauges = Gauges(dram_bytes_per_s=1000.0, aliasing=Aliasing(0, 1, 8, 1))
+def test_dma_slows_down_host_work_as_far_as_both_ask_for_more_than_there_is() -> None:
+    gauges = Gauges(pool_bytes_per_s=1000.0, aliasing=Aliasing(0, 1, 8, 1))
     ledger = PacedLedger()
     copies = [op(Queue.H2D, 1), op(Queue.D2H, 1), op(Queue.H2D, 2)]
     ledger.submit(program(copies, ledger.base, lambda _: 2.0, submitted_s=1.0))
     ledger.advance(1.0)
     for span in ledger.take_spans():
         gauges.resolved(span, copied_bytes=800.0)  # 400 bytes/s: H2D from 1 to 5, D2H from 1 to 3
-    assert gauges.stolen_s(2.0, 4.0) == pytest.approx((2 * 400 + 1 * 400) / 1000)
-    assert gauges.stolen_s(5.0, 9.0) == 0.0
-    assert Gauges(None, Aliasing(0, 1, 8, 1)).stolen_s(2.0, 4.0) == 0.0
+    # 400 bytes/s are free of 1000: 200 are asked for beside 800 at first, and beside 400 then
+    assert gauges.beside_copies_s(2.0, 4.0, 400) == 4.0
+    # all that there is: at 1/1.8 of its speed up to 3, then at 1/1.4 up to 5, then at its own
+    left_s = 2 - 1 / 1.8 - 2 / 1.4
+    assert gauges.beside_copies_s(2.0, 4.0, 2000) == pytest.approx(5 + left_s)
+    assert gauges.beside_copies_s(2.0, 4.0, 9000) == gauges.beside_copies_s(2.0, 4.0, 2000)
+    assert gauges.beside_copies_s(2.0, 4.0, 0) == gauges.beside_copies_s(2.0, 4.0, 2000)
+    assert gauges.beside_copies_s(5.0, 9.0, 4000) == 9.0
+    assert Gauges(None, Aliasing(0, 1, 8, 1)).beside_copies_s(2.0, 4.0, 2000) == 4.0
+
+
+def test_probes_find_what_emulated_copies_take() -> None:
+    """A run of attention beside a copy throughout is as slow as a probe is said to have found."""
+    found = Contention("a", "b", "memory", "link", 600.0, 600.0, 300.0, 300.0)
+    for asked, kept in ((900.0, 750.0), (600.0, 600.0)):
+        alone = replace(found, work_alone_per_s=asked, work_beside_per_s=asked)
+        beside = emulated_contention(alone, 1000.0)
+        end_s = end_beside_s(0.0, 1.0, asked, [Copy(0.0, 9.0, 300.0)], 1000.0)
+        assert beside.work_beside_per_s == pytest.approx(kept)
+        assert asked / end_s == pytest.approx(kept)
+        assert beside.load_beside_bytes_per_s == 300
+    products = emulated_contention(replace(found, bound_by="cores"), 1000.0)
+    assert products.work_beside_per_s == pytest.approx(600.0 / 1.3), "as stages in a run"
+    disks = replace(found, busy="disks", work_beside_per_s=5.0)
+    assert emulated_contention(disks, 1.0) == disks
 
 
 @pytest.mark.parametrize(

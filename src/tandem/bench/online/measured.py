@@ -6,6 +6,7 @@ Import this module only if there are compiled kernels.
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 
@@ -21,6 +22,7 @@ from tandem.probes.profiler import Subject, run_profile
 from tandem.profiling.profile import Machine, Profile
 from tandem.runtime.paced.executor import PacedClock, RealClock
 from tandem.runtime.paced.probed import PacedAccelerator
+from tandem.runtime.paced.shared_memory import emulated_contention
 from tandem.spec.model import ModelSpec
 
 
@@ -83,11 +85,14 @@ def profile_cell(
         machine = Machine(probed.name, processor_name(), cores, len(cores))
         subject = Subject(machine, code_digest(), probed, "")
         try:
-            return run_profile(
+            found = run_profile(
                 subject, effort, thorough=False, progress=lambda what, *_: report(f"probing {what}")
             )
         finally:
             probed.close()
+        pool = cell.hardware.host.pool_bytes_per_s
+        contention = tuple(emulated_contention(each, pool) for each in found.host.contention)
+        return replace(found, host=replace(found.host, contention=contention))
 
     with ThreadPoolExecutor(1, thread_name_prefix="tandem-profile") as prober:
         return prober.submit(measure).result()

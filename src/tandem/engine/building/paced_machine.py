@@ -189,7 +189,7 @@ def paced_executor(
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     if pool is None:
         host.draw_pages()
-    dram = hardware.host.memory_bandwidth_bytes_per_s if options.contention else None
+    shared = hardware.host.pool_bytes_per_s if options.contention else None
     whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.mlps_ever_on_cpu)
     layers = None
     if sweeps.uses_cpu:
@@ -206,7 +206,7 @@ def paced_executor(
     return PacedExecutor(
         PacedCosts(spec, page, truth, host, layers),
         tokens or SyntheticTokens(spec),
-        Gauges(dram, aliasing),
+        Gauges(shared, aliasing),
         pool or WorkerPool(options.cores),
         clock,
         hardware.accelerator.launch_latency_s,

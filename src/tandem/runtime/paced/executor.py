@@ -208,8 +208,9 @@ class PacedExecutor:
             if end_s > start_s:
                 due_s = max(task.not_before_s, self._host_free_s)
                 gauges.lateness.start.append(max(0.0, start_s - due_s))
-                gauges.attended(self._costs.read_bytes(task))
-                end_s += gauges.stolen_s(start_s, end_s)
+                read_bytes = self._costs.read_bytes(task)
+                gauges.attended(read_bytes)
+                end_s = gauges.beside_copies_s(start_s, end_s, read_bytes)
             self._host_free_s = end_s
             self._ledger.stamp(task, start_s, end_s)
             self._advance(self._clock.now())

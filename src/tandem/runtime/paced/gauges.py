@@ -6,6 +6,7 @@ from tandem.plan.program import OpKind, Part, Queue
 from tandem.runtime.paced.host import Aliasing
 from tandem.runtime.paced.ledger import Span
 from tandem.runtime.paced.report import Lateness, PacedReport, judge, percentile_95
+from tandem.runtime.paced.shared_memory import Copy, end_beside_s
 
 _STAGES = (Part.PRE, Part.POST)
 _TO_ACCELERATOR = (Queue.H2D, Queue.WEIGHTS)
@@ -16,14 +17,14 @@ class Gauges:
     """Sums over resolved operations, and lateness samples.
 
     Args:
-        dram_bytes_per_s: the host's memory bandwidth that DMA and CPU share; None: no contention.
+        pool_bytes_per_s: of the host's memory, which DMA and CPU share; None: no contention.
         aliasing: of the host's pages.
     """
 
-    def __init__(self, dram_bytes_per_s: float | None, aliasing: Aliasing) -> None:
-        self._dram = dram_bytes_per_s
+    def __init__(self, pool_bytes_per_s: float | None, aliasing: Aliasing) -> None:
+        self._pool = pool_bytes_per_s
         self._aliasing = aliasing
-        self._copies: deque[tuple[float, float, float]] = deque()
+        self._copies: deque[Copy] = deque()
         self.begin(0.0, 0.0)
 
     def begin(self, now_s: float, worked_s: float) -> None:
@@ -51,28 +52,28 @@ class Gauges:
         if op.kind is OpKind.STAGE and op.part in _STAGES and duration_s > 0:
             self._stage_s += duration_s
             self._num_stages += 1
-        if op.queue in _DMA and duration_s > 0 and self._dram is not None:
-            self._copies.append((span.start_s, span.end_s, copied_bytes / duration_s))
+        if op.queue in _DMA and duration_s > 0 and self._pool is not None:
+            self._copies.append(Copy(span.start_s, span.end_s, copied_bytes / duration_s))
 
     def attended(self, read_bytes: int) -> None:
         """A host attention read so many bytes of one set of pages."""
         self._most_read = max(self._most_read, read_bytes)
 
-    def stolen_s(self, start_s: float, end_s: float) -> float:
-        """How much longer the host's work of this interval takes since DMA moved bytes meanwhile.
+    def beside_copies_s(self, start_s: float, end_s: float, read_bytes: int) -> float:
+        """When the host's work of this interval ends, since DMA moves bytes meanwhile.
 
-        Model: both share the host's memory bandwidth and attention does nothing but read memory, so
-        it waits for as long as the bytes of overlapping copies take. That is an upper bound.
+        Args:
+            read_bytes: by attention; 0: it was other work, of whose bytes nothing is known, and
+                which is taken to ask for all that the memory gives. Copies keep their times, which
+                have been told.
         """
-        if self._dram is None:
-            return 0.0
-        while self._copies and self._copies[0][1] <= start_s:
+        if self._pool is None:
+            return end_s
+        while self._copies and self._copies[0].end_s <= start_s:
             self._copies.popleft()
-        moved = sum(
-            max(0.0, min(end_s, end) - max(start_s, start)) * rate
-            for start, end, rate in self._copies
-        )
-        return moved / self._dram
+        alone_s = end_s - start_s
+        asked = read_bytes / alone_s if read_bytes else self._pool
+        return end_beside_s(start_s, alone_s, asked, self._copies, self._pool)
 
     def report(self, now_s: float, worked_s: float) -> PacedReport:
         """The window so far; `worked_s` as in `begin`."""
@@ -97,7 +98,7 @@ class Gauges:
             weights_busy=self._busy_s[Queue.WEIGHTS] / wall_s,
             cpu_busy=self._busy_s[Queue.CPU] / wall_s,
             brought_bytes=self._brought_bytes,
-            contention="none" if self._dram is None else "modelled",
+            contention="none" if self._pool is None else "modelled",
             host_sets=self._aliasing.sets,
             host_distinct_bytes=self._aliasing.distinct_bytes,
             host_read_bytes=read,
