@@ -8,7 +8,7 @@ import torch
 
 from tandem.devices.stream_counters import NoStreamCountersError
 from tandem.plan.program import Queue
-from tandem.runtime import assemble
+from tandem.runtime import assemble_cuda
 
 COUNTERS = object()
 
@@ -16,7 +16,7 @@ COUNTERS = object()
 def chosen(*, native: bool = True, host_blocks: int = 4) -> tuple[object, tuple[str, ...]]:
     machine = SimpleNamespace(device=torch.device("cpu"), host_tasks=object() if native else None)
     sizes = SimpleNamespace(host_blocks=host_blocks)
-    return assemble._stream_counters(cast("Any", machine), cast("Any", sizes))
+    return assemble_cuda._stream_counters(cast("Any", machine), cast("Any", sizes))
 
 
 def test_copies_to_the_host_raise_what_native_threads_wait_for(
@@ -28,7 +28,7 @@ def test_copies_to_the_host_raise_what_native_threads_wait_for(
         asked.append(queues)
         return COUNTERS
 
-    monkeypatch.setattr(assemble, "open_stream_counters", opened)
+    monkeypatch.setattr(assemble_cuda, "open_stream_counters", opened)
     assert chosen() == (COUNTERS, ())
     assert asked == [(Queue.D2H,)]
     # nobody waits for them
@@ -40,7 +40,7 @@ def test_an_engine_without_them_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     def refused(*_: object) -> object:
         raise NoStreamCountersError("the driver has none")
 
-    monkeypatch.setattr(assemble, "open_stream_counters", refused)
+    monkeypatch.setattr(assemble_cuda, "open_stream_counters", refused)
     counters, notes = chosen()
     assert counters is None
     (note,) = notes

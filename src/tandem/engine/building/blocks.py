@@ -39,7 +39,7 @@ from tandem.models.model import Model
 from tandem.models.resolve import resolve_model
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
-from tandem.runtime.assemble import Assembled, on_cuda, on_exact_emulator
+from tandem.runtime.assemble import Assembled, on_exact_emulator
 from tandem.runtime.build_machine import MachineSizes
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
@@ -217,6 +217,8 @@ def _assemble(
     )
     if emulated:
         return on_exact_emulator(model, sizes, choice.seed, listeners)
+    from tandem.runtime.assemble_cuda import on_cuda
+
     return on_cuda(model, sizes, listeners)
 
 

@@ -15,7 +15,7 @@ from tandem.kernels.open_pool import open_pool
 from tandem.models.model import Model
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import PlacedWeights, disk_layers
-from tandem.runtime.assemble import Assembled, on_cuda, on_exact_emulator, on_host
+from tandem.runtime.assemble import Assembled, on_exact_emulator, on_host
 from tandem.runtime.build_machine import GraphRoom, MachineSizes
 from tandem.runtime.machine import Machine
 from tandem.spec.accelerator import AcceleratorChoice
@@ -174,6 +174,8 @@ def assemble(
         attention=config.attention_backend,
     )
     if choice.kind == "cuda":
+        from tandem.runtime.assemble_cuda import on_cuda
+
         return on_cuda(model, sizes, listeners)
     if emulated:
         return on_exact_emulator(model, sizes, choice.seed, listeners)

@@ -1,0 +1,78 @@
+"""Put an executor together on a CUDA device: streams, graphs, counters."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from tandem.devices.cuda.driver import CudaDriver, open_stream_counters
+from tandem.devices.cuda.graphs import CudaGraphs
+from tandem.devices.cuda.memory import CudaMemory, pin
+from tandem.models.model import Model
+from tandem.plan.program import Queue
+from tandem.runtime.assemble import Assembled
+from tandem.runtime.build_machine import MachineSizes, build_machine
+from tandem.runtime.machine import Machine
+from tandem.runtime.machine_measures import CudaMeasures
+from tandem.runtime.overlap_meter import OverlapMeter
+from tandem.runtime.record_graphs import record_graphs
+from tandem.runtime.running import Running
+from tandem.runtime.threaded import ThreadedExecutor
+from tandem.runtime.timelines import make_timelines
+from tandem.spec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tandem.devices.batch_copies import BatchCopies
+    from tandem.devices.stream_counters import StreamCounters
+    from tandem.plan.executed_op import OpListener
+
+
+def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]" = ()) -> Assembled:
+    """A CUDA device: streams and events, one launching thread per queue."""
+    uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
+    machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
+    if sizes.batched_copies:
+        machine.runner.batches = _batch_copies()
+    if sizes.graphs is not None:
+        maker = CudaGraphs(model.device)
+        record_graphs(machine, model, sizes.graphs, sizes.page.block_size, maker)
+    memory = CudaMemory(model.device)
+    meter = OverlapMeter()
+    counters, notes = _stream_counters(machine, sizes)
+    timelines = make_timelines(None if counters is None else counters.addresses)
+    executor = ThreadedExecutor(machine, (meter.executed, *listeners), timelines)
+    driver: CudaDriver[Running] = CudaDriver(
+        model.device, executor.completed, executor.failed, timelines, counters
+    )
+    uploads.append(driver.upload)
+    executor.start(driver)
+    measures = CudaMeasures(memory, machine, meter)
+    return Assembled(executor, machine, measures, notes)
+
+
+def _batch_copies() -> "BatchCopies":
+    from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
+
+    try:
+        return BatchCopies()
+    except NoBatchCopiesError as error:
+        raise ConfigError(
+            f"--link-copies batched cannot be: {error}; leave it out", param="link_copies"
+        ) from None
+
+
+def _stream_counters(
+    machine: Machine, sizes: MachineSizes
+) -> tuple["StreamCounters | None", tuple[str, ...]]:
+    """What copies to the host tell native threads by that their work can begin; a note if there
+    should be such, but are not.
+    """
+    if machine.host_tasks is None or not sizes.host_blocks:
+        return None, ()
+    from tandem.devices.stream_counters import NoStreamCountersError
+
+    try:
+        return open_stream_counters(machine.device, (Queue.D2H,)), ()
+    except NoStreamCountersError as error:
+        told = f"the CPU's part of a layer begins when a thread has seen its input come: {error}"
+        return None, (told,)
