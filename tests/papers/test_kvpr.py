@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 
 from tandem.bench.papers.cells import median_error
 from tandem.bench.papers.figures import load_figures
-from tandem.bench.papers.kvpr import (
-    GPU_EFFICIENCY,
-    fetch_of,
-    figure7_cells,
+from tandem.bench.papers.kvpr import figure7_cells, table1_cells
+from tandem.bench.papers.kvpr_gains import (
+    beside_the_rest,
+    best_constants_error,
     gain_cells,
     gain_error,
-    predicted_decode,
-    table1_cells,
+    published,
+    speed_up_cells,
+    term_cells,
 )
+from tandem.bench.papers.kvpr_machine import GPU_EFFICIENCY, fetch_of
 from tandem.bench.papers.models import MODELS
 from tandem.cost.from_model import restore_of
 from tandem.cost.kvpr.column import ColumnWork, best_column, column_period
@@ -239,13 +241,51 @@ def test_table_1_within_one_percent() -> None:
 
 
 def test_tables_3_and_4_speed_ups_within_ten_percent_at_the_median() -> None:
+    cells = speed_up_cells(GPU_EFFICIENCY)
+    assert len(cells) == 12
+    assert median_error(cells) == pytest.approx(0.095, abs=0.001)
+    # The miss that the page lists: what a GEMM alone reaches would predict too much.
+    assert median_error(speed_up_cells(0.8)) > 0.15
+
+
+def test_tables_3_and_4_gains_are_missed_by_45_percent_at_the_median() -> None:
     cells = gain_cells(GPU_EFFICIENCY)
     assert len(cells) == 12
-    assert median_error(cells) <= 0.10
-    # The miss that the page lists: what a GEMM alone reaches would predict too much.
-    assert median_error(gain_cells(0.8)) > 0.15
-    # And of what is gained, the speed-up less 1, the error is much larger.
-    assert gain_error() == pytest.approx(0.454, abs=0.001)
+    assert median_error(cells) == pytest.approx(0.454, abs=0.001)
+    speed_ups = speed_up_cells(GPU_EFFICIENCY)
+    for gain, speed_up in zip(cells, speed_ups, strict=True):
+        assert gain.predicted == pytest.approx((speed_up.predicted or 0) - 1)
+        assert gain.published == pytest.approx((speed_up.published or 0) - 1)
+
+
+def test_no_efficiency_brings_the_gains_within_ten_percent() -> None:
+    """The equation says about one gain per model, and the best such numbers, fitted to the answers,
+    are 13.5% off; no share of the peak comes below 25%.
+    """
+    assert best_constants_error() == pytest.approx(0.135, abs=0.002)
+    errors = [gain_error(lambda cell, n=n: cell.decode(n / 50).gain) for n in range(5, 50, 2)]
+    assert min(errors) > 0.25
+
+
+def test_each_term_that_the_equation_leaves_out() -> None:
+    errors = {cell.predictor: cell.predicted for cell in term_cells()}
+    assert errors["link at 24 GB/s"] == pytest.approx(0.762, abs=0.002)
+    assert errors["products in whole waves of tiles"] == pytest.approx(0.446, abs=0.002)
+    assert errors["the layer's own compute not hidden"] == pytest.approx(0.428, abs=0.002)
+    rest = errors["beside what the baseline takes beyond the link"]
+    assert rest == pytest.approx(0.236, abs=0.002)
+    assert rest == min(error for name, error in errors.items() if error and "single" not in name)
+
+
+def test_what_the_baseline_takes_beyond_the_link_is_what_lowers_the_gains() -> None:
+    """Seven cells save the seconds that the equation says, within a fifth, of far longer times."""
+    saved: list[float] = []
+    for cell in published():
+        time = cell.decode()
+        assert cell.baseline_s > 1.3 * time.transfer_only_s
+        saved.append((cell.baseline_s - cell.time_s) / (time.transfer_only_s - time.total_s))
+        assert 1 < beside_the_rest(cell) < time.gain
+    assert sum(abs(ratio - 1) < 0.2 for ratio in saved) == 7
 
 
 def test_figure_7_is_missed_for_the_smallest_model() -> None:
@@ -256,10 +296,10 @@ def test_figure_7_is_missed_for_the_smallest_model() -> None:
 
 
 def test_the_smaller_model_gains_more() -> None:
+    longest = {cell.model: cell for cell in published()}
     for share in (0.3, GPU_EFFICIENCY, 1.0):
-        small = predicted_decode("OPT-6.7B", 64, 512, 128, share).gain
-        large = predicted_decode("OPT-13B", 64, 512, 128, share).gain
-        assert small > large
+        small = longest["OPT-6.7B"].decode(share).gain
+        assert small > longest["OPT-13B"].decode(share).gain
 
 
 # Tokens per second as tables 3 and 4 print them beside the latencies.

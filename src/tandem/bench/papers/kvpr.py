@@ -1,56 +1,38 @@
-"""KVPR: table 1, and the speed-ups of tables 3 and 4."""
-
-from statistics import median
+"""KVPR: table 1, tables 3 and 4 as speed-ups and as gains, and figure 7."""
 
 from tandem.bench.papers.cells import PaperCell, Role, median_error
 from tandem.bench.papers.figures import load_figures
+from tandem.bench.papers.kvpr_gains import SPEED_UPS, gain_cells, speed_up_cells, term_cells
+from tandem.bench.papers.kvpr_machine import (
+    EFFICIENCIES,
+    ELEMENT_BYTES,
+    GPU_EFFICIENCY,
+    LINK_BYTES_PER_S,
+    MEMORY_BYTES_PER_S,
+    PAPER,
+    PEAK_FLOPS_PER_S,
+    fetch_of,
+)
 from tandem.bench.papers.models import MODELS
-from tandem.cost.from_model import kv_fetch
 from tandem.cost.kvpr.attention_read import unfused_attention_bytes
 from tandem.cost.kvpr.column import ColumnWork, best_column, column_period
-from tandem.cost.kvpr.generation import DecodeTime, decode_time
-from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates
-from tandem.spec.dtype import DType
+from tandem.cost.kvpr.recompute import RecomputeRates
 from tandem.spec.parameters import layer_matrix_parameters
 
-PAPER = "kvpr"
-ELEMENT_BYTES = 2
-LINK_BYTES_PER_S = 32e9  # sections 1 and 4: PCIe 4.0 x16
-MEMORY_BYTES_PER_S = 1555e9  # NVIDIA's data sheet of the A100 40 GB
-PEAK_FLOPS_PER_S = 312e12  # as above: FP16 tensor cores, dense
-# Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
-# Megatron-LM" (arXiv 2104.04473), table 1: 142 TFLOP/s per A100 at hidden size 4096.
-GPU_EFFICIENCY = 142 / 312
-EFFICIENCIES = (0.3, 0.4, 0.6, 0.8, 1.0)
-GAIN_TABLES = "tables 3, 4"
 # Section 4.2.
 FIGURE7_ROWS, FIGURE7_BATCHES = 32, 8
 FIGURE7_PROMPTS, FIGURE7_GENERATES = (256, 512, 1024), (32, 128)
 _TABLE1_LINK = 32 * 2**30  # the unit slip: MiB over 32 GiB/s
 
 
-def fetch_of(model: str, rows: int, context: int) -> KVFetch:
-    """One layer's KV cache in FP16."""
-    return kv_fetch(MODELS[model], rows, context, DType.FLOAT16)
-
-
-def predicted_decode(model: str, rows: int, prompt: int, generate: int, share: float) -> DecodeTime:
-    """A cell of table 3 or 4 on an accelerator that reaches `share` of its peak.
-
-    The first token comes out of the prefill, as in the tables' throughputs.
-    """
-    rates = RecomputeRates(LINK_BYTES_PER_S, share * PEAK_FLOPS_PER_S)
-    layers = MODELS[model].num_layers
-    return decode_time(fetch_of(model, rows, prompt), rates, layers=layers, generate=generate - 1)
-
-
 def kvpr_cells() -> list[PaperCell]:
-    """Table 1, tables 3 and 4, what other efficiencies would predict, and figure 7."""
+    """Table 1, tables 3 and 4 beside what other terms would predict, and figure 7."""
     return [
         *table1_cells(),
-        *gain_cells(GPU_EFFICIENCY),
-        _gain_error(),
+        *speed_up_cells(GPU_EFFICIENCY),
         *_other_efficiencies(),
+        *gain_cells(GPU_EFFICIENCY),
+        *term_cells(),
         *figure7_cells(),
     ]
 
@@ -79,54 +61,14 @@ def table1_cells() -> list[PaperCell]:
     return cells
 
 
-def gain_cells(share: float) -> list[PaperCell]:
-    """Speed-up of each cell of tables 3 and 4 (transfer only over with recomputation)."""
-    cells: list[PaperCell] = []
-    figures = load_figures(PAPER)
-    for table, model in (("table3_opt_6_7b", "OPT-6.7B"), ("table4_opt_13b", "OPT-13B")):
-        data = figures[table]
-        for index, (prompt, generate) in enumerate(
-            zip(data["prompt"], data["generate"], strict=True)
-        ):
-            predicted = predicted_decode(model, data["batch"], prompt, generate, share).gain
-            published = data["hf_decode_s"][index] / data["kvpr_decode_s"][index]
-            cells.append(
-                PaperCell(
-                    PAPER,
-                    GAIN_TABLES,
-                    f"{model} {prompt}+{generate} speed-up",
-                    "x",
-                    predicted,
-                    published,
-                    predictor=f"GPU at {share:.0%} of peak",
-                )
-            )
-    return cells
-
-
-def gain_error() -> float:
-    """Median relative error of the 12 gains, speed-ups less 1: far more than of the speed-ups."""
-    cells = gain_cells(GPU_EFFICIENCY)
-    pairs = [(c.predicted, c.published) for c in cells if c.predicted and c.published]
-    return median(abs((predicted - 1) / (published - 1) - 1) for predicted, published in pairs)
-
-
-def _gain_error() -> PaperCell:
-    what = "median error of the 12 gains (speed-up less 1)"
-    by = f"GPU at {GPU_EFFICIENCY:.0%} of peak"
-    return PaperCell(
-        PAPER, GAIN_TABLES, what, "share", gain_error(), None, Role.LISTED, predictor=by
-    )
-
-
 def _other_efficiencies() -> list[PaperCell]:
     return [
         PaperCell(
             PAPER,
-            GAIN_TABLES,
+            SPEED_UPS,
             "median error of the 12 speed-ups",
             "share",
-            median_error(gain_cells(share)),
+            median_error(speed_up_cells(share)),
             None,
             Role.WHAT_IF,
             predictor=f"GPU at {share:.0%} of peak",
