@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tandem.spec.hardware_file import AcceleratorDescription
 
 MEASURED, NONE = "measured", "none"
+_GIGA = 1e9
 _ASSUMED = "Predicted from data sheets and assumed efficiencies, not measured"
 
 
@@ -236,8 +237,13 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
 
 def _disks(profile: "Profile") -> str:
     """Which disk a plan may read layers from."""
+    from tandem.spec.units import format_figure
+
     if not profile.disks:
         return ""
     slowest = min(profile.disks, key=lambda disk: disk.bytes_per_s)
-    of_several = ", the slowest" if len(profile.disks) > 1 else ""
-    return f", the disk of {slowest.folder}{of_several}"
+    found = f", the disk of {slowest.folder}"
+    if profile.striping is None:
+        return found
+    rate = format_figure(profile.striping.bytes_per_s / _GIGA)
+    return f"{found}, the slowest (all of them at once read {rate} GB/s: --disk {rate}GB/s)"

@@ -303,6 +303,9 @@ class Demands:
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
             size = 2 * self._kv_token_bytes * appended
+            if self.measured is not None:
+                alone_s = self.measured.append_s(size)
+                return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
             cost = cost_of(0, size, 0, self._host)
         else:
             assert op.kind is OpKind.ATTEND, op

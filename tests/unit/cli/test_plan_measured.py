@@ -11,7 +11,7 @@ from tests.unit.cli.conftest import Commands, Ran
 
 from tandem.devices import this_machine
 from tandem.memory import peaks
-from tandem.profiling.measurements import MemoryRates, ThreadPoint
+from tandem.profiling.measurements import MemoryRates, Striping, ThreadPoint
 from tandem.profiling.profile_file import profile_path, write_profile
 
 MODEL = ("plan", "opt-1.3b", "--requests", "20", "--prompt", "100", "--generate", "20")
@@ -119,6 +119,26 @@ def test_a_measured_disk_is_read_from(commands: Commands, here: Path) -> None:
     read_s = reads * 317.2e6 * 2 / 3e9
     disk_s = found["prediction"]["decode_sweep"]["disk_s"]
     assert read_s < disk_s < read_s / 0.9  # beside products, which take at most a tenth
+
+
+def test_of_several_disks_the_slowest_counts_and_all_at_once_are_told(
+    commands: Commands, here: Path
+) -> None:
+    found = profile()
+    other = replace(found.disks[0], folder="/more", bytes_per_s=2e9)
+    striping = Striping((0.6, 0.4), 4.5e9)
+    write_profile(replace(found, disks=(*found.disks, other), striping=striping), here)
+    large = ("plan", "llama-2-13b", *MODEL[2:], "--accelerator", "none", "--host", "measured")
+    told = "the disk of /more, the slowest (all of them at once read 4.5 GB/s: --disk 4.5GB/s)"
+    slowest, both = (
+        json.loads(commands.run(*large, "--json", *more).out)
+        for more in ((), ("--disk", "4.5GB/s"))
+    )
+    assert told in slowest["basis"][0]
+    reads = [each["prediction"]["candidate"]["on_disk"] for each in (slowest, both)]
+    times = [each["prediction"]["decode_sweep"]["disk_s"] for each in (slowest, both)]
+    # 2 GB/s for 4.5, which lose more to products
+    assert times[0] / reads[0] > 1.8 * times[1] / reads[1]
 
 
 def test_a_described_host_alone_is_assumed(commands: Commands) -> None:

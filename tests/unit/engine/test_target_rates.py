@@ -1,7 +1,9 @@
 """Rates are looked up on CUDA where something is to be decided by them, and only there."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,6 +68,28 @@ def test_the_disk_that_the_model_is_on_is_known_if_it_was_measured(machine: Path
     target, _ = with_rates(CUDA, CONFIG, placed("streamed"), model)
     assert target.hardware is not None
     assert target.hardware.host.disk_bytes_per_s == 3e9
+
+
+def test_disks_with_copies_give_what_they_gave_together(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [machine / name for name in ("one", "two", "three")]
+    for folder in folders:
+        folder.mkdir()
+    devices = {str(folder): number for number, folder in enumerate(folders)}
+    disks = tuple(DiskMeasurements(str(f), 1e9, 3e9, "8 threads", 2.5e9) for f in folders[:2])
+    monkeypatch.setattr(
+        target_rates.Path,
+        "stat",
+        lambda path, **_: SimpleNamespace(st_dev=devices.get(str(path))),
+    )
+    measured = replace(profile(accelerator=True), disks=disks)
+    for others, rate in (((), 3e9), (folders[1:2], 5e9), (folders[1:], 5e9), (folders[2:], 3e9)):
+        config = replace(CONFIG, disk_copies=os.pathsep.join(map(str, others)) or None)
+        monkeypatch.setattr(target_rates, "_stored_profile", lambda: measured)
+        target, _ = with_rates(CUDA, config, placed("streamed"), folders[0])
+        assert target.hardware is not None
+        assert target.hardware.host.disk_bytes_per_s == rate
 
 
 @pytest.mark.parametrize("card", ["NVIDIA GeForce RTX 4090", "Test card"])

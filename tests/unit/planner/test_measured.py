@@ -26,7 +26,7 @@ from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
 from tandem.profiling.hardware import host_facts
-from tandem.profiling.measurements import Contention, HostMeasurements
+from tandem.profiling.measurements import Contention, HostMeasurements, StartTimes
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
@@ -63,6 +63,25 @@ def test_attention_beside_an_accelerator_takes_what_was_measured() -> None:
     assert decode.alone_s == pytest.approx(ATTENTION_START_S + KEY_S * 10 * 1000)
     assumed = Demands(replace(question, measured=None), Footprint(question).page)
     assert assumed.of(attend, [LaneLoad(host=TierLoad(10, 999.0))]).alone_s != decode.alone_s
+
+
+def test_appends_on_the_host_start_and_move_their_bytes() -> None:
+    slower = replace(MEASURED, start=StartTimes(1e-3, 2e-3))
+    found: list[float] = []
+    for measured in (MEASURED, slower):
+        question = ask(short(LLAMA, 2), measured=measured)
+        demands = Demands(question, Footprint(question).page)
+        sweep = sweep_template(2, (LaneShape(device=False, host=True),))
+        append = next(op for op in sweep.ops if (op.queue, op.kind) == (Queue.CPU, OpKind.APPEND))
+        assert demands.of(append, [LaneLoad()]).alone_s == 0
+        demand = demands.of(append, [LaneLoad(host=TierLoad(100, 999.0))])
+        size = 2 * 2 * 2 * LLAMA.kv_size * 100  # keys and values in 16 bits, read and written
+        assert demand.alone_s == pytest.approx(
+            measured.start.spinning_s + size / READ_BYTES_PER_S, rel=0.01
+        )
+        assert demand.alone_s * demand.dram_bytes_per_s == pytest.approx(size)
+        found.append(demand.alone_s)
+    assert found[1] - found[0] == pytest.approx(1e-3 - 3e-6)
 
 
 def test_counted_work_takes_what_its_means_take() -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.support.profiles import accelerator_measurements
 from tests.unit.planner.questions import ask, short
 
 from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
@@ -18,6 +19,7 @@ from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.times import PassOrder
 from tandem.planner.policies import OFFLINE, find_policy
 from tandem.planner.question import Question
+from tandem.profiling.measurements import CodeRates
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
@@ -199,6 +201,25 @@ def test_streamed_kv_in_few_bits_takes_less_of_the_link_and_more_of_the_accelera
     one, another = (search.times.time(each).decode for each in (plain, few))
     assert another.h2d_s < 0.4 * one.h2d_s
     assert another.accelerator_s > one.accelerator_s
+
+
+def test_a_measured_card_converts_streamed_kv_at_its_measured_rate() -> None:
+    card = accelerator_measurements()
+    question = quantized()
+    few = BlockCandidate(2, 0, 0, 8, 0, host_kv=CodeType.INT4)
+    lane_elements = (
+        few.batches * few.streamed_rows * question.lengths.context_tokens * 2 * OPT.kv_size
+    )
+    found: list[float] = []
+    for dequantize in (300e9, 30e9):
+        codes = (CodeRates("kv int4", 100e9, dequantize),)
+        attention = (*card.attention, replace(card.attention[0], kind="int4"))
+        prompts = (*card.prompts, replace(card.prompts[0], kind="int4"))
+        measured = replace(card, codes=codes, attention=attention, prompts=prompts)
+        search = OfflineSearch(replace(question, measured_card=measured))
+        found.append(search.times.time(few).decode.accelerator_s)
+    slower_s = OPT.num_layers * lane_elements * 2 * (1 / 30e9 - 1 / 300e9)
+    assert found[1] - found[0] == pytest.approx(slower_s, rel=0.01)
 
 
 def test_blocks_divide_the_job_evenly() -> None:

@@ -1,6 +1,7 @@
 """Asks this machine for the rates by which layers that do not fit a CUDA device are placed."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def with_rates(
         return target, ()
     profile = _stored_profile()
     card = Card(device_name(target.device), total_bytes(target.device))
-    disk = None if isinstance(profile, str) else _disk_rate(profile, directory)
+    disk = None
+    if not isinstance(profile, str):
+        copies = filter(None, (config.disk_copies or "").split(os.pathsep))
+        disk = _disk_rate(profile, (directory, *map(Path, copies)))
     host = HostSize(target.host.capacity_bytes, usable_cores(), disk)
     rates = cuda_rates(card, host, profile)
     return replace(target, hardware=rates.hardware), (rates.note,)
@@ -58,11 +62,16 @@ def _stored_profile() -> Profile | str:
         return error.message
 
 
-def _disk_rate(profile: Profile, directory: Path) -> float | None:
-    """Of the disk that a folder is on, if it was measured."""
+def _disk_rate(profile: Profile, folders: Sequence[Path]) -> float | None:
+    """Of the disks that a model and its copies are on, as far as they were measured; of several,
+    what each gave while all that were measured were read.
+    """
     try:
-        device = directory.stat().st_dev
-        rates = [d.bytes_per_s for d in profile.disks if Path(d.folder).stat().st_dev == device]
-    except OSError:  # a measured folder is gone: what it was on cannot be told
+        used = {folder.stat().st_dev for folder in folders}
+        measured = {Path(disk.folder).stat().st_dev: disk for disk in profile.disks}
+    except OSError:  # a folder is gone: what it was on cannot be told
         return None
-    return rates[0] if rates else None
+    found = [disk for device, disk in measured.items() if device in used]
+    if len(found) < 2:
+        return found[0].bytes_per_s if found else None
+    return sum(disk.together_bytes_per_s for disk in found)

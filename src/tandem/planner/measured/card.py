@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tandem.cost.lm_offload.quantization import QuantRates
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import AttentionWork, cost_of
 from tandem.planner.measured.attention import MeasuredAttention
@@ -49,7 +50,7 @@ class MeasuredCard(MeasuredAttention):
         self._activation_bytes = precision.activations.size_bytes
         self._scale = 2 * model.kv_size / self.attention.kv_elements
         self._prompt_scale = pair_flops / self.prompts.pair_flops
-        self._quantize_bytes_per_s = _appended_per_s(measured, precision)
+        self._quantized_per_s = _appended_per_s(measured, precision)
 
     def stage_s(self, operations: Iterable[Operation], tokens: int) -> float:
         """Operations outside attention on `tokens` tokens."""
@@ -66,10 +67,10 @@ class MeasuredCard(MeasuredAttention):
         """Of tokens whose keys and values are quantized into one layer's pages; None: pages hold
         none of few bits.
         """
-        if self._quantize_bytes_per_s is None:
+        if self._quantized_per_s is None:
             return None
-        size = tokens * 2 * self._model.kv_size * _HALF_BYTES
-        return size / self._quantize_bytes_per_s + self._rates.kernel_overhead_s
+        elements = tokens * 2 * self._model.kv_size
+        return elements / self._quantized_per_s + self._rates.kernel_overhead_s
 
     def decode_s(self, work: AttentionWork) -> float:
         """By rows and their mean context."""
@@ -116,13 +117,24 @@ def _prompts_of(measured: AcceleratorMeasurements, kind: str) -> PromptTimes:
     )
 
 
-def _appended_per_s(measured: AcceleratorMeasurements, precision: Precision) -> float | None:
-    if not isinstance(precision.kv, CodeType):
-        return None
+def measured_rates(measured: AcceleratorMeasurements, kv: CodeType) -> QuantRates:
+    """Of keys and values in 16 bits into pages of codes, and from there back.
+
+    Raises:
+        ConfigError: the profile has not measured that type.
+    """
     for rates in measured.codes:
-        if rates.kind == f"kv {precision.kv}":
-            return rates.quantize_bytes_per_s
+        if rates.kind == f"kv {kv}":
+            speeds = rates.quantize_bytes_per_s, rates.dequantize_bytes_per_s
+            return QuantRates(*(speed / _HALF_BYTES for speed in speeds))
     raise ConfigError(
-        f"the profile has not quantized keys and values to {precision.kv}; run `tandem profile`",
+        f"the profile has not quantized keys and values to {kv}; run `tandem profile`",
         param="kv_cache_dtype",
     )
+
+
+def _appended_per_s(measured: AcceleratorMeasurements, precision: Precision) -> float | None:
+    """Elements."""
+    if not isinstance(precision.kv, CodeType):
+        return None
+    return measured_rates(measured, precision.kv).quantize_elements_per_s

@@ -44,6 +44,7 @@ class MeasuredHost(MeasuredAttention):
         self.linear = codes_of(measured.linear, formats.pop()) if formats else self.head
         self.attention = attention_of(measured.attention, str(precision.kv))
         self.shared = shared_memory(measured)
+        self._start_s = measured.start.spinning_s
         self._read_s = 1 / measured.memory.read_bytes_per_s
         self._flop_s = 1 / max(map(peak_flops_per_s, measured.linear))
         self._model, self._pair_flops = model, pair_flops
@@ -58,6 +59,12 @@ class MeasuredHost(MeasuredAttention):
         """Final norm and logits of `rows` rows."""
         elements = self._model.hidden_size * self._model.vocab_size
         return self.head.surface.at(elements, rows).seconds if rows else 0.0
+
+    def append_s(self, size_bytes: float) -> float:
+        """Of keys and values, read and written: by the rate of memory, from a start on, which the
+        times of attention and products have in them.
+        """
+        return self._start_s + size_bytes * self._read_s if size_bytes else 0.0
 
     def decode_s(self, work: AttentionWork) -> float:
         """By rows and their mean context."""

@@ -11,6 +11,7 @@ from tandem.plan.offline import QuantizedLayers
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.measured.card import measured_rates
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.precisions import Precisions
@@ -127,8 +128,10 @@ class BlockPrices:
         """Codes to 16 bits on the accelerator, or back: a pass of its own."""
         if candidate.host_kv is None or not tokens:
             return 0.0
-        rates: QuantRates = memory_bound_rates(candidate.host_kv.bits, self._rates.bytes_per_s)
         elements = tokens * 2 * self._q.model.kv_size
+        rates: QuantRates = memory_bound_rates(candidate.host_kv.bits, self._rates.bytes_per_s)
+        if self._q.measured_card is not None:
+            rates = measured_rates(self._q.measured_card, candidate.host_kv)
         speed = rates.quantize_elements_per_s if quantizes else rates.dequantize_elements_per_s
         return elements / speed + self._rates.kernel_overhead_s
 
