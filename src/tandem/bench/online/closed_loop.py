@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tandem.bench.online.requests import request_of, steady_shapes
+from tandem.bench.online.requests import SteadyShapes, request_of
 from tandem.spec.request import EngineRequest, RequestOutput
-from tandem.spec.workload import Workload
+from tandem.spec.workload import RequestShape, Workload
 
 QUEUE_DIVISOR = 4  # of the rows: as many requests wait, so that a free row never does
 
@@ -46,7 +46,7 @@ class ClosedLoop:
     """Adds requests, steps the engine, and keeps count of what it emits.
 
     Args:
-        rows: that run at once, as the plan says.
+        rows: that run at once, as the plan says. step_tokens: that a step computes at most.
         fast_forward: an emulator's, so that time stands still while rows are filled; None: it does
             not.
 
@@ -59,15 +59,16 @@ class ClosedLoop:
         core: LoopCore,
         workload: Workload,
         rows: int,
+        step_tokens: int,
         fast_forward: Callable[[bool], None] | None = None,
     ) -> None:
         self._core, self._rows = core, rows
         self._fast_forward = fast_forward or (lambda on: None)
-        self._shapes = steady_shapes(workload.requests, rows)
+        self._shapes = SteadyShapes(workload.requests, rows, step_tokens)
         self._numbers = itertools.count()
         self._waiting: dict[str, int] = {}
         self.running: dict[str, Running] = {}
-        self._step = 0
+        self._step, self._last = 0, ""
         self.ended = 0
 
     def fill(self, settling_steps: int = 0) -> None:
@@ -76,9 +77,11 @@ class ClosedLoop:
         Args:
             settling_steps: made after that, no time passing in them either.
         """
-        first = {self._add() for _ in range(self._rows)}
         self._fast_forward(True)
-        while not first.isdisjoint(self._waiting):
+        while self._shapes.left:
+            self.step()
+        last = set(self._waiting)
+        while not last.isdisjoint(self._waiting):
             self.step()
         for _ in range(settling_steps):
             self.step()
@@ -86,9 +89,7 @@ class ClosedLoop:
 
     def step(self) -> tuple[int, frozenset[str]]:
         """One iteration of the engine: tokens emitted, and by whom."""
-        most = self._rows + max(1, self._rows // QUEUE_DIVISOR)
-        while len(self._waiting) + len(self.running) < most:
-            self._add()
+        self._top_up()
         tokens, emitting = 0, set[str]()
         self._step += 1
         for output in self._core.step():
@@ -103,6 +104,19 @@ class ClosedLoop:
         """Drop all requests and free everything."""
         self._core.close()
 
+    def _top_up(self) -> None:
+        """Requests wait at any time. Until all rows run it is only those that are due."""
+        if self._shapes.left:
+            for shape in self._shapes.followers(self.ended):
+                self._add(shape)
+            if self._last not in self._waiting:
+                for shape in self._shapes.batch():
+                    self._last = self._add(shape)
+            return
+        most = self._rows + max(1, self._rows // QUEUE_DIVISOR)
+        while len(self._waiting) + len(self.running) < most:
+            self._add(self._shapes.next())
+
     def _note(self, request_id: str, count: int) -> None:
         found = self.running.get(request_id)
         if found is None:
@@ -115,9 +129,9 @@ class ClosedLoop:
             del self.running[request_id]
             self.ended += 1
 
-    def _add(self) -> str:
-        """The next request."""
-        shape, number = next(self._shapes), next(self._numbers)
+    def _add(self, shape: RequestShape) -> str:
+        """One more request; its id."""
+        number = next(self._numbers)
         self._core.add_request(request_of(number, shape))
         self._waiting[str(number)] = shape.generated_tokens
         return str(number)

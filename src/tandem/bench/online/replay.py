@@ -127,7 +127,8 @@ def replay(
         engine = build_engine(cell, bed, planned, bed.clock(), tokens)
         core = _Noting(engine.core)
         forward = engine.executor.fast_forward
-        loop = ClosedLoop(core, cell.load.workload(SHAPES), plan.max_num_seqs, forward)
+        rows, step_tokens = plan.max_num_seqs, plan.max_num_batched_tokens
+        loop = ClosedLoop(core, cell.load.workload(SHAPES), rows, step_tokens, forward)
         try:
             loop.fill()
             for _ in range(steps):

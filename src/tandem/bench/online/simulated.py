@@ -1,17 +1,15 @@
 """What the simulator says of a plan that is kept full, as the closed loop keeps an engine."""
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 
 from tandem.bench.online.cell import Load
 from tandem.bench.online.closed_loop import QUEUE_DIVISOR
 from tandem.bench.online.plans import Planned
-from tandem.bench.online.requests import SHAPES, steady_shapes
+from tandem.bench.online.requests import SHAPES, SteadyShapes
 from tandem.simulator.build import Planned as Simulated
 from tandem.simulator.build import build
 from tandem.simulator.loop import Loop
 from tandem.simulator.record import Record
-from tandem.spec.workload import RequestShape
 
 _WINDOWS, _PERIODS = 4.0, 6
 """A window in virtual time: as long as so many of an engine's, and so many tokens of the slowest
@@ -40,9 +38,9 @@ def steady_tokens_per_s(planned: Planned, load: Load, window_s: float) -> float:
     assert planned.option is not None
     assert planned.plan is not None
     rows = planned.plan.max_num_seqs
-    full = _Full(planned, steady_shapes(load.workload(SHAPES).requests, rows), rows)
-    first = {str(number) for number in range(rows)}
-    full.run_until(lambda: first <= full.record.first_s.keys())
+    tokens = planned.plan.max_num_batched_tokens
+    full = _Full(planned, SteadyShapes(load.workload(SHAPES).requests, rows, tokens), rows)
+    full.fill()
     settled = full.sweeps + load.settling_steps
     full.run_until(lambda: full.sweeps >= settled)
     begin_s, before = full.record.progress[-1]
@@ -57,11 +55,12 @@ def steady_tokens_per_s(planned: Planned, load: Load, window_s: float) -> float:
 class _Full:
     """A simulated engine for which enough requests wait at any time."""
 
-    def __init__(self, planned: Planned, shapes: Iterator[RequestShape], rows: int) -> None:
+    def __init__(self, planned: Planned, shapes: SteadyShapes, rows: int) -> None:
         self._shapes, self._spare = shapes, max(1, rows // QUEUE_DIVISOR)
         self._machine = build(simulated(planned))
-        self.record = Record(tuple(islice(shapes, rows + self._spare)))
+        self.record = Record(())
         self._most = rows + self._spare
+        self._last: str | None = None
         machine = self._machine
         self._loop = Loop(machine.scheduler, machine.executor, self.record, machine.token_id, None)
 
@@ -75,11 +74,28 @@ class _Full:
         """Requests that are done."""
         return len(self.record.finish_s)
 
+    def fill(self) -> None:
+        """All rows run."""
+        self.run_until(lambda: not self._shapes.left)
+        first = {str(number) for number in range(len(self.record.requests))}
+        self.run_until(lambda: first <= self.record.first_s.keys())
+
     def run_until(self, there: Callable[[], bool]) -> None:
         """Step by step."""
-        record = self.record
         while not there():
-            if len(record.requests) - self.ended < self._most:
-                self._loop.add(tuple(islice(self._shapes, self._spare)))
+            self._top_up()
             went_on = self._loop.step()
             assert went_on, "requests wait, so something can run"
+
+    def _top_up(self) -> None:
+        """As a closed loop does."""
+        shapes, came = self._shapes, len(self.record.requests)
+        if not shapes.left:
+            count = self._spare if came - self.ended < self._most else 0
+            self._loop.add(tuple(shapes.next() for _ in range(count)))
+            return
+        coming = shapes.followers(self.ended)
+        if self._last is None or self._last in self.record.first_s:
+            coming += shapes.batch()
+            self._last = str(came + len(coming) - 1)
+        self._loop.add(tuple(coming))

@@ -123,8 +123,9 @@ def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) ->
     assert planned.plan is not None, f"{planned.policy} cannot run this"
     clock = bed.clock()
     engine = build_engine(cell, bed, planned, clock)
-    rows, forward = planned.plan.max_num_seqs, engine.executor.fast_forward
-    loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, forward)
+    rows, step_tokens = planned.plan.max_num_seqs, planned.plan.max_num_batched_tokens
+    forward = engine.executor.fast_forward
+    loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, step_tokens, forward)
     loop.fill(cell.load.settling_steps)
     ends = 0 if cell.load.decodes_only else rows
     return PacedRun(engine, loop, window_s, ends, clock.now)
