@@ -5,7 +5,8 @@ overlap. Attention reads each cached key and value once per sequence, whatever t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.cost.rates import DeviceRates, LinkRates
 from tandem.spec.dtype import DType
@@ -16,8 +17,7 @@ _FP32_BYTES = 4
 _TOKEN_ID_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class CostBreakdown:
+class CostBreakdown(NamedTuple):
     """Where time goes; compute and memory overlap, launches do not.
 
     Attributes:
@@ -45,7 +45,7 @@ class CostBreakdown:
 
     def after(self, apart_s: float) -> "CostBreakdown":
         """Where kernels that only move memory come before."""
-        return replace(self, apart_s=self.apart_s + apart_s)
+        return self._replace(apart_s=self.apart_s + apart_s)
 
     def part(self, share: float) -> "CostBreakdown":
         """Of a share of the work, in as many kernels."""

@@ -19,6 +19,7 @@ STRATEGIES: tuple[Strategy, ...] = (
 COHORT_STRATEGIES: tuple[Strategy, ...] = (
     "rendezvous", "rendezvous-ahead", "symmetric", "asymmetric",
 )  # fmt: skip
+_COHORTS = frozenset(COHORT_STRATEGIES)  # looked at for each of thousands
 _LAYERS_TO_A_PASS = (1, 2, 4)
 """Fewer passes hardly differ from none."""
 _EDGES_ALONE, _EDGES_BESIDE = 2, 1  # sweeps from a cohort's last layer to its next token's first
@@ -125,7 +126,7 @@ class Candidate(NamedTuple):
     @property
     def has_cohorts(self) -> bool:
         """Whether requests on the host cross sweeps together."""
-        return self.strategy in COHORT_STRATEGIES
+        return self.strategy in _COHORTS
 
     @property
     def halves(self) -> bool:
@@ -224,8 +225,11 @@ def candidate_of(
     step_tokens: int = 0,
 ) -> Candidate:
     """With rows on the accelerator and on the host."""
-    plain = Candidate(strategy, 0, device, hosted, passes=passes, step_tokens=step_tokens)
-    return plain.with_elsewhere(elsewhere)
+    return Candidate(
+        strategy, elsewhere.streamed, device, hosted, 0.0, elsewhere.on_cpu, elsewhere.how,
+        elsewhere.on_disk, elsewhere.mlps, passes, elsewhere.embedding, elsewhere.experts,
+        step_tokens,
+    )  # fmt: skip
 
 
 def numbers_of_passes(num_layers: int) -> list[int]:

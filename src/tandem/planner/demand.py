@@ -247,25 +247,25 @@ class Demands:
 
     def _on_accelerator(self, op: ProgramOp, lanes: Sequence[Load]) -> CostBreakdown:
         model, dtype, rates = self._model, self._dtype, self._device
-        tokens = sum(lane.tokens for lane in lanes)
-        logits = sum(lane.logits for lane in lanes)
-        if op.kind is OpKind.SAMPLE:
-            return sampling_cost(model, logits, rates)
-        if op.part is Part.EMBED:
-            return embedding_cost(model, tokens, dtype, rates)
-        if op.part is Part.HEAD:
-            return head_cost(model, logits, self._precision.weights, rates)
-        if op.part is Part.RESIDUAL:
-            return CostBreakdown()  # it is there already
-        if op.kind is OpKind.STAGE:
-            return self._stage(op, tokens)
+        if op.kind is OpKind.ATTEND:
+            return self._attention(lanes, Tier.DEVICE, op.layer, rates)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
             return append_cost(model, appended, dtype, rates)
-        if op.kind is OpKind.MERGE:
-            return merge_cost(model, tokens, rates)
-        assert op.kind is OpKind.ATTEND, op
-        return self._attention(lanes, Tier.DEVICE, op.layer, rates)
+        if op.kind is OpKind.SAMPLE:
+            return sampling_cost(model, sum(lane.logits for lane in lanes), rates)
+        if op.part is Part.HEAD:
+            logits = sum(lane.logits for lane in lanes)
+            return head_cost(model, logits, self._precision.weights, rates)
+        if op.part is Part.RESIDUAL:
+            return CostBreakdown()  # it is there already
+        tokens = sum(lane.tokens for lane in lanes)
+        if op.part is Part.EMBED:
+            return embedding_cost(model, tokens, dtype, rates)
+        if op.kind is OpKind.STAGE:
+            return self._stage(op, tokens)
+        assert op.kind is OpKind.MERGE, op
+        return merge_cost(model, tokens, rates)
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         dense = op.layer in self._dense

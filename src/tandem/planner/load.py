@@ -82,7 +82,8 @@ class LaneLoad(NamedTuple):
     @property
     def tokens(self) -> int:
         """Query tokens of both tiers."""
-        return self.device.tokens + self.host.tokens - self.split
+        device, host = self.device, self.host  # asked for often: without their properties
+        return device.rows + device.chunk + host.rows + host.chunk - self.split
 
     def num_queries(self, tier: Tier) -> int:
         """Query tokens that see keys in a tier."""

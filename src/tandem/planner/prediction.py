@@ -46,7 +46,8 @@ class Predictor:
 
     def first_bound(self, candidate: Candidate) -> float:
         """Tokens per second over the job if of prompts' sweeps only arithmetic outside attention
-        took time, or as much as of others: sooner found than any other bound.
+        took time, and the attention of rows that decode, or as much as of other sweeps: sooner
+        found than any other bound.
         """
         if candidate not in self._first_bounds:
             self._first_bounds[candidate] = self._first_bound(candidate)
@@ -59,12 +60,13 @@ class Predictor:
             self._note_if_late(candidate, decode_s)
             ttft_s = lengths.prompt_tokens * token_s
             return lengths.generated_tokens / (ttft_s + lengths.later_tokens * decode_s)
-        beside, least_s = candidate.in_every_sweep(), decode_s
+        beside, least_s, load = candidate.in_every_sweep(), decode_s, self.loads.of(candidate)
         if here.lent:  # in sweeps with prompts nothing is
-            least_s = bound_s(here.lending(0), self.loads.of(candidate))
+            least_s = bound_s(here.lending(0), load)
+        attention_s = self._sweeps.attention_s(load)
 
         def mixed_s(tokens: int) -> float:
-            return max(least_s, (tokens + beside) * token_s)
+            return max(least_s, (tokens + beside) * token_s + attention_s)
 
         pace = self._pace.of(candidate)
         steady_s = sum(weight * mixed_s(tokens) for weight, tokens in pace.chunks.weighted)

@@ -99,10 +99,11 @@ class SweepBound:
             self._read = self._one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
         self._floors: dict[SweepLoad, Least] = {}
         self._changes: dict[tuple[LaneLoad, int, bool, int], Least] = {}
-        self._linear: dict[tuple[int, int], tuple[Least, Least]] = {}
+        self._ends: dict[tuple[int, int], Least] = {}
+        self._layers: dict[tuple[int, int], Least] = {}
         self._device: dict[tuple[TierLoad, int], Least] = {}
         if like is not None and question.computes_as_fast_as(like._question):
-            self._linear, self._device = like._linear, like._device
+            self._ends, self._layers, self._device = like._ends, like._layers, like._device
         self._hosted: dict[tuple[TierLoad, int], Least] = {}
         self._turns: dict[int, Least] = {}
 
@@ -150,6 +151,17 @@ class SweepBound:
         here = self._num_movable - whole_on_cpu - mlps_on_cpu
         return times.dense + here * times.here + whole_on_cpu * times.on_cpu + mlps_on_cpu * apart
 
+    def attention_s(self, lane: LaneLoad) -> float:
+        """Less than which attention of such a lane, or of one with more, takes in no sweep,
+        wherever weights lie: each layer waits for it.
+        """
+        total_s = 0.0
+        for window, count in self._layers_of.items():
+            layer = self._layer_with[window]
+            here_s = self._device_part(lane.device, layer).chain_s
+            total_s += count * max(here_s, self._host(lane.host, layer).cpu_s)
+        return total_s
+
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""
         main = load.main
@@ -175,10 +187,9 @@ class SweepBound:
 
     def _sharing_s(self, load: SweepLoad, cohort: LaneLoad) -> float:
         """By how much longer stages take that a cohort shares with the others."""
-        main = LaneLoad(TierLoad(load.main.tokens))
-        both = LaneLoad(TierLoad(load.main.tokens + cohort.tokens))
+        here, both = load.main.tokens, load.main.tokens + cohort.tokens
         longer_s = min(
-            self._layer(both, layer).chain_s - self._layer(main, layer).chain_s
+            self._layer(both, layer).chain_s - self._layer(here, layer).chain_s
             for layer in (self._movable, *self._dense[:1])
         )
         return shared_stages(self._question.model, ahead=load.ahead) * longer_s
@@ -197,10 +208,9 @@ class SweepBound:
 
     def _all_stages(self, lane: LaneLoad) -> Least:
         """All but attention."""
-        ends, linear = self._linear_of(lane)
-        work = ends.plus(linear, self._num_movable)
+        work = self._ends_of(lane).plus(self._layer(lane.tokens, self._movable), self._num_movable)
         if self._dense:
-            work = work.plus(self._layer(lane, self._dense[0]), len(self._dense))
+            work = work.plus(self._layer(lane.tokens, self._dense[0]), len(self._dense))
         return work
 
     def _beside_passes(
@@ -217,7 +227,7 @@ class SweepBound:
         sweeps = token_sweeps(len(self._windows), load.passes)
         passes = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
         layers = (self._movable, *self._dense[:1])
-        each_s = min(self._layer(cohort, layer).chain_s for layer in layers)
+        each_s = min(self._layer(cohort.tokens, layer).chain_s for layer in layers)
         computed_s = stages_s + passes * each_s / len(sweeps)
         work = main
         for window, count in self._layers_of.items():
@@ -230,7 +240,7 @@ class SweepBound:
     def _cohort_floor(self, cohort: LaneLoad) -> Least:
         """Of a cohort that goes alone: through one layer, the one that takes least."""
         layers = (self._movable, *self._dense[:1])
-        linear_s = min(self._layer(cohort, layer).chain_s for layer in layers)
+        linear_s = min(self._layer(cohort.tokens, layer).chain_s for layer in layers)
         hosted = [self._host(cohort.host, layer) for layer in self._layer_with.values()]
         way_s, dram = min(w.chain_s for w in hosted), min(w.dram_bytes for w in hosted)
         return Least(linear_s + way_s, dram)
@@ -258,19 +268,26 @@ class SweepBound:
         """Of one layer whose queries are on the accelerator."""
         return self._device_part(lane.device, layer).beside(self._host(lane.host, layer))
 
-    def _linear_of(self, lane: LaneLoad) -> tuple[Least, Least]:
-        """What does not depend on where the KV lies: before and after the layers, and per layer."""
+    def _ends_of(self, lane: LaneLoad) -> Least:
+        """Before and after the layers."""
         key = (lane.tokens, lane.logits)
-        if key not in self._linear:
-            ends = self._all([lane], (OpKind.STAGE, Part.EMBED), (OpKind.STAGE, Part.HEAD),
-                             (OpKind.SAMPLE, Part.NONE))  # fmt: skip
-            self._linear[key] = ends, self._layer(lane, self._movable)
-        return self._linear[key]
+        found = self._ends.get(key)
+        if found is None:
+            found = self._all([lane], (OpKind.STAGE, Part.EMBED), (OpKind.STAGE, Part.HEAD),
+                              (OpKind.SAMPLE, Part.NONE))  # fmt: skip
+            self._ends[key] = found
+        return found
 
-    def _layer(self, lane: LaneLoad, layer: int) -> Least:
-        """Its operations outside attention."""
-        return self._all([lane], (OpKind.STAGE, Part.PRE), (OpKind.STAGE, Part.POST),
-                         (OpKind.MERGE, Part.NONE), layer=layer)  # fmt: skip
+    def _layer(self, tokens: int, layer: int) -> Least:
+        """Its operations outside attention, which do not depend on where the KV lies."""
+        key = (tokens, layer)
+        found = self._layers.get(key)
+        if found is None:
+            lanes = [LaneLoad(TierLoad(tokens))]
+            found = self._all(lanes, (OpKind.STAGE, Part.PRE), (OpKind.STAGE, Part.POST),
+                              (OpKind.MERGE, Part.NONE), layer=layer)  # fmt: skip
+            self._layers[key] = found
+        return found
 
     def _all(
         self, lanes: Sequence[LaneLoad], *ops: tuple[OpKind, Part], layer: int | None = None
@@ -325,7 +342,7 @@ class SweepBound:
         found = self._changes.get(key)
         if found is None:
             layer = self._layer_with[window]
-            _, linear = self._linear_of(lane)
+            linear = self._layer(lane.tokens, self._movable)
             before = linear.plus(self._attention(lane, layer))
             if whole:
                 after = self._cpu_layer(lane, layer)

@@ -103,6 +103,10 @@ class Sweeps:
         """Less than which no such sweep can take."""
         return self._bound.seconds(self._layers_of(elsewhere, load)[1], load)
 
+    def attention_s(self, load: SweepLoad) -> float:
+        """Less than which attention of all but a cohort takes in no sweep that carries this."""
+        return self._bound.attention_s(load.main)
+
     def token_s(self, elsewhere: Elsewhere) -> float:
         """Less than which no token of a prompt takes, in any such sweep."""
         return self._bound.token_s(elsewhere.whole_on_cpu, elsewhere.mlps_on_cpu, elsewhere.experts)

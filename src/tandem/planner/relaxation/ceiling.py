@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
 from tandem.planner.policies import Policy
@@ -12,6 +13,7 @@ from tandem.planner.relaxation.homes import LayerHome
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
+from tandem.planner.relaxation.sweep_kinds import WeightedKinds, least_ratio, weighted_kinds
 from tandem.planner.relaxation.way import Way, homes_of, ways
 
 _LEAF_RATIO = 1.015
@@ -30,6 +32,13 @@ class Bounded:
     rows: Rows
     tokens_per_s: float
     shares: Shares
+
+
+class _Unsolved(NamedTuple):
+    """Some rows of one way whose programme was not solved."""
+
+    way: Way
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +86,14 @@ class Ceilings:
         self._q = question
         self._steps = question.steps if steps is None else steps
         self._prices = Prices(question, footprint)
-        self._queue: list[tuple[float, int, Bounded]] = []
+        self._queue: list[tuple[float, int, Bounded | _Unsolved]] = []
+        self._pushed = 0
         self.programmes = 0
         allowed = homes_of(policy, question, footprint) if homes is None else homes
         alone, layers = question.objective == "latency", question.model.num_layers
         for way in ways(policy, allowed, layers, alone=alone):
             for rows in self._all_rows(way):
-                self._add(way, rows, float("inf"))
+                self._push(float("inf"), _Unsolved(way, rows))
 
     def ceiling(self) -> Ceiling:
         """The bound."""
@@ -96,12 +106,16 @@ class Ceilings:
     def leaves(self) -> Iterator[Bounded]:
         """Ranges that are not halved any more, the most promising first."""
         while self._queue:
-            bounded = heapq.heappop(self._queue)[2]
+            minus_most, _, bounded = heapq.heappop(self._queue)
+            if isinstance(bounded, _Unsolved):
+                self._solve(bounded, -minus_most)
+                continue
             halves = list(self._halves(bounded))
             if not halves:
                 yield bounded
             for rows in halves:
-                self._add(bounded.way, rows, bounded.tokens_per_s)
+                slower = self._slower(bounded.way, rows, bounded.rows)
+                self._push(bounded.tokens_per_s / slower, _Unsolved(bounded.way, rows))
 
     def _halves(self, bounded: Bounded) -> Iterator[Rows]:
         """Nothing if the ends are close enough; else the range is halved that serves more."""
@@ -116,18 +130,38 @@ class Ceilings:
         else:
             yield from (replace(bounded.rows, cohort=half) for half in cohort.halves())
 
-    def _add(self, way: Way, rows: Rows, at_most: float) -> None:
+    def _slower(self, way: Way, half: Rows, whole: Rows) -> float:
+        """How many times the time per token is at least, found without a programme: 1 if not known.
+
+        Half a range that begins where the whole one does has the same sweeps, or longer ones, of
+        which each serves fewer tokens.
+        """
+        same_least = (half.through.least, half.cohort.least) == (
+            whole.through.least, whole.cohort.least,
+        )  # fmt: skip
+        if not same_least or self._q.tpot_bound_s is not None:
+            return 1.0
+        return least_ratio(self._weighted(way, half), self._weighted(way, whole))
+
+    def _weighted(self, way: Way, rows: Rows) -> list[WeightedKinds]:
+        served = self._prices.span(way, rows).most_served
+        return [weighted_kinds(kinds, served) for kinds in self._prices.kinds(way, rows)]
+
+    def _solve(self, unsolved: "_Unsolved", at_most: float) -> None:
+        way, rows = unsolved.way, unsolved.rows
         through, cohort = rows.through.least, rows.cohort.least
         served = self._prices.served(way, through, cohort)
         if not self._q.prompts_keep_up(through, served, rows.step_tokens):
             return
         self.programmes += 1
         shares = least_shares(self._prices, way, rows)
-        if shares is None:
-            return
-        tokens_per_s = min(at_most, 1 / shares.token_s)
-        bounded = Bounded(way, rows, tokens_per_s, shares)
-        heapq.heappush(self._queue, (-tokens_per_s, self.programmes, bounded))
+        if shares is not None:
+            tokens_per_s = min(at_most, 1 / shares.token_s)
+            self._push(tokens_per_s, Bounded(way, rows, tokens_per_s, shares))
+
+    def _push(self, at_most: float, bounded: "Bounded | _Unsolved") -> None:
+        self._pushed += 1
+        heapq.heappush(self._queue, (-at_most, self._pushed, bounded))
 
     def _all_rows(self, way: Way) -> Iterator[Rows]:
         for step in self._steps:

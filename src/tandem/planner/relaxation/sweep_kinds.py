@@ -5,6 +5,8 @@ sizes of prompts that all its members have at least.
 """
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from tandem.planner.chunks import chunk_tokens, chunks_per_sweep, is_one_chunk
@@ -98,3 +100,44 @@ def _several(
         SweepKind(decode, none / span.most_served, True, 0),
         SweepKind(chunks.share, (1 - none) / span.most_served, True, int(mean)),
     ]
+
+
+class WeightedKinds(NamedTuple):
+    """Kinds of sweeps as a time per token weighs them, both ways, each with all longer ones.
+
+    Attributes:
+        prompt_tokens: of each kind, ascending.
+        by_share, by_token: weights of a kind and of those that read more.
+    """
+
+    prompt_tokens: tuple[int, ...]
+    by_share: tuple[float, ...]
+    by_token: tuple[float, ...]
+
+
+def weighted_kinds(kinds: Sequence[SweepKind], served: float) -> WeightedKinds:
+    """Of sweeps that serve so many tokens at most."""
+    longest_first = sorted(kinds, key=lambda kind: -kind.prompt_tokens)
+    by_share = accumulate(kind.share / served for kind in longest_first)
+    by_token = accumulate(kind.per_served for kind in longest_first)
+    tokens = tuple(kind.prompt_tokens for kind in reversed(longest_first))
+    return WeightedKinds(tokens, tuple(by_share)[::-1], tuple(by_token)[::-1])
+
+
+def least_ratio(some: Sequence[WeightedKinds], others: Sequence[WeightedKinds]) -> float:
+    """How many times the others' time per token any of some takes at least, or 1 if that is not
+    known: if each is weighed so much more, and reads no fewer tokens in any kind.
+    """
+    return min(max([1.0, *(_ratio(one, other) for other in others)]) for one in some)
+
+
+def _ratio(one: WeightedKinds, other: WeightedKinds) -> float:
+    pairs = zip(one.prompt_tokens, other.prompt_tokens, strict=False)
+    if len(one.by_share) != len(other.by_share) or any(mine < its for mine, its in pairs):
+        return 1.0
+    return min(
+        mine / its
+        for weights, known in ((one.by_share, other.by_share), (one.by_token, other.by_token))
+        for mine, its in zip(weights, known, strict=True)
+        if its
+    )

@@ -67,7 +67,7 @@ class Kinds:
             self._speedup = largest_speedup(question.hardware, like._q.hardware)
         # by plain candidate, tokens per second that neither it nor one that lends exceeds
         self._most: dict[Candidate, float] = {}
-        self._estimated: dict[str, list[tuple[Candidate, float]]] = {}
+        self._estimated: dict[str, list[tuple[Candidate, Kind, float]]] = {}
         self._piles: dict[str, dict[Kind, KindPile]] = {}
 
     def of(self, candidate: Candidate) -> Kind:
@@ -95,12 +95,12 @@ class Kinds:
             for part in _PARTS:
                 if set(part.strategies).isdisjoint(policy.strategies):
                     continue
-                for candidate, most_per_s in self._enumerated(part, least):
+                for candidate, kind, most_per_s in self._enumerated(part, least):
                     if policy.allows(candidate, layers):
-                        kind = self.of(candidate)
-                        if kind not in piles:
-                            piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
-                        piles[kind].add(candidate, most_per_s)
+                        pile = piles.get(kind)
+                        if pile is None:
+                            pile = piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
+                        pile.add(candidate, most_per_s)
             self._piles[policy.name] = piles
         return self._piles[policy.name]
 
@@ -122,7 +122,7 @@ class Kinds:
     def _all_piles(self) -> list[tuple[Kind, KindPile]]:
         return [entry for piles in self._piles.values() for entry in piles.items()]
 
-    def _enumerated(self, part: Policy, least: float) -> list[tuple[Candidate, float]]:
+    def _enumerated(self, part: Policy, least: float) -> list[tuple[Candidate, Kind, float]]:
         """All candidates of a part, with tokens per second that they cannot exceed, if that may be
         more than `least`, and but for those that surely break the bound on time per token.
         """
@@ -139,7 +139,7 @@ class Kinds:
             for candidate in (plain, *self._lending.of(plain)):
                 most_per_s = self._predictor.first_bound(candidate)
                 if not self._predictor.is_surely_late(candidate):
-                    estimated.append((candidate, most_per_s))
+                    estimated.append((candidate, self.of(candidate), most_per_s))
                 self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
         return estimated
 

@@ -117,7 +117,7 @@ class PacedAccelerator:
         true = self._rates[dtype]
         cost = stage.cost(rows, true.device)
         tiled = stage.cost(self._change.whole_tiles(rows), true.device)
-        cost = replace(cost, compute_s=tiled.compute_s)
+        cost = cost._replace(compute_s=tiled.compute_s)
         return self._repeated(lambda: true.duration_s(cost))
 
     def _attention(

@@ -1,0 +1,84 @@
+"""Ranges of rows whose programmes are not solved: those that could not matter."""
+
+import pytest
+from tests.unit.planner.questions import ask, short
+
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.footprint import Footprint
+from tandem.planner.policies import POLICIES
+from tandem.planner.question import Question
+from tandem.planner.relaxation.ceiling import Bounded, Ceilings
+from tandem.planner.relaxation.sweep_kinds import SweepKind, least_ratio, weighted_kinds
+
+SMALL = short(plannable_spec("llama-3.1-8b"), 8)
+QUESTIONS = [
+    ask(SMALL, device_bytes=6 * 10**9),
+    ask(SMALL, device_bytes=3 * 10**9),
+    ask(SMALL, "t4", device_bytes=3 * 10**9, prompt="100", generate="400"),
+    ask(short(plannable_spec("qwen3-30b-a3b"), 8), device_bytes=6 * 10**9),
+]
+
+
+def ranges(question: Question) -> tuple[Ceilings, list[Bounded]]:
+    """The most promising ones."""
+    ceilings = Ceilings(question, Footprint(question), POLICIES["auto"], steps=(0,))
+    return ceilings, list(ceilings.with_runners_up(5).ranges)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_ranges_are_those_of_all_programmes_and_fewer_are_solved(
+    question: Question, monkeypatch: pytest.MonkeyPatch
+):
+    ceilings, found = ranges(question)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ceilings, "_slower", lambda *_: 1.0)
+        every, expected = ranges(question)
+    assert [b.tokens_per_s for b in found] == [b.tokens_per_s for b in expected]
+    assert {(b.way, b.rows) for b in found} == {(b.way, b.rows) for b in expected}
+    assert ceilings.programmes < every.programmes
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_range_promises_more_than_is_known_of_it_without_a_programme(
+    question: Question, monkeypatch: pytest.MonkeyPatch
+):
+    """Of each programme that is solved, what had been known of its range is no less."""
+    bounded: list[tuple[float, float]] = []
+    push = Ceilings._push
+
+    def seen(self: Ceilings, at_most: float, node: object) -> None:
+        if isinstance(node, Bounded):
+            bounded.append((known.pop(), 1 / node.shares.token_s))
+        push(self, at_most, node)  # pyright: ignore[reportArgumentType]
+
+    known: list[float] = []
+    solve = Ceilings._solve
+
+    def solved(self: Ceilings, node: object, at_most: float) -> None:
+        known[:] = [at_most]
+        solve(self, node, at_most)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(Ceilings, "_push", seen)
+    monkeypatch.setattr(Ceilings, "_solve", solved)
+    ranges(question)
+    assert len(bounded) > 10
+    assert all(found <= at_most * (1 + 1e-6) for at_most, found in bounded)
+
+
+def test_sweeps_of_which_each_serves_half_take_twice_the_time_per_token():
+    kinds = [SweepKind(0.75, 0.0, True, 0), SweepKind(0.25, 0.25 / 8, True, 512)]
+    halved = [SweepKind(0.75, 0.0, True, 0), SweepKind(0.25, 0.25 / 4, True, 512)]
+    assert least_ratio([weighted_kinds(halved, 4)], [weighted_kinds(kinds, 8)]) == 2.0
+
+
+def test_sweeps_that_read_less_may_take_any_time():
+    kinds = [SweepKind(0.75, 0.0, True, 0), SweepKind(0.25, 0.0, True, 512)]
+    shorter = [SweepKind(0.75, 0.0, True, 0), SweepKind(0.25, 0.0, True, 256)]
+    assert least_ratio([weighted_kinds(shorter, 4)], [weighted_kinds(kinds, 8)]) == 1.0
+
+
+def test_more_sweeps_with_prompts_count_for_those_without():
+    """A sweep with a prompt takes no less than one without."""
+    kinds = [SweepKind(0.75, 0.0, True, 0), SweepKind(0.25, 0.0, True, 512)]
+    more = [SweepKind(0.25, 0.0, True, 0), SweepKind(0.75, 0.0, True, 512)]
+    assert least_ratio([weighted_kinds(more, 4)], [weighted_kinds(kinds, 8)]) == 2.0
