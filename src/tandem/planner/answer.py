@@ -12,6 +12,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
+from tandem.planner.places import num_places
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling
@@ -183,7 +184,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     """What the engine executes."""
     question, candidate, footprint = search.question, option.candidate, search.footprint
     longest = question.lengths.longest_tokens
-    places = footprint.places(candidate)
+    places = num_places(question, candidate)
     beside = places - candidate.rows  # whose prompt is read, in either tier
     cap = places * footprint.longest_blocks
     device_blocks = min(cap, footprint.device_blocks(candidate))

@@ -11,6 +11,7 @@ from tandem.plan.weights import stream_slots
 from tandem.planner.candidate import COHORT_STRATEGIES, Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.held_blocks import HeldBlocks
+from tandem.planner.places import num_places
 from tandem.planner.question import Question
 from tandem.spec.parameters import (
     layer_matrix_bytes,
@@ -140,16 +141,6 @@ class Footprint:
             self._workspaces[key] = size + scratch + rows * _SLOT_BYTES
         return self._workspaces[key]
 
-    def places(self, candidate: Candidate) -> int:
-        """Requests that an engine lets run: those that decode, and one whose prompt is read
-        meanwhile, if that is so about half of the time.
-        """
-        rows, lengths, step = candidate.rows, self._q.lengths, candidate.step_tokens
-        if rows <= 1 or candidate.device_share or rows >= self._q.most_rows(step):
-            return rows
-        reading = math.ceil(lengths.prompt_tokens / self._q.step_of(step))
-        return rows + (2 * rows * reading >= reading + lengths.decode_sweeps)
-
     def device_kv_bytes(
         self, strategy: Strategy, elsewhere: Elsewhere, rows: int, step_tokens: int = 0
     ) -> int:
@@ -163,7 +154,8 @@ class Footprint:
 
     def device_blocks(self, candidate: Candidate) -> int:
         """Blocks that the accelerator holds."""
-        strategy, places, step = candidate.strategy, self.places(candidate), candidate.step_tokens
+        strategy, step = candidate.strategy, candidate.step_tokens
+        places = num_places(self._q, candidate)
         left = self.device_kv_bytes(strategy, candidate.elsewhere, places, step)
         return max(0, left // self.block_bytes)
 
@@ -185,7 +177,7 @@ class Footprint:
         if rows > most or candidate.host_rows > most_hosted:
             return False
         device_bytes, host_bytes = self._left(candidate.elsewhere)
-        device_bytes -= self.workspace(strategy, self.places(candidate), step)
+        device_bytes -= self.workspace(strategy, num_places(self._q, candidate), step)
         if device_bytes < 0 or host_bytes < 0:
             return False
         device = device_bytes // self.block_bytes
@@ -214,9 +206,10 @@ class Footprint:
             split = round(last * candidate.device_share)
             return rows * split, rows * (last - split)
         followed = candidate.rows < self._q.lengths.requests
+        reading = num_places(self._q, candidate) > candidate.rows
         return (
-            self.held.wanted(candidate.device_rows, device, followed=followed),
-            self.held.wanted(candidate.host_rows, host, followed=followed),
+            self.held.wanted(candidate.device_rows, device, followed=followed, reading=reading),
+            self.held.wanted(candidate.host_rows, host, followed=followed, reading=reading),
         )
 
     def uses(self, candidate: Candidate) -> tuple[TierUse, TierUse]:
@@ -224,11 +217,12 @@ class Footprint:
         device_blocks, host_blocks = self._row_blocks(
             candidate, self.device_blocks(candidate), self.host_blocks(candidate)
         )
+        places = num_places(self._q, candidate)
         return (
             TierUse(
                 self._q.device_bytes,
                 self.resident_bytes(candidate.elsewhere),
-                self.workspace(candidate.strategy, self.places(candidate), candidate.step_tokens),
+                self.workspace(candidate.strategy, places, candidate.step_tokens),
                 device_blocks * self.block_bytes,
             ),
             TierUse(

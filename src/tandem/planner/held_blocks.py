@@ -52,14 +52,17 @@ class HeldBlocks:
             last=max(_blocks(round(lengths.total_tokens), block_size), mean),
         )
 
-    def wanted(self, rows: int, pool_blocks: int, *, followed: bool = True) -> int:
+    def wanted(
+        self, rows: int, pool_blocks: int, *, followed: bool = True, reading: bool = False
+    ) -> int:
         """Blocks of a pool that so many requests want that run at once there.
 
         Few, or such as hardly grow, want less if each has room for its end, and the next one finds
         the reserve free while all others are at theirs.
 
         Args:
-            followed: others begin where these end.
+            followed: others begin where these end. reading: before that, so that it reads its
+                prompt while all of these decode.
         """
         every = math.ceil(rows * self.last)
         if rows <= 1:
@@ -67,7 +70,7 @@ class HeldBlocks:
         begins = self.prompt + growth_reserve(rows, pool_blocks)
         spread = _MARGIN * self.deviation * math.sqrt(rows)
         steady = max(math.ceil(self.last), math.ceil(rows * self.mean + spread) + begins)
-        others = math.ceil((rows - 1) * self.last)
+        others = every if reading else math.ceil((rows - 1) * self.last)
         return min(steady, max(every, others + begins) if followed else every)
 
 

@@ -2,10 +2,12 @@
 end in it.
 """
 
+import math
 from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.chunks import Chunks, chunk_tokens, chunks_per_sweep
+from tandem.planner.places import num_places
 from tandem.planner.question import Question
 from tandem.planner.sweep_load import Loads, SweepLoad
 
@@ -14,15 +16,21 @@ _NEARLY_ALL = 0.95
 slower.
 """
 
+_INDEPENDENT = 0.7
+"""Of the time for which prompts would wait for each other if they came independently: ends of
+outputs that are about as long are more regular. Of five simulated engines with 5 to 27 places,
+whose prompts keep them reading for 30 to 100% of the time, none is off by more than 2.5% so.
+"""
+
 
 class Pace(NamedTuple):
     """Of prompts beside some rows in a steady state, wherever layers are.
 
     Attributes:
-        served: tokens that a sweep decodes.
+        served: tokens that a sweep decodes if no row waits for its prompt.
         chunk: prompt tokens of a sweep that reads any. chunks: how many prompts begin in a sweep.
-        finished: requests per sweep that end: fewer than rows would allow where prompts cannot keep
-            up.
+        finished: requests per sweep that end: fewer than rows would allow where requests read
+            their prompts, or wait for those of others, in places that would decode.
         on_host: share of the prompts whose KV goes to the host.
     """
 
@@ -38,7 +46,7 @@ class PromptPace:
 
     def __init__(self, question: Question, loads: Loads) -> None:
         self._loads = loads
-        self._lengths = question.lengths
+        self._question, self._lengths = question, question.lengths
         self._layers = question.model.num_layers
         self._step_of = question.step_of
         self._paces: dict[tuple[Strategy, int, int, int, int], Pace] = {}
@@ -54,15 +62,20 @@ class PromptPace:
 
     def _pace(self, candidate: Candidate) -> Pace:
         lengths, served = self._lengths, candidate.served(self._layers)
+        room, places = self._room(candidate), num_places(self._question, candidate)
         ended = served / lengths.decode_sweeps
-        # tokens of prompts that must be read per sweep while the rows decode
-        needed, room = ended * lengths.prompt_tokens, self._room(candidate)
-        chunk = chunk_tokens(needed, lengths.prompt_tokens, room)
+        reading = lengths.prompt_tokens / room
+        # the rest of a prompt takes a whole sweep of its own row's time, but not of others'
+        rest = math.ceil(reading) - reading
+        decoding = candidate.rows / served * lengths.later_tokens + rest
+        finished = min(ended, finished_per_sweep(places, decoding, reading))
+        # tokens of prompts that are read per sweep while the rows decode
+        needed = finished * lengths.prompt_tokens
         return Pace(
             served=served,
-            chunk=chunk,
+            chunk=chunk_tokens(needed, lengths.prompt_tokens, room),
             chunks=chunks_per_sweep(needed, lengths.prompt_tokens, room),
-            finished=ended / max(1.0, needed / chunk),
+            finished=finished,
             on_host=1 - candidate.device_rows / served,
         )
 
@@ -87,3 +100,23 @@ class PromptPace:
     def _room(self, candidate: Candidate) -> int:
         """What rows that decode leave of a step."""
         return max(1, self._step_of(candidate.step_tokens) - candidate.in_every_sweep())
+
+
+def finished_per_sweep(places: int, decoding: float, reading: float) -> float:
+    """Requests that end in a sweep, as many places as there are being taken all the time.
+
+    Each place decodes for a while, and then reads the next prompt, for which it waits while others
+    read theirs: a closed queue with one server, whose times hardly vary. Who comes finds, in the
+    mean, the others' queue, of which the first has half of its time left: R = r (1 + k (Q - U /
+    2)), with k = (n - 1) / n if they came independently, U = X r, and Q = n - X D by Little's law,
+    of which X is the smaller root.
+
+    Args:
+        decoding: D, sweeps. reading: r, likewise, if nobody waits.
+    """
+    others = _INDEPENDENT * (1 - 1 / places)
+    square = others * reading * (decoding + reading / 2)
+    linear = decoding + reading + others * reading * places
+    root = math.sqrt(max(0.0, linear * linear - 4 * square * places))
+    # the form that does not divide by a square near 0
+    return min(2 * places / (linear + root), 1 / reading)

@@ -77,7 +77,8 @@ def test_requests_that_fit_the_accelerator_wait_for_no_cohort() -> None:
 
 def test_no_cohort_runs_where_the_accelerator_s_requests_keep_up() -> None:
     # 9 requests, one of them in a cohort with passes of its own, serve fewer tokens than 8 do
-    found = beside_cohorts(2.6, "asymmetric")
+    # a few more, of which one is in a cohort with passes of its own, serve fewer tokens
+    found = beside_cohorts(2.2, "asymmetric")
     assert found.arrivals is not None
     assert found.chosen.candidate.passes
     assert found.arrivals.rows <= found.chosen.candidate.device_rows

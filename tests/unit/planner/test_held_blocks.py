@@ -54,6 +54,8 @@ def test_the_reserve_and_the_next_prompt_are_counted() -> None:
     assert held.wanted(29, 320) == 28 * 9 + 20 + 8
     assert held.wanted(1, 320) == 9
     assert held.wanted(29, 320, followed=False) == 29 * 9
+    # beside all 28 of them another one reads its prompt
+    assert held.wanted(28, 320, reading=True) == 28 * 9 + 20 + 8
 
 
 def test_more_requests_never_want_less_and_a_larger_pool_never_holds_fewer() -> None:
