@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.profiles import KERNELS, MACHINE, profile
 
 from tandem.profiling.measurements import DiskMeasurements, MemoryRates, Striping
-from tandem.profiling.profile import Machine
+from tandem.profiling.profile import FORMAT, Machine
 from tandem.profiling.profile_file import (
     check_profile_writable,
     profile_path,
@@ -97,7 +97,7 @@ def test_a_damaged_field_is_corrupt(path: tuple[Any, ...], value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"format": 4}', "[" * 100_000, to_json(profile())[:-20]],
+    ["", "{", "[]", "null", f'{{"format": {FORMAT}}}', "[" * 100_000, to_json(profile())[:-20]],
     ids=["empty", "open", "list", "null", "bare", "deep", "cut off"],
 )
 def test_what_is_no_profile_is_corrupt(tmp_path: Path, text: str) -> None:

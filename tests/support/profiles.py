@@ -2,6 +2,7 @@
 
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
+    AtOnce,
     AttentionTimes,
     CodeRates,
     Contention,
@@ -38,6 +39,13 @@ CONTENTION = (
     # a disk takes a third of its own rate off attention, and a tenth of the products
     Contention("decode attention", "a disk", "memory", "disks", 18e9, 17e9, 3e9, 3e9),
     Contention("products", "a disk", "cores", "disks", 100e9, 90e9, 3e9, 3e9),
+)
+
+
+AT_ONCE = (
+    AtOnce("attention", 18e9, 11e9),
+    AtOnce("link both ways", 15e9, 8e9),
+    AtOnce("disks", 3e9, 2.8e9),
 )
 
 
@@ -115,5 +123,6 @@ def profile(*, accelerator: bool = False) -> Profile:
         accelerator=accelerator_measurements() if accelerator else None,
         disks=(DiskMeasurements("/data", 1e9, 3e9, "4 threads, 4 MiB at once", 2.5e9),),
         striping=None,
+        at_once=AT_ONCE if accelerator else (AT_ONCE[0], AT_ONCE[2]),
         skipped=("accelerator and link: there is none",),
     )

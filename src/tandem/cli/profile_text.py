@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tandem.planner.measured.at_once import predicted_bytes_per_s
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
     AttentionTimes,
@@ -36,6 +37,9 @@ def profile_text(profile: Profile, path: Path) -> Iterator[str]:
     if profile.disks:
         yield ""
         yield from _disks(profile.disks, profile.striping)
+    if profile.at_once:
+        yield ""
+        yield from _at_once(profile)
     yield ""
     yield from (f"not measured: {line}" for line in profile.skipped)
     yield f"stored in {path}"
@@ -159,6 +163,19 @@ def _disks(disks: Sequence[DiskMeasurements], striping: Striping | None) -> Iter
         shares = "  ".join(f"{share:.0%}" for share in striping.shares)
         yield _line(
             "  in shares, GB/s", f"{_giga(striping.bytes_per_s)} beside attention, by {shares}"
+        )
+
+
+def _at_once(profile: Profile) -> Iterator[str]:
+    """What was measured, beside what plans make of it."""
+    predicted = predicted_bytes_per_s(profile)
+    yield "all at once, GB/s"
+    for each in profile.at_once:
+        error = predicted[each.thing] / each.together_bytes_per_s - 1
+        yield _line(
+            f"  {each.thing}",
+            f"alone {_giga(each.alone_bytes_per_s)}  together {_giga(each.together_bytes_per_s)}  "
+            f"as plans predict {_giga(predicted[each.thing])} ({error:+.0%})",
         )
 
 

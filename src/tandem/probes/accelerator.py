@@ -138,6 +138,17 @@ def copy_to_device(probed: ProbedAccelerator, size_bytes: int) -> Callable[[], i
     return copy
 
 
+def copy_both_ways(probed: ProbedAccelerator, size_bytes: int) -> Callable[[], int]:
+    """Likewise, as many bytes back at once; returns those of one direction."""
+    sample = probed.crossing_both(size_bytes)
+
+    def copy() -> int:
+        sample(0)
+        return size_bytes
+
+    return copy
+
+
 def _linear(probed: ProbedAccelerator, effort: Effort, kind: WeightKind) -> LinearTimes:
     samples: dict[tuple[int, int], Sample] = {}
     for side in effort.sides:

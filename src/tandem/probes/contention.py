@@ -124,7 +124,7 @@ def _measured(work: CpuWork, other: BusyWith) -> Contention:
         work.bound_by,
         other.busy,
         work_alone_per_s=work.rate(),
-        load_alone_bytes_per_s=_load_rate(load),
+        load_alone_bytes_per_s=load_rate(load),
         work_beside_per_s=beside(work.rate, record)(),
         load_beside_bytes_per_s=sum(n for n, _ in loaded) / sum(s for _, s in loaded),
     )
@@ -138,7 +138,8 @@ def _product(pool: NativePool, effort: Effort) -> CpuWork:
     return CpuWork(f"products of {rows} rows", "cores", 2.0 * side * side * rows, sample)
 
 
-def _load_rate(load: Load) -> float:
+def load_rate(load: Load) -> float:
+    """Bytes per second, alone."""
     size, taken_s = 0, 0.0
     while taken_s < _LEAST_S:
         begin = time.perf_counter()

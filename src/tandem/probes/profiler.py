@@ -13,9 +13,11 @@ from typing import Any
 from tandem.kernels.native_pool import NativePool
 from tandem.probes.accelerator import (
     ProbedAccelerator,
+    copy_both_ways,
     copy_to_device,
     measure_accelerator,
 )
+from tandem.probes.at_once import Sharer, measure_at_once
 from tandem.probes.attention_times import measure_attention
 from tandem.probes.beside import beside
 from tandem.probes.code_rates import measure_codes
@@ -32,7 +34,7 @@ from tandem.probes.effort import Effort
 from tandem.probes.linear_times import measure_linear
 from tandem.probes.memory_rates import measure_memory, sweep_threads
 from tandem.probes.start_times import measure_starts
-from tandem.profiling.measurements import Contention, HostMeasurements, Striping
+from tandem.profiling.measurements import AtOnce, Contention, HostMeasurements, Striping
 from tandem.profiling.profile import Machine, Profile
 from tandem.spec.progress import Progress, no_progress
 
@@ -70,6 +72,7 @@ def run_profile(
         striping = run.striping()
         host = run.host(striping)
         accelerator = run.accelerator()
+        at_once = run.at_once(striping)
         skipped = opened.skipped
     if accelerator is None:
         skipped = (f"accelerator and link: {subject.no_accelerator}", *skipped)
@@ -86,6 +89,7 @@ def run_profile(
         accelerator=accelerator,
         disks=disks,
         striping=striping,
+        at_once=at_once,
         skipped=skipped,
     )
 
@@ -102,6 +106,7 @@ class _Run:
         # accelerator, contention with it; disks, contention with them, and their shares
         steps += 2 * (subject.probed is not None) + bool(subject.disks)
         self._steps = steps + bool(disks.folders) + (len(disks.folders) > 1)
+        self._steps += bool(subject.probed is not None or disks.folders)  # all at once
         self._done = 0
 
     def step(self, what: str, measure: Callable[[], Any]) -> Any:
@@ -136,6 +141,21 @@ class _Run:
         if probed is None:
             return None
         return self.step("accelerator", lambda: measure_accelerator(probed, self._effort))
+
+    def at_once(self, striping: Striping | None) -> tuple[AtOnce, ...]:
+        """Attention beside the link, both ways, and the disks; empty where there are neither."""
+        sharers: list[Sharer] = []
+        if self._subject.probed is not None:
+            size = self._effort.link_bytes[-1]
+            sharers.append(Sharer("link both ways", copy_both_ways(self._subject.probed, size)))
+        if self._disks.folders:
+            sharers.append(Sharer("disks", self._disks.reading(_shares(striping))))
+        if not sharers:
+            return ()
+        attention, _ = cpu_works(self._pool, self._effort)
+        return self.step(
+            "all at once", lambda: measure_at_once(attention, sharers, self._effort.rounds)
+        )
 
     def host(self, striping: Striping | None) -> HostMeasurements:
         """All of the host but its disks."""
@@ -180,6 +200,10 @@ class _Run:
             copying = copy_to_device(probed, effort.link_bytes[-1])
             yield BusyWith("host to accelerator, pinned", "link", copying)
         if disks.folders:
-            shares = (1.0,) if striping is None else striping.shares
             name = f"reading {', '.join(map(str, disks.folders))}"
-            yield BusyWith(name, "disks", disks.reading(shares))
+            yield BusyWith(name, "disks", disks.reading(_shares(striping)))
+
+
+def _shares(striping: Striping | None) -> tuple[float, ...]:
+    """Of what is read, one per disk."""
+    return (1.0,) if striping is None else striping.shares

@@ -11,6 +11,10 @@ BoundBy = Literal["memory", "cores"]
 BusyThing = Literal["copies in memory", "dequantization", "link", "disks"]
 
 
+SharedThing = Literal["attention", "link both ways", "disks"]
+"""What shares the host's memory in a step."""
+
+
 class _Rates:
     """Numbers that must all be finite and above 0."""
 
@@ -119,6 +123,20 @@ class Contention(_Rates):
     work_beside_per_s: float
     load_alone_bytes_per_s: float
     load_beside_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce(_Rates):
+    """One of several that went on at once, to compare with what virtual time makes of them.
+
+    Attributes:
+        alone_bytes_per_s, together_bytes_per_s: of keys and values; of each direction of the link,
+            both of which are copied over in either case; of disks, all together.
+    """
+
+    thing: SharedThing
+    alone_bytes_per_s: float
+    together_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)

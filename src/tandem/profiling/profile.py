@@ -5,12 +5,13 @@ from typing import cast
 
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
+    AtOnce,
     DiskMeasurements,
     HostMeasurements,
     Striping,
 )
 
-FORMAT = 4
+FORMAT = 5
 """Of the file: raised whenever what its numbers mean changes."""
 
 
@@ -50,6 +51,7 @@ class Profile:
         shapes: kinds and shapes measured, in words.
         measured_at: UTC, ISO 8601.
         striping: None: fewer than two disks were measured.
+        at_once: attention and all else that shares the host's memory; empty: there is nothing else.
         skipped: what was not measured and why, one line each.
 
     Raises:
@@ -66,6 +68,7 @@ class Profile:
     accelerator: AcceleratorMeasurements | None
     disks: tuple[DiskMeasurements, ...]
     striping: Striping | None
+    at_once: tuple[AtOnce, ...]
     skipped: tuple[str, ...]
 
     def __post_init__(self) -> None:

@@ -76,6 +76,11 @@ def test_a_stored_profile_is_shown_without_measuring(commands: Commands, here: P
     assert re.search(r"prompts' attention float16 +TFLOP/s, tokens 64 512 2048", card)
     assert re.search(r"prompts 4 +5  5  5", card)
     assert re.search(r"weights int4/64, GB/s +quantize 5  dequantize 200 \(of 16 bits\)", card)
+    _, _, at_once = card.partition("all at once, GB/s")
+    # of 22 GB/s attention asks for 18, both directions for 15 each, a disk for 5.1 by its charge
+    said = r"  attention +alone 18  together 11  as plans predict 7.46 \(-32%\)"
+    assert re.search(said, at_once)
+    assert re.search(r"  disks +alone 3  together 2.8  as plans predict ", at_once)
     assert re.search(r"kv int4, GB/s +quantize 100  dequantize 300 \(of 16 bits\)", card)
     printed = json.loads(commands.run("profile", "--show", "--json").out)
     assert printed["host"]["memory"]["read_bytes_per_s"] == 20e9

@@ -1,6 +1,7 @@
 """All probes of a profile, at tiny sizes; the accelerator is this machine's processor."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,7 +22,8 @@ from tandem.models.linear import dequantize, multiply_codes
 from tandem.probes import card_attention, torch_accelerator
 from tandem.probes import disks as disks_module
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
-from tandem.probes.contention import BusyWith, cpu_works, measure_contention
+from tandem.probes.at_once import Sharer, measure_at_once
+from tandem.probes.contention import BusyWith, CpuWork, cpu_works, measure_contention
 from tandem.probes.disks import Disks
 from tandem.probes.effort import Effort, coarse, thorough
 from tandem.probes.kernel_cases import HeadShape, PageProbe
@@ -30,6 +32,7 @@ from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, quantiz
 from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
+from tandem.profiling.measurements import AtOnce
 from tandem.profiling.profile_file import read_profile, write_profile
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.dtype import DType
@@ -109,6 +112,7 @@ def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
         for bound_by in ("memory", "cores")
     ]
     assert found.striping is None
+    assert [each.thing for each in found.at_once] == ["attention", "link both ways"]
     assert found.accelerator is not None
     assert found.accelerator.h2d.pinned.sizes == (4096.0, float(1 << 20))
     assert found.skipped == ("disks: none was named; name a folder on each with --disk",)
@@ -121,6 +125,7 @@ def test_what_is_not_there_is_named() -> None:
     subject = Subject(MACHINE, KERNELS, None, "there is none")
     found = run_profile(subject, replace(few, kinds=(FLOAT16,)), thorough=True)
     assert found.accelerator is None
+    assert found.at_once == (), "attention shares with nobody"
     assert found.skipped[0] == "accelerator and link: there is none"
     assert found.thorough
 
@@ -215,6 +220,30 @@ def test_a_disk_is_read_or_left_out_by_name(tmp_path: Path) -> None:
     beside_disk = [each for each in found.host.contention if each.load == f"reading {tmp_path}"]
     assert [each.work for each in beside_disk] == ["decode attention", "products of 8 rows"]
     assert [each.busy for each in beside_disk] == ["disks", "disks"]
+    assert [each.thing for each in found.at_once] == ["attention", "disks"]
+
+
+def test_all_at_once_are_rates_beside_each_other_and_not_those_alone() -> None:
+    alone = threading.active_count()
+
+    def attend(_: int) -> float:
+        return 0.25 if threading.active_count() == alone else 0.5
+
+    def load(size: int) -> Callable[[], int]:
+        def move() -> int:
+            time.sleep(1e-3)
+            return size if threading.current_thread() is threading.main_thread() else size // 10
+
+        return move
+
+    work = CpuWork("attention", "memory", 100.0, attend)
+    others = (Sharer("link both ways", load(10_000)), Sharer("disks", load(70_000)))
+    attention, link, disks = measure_at_once(work, others, rounds=3)
+    assert attention == AtOnce("attention", 400.0, 200.0)
+    for found in (link, disks):
+        assert found.together_bytes_per_s < 0.3 * found.alone_bytes_per_s
+    assert disks.alone_bytes_per_s > 3 * link.alone_bytes_per_s
+    assert threading.active_count() == alone
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
