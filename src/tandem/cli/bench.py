@@ -39,6 +39,7 @@ def bench_app() -> typer.Typer:
     app.command()(batch)
     app.command()(placement)
     app.command()(disk)
+    app.command()(simulator)
     app.command()(papers)
     return app
 
@@ -490,6 +491,21 @@ def disk(
 
     config = suite.quick(directory) if quick else suite.full(directory)
     _finish(suite.SUITE, machine, suite.run_disk(config, _report), json_path)
+
+
+def simulator(
+    json_path: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few seconds.")] = False,
+) -> None:
+    """Simulated steps per second of processor time.
+
+    With and without runs of steps that are skipped, whose outcomes must be equal.
+    """
+    machine = _start(json_path)
+    from tandem.bench import simulator as suite
+
+    bench = suite.QUICK if quick else suite.FULL
+    _finish(suite.SUITE, machine, suite.run_simulator(bench, _report), json_path)
 
 
 def papers(

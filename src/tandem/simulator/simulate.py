@@ -20,7 +20,26 @@ def simulate(
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
 ) -> Outcome:
-    """Serve the workload's requests in virtual time.
+    """Serve the workload's requests in virtual time: what `recorded` sums up.
+
+    Args as there.
+    """
+    _, outcome = recorded(
+        planned, workload, seed, skip=skip, on_span=on_span, ttft_bound_s=ttft_bound_s
+    )
+    return outcome
+
+
+def recorded(
+    planned: Planned,
+    workload: Workload,
+    seed: int = 0,
+    *,
+    skip: bool = True,
+    on_span: Callable[[Span], None] | None = None,
+    ttft_bound_s: float | None = None,
+) -> tuple[Record, Outcome]:
+    """Serve the workload's requests in virtual time; every moment of theirs, and the sum.
 
     Args:
         skip: count sweeps instead of compiling them, and take runs of steps in which all rows only
@@ -36,7 +55,7 @@ def simulate(
     skipper = Skipper(scheduler, executor, record, token, windows) if skip else None
     loop = Loop(scheduler, executor, record, token, skipper)
     loop.run()
-    return outcome_of_run(planned, machine, record, loop.skipped_steps, ttft_bound_s)
+    return record, outcome_of_run(planned, machine, record, loop.skipped_steps, ttft_bound_s)
 
 
 def outcome_of_run(
