@@ -111,9 +111,12 @@ def test_the_search_meets_candidates_in_the_order_of_their_bounds(
     bounds: dict[BlockCandidate, float] = {}
     for block in search.candidates.blocks(policy):
         promise = search.promises.tokens_per_s(block, policy)
-        for candidate in search.candidates.of_block(block, policy):
-            bounds[candidate] = search.bound_tokens_per_s(candidate)
-            assert bounds[candidate] <= promise * (1 + 1e-9), candidate
+        for start in search.candidates.starts(block, policy):
+            closer = search.promises.of_start(start, policy)
+            assert closer <= promise * (1 + 1e-9), start
+            for candidate in search.candidates.of_start(start, policy):
+                bounds[candidate] = search.bound_tokens_per_s(candidate)
+                assert bounds[candidate] <= closer * (1 + 1e-9), candidate
     found = list(search.promising(policy))
     assert [bound for bound, _ in found] == sorted(bounds.values(), reverse=True)
     assert {candidate for _, candidate in found} == bounds.keys()

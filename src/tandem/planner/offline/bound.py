@@ -4,37 +4,17 @@ A batch goes through all layers one after the other. Where the CPU attends, that
 through them on the accelerator, to the CPU and back, and its own attention there.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from tandem.plan.block_shape import BlockShape
-from tandem.plan.program import Part, Queue
-from tandem.plan.sweep_layers import SweepLayers
-from tandem.plan.weights import StreamedLayers
-from tandem.planner.demand import Demand
+from tandem.plan.program import Queue
 from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.pass_work import QUEUES, PassTerm, PassWork
 from tandem.planner.offline.prices import BlockPrices, Price
-from tandem.planner.offline.work import (
-    ALL_ON_CPU,
-    CPU_CHAIN,
-    CPU_LAYER,
-    CPU_MLP,
-    ENDS,
-    LOAD,
-    LOAD_MLP,
-    MLP_CHAIN,
-    READ,
-    OnCpu,
-    OpClass,
-    by_layer,
-    decode_work,
-    operation,
-    prefill_work,
-)
+from tandem.planner.offline.work import CPU_LAYER, CPU_MLP, LOAD, LOAD_MLP, READ, operation
 from tandem.planner.question import Question
 
-_TO_LINK = (Queue.H2D, Queue.WEIGHTS)
+_ACCEL, _CPU = QUEUES.index(Queue.ACCEL), QUEUES.index(Queue.CPU)
 
 
 class Busy(NamedTuple):
@@ -56,26 +36,14 @@ class Busy(NamedTuple):
         return self.by_queue[_ACCEL]
 
     @property
+    def cpu_s(self) -> float:
+        """Of the CPU's queue."""
+        return self.by_queue[_CPU]
+
+    @property
     def host_s(self) -> float:
         """Of the CPU's queue, or of a batch's way over it."""
-        return max(self.by_queue[_CPU], self.chain_s)
-
-    def plus(self, other: "Busy", times: int = 1) -> "Busy":
-        """Both, one after the other; `other` so often."""
-        queues = zip(self.by_queue, other.by_queue, strict=True)
-        return Busy(
-            tuple(one + times * another for one, another in queues),
-            self.link_s + times * other.link_s,
-            self.dram_bytes + times * other.dram_bytes,
-            self.chain_s + times * other.chain_s,
-        )
-
-
-_CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN, *CPU_LAYER))
-_QUEUES = tuple(Queue)
-_Work = Callable[[BlockShape, OnCpu], Iterator[OpClass]]
-_ACCEL, _CPU = _QUEUES.index(Queue.ACCEL), _QUEUES.index(Queue.CPU)
-_NOTHING = Busy((0.0,) * len(_QUEUES), 0.0, 0.0)
+        return max(self.cpu_s, self.chain_s)
 
 
 class BlockBound:
@@ -84,7 +52,7 @@ class BlockBound:
     def __init__(self, question: Question, prices: BlockPrices) -> None:
         self._q, self._prices = question, prices
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
-        self._weights: dict[tuple[int, int, bool], StreamedLayers] = {}
+        self._work = PassWork(question.model)
         self._decode: dict[BlockCandidate, Busy] = {}
         self._prefill: dict[BlockCandidate, Busy] = {}
 
@@ -99,23 +67,34 @@ class BlockBound:
     def decode_busy(self, candidate: BlockCandidate) -> Busy:
         """Work of a pass that gives every sequence a token."""
         if candidate not in self._decode:
-            shape = self._shape(candidate)
             price = self._prices.decode(candidate)
-            self._decode[candidate] = self._busy(shape, shape.in_passes, price, decode_work)
+            self._decode[candidate] = _busy(self._work.decode(candidate), price)
         return self._decode[candidate]
 
     def prefill_busy(self, candidate: BlockCandidate) -> Busy:
         """Work of the pass over all prompts, but for the activations' way to the host and back."""
         if candidate not in self._prefill:
-            shape = self._shape(candidate)
             price = self._prices.prefill(candidate)
-            self._prefill[candidate] = self._busy(shape, shape.over_prompts, price, _prompts_work)
+            self._prefill[candidate] = _busy(self._work.prefill(candidate), price)
         return self._prefill[candidate]
 
     def load_s(self, candidate: BlockCandidate) -> float:
         """Of the link, what it takes to bring a layer, or its MLP."""
         load = operation(LOAD_MLP if candidate.mlps else LOAD, self._q.model.num_layers - 1)
         return self._prices.decode(candidate)(load).alone_s
+
+    def crossing_s(self, candidate: BlockCandidate) -> float:
+        """Of the link's bytes, those of a layer, or its MLP, at the link's rate."""
+        found = LOAD_MLP if candidate.mlps else LOAD
+        load = self._prices.decode(candidate)(operation(found, self._q.model.num_layers - 1))
+        return load.alone_s * load.link_share
+
+    def reads_s(self, candidate: BlockCandidate, layers: int) -> float:
+        """Of the disk, what it takes to read so many layers."""
+        # its rate is not known where nothing is read
+        if not layers:
+            return 0.0
+        return layers * self._prices.decode(candidate)(operation(READ, 0)).alone_s
 
     def lent_s(self, candidate: BlockCandidate) -> tuple[float, float]:
         """Of a pass, what the CPU takes to compute a layer, or its MLP, for all batches, and the
@@ -135,75 +114,25 @@ class BlockBound:
         """Of a pass that gives every sequence a token, what waits for each other in the layers: one
         batch on the accelerator and on the CPU. Linear in the shares.
         """
-        shape, price = self._shape(candidate), self._prices.decode(candidate)
-        work = {each: tuple(decode_work(shape, each)) for each in ALL_ON_CPU}
-        layers = enumerate(by_layer(shape, shape.in_passes))
-        return sum(self._way_s(work[on_cpu], i, price) for i, on_cpu in layers)
-
-    def _way_s(self, work: Iterable[OpClass], layer: int, price: Price) -> float:
-        way = [found for found in work if found in _CHAINS or _is_way(found)]
-        return sum(self._sum(way, layer, price, 1).by_queue)
-
-    def _shape(self, candidate: BlockCandidate) -> BlockShape:
-        key = candidate.streamed, candidate.on_disk, candidate.mlps
-        weights = self._weights.get(key)
-        if weights is None:
-            weights = candidate.shape(self._q.model.num_layers).weights
-            self._weights[key] = weights
-        return candidate.with_weights(self._q.model.num_layers, weights)
+        price = self._prices.decode(candidate)
+        terms = self._work.decode(candidate)
+        return sum(term.way * price(term.op).alone_s for term in terms if term.way)
 
     def _least_s(self, busy: Busy) -> float:
         dram_s = busy.dram_bytes / self._dram_bytes_per_s
         return max(*busy.by_queue, busy.link_s, dram_s, busy.chain_s)
 
-    def _busy(self, shape: BlockShape, sweep: SweepLayers, price: Price, work_of: _Work) -> Busy:
-        """Of a whole pass."""
-        streamed, windows = frozenset(shape.weights.layers), self._q.model.layer_windows
-        on_cpu = by_layer(shape, sweep)
-        found = [(windows[i], i in streamed, each) for i, each in enumerate(on_cpu)]
-        kinds, layers = Counter(found), {kind: i for i, kind in enumerate(found)}
-        work = {each: tuple(work_of(shape, each)) for each in ALL_ON_CPU}
-        total = self._sum(ENDS, 0, price, shape.batches)
-        total = total._replace(chain_s=total.chain_s / shape.batches)
-        for kind, count in kinds.items():
-            total = total.plus(self._layer(work[kind[-1]], layers[kind], price, shape), count)
-        if sweep.reloads:
-            first, apart = shape.weights.layers[0], frozenset(shape.weights.mlps)
-            mlps = sum(layer in apart for layer in sweep.loaded)
-            whole, read = len(sweep.loaded) - mlps, len(shape.weights.on_disk)
-            for found, count in ((LOAD, whole), (LOAD_MLP, mlps), (READ, read)):
-                if count:
-                    total = total.plus(self._sum([found], first, price, 1), count)
-        return total
 
-    def _layer(
-        self, work: tuple[OpClass, ...], layer: int, price: Price, shape: BlockShape
-    ) -> Busy:
-        """All batches in one layer."""
-        busy = self._sum(work, layer, price, shape.batches)
-        if not any(queue is Queue.CPU for _, queue, _ in work):
-            return busy
-        return busy._replace(chain_s=self._way_s(work, layer, price))
-
-    def _sum(self, work: Iterable[OpClass], layer: int, price: Price, times: int) -> Busy:
-        seconds, link_s, dram = dict.fromkeys(_QUEUES, 0.0), 0.0, 0.0
-        for found in work:
-            demand: Demand = price(operation(found, layer))
-            queue = found[1]
-            seconds[queue] += times * demand.alone_s
-            dram += times * demand.alone_s * demand.dram_bytes_per_s
-            if queue in _TO_LINK:
-                link_s += times * demand.alone_s * demand.link_share
-        by_queue = tuple(seconds.values())
-        return Busy(by_queue, link_s, dram, by_queue[_ACCEL])
-
-
-def _prompts_work(shape: BlockShape, on_cpu: OnCpu) -> Iterator[OpClass]:
-    """The accelerator computes all of it."""
-    del on_cpu
-    return prefill_work(shape)
-
-
-def _is_way(found: OpClass) -> bool:
-    """Before and after attention."""
-    return found[2] in (Part.PRE, Part.POST)
+def _busy(terms: Iterable[PassTerm], price: Price) -> Busy:
+    """Of a whole pass."""
+    seconds, link_s, dram_bytes, chain_s = [0.0] * len(QUEUES), 0.0, 0.0, 0.0
+    for op, queue, to_link, times, chained, _ in terms:
+        demand = price(op)
+        one_s = demand.alone_s
+        all_s = times * one_s
+        seconds[queue] += all_s
+        dram_bytes += all_s * demand.dram_bytes_per_s
+        chain_s += chained * one_s
+        if to_link:
+            link_s += all_s * demand.link_share
+    return Busy(tuple(seconds), link_s, dram_bytes, chain_s)

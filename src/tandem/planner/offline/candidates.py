@@ -49,22 +49,23 @@ class BlockCandidates:
         self._most_streamed = question.model.num_layers
         self._may_lend = not question.model.dense_layers
         self._least_known: dict[BlockCandidate, int | None] = {}
+        self._most_known: dict[tuple[BlockCandidate, bool, bool], int] = {}
 
     def of(self, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """Candidates that keep to the policy and to all capacities, each once."""
         for block in self.blocks(policy):
-            yield from self.of_block(block, policy)
+            for start in self.starts(block, policy):
+                yield from self.of_start(start, policy)
 
-    def of_block(self, block: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
-        """Those of one of `blocks`."""
+    def of_start(self, start: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Those of one of a block's `starts`, each once."""
         seen: set[BlockCandidate] = set()
-        for start in self._starts(block, policy):
-            for found in self._shared(start, policy):
-                candidate = self._footprint.placed(found)
-                if candidate not in seen:
-                    seen.add(candidate)
-                    if self.possible(candidate, policy):
-                        yield candidate
+        for found in self._shared(start, policy):
+            candidate = self._footprint.placed(found)
+            if candidate not in seen:
+                seen.add(candidate)
+                if self.possible(candidate, policy):
+                    yield candidate
 
     def possible(self, candidate: BlockCandidate, policy: OfflinePolicy) -> bool:
         """Whether it keeps to the policy and to all capacities."""
@@ -108,8 +109,10 @@ class BlockCandidates:
                 found[batches, rows] = None
         return found
 
-    def _starts(self, block: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
-        """Numbers of layers that are streamed; all KV is. Of MLPs, more than slots hold."""
+    def starts(self, block: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Of one of `blocks`, numbers of layers that are streamed; all KV is. Of MLPs, more than
+        slots hold.
+        """
         for streamed in self._streamed(block, policy):
             if not block.mlps or streamed > STREAM_SLOTS:
                 yield replace(block, streamed=streamed)
@@ -170,7 +173,7 @@ class BlockCandidates:
             yield candidate
             if self.may_lend(start, policy) and self._is_worth_lending(start):
                 yield from self._lending(candidate, policy)
-            if policy.recomputes and not start.mlps:
+            if self.may_recompute(start, policy):
                 for tokens in self.recomputes.of(candidate):
                     yield replace(candidate, recomputed_tokens=tokens)
 
@@ -191,6 +194,10 @@ class BlockCandidates:
                 cpu = self._balanced(lending, candidate.resident_rows, hosted)
                 for rows in policy.shares(hosted, cpu):
                     yield lending.shared(candidate.resident_rows, rows)
+
+    def may_recompute(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
+        """Whether prefixes of a block's streamed KV may be made anew."""
+        return policy.recomputes and not block.mlps
 
     def may_lend(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
         """Whether streamed layers, or MLPs, of a block may be left to the CPU."""
@@ -219,6 +226,12 @@ class BlockCandidates:
         """With the others on the host, either way."""
         if not policy.resident:
             return 0
+        key = start, policy.attends, policy.streams
+        if key not in self._most_known:
+            self._most_known[key] = self._most(start, policy)
+        return self._most_known[key]
+
+    def _most(self, start: BlockCandidate, policy: OfflinePolicy) -> int:
         cpu_only = policy.attends and not policy.streams
         return max(
             self._footprint.most_resident(start.shared(0, start.rows if cpu_only else 0)),

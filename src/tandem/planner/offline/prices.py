@@ -37,6 +37,7 @@ class BlockPrices:
         self._recomputed = keys_values(layer_operations(question.model))
         self._dense = frozenset(question.model.dense_layers)
         self._known: dict[tuple[object, ...], Demand] = {}
+        self._known_prompts: dict[tuple[object, ...], Demand] = {}
 
     def decode(self, candidate: BlockCandidate) -> Price:
         """Of a pass that gives every sequence a token."""
@@ -58,8 +59,9 @@ class BlockPrices:
 
     def _demands(self, candidate: BlockCandidate, op: ProgramOp) -> Demands:
         """By the types of what the operation reads."""
-        comes = op.kind in (OpKind.LOAD, OpKind.READ)
-        streamed = comes or self._is_streamed(candidate, op.layer)
+        streamed = candidate.quantized == "streamed" and (
+            op.kind in (OpKind.LOAD, OpKind.READ) or self._is_streamed(candidate, op.layer)
+        )
         key = (candidate.quantized, streamed, candidate.host_kv)
         if op.queue is not Queue.CPU:
             key = (candidate.quantized, streamed, None)
@@ -139,8 +141,7 @@ class BlockPrices:
 
     def _prefilled(self, candidate: BlockCandidate, op: ProgramOp) -> Demand:
         demands, prompt = self._demands(candidate, op), self._footprint.prompt
-        total, most = candidate.rows * prompt, self._q.max_num_batched_tokens
-        whole = PromptLoad(total, candidate.rows, candidate.rows, prompt, -(-prompt // most))
+        total = candidate.rows * prompt
         prefix = candidate.streamed_rows * min(candidate.recomputed_tokens, prompt)
         if op.part is Part.CACHE:
             page = self._footprint.host_page(candidate)
@@ -149,13 +150,23 @@ class BlockPrices:
         if op.part in (Part.PREFIX, Part.RESIDUAL):
             tokens = prefix if op.part is Part.PREFIX else total
             return demands.copy(op.queue, tokens * self._footprint.activation_bytes)
-        if op.part in (Part.PRE, Part.POST):
-            return _times(demands, op, whole, most)
-        demand = demands.of(op, [whole])
+        dense, window = op.layer in self._dense, self._windows[op.layer]
+        key = (demands, op.kind, op.queue, op.part, window, dense, candidate.rows)
+        demand = self._known_prompts.get(key)
+        if demand is None:
+            demand = self._known_prompts[key] = self._of_prompts(demands, op, candidate.rows)
         if op.kind is OpKind.APPEND:
             tokens = candidate.host_rows * prompt - prefix
             return _longer(demand, self._converted_s(candidate, tokens, quantizes=True))
         return demand
+
+    def _of_prompts(self, demands: Demands, op: ProgramOp, rows: int) -> Demand:
+        """Which does not depend on where their keys and values go."""
+        prompt, most = self._footprint.prompt, self._q.max_num_batched_tokens
+        whole = PromptLoad(rows * prompt, rows, rows, prompt, -(-prompt // most))
+        if op.part in (Part.PRE, Part.POST):
+            return _times(demands, op, whole, most)
+        return demands.of(op, [whole])
 
 
 def _times(demands: Demands, op: ProgramOp, whole: PromptLoad, most: int) -> Demand:

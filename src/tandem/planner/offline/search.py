@@ -95,24 +95,28 @@ class OfflineSearch:
     def promising(
         self, policy: OfflinePolicy, least: float = 0.0
     ) -> Iterator[tuple[float, BlockCandidate]]:
-        """Candidates by their bounds, the highest first, if that is more than `least`; of a block
-        that promises less than what is asked for, none is made.
+        """Candidates by their bounds, the highest first, if that is more than `least`; of a block,
+        or of one of its starts, that promises less than what is asked for, none is made.
         """
         numbers = count()
         heap: list[_Entry] = []
         for block in self.candidates.blocks(policy):
             promise = self.promises.tokens_per_s(block, policy)
-            heap.append((-promise, 0, 0, next(numbers), block))
+            heap.append((-promise, _BLOCK, 0, 0, next(numbers), block))
         heapq.heapify(heap)
         while heap and -heap[0][0] > least:
-            minus_most_per_s, batches, _, _, found = heapq.heappop(heap)
-            if batches:
+            minus_most_per_s, made, _, _, _, found = heapq.heappop(heap)
+            if made == _CANDIDATE:
                 yield -minus_most_per_s, found
-                continue
-            for candidate in self.candidates.of_block(found, policy):
-                bound = self.bound_tokens_per_s(candidate)
-                place = -bound, candidate.batches, candidate.streamed, next(numbers)
-                heapq.heappush(heap, (*place, candidate))
+            elif made == _BLOCK:
+                for start in self.candidates.starts(found, policy):
+                    promise = self.promises.of_start(start, policy)
+                    heapq.heappush(heap, (-promise, _START, 0, 0, next(numbers), start))
+            else:
+                for candidate in self.candidates.of_start(found, policy):
+                    place = _CANDIDATE, candidate.batches, candidate.streamed, next(numbers)
+                    bound = self.bound_tokens_per_s(candidate)
+                    heapq.heappush(heap, (-bound, *place, candidate))
 
     def option(self, candidate: BlockCandidate) -> BlockOption:
         """With its prediction."""
@@ -209,9 +213,10 @@ class OfflineSearch:
         return best
 
 
-_Entry = tuple[float, int, int, int, BlockCandidate]
-"""Tokens per second, below 0; batches and layers streamed; a number that is no other's. A block
-comes before candidates, with no batches.
+_BLOCK, _START, _CANDIDATE = range(3)
+_Entry = tuple[float, int, int, int, int, BlockCandidate]
+"""Tokens per second, below 0; what it is, blocks and starts first; of a candidate, batches and
+layers streamed; a number that is no other's.
 """
 
 
