@@ -1,5 +1,6 @@
 """Where a request's blocks may lie, and that what is accepted can run."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -7,10 +8,13 @@ from tests.support.engines import toy_engine
 from tests.support.script import Script, max_steps, run
 from tests.support.setups import Setup
 
+from tandem.scheduler.rows import RowState, RowTable
+from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.config import KVPlacement
 from tandem.spec.errors import ContextLengthError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
+from tandem.spec.tier import TIERS, Tier
 
 
 def request(num_prompt: int, max_tokens: int = 4) -> EngineRequest:
@@ -125,6 +129,136 @@ def test_beside_cohorts_those_on_the_device_never_go_on_on_the_host() -> None:
             assert not both[owned].any()
         engine.check_idle()
     assert engine.scheduler.running.num_preemptions
+
+
+BESIDE = Setup(
+    strategy="rendezvous",
+    device_blocks=7,
+    host_blocks=32,
+    max_num_seqs=6,
+    max_host_seqs=2,
+    max_device_seqs=4,
+    prefix_caching=False,
+    executor="exact",
+)
+"""Four requests on the device and two in cohorts beside them."""
+
+
+OUTGROWING = ((20, 40),) * 12
+"""Requests that begin in two blocks and end in four: tokens in and out."""
+
+
+def served(
+    setup: Setup,
+    on_step: Callable[[RowTable], None],
+    lengths: tuple[tuple[int, int], ...] = OUTGROWING,
+) -> Scheduler:
+    """Serve requests, and look at every step.
+
+    Raises:
+        AssertionError: other tokens than with ample memory, a block that is left, or no end.
+    """
+    requests = [
+        replace(request(*each), request_id=f"r{number}") for number, each in enumerate(lengths)
+    ]
+    script = Script.at_once(requests)
+    steps = max_steps(script, 16)
+    with toy_engine(Setup(prefix_caching=False)) as engine:
+        expected = run(engine.core, script, steps=steps)
+    found: dict[str, list[int]] = {name: [] for name in expected}
+    with toy_engine(setup) as engine:
+        for each in requests:
+            engine.core.add_request(each)
+        while engine.core.has_work():
+            for output in engine.core.step():
+                found[output.request_id] += output.token_ids
+            steps -= 1
+            assert steps, "does not end"
+            engine.scheduler.check()
+            on_step(engine.scheduler.rows)
+        engine.check_idle()
+    assert found == {name: list(each.token_ids) for name, each in expected.items()}
+    return engine.scheduler
+
+
+def in_both(rows: RowTable) -> bool:
+    """Whether a row has blocks in each tier."""
+    both = (rows.num_host_blocks > 0) & (rows.num_blocks > rows.num_host_blocks)
+    return bool(both[rows.owned()].any())
+
+
+@pytest.mark.parametrize("executor_seed", range(3))
+@pytest.mark.parametrize("strategy", ["rendezvous", "rendezvous-ahead", "ride-along"])
+def test_beside_others_those_on_the_host_never_go_on_on_the_device(
+    strategy: str, executor_seed: int
+) -> None:
+    """They would keep their blocks there while their cohort crosses, and count as if they had
+    always been there: further ones would begin on the host.
+    """
+    setup = replace(
+        BESIDE,
+        strategy=strategy,
+        executor_seed=executor_seed,
+        device_blocks=17,
+        host_blocks=7,
+        max_host_seqs=3,
+        max_device_seqs=2,
+    )
+    hosted = list[int]()
+
+    def look(rows: RowTable) -> None:
+        assert not in_both(rows)
+        hosted.append(int((rows.num_host_blocks[rows.owned()] > 0).sum()))
+
+    scheduler = served(setup, look)
+    assert max(hosted) == 3
+    assert scheduler.running.num_preemptions
+
+
+@pytest.mark.parametrize("executor_seed", range(3))
+@pytest.mark.parametrize("strategy", ["rendezvous", "ride-along"])
+def test_beside_those_on_the_host_a_swapped_request_comes_back_to_the_device(
+    strategy: str, executor_seed: int
+) -> None:
+    setup = replace(BESIDE, strategy=strategy, executor_seed=executor_seed, preemption_mode="swap")
+    swapped = list[int]()
+
+    def look(rows: RowTable) -> None:
+        running = rows.state == int(RowState.RUNNING)
+        assert int((running & (rows.num_host_blocks > 0)).sum()) <= 2
+        swapped.append(rows.count(RowState.SWAPPED))
+
+    served(setup, look)
+    assert max(swapped)
+
+
+def test_who_goes_on_on_the_device_still_counts_as_on_the_host() -> None:
+    """Where only the number on the host is bounded. The third request goes on in the last block of
+    the device when the fourth fills the host; when that ends, one may follow it, not two.
+    """
+    setup = Setup(
+        strategy="ride-along",
+        device_blocks=5,
+        host_blocks=6,
+        max_host_seqs=2,
+        prefix_caching=False,
+        executor="exact",
+    )
+    began, both = list[int](), list[bool]()
+
+    def look(rows: RowTable) -> None:
+        first = rows.block_tiers[:, 0] == TIERS.index(Tier.HOST)
+        began.append(int((first & (rows.num_host_blocks > 0))[rows.owned()].sum()))
+        both.append(in_both(rows))
+
+    served(setup, look, ((20, 12), (20, 12), (30, 18), (60, 4), (20, 8), (20, 8)))
+    assert any(both)
+    assert max(began) == 2
+
+
+def test_what_the_host_cannot_hold_to_its_end_goes_on_on_the_device() -> None:
+    """It would wait for ever: nobody is behind whose blocks would do."""
+    served(replace(BESIDE, device_blocks=16, host_blocks=3), lambda rows: None)
 
 
 @pytest.mark.parametrize(

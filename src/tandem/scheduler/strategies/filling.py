@@ -18,6 +18,7 @@ from tandem.scheduler.placement import device_limit, reserve
 from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.strategies.homes import is_planned_whole, on_the_host
 from tandem.scheduler.view import SchedulerView
 from tandem.spec.tier import Tier
 
@@ -160,15 +161,10 @@ class StepFiller:
         return False
 
     def _may_spill(self, row: int) -> bool:
-        """Whether a row may go on in the other tier. Where the numbers of rows in both are planned,
-        none goes on on the host: sweeps would wait for more attention there than is planned, and in
-        a cohort it would keep its blocks on the device for as long as its tokens take there.
-        """
-        config = self.view.config
-        if config.max_device_seqs and self.view.rows.device_limit[row] == UNLIMITED:
-            return False
+        """Whether a row may go on in the other tier."""
         # a split row that was swapped out lies on the host whole: it may need the device again
-        return self.uses_host and config.kv_placement in ("auto", "split")
+        free = self.uses_host and self.view.config.kv_placement in ("auto", "split")
+        return free and not is_planned_whole(self.view, row)
 
     def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
         """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
@@ -211,7 +207,7 @@ class StepFiller:
 
     def _return_swapped(self) -> None:
         for row in self.view.in_state(RowState.SWAPPED).tolist():
-            if self.uses_host and self.view.config.kv_placement != "device":
+            if self._goes_on_on_host(row):
                 self.resume.append(row)
                 continue
             # room to go on as well, but no more than it can ever hold
@@ -221,6 +217,12 @@ class StepFiller:
                 return
             self.free = self.free.minus(need)
             self.swap_in.append(row)
+
+    def _goes_on_on_host(self, row: int) -> bool:
+        """Whether a row that was copied to the host is attended there from now on."""
+        if not self.uses_host or self.view.config.kv_placement == "device":
+            return False
+        return not is_planned_whole(self.view, row)
 
     def _reserve(self) -> BlockNeed:
         """Room for rows that run already to grow a little before the next one comes."""
@@ -333,8 +335,8 @@ class StepFiller:
 
     def _count(self, *, on_host: bool) -> int:
         """Requests that lie on the host, or others, those included that are being admitted."""
-        rows = self.view.rows
-        owned = rows.device_limit[rows.state != int(RowState.FREE)]
+        hosted = int(np.count_nonzero(on_the_host(self.view)))
+        there = hosted if on_host else len(self.view.rows.owned()) - hosted
         coming = sum((each.device_limit == _ON_HOST) == on_host for each in self.admissions)
         coming += 0 if on_host else len(self.fetches)
-        return int(((owned == _ON_HOST) == on_host).sum()) + coming
+        return there + coming
