@@ -8,13 +8,11 @@ import torch
 
 from tandem.models.model import Model
 from tandem.runtime.build_machine import MachineSizes, build_machine, layer_runner
-from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
 from tandem.runtime.inline import InlineExecutor
 from tandem.runtime.machine import Machine
 from tandem.runtime.machine_measures import EmulatedMeasures, HostMeasures
 from tandem.runtime.measures import DeviceMeasures
-from tandem.runtime.record_graphs import record_graphs
 
 if TYPE_CHECKING:
     from tandem.plan.executed_op import OpListener
@@ -62,9 +60,12 @@ def on_exact_emulator(
     model: Model, sizes: MachineSizes, seed: int, listeners: "Sequence[OpListener]" = ()
 ) -> Assembled:
     """The emulated accelerator in exact mode."""
+    from tandem.runtime.exact import ExactExecutor
+
     machine = build_machine(model, sizes, _stay)
     if sizes.graphs is not None:
         from tandem.runtime.graph_maker import EmulatedGraphs
+        from tandem.runtime.record_graphs import record_graphs
 
         record_graphs(machine, model, sizes.graphs, sizes.page.block_size, EmulatedGraphs())
     measures = EmulatedMeasures(machine, model, f"emulated accelerator (exact, seed {seed})")
