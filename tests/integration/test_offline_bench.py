@@ -93,7 +93,7 @@ def test_one_batch_in_halves_keeps_cpu_and_link_busy_at_once() -> None:
         assert run.candidate.streamed_rows
         assert run.candidate.cpu_rows
         assert run.executed.both_share <= min(run.executed.link_share, 1.0)
-    assert one.executed.both_share > 0.8
+    assert one.executed.both_share > 0.75
     assert halves.executed.both_share > max(0.9, one.executed.both_share)
     assert halves.executed.tokens_per_s > one.executed.tokens_per_s
 
