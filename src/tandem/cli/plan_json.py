@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tandem.cli.plan_exposure import exposure_json
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
@@ -73,6 +74,7 @@ def answer_json(
             }
             for result in answer.policies
         ],
+        "exposure": None if answer.exposure is None else exposure_json(answer.exposure),
         "robustness": None
         if answer.robustness is None
         else robustness_json(answer.robustness, lambda option: _option(answer, option)),

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tandem.cli.plan_exposure import exposure_json, exposure_text
 from tandem.cli.plan_gantt import cycle_json, gantt_text
 from tandem.cli.plan_json import robustness_json
 from tandem.cli.plan_robustness import robustness_text
@@ -102,6 +103,7 @@ def offline_text(
     layers = question.model.num_layers
     larger = ((entry, entry.option.candidate.describe(layers)) for entry in found.sensitivities)
     yield from sensitivity_lines(larger, found.chosen.candidate.describe(layers))
+    yield from exposure_text(found.exposure)
     if found.alternatives:
         yield ""
         yield "Rejected"
@@ -216,6 +218,7 @@ def offline_json(
             {"change": entry.change, "gain": entry.gain, **_option(found, entry.option)}
             for entry in found.sensitivities
         ],
+        "exposure": exposure_json(found.exposure),
         "robustness": None
         if found.robustness is None
         else robustness_json(found.robustness, lambda option: _option(found, option)),

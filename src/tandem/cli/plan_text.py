@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tandem.cli.plan_exposure import exposure_text
 from tandem.cli.plan_robustness import robustness_text
 from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
@@ -49,6 +50,8 @@ def answer_text(
     yield from _prediction(answer)
     yield ""
     yield from _limits(answer)
+    if answer.exposure is not None:
+        yield from exposure_text(answer.exposure)
     if answer.alternatives:
         yield ""
         yield f"Rejected{_basis(answer)}"

@@ -10,6 +10,7 @@ from tandem.plan.online import USUAL_JOIN_WAIT_S, OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.exposure import Exposure, exposure
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.places import num_places
@@ -55,6 +56,8 @@ class Answer:
             measured.
         alternatives: the best of other kinds, best first.
         extrapolated: predictions outside what was measured, one line each.
+        exposure: what becomes of the plan as it is where rates turn out otherwise; None on the host
+            alone.
     """
 
     question: Question
@@ -76,6 +79,7 @@ class Answer:
     policies: tuple[PolicyResult, ...] = ()
     extrapolated: tuple[str, ...] = ()
     robustness: Robustness[Option] | None = None
+    exposure: Exposure | None = None
 
 
 def answer(
@@ -128,7 +132,16 @@ def answer(
         policies=compare_policies(search) if compare else (),
         extrapolated=search.predictor.extrapolated(chosen.candidate),
         robustness=robustness(search, policy, chosen, alternatives) if robust else None,
+        exposure=None if question.host_only else _exposure(search, chosen),
     )
+
+
+def _exposure(search: Search, chosen: Option) -> Exposure:
+    def speed(other: Question) -> tuple[float, bool]:
+        rates = Search(other, like=search).predictor.rates(chosen.candidate)
+        return rates.job_tokens_per_s, other.allows(rates.worst_tpot_s)
+
+    return exposure(search.question, chosen.tokens_per_s, speed)
 
 
 def distinct(chosen: Option, options: Iterable[Option]) -> Iterator[Option]:

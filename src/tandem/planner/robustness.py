@@ -4,19 +4,15 @@ The plan stays as it is; the machine turns out slower or faster in one thing. Wh
 planning for that machine is its regret.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, Literal, Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
-from tandem.planner.question import Question
 from tandem.planner.search.search import Search
-from tandem.spec.hardware import HardwareSpec
+from tandem.planner.wrong_rates import Number, wrong_machines
 
-Number = Literal["GPU rates", "host rates", "link", "disk"]
-_ERROR = 0.15
 WITHIN = 0.03
 """Of the best plan's tokens per second, what a plan may lack and still be a good one."""
 
@@ -130,49 +126,3 @@ def robustness(
             )
         )
     return Robustness(chosen.tokens_per_s, tuple(cases))
-
-
-def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question]]:
-    """The question for machines with one number 15% lower or higher; memory is the same. The disk's
-    is one of them where not all weights fit in memory.
-
-    Rates are left out where times were measured, which stand in their place.
-    """
-    hardware = question.hardware
-    measured: set[Number] = set()
-    if question.measured is not None:
-        measured.add("host rates")
-    if question.measured_card is not None:
-        measured.add("GPU rates")
-    for error in (-_ERROR, _ERROR):
-        factor = 1 + error
-        accelerator = replace(
-            hardware.accelerator,
-            memory_bandwidth_bytes_per_s=hardware.accelerator.memory_bandwidth_bytes_per_s * factor,
-            flops_per_s={k: v * factor for k, v in hardware.accelerator.flops_per_s.items()},
-        )
-        shared = hardware.host.shared_memory_bandwidth_bytes_per_s
-        host = replace(
-            hardware.host,
-            memory_bandwidth_bytes_per_s=hardware.host.memory_bandwidth_bytes_per_s * factor,
-            shared_memory_bandwidth_bytes_per_s=None if shared is None else shared * factor,
-            flops_per_s=hardware.host.flops_per_s * factor,
-        )
-        link = replace(
-            hardware.link,
-            h2d_bytes_per_s=hardware.link.h2d_bytes_per_s * factor,
-            d2h_bytes_per_s=hardware.link.d2h_bytes_per_s * factor,
-        )
-        machines: list[tuple[Number, HardwareSpec]] = [
-            ("GPU rates", replace(hardware, accelerator=accelerator)),
-            ("host rates", replace(hardware, host=host)),
-            ("link", replace(hardware, link=link)),
-        ]
-        disk = hardware.host.disk_bytes_per_s
-        if disk is not None and not Footprint(question).holds_weights:
-            host = replace(hardware.host, disk_bytes_per_s=disk * factor)
-            machines.append(("disk", replace(hardware, host=host)))
-        for number, machine in machines:
-            if number in measured:
-                continue
-            yield number, error, replace(question, hardware=machine)

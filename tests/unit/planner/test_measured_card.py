@@ -25,10 +25,10 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.robustness import wrong_machines
 from tandem.planner.search.search import Search
 from tandem.planner.sweep_load import decode_load
 from tandem.planner.sweeps import Sweeps
+from tandem.planner.wrong_rates import wrong_machines
 from tandem.profiling.hardware import accelerator_facts, link_facts
 from tandem.profiling.measurements import LinearTimes, LinkDirection
 from tandem.profiling.surface import Curve, Surface

@@ -8,8 +8,9 @@ from tests.unit.planner.questions import ask, short
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import answer
 from tandem.planner.question import Question
-from tandem.planner.robustness import Robustness, wrong_machines
+from tandem.planner.robustness import Robustness
 from tandem.planner.search.search import Search
+from tandem.planner.wrong_rates import wrong_machines
 from tandem.spec.units import GIB
 
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
+from tandem.planner.exposure import Exposure
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.own_split import OwnSplit, own_split
@@ -13,7 +14,7 @@ from tandem.planner.offline.policies import (
     OfflinePolicy,
     find_offline_policy,
 )
-from tandem.planner.offline.robustness import block_robustness
+from tandem.planner.offline.robustness import block_exposure, block_robustness
 from tandem.planner.offline.search import BlockOption, OfflineSearch
 from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivities
 from tandem.planner.offline.share_terms import share_terms
@@ -44,6 +45,7 @@ class OfflineAnswer:
         split: under Park and Egger's policy, what their own search would do; None: under others.
         threads: of the CPU; None: it does not attend, or no number of them was measured.
         alternatives: the best of other kinds that were tried, best first.
+        exposure: what becomes of the plan as it is where rates turn out otherwise.
     """
 
     question: Question
@@ -54,6 +56,7 @@ class OfflineAnswer:
     threads: PlannedThreads | None
     alternatives: tuple[BlockOption, ...]
     sensitivities: tuple[BlockSensitivity, ...]
+    exposure: Exposure
     policies: tuple[OfflineResult, ...] = ()
     robustness: Robustness[BlockOption] | None = None
     split: OwnSplit | None = None
@@ -97,6 +100,7 @@ def offline_answer(
         sensitivities=tuple(block_sensitivities(search, policy, chosen)),
         policies=compare_offline(search) if compare else (),
         robustness=block_robustness(search, policy, chosen, alternatives) if robust else None,
+        exposure=block_exposure(search, chosen),
         split=split,
     )
 

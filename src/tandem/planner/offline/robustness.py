@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from tandem.planner.exposure import Exposure, exposure
 from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.offline.search import BlockOption, OfflineSearch
-from tandem.planner.robustness import Robustness, WrongNumber, wrong_machines
+from tandem.planner.question import Question
+from tandem.planner.robustness import Robustness, WrongNumber
+from tandem.planner.wrong_rates import wrong_machines
 
 
 def block_robustness(
@@ -13,6 +16,15 @@ def block_robustness(
     """Predicts the plan and its rivals anew for each wrong machine, and plans for it."""
     cases = _cases(search, policy, [chosen, *rivals])
     return Robustness(chosen.tokens_per_s, tuple(cases))
+
+
+def block_exposure(search: OfflineSearch, chosen: BlockOption) -> Exposure:
+    """What becomes of a batch job's plan where rates turn out otherwise."""
+
+    def speed(other: Question) -> tuple[float, bool]:
+        return OfflineSearch(other, like=search).option(chosen.candidate).tokens_per_s, True
+
+    return exposure(search.question, chosen.tokens_per_s, speed)
 
 
 def _cases(

@@ -1,0 +1,55 @@
+"""What becomes of a plan where rates are not as assumed, as a line and as JSON."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tandem.planner.exposure import Exposure, MovedPlan
+from tandem.planner.wrong_rates import ERROR, named
+from tandem.spec.units import format_figure
+
+_FLAT = 0.005
+"""Less loss than predictions are fine."""
+
+
+def exposure_text(found: Exposure) -> Iterator[str]:
+    """A line, and one more if the plan would break its bound."""
+    worst = found.worst
+    start = f"If rates are {ERROR:.0%} off, this plan "
+    if found.loss(worst) < _FLAT:
+        yield f"{start}is as fast"
+    else:
+        rate = format_figure(worst.tokens_per_s)
+        yield f"{start}makes {rate} tokens/s at worst ({-found.loss(worst):+.0%}){_most(found)}"
+    if found.late:
+        late = ", ".join(_late(found, case) for case in found.late)
+        yield f"  and is later than the bound on time per token allows with {late}"
+
+
+def exposure_json(found: Exposure) -> dict[str, Any]:
+    """All cases; `errors` by group of rates."""
+    return {
+        "planned_tokens_per_s": found.planned_tokens_per_s,
+        "decisive": next(iter(found.decisive.errors)),
+        "worst": _case(found, found.worst),
+        "cases": [_case(found, case) for case in found.cases],
+    }
+
+
+def _case(found: Exposure, case: MovedPlan) -> dict[str, Any]:
+    return {
+        "errors": dict(case.errors),
+        "tokens_per_s": case.tokens_per_s,
+        "loss": found.loss(case),
+        "in_time": case.in_time,
+    }
+
+
+def _most(found: Exposure) -> str:
+    """The single group that costs most, if one does."""
+    case = found.decisive
+    loss = found.loss(case)
+    return "" if loss < _FLAT else f"; {next(iter(case.errors))} alone cost it most ({-loss:+.0%})"
+
+
+def _late(found: Exposure, case: MovedPlan) -> str:
+    return "all of them at once" if case is found.worst else named(case.errors)

@@ -1,0 +1,95 @@
+"""Machines some of whose rates are not what was assumed: by groups that are wrong together."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from tandem.planner.footprint import Footprint
+from tandem.planner.question import Question
+from tandem.spec.hardware import HardwareSpec
+
+Number = Literal["GPU rates", "host rates", "link", "disk"]
+ERROR = 0.15
+"""Of a rate, by which it is taken to be off."""
+
+
+def numbers(question: Question) -> tuple[Number, ...]:
+    """Groups of rates that a prediction rests on: those of a disk where not all weights fit in
+    memory; none that was measured, since measured times stand in their place.
+    """
+    found: list[Number] = []
+    if question.measured_card is None:
+        found.append("GPU rates")
+    if question.measured is None:
+        found.append("host rates")
+    found.append("link")
+    disk = question.hardware.host.disk_bytes_per_s
+    if disk is not None and not Footprint(question).holds_weights:
+        found.append("disk")
+    return tuple(found)
+
+
+def with_errors(question: Question, errors: Mapping[Number, float]) -> Question:
+    """The question for a machine whose rates are off by these shares; memory is the same."""
+    hardware = question.hardware
+    for number, error in errors.items():
+        hardware = _MOVES[number](hardware, 1 + error)
+    return replace(question, hardware=hardware)
+
+
+def named(errors: Mapping[Number, float]) -> str:
+    """In words, as `GPU rates -15%, link +15%`."""
+    return ", ".join(f"{number} {error:+.0%}" for number, error in errors.items())
+
+
+def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question]]:
+    """One group at a time, lower and higher."""
+    for error in (-ERROR, ERROR):
+        for number in numbers(question):
+            yield number, error, with_errors(question, {number: error})
+
+
+def _card(hardware: HardwareSpec, factor: float) -> HardwareSpec:
+    accelerator = hardware.accelerator
+    moved = replace(
+        accelerator,
+        memory_bandwidth_bytes_per_s=accelerator.memory_bandwidth_bytes_per_s * factor,
+        flops_per_s={dtype: rate * factor for dtype, rate in accelerator.flops_per_s.items()},
+    )
+    return replace(hardware, accelerator=moved)
+
+
+def _host(hardware: HardwareSpec, factor: float) -> HardwareSpec:
+    host = hardware.host
+    shared = host.shared_memory_bandwidth_bytes_per_s
+    moved = replace(
+        host,
+        memory_bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s * factor,
+        shared_memory_bandwidth_bytes_per_s=None if shared is None else shared * factor,
+        flops_per_s=host.flops_per_s * factor,
+    )
+    return replace(hardware, host=moved)
+
+
+def _link(hardware: HardwareSpec, factor: float) -> HardwareSpec:
+    link = hardware.link
+    moved = replace(
+        link,
+        h2d_bytes_per_s=link.h2d_bytes_per_s * factor,
+        d2h_bytes_per_s=link.d2h_bytes_per_s * factor,
+    )
+    return replace(hardware, link=moved)
+
+
+def _disk(hardware: HardwareSpec, factor: float) -> HardwareSpec:
+    rate = hardware.host.disk_bytes_per_s
+    assert rate is not None, "a machine without a disk has no such number"
+    return replace(hardware, host=replace(hardware.host, disk_bytes_per_s=rate * factor))
+
+
+_MOVES: Mapping[Number, Callable[[HardwareSpec, float], HardwareSpec]] = {
+    "GPU rates": _card,
+    "host rates": _host,
+    "link": _link,
+    "disk": _disk,
+}
