@@ -11,7 +11,7 @@ from tandem.profiling.measurements import (
     Striping,
 )
 
-FORMAT = 5
+FORMAT = 6
 """Of the file: raised whenever what its numbers mean changes."""
 
 
