@@ -169,7 +169,7 @@ def _prediction(answer: Answer) -> Iterator[str]:
     if answer.ceiling is not None:
         yield _ceiling(answer, answer.ceiling.tokens_per_s)
     tokens = lengths.requests * lengths.generated_tokens
-    of_job = f", {format_figure(rates.job_tokens_per_s)} tokens/s of the job" if two else ""
+    of_job = f", {format_figure(answer.job_tokens_per_s)} tokens/s of the job" if two else ""
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
         f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{of_job}"
     )
@@ -196,6 +196,9 @@ def _basis(answer: Answer) -> str:
     if format_figure(rate) == format_figure(_throughput(answer)):
         return ""
     when = "of the job" if answer.arrivals is None else "with all places taken"
+    in_step = format_figure(answer.job_tokens_per_s) != format_figure(rate)
+    if answer.arrivals is None and in_step:
+        when = "of the job if its requests were out of step"
     return f" ({when}, where this plan makes {format_figure(rate)} tokens/s)"
 
 

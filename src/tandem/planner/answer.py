@@ -12,6 +12,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.exposure import Exposure, exposure
 from tandem.planner.footprint import TierUse
+from tandem.planner.job_time import job_in_waves_s
 from tandem.planner.option import Option
 from tandem.planner.places import num_places
 from tandem.planner.policies import POLICIES, Policy, find_policy
@@ -49,7 +50,8 @@ class Answer:
         cpu_memory_bytes: of the host's memory, what an engine must be told to fill that is started
             by flags; None: it comes to as much KV there by itself.
         arrivals: what requests see that come over time; None if all are there at once.
-        request_s, job_s: of a mean request, in the slower lane, and of all of them.
+        request_s: of a mean request, in the slower lane. job_s: of all of them; where they are all
+            there at once, in step as they then are, which plans are ranked without.
         main_request_s: of a mean request that every sweep serves; None if all are in cohorts.
         cohort_request_s: of one in a cohort; None if none is, at the rate at which they come.
         ceiling: what no plan under the policy exceeds in steps of that size; None where times are
@@ -80,6 +82,12 @@ class Answer:
     extrapolated: tuple[str, ...] = ()
     robustness: Robustness[Option] | None = None
     exposure: Exposure | None = None
+
+    @property
+    def job_tokens_per_s(self) -> float:
+        """Output tokens of all requests, over the time of the job."""
+        lengths = self.question.lengths
+        return lengths.requests * lengths.generated_tokens / self.job_s
 
 
 def answer(
@@ -123,7 +131,7 @@ def answer(
         cpu_memory_bytes=_cpu_memory_bytes(search, plan, device if question.host_only else host),
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
-        job_s=search.predictor.job_s(rates, seen),
+        job_s=_job_s(search, chosen, plan, arrivals),
         main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,
         cohort_request_s=None if seen.slow_tpot_s is None else search.predictor.request_s(seen),
         ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
@@ -221,6 +229,15 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         max_device_seqs=candidate.max_device_seqs and candidate.max_device_seqs + beside,
         split_blocks=_split_blocks(candidate, device_blocks),
     )
+
+
+def _job_s(search: Search, chosen: Option, plan: OnlinePlan, arrivals: Arrivals | None) -> float:
+    question, predictor, rates = search.question, search.predictor, chosen.prediction.rates
+    if arrivals is not None:
+        return predictor.job_s(rates, arrivals.rates)
+    if question.objective == "latency":
+        return predictor.job_s(rates)
+    return job_in_waves_s(question, predictor, chosen.candidate, plan)
 
 
 def _split_blocks(candidate: Candidate, device_blocks: int) -> int:

@@ -13,6 +13,7 @@ from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Prediction, Rates
 from tandem.planner.sweep_load import Loads, SweepLoad
+from tandem.planner.sweep_times import SweepTimes, sweep_times
 from tandem.planner.sweeps import Sweeps
 from tandem.planner.utilisation import busy_shares, mean_sweep
 
@@ -187,6 +188,10 @@ class Predictor:
         lengths = self._q.lengths
         work_s = lengths.requests * lengths.generated_tokens / rates.tokens_per_s + rates.edges_s
         return max(work_s, lengths.duration_s + self.request_s(arriving or rates))
+
+    def sweep_times(self, candidate: Candidate) -> SweepTimes:
+        """Of sweeps with other rows than a candidate's."""
+        return sweep_times(self._q, self._sweeps, self._pace, self.loads, candidate)
 
     # --- rates, by whatever a sweep's time is -----------------------------------------------------
 

@@ -62,7 +62,7 @@ class PromptPace:
 
     def _pace(self, candidate: Candidate) -> Pace:
         lengths, served = self._lengths, candidate.served(self._layers)
-        room, places = self._room(candidate), num_places(self._question, candidate)
+        room, places = self.room(candidate), num_places(self._question, candidate)
         ended = served / lengths.decode_sweeps
         reading = lengths.prompt_tokens / room
         # the rest of a prompt takes a whole sweep of its own row's time, but not of others'
@@ -81,7 +81,7 @@ class PromptPace:
 
     def chunk_alone(self, candidate: Candidate) -> int:
         """Prompt tokens of a sweep that reads any, where nothing else runs."""
-        return chunk_tokens(0.0, self._lengths.prompt_tokens, self._room(candidate.idle()))
+        return chunk_tokens(0.0, self._lengths.prompt_tokens, self.room(candidate.idle()))
 
     def loads(
         self, candidate: Candidate, chunk: int, hosted: float
@@ -97,8 +97,8 @@ class PromptPace:
             if weight
         ]
 
-    def _room(self, candidate: Candidate) -> int:
-        """What rows that decode leave of a step."""
+    def room(self, candidate: Candidate) -> int:
+        """Tokens of a step that rows which decode leave."""
         return max(1, self._step_of(candidate.step_tokens) - candidate.in_every_sweep())
 
 

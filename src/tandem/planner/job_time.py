@@ -1,0 +1,44 @@
+"""When the last request of a job ends that are all there at once."""
+
+from tandem.plan.online import OnlinePlan
+from tandem.planner.candidate import Candidate
+from tandem.planner.prediction import Predictor
+from tandem.planner.question import Question
+from tandem.planner.waves import Home, Wave
+from tandem.spec.workload import RequestShape
+
+_GENERATIONS = 12
+"""Requests for each place that are lived through; a longer job goes on as their second half."""
+
+
+def job_in_waves_s(
+    question: Question, predictor: Predictor, candidate: Candidate, plan: OnlinePlan
+) -> float:
+    """Seconds that an engine takes which is told this plan."""
+    lengths = question.lengths
+    usual = RequestShape(round(lengths.prompt_tokens), max(1, round(lengths.generated_tokens)))
+    shapes = lengths.shapes or (usual,) * lengths.requests
+    wave, sweep_s = _wave(question, candidate, plan), predictor.sweep_times(candidate)
+    most = 2 * (_GENERATIONS // 2) * plan.max_num_seqs
+    if len(shapes) <= most:
+        return wave.job_s(shapes, sweep_s)
+    first_s, all_s = (wave.job_s(shapes[:count], sweep_s) for count in (most // 2, most))
+    each_s = (all_s - first_s) / (most - most // 2)
+    return all_s + (len(shapes) - most) * each_s
+
+
+def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:
+    places, in_sweeps = plan.max_num_seqs, candidate.in_every_sweep()
+    per_token = float(candidate.sweeps_per_hosted_token(question.model.num_layers))
+    on_device, on_host = plan.max_device_seqs or places, plan.max_host_seqs
+    device, host = plan.device_blocks, plan.host_blocks
+    if candidate.device_share:  # in both at once: one pool
+        device, host, on_device, on_host = 0, device + host, 0, places
+    elif plan.kv_placement == "host":
+        on_device, on_host = 0, places
+    return Wave(
+        homes=(Home(device, on_device, True), Home(host, on_host, False, per_token)),
+        places=places,
+        block_size=plan.block_size,
+        prompt_tokens=max(1, plan.max_num_batched_tokens - in_sweeps),
+    )
