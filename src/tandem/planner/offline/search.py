@@ -1,6 +1,7 @@
 """The search for an offline plan: candidates by a bound, the best of them by virtual time."""
 
 import heapq
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
@@ -87,6 +88,8 @@ class OfflineSearch:
         if before is not None and not self._effort.all:
             return self._search(policy, before)
         best = _better(before, self._searched(policy))
+        if best is not None and policy.adapts:
+            best = self._rounded(best, policy)
         if policy.name == "auto" and self._effort.policies:
             for narrower in OFFLINE_POLICIES.values():
                 best = _better(best, self._exceeding(narrower, best))
@@ -145,6 +148,12 @@ class OfflineSearch:
         )
         return rates.tokens_per_s
 
+    def _of_programme(self, block_s: float, candidate: BlockCandidate) -> float:
+        """Tokens per second, if a block takes so long."""
+        lengths = self.question.lengths
+        blocks = math.ceil(lengths.requests / candidate.block_rows)
+        return lengths.requests * lengths.generated_tokens / (blocks * block_s)
+
     def _predict(self, candidate: BlockCandidate) -> BlockPrediction:
         time = self.times.time(candidate)
         rates = block_rates(
@@ -193,6 +202,26 @@ class OfflineSearch:
         for start in starts.values():
             if start is not None and best is not None and _is_near(start.tokens_per_s, best):
                 best = _better(best, self._moved(start, policy))
+        return best
+
+    def _rounded(self, best: BlockOption, policy: OfflinePolicy) -> BlockOption:
+        """The best option's block by shares of its linear programmes, one for each way to run it,
+        if any of them allows for more.
+        """
+        # the solver is loaded for those who plan, not with every engine of blocks
+        from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes
+        from tandem.planner.offline.relaxation.rounding import rounded_shares
+
+        least = best.tokens_per_s * _WORTH_MOVING
+        layers, tries = self.question.model.num_layers, dict[BlockCandidate, float]()
+        for relaxed in BlockProgrammes(self.times).of_block(best.candidate):
+            if self._of_programme(relaxed.shares.block_s, best.candidate) > least:
+                for candidate in rounded_shares(relaxed, self.candidates, layers, policy):
+                    tries[candidate] = self.bound_tokens_per_s(candidate)
+        promising = sorted(tries, key=lambda candidate: -tries[candidate])
+        for candidate in promising[: self._effort.tries]:
+            if tries[candidate] > least:
+                best = _better(best, self.option(candidate)) or best
         return best
 
     def _moved(self, start: BlockOption, policy: OfflinePolicy) -> BlockOption:

@@ -48,6 +48,14 @@ class BlockProgrammes:
         """
         return min(self._all(low, high, places), key=lambda e: e.shares.block_s, default=None)
 
+    def of_block(self, block: BlockCandidate) -> Iterator[RelaxedBlock]:
+        """One after the other, each way to run a block of as many sequences and batches."""
+        rows = block.rows
+        bare = BlockCandidate(
+            block.batches, 0, rows, 0, 0, quantized=block.quantized, host_kv=block.host_kv
+        )
+        yield from self._every_way(bare, bare)
+
     def _all(self, low: int, high: int, places: int) -> Iterator[RelaxedBlock]:
         precisions = self._times.precisions
         for batches, bits, host_kv in product(

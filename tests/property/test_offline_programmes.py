@@ -1,0 +1,96 @@
+"""What must hold of the linear programmes of blocks, and of candidates by their shares."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.property.test_offline_planner import AUTO, questions
+from tests.unit.planner.questions import SMALL, ask, with_disk
+
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.policies import OFFLINE_POLICIES
+from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes, RelaxedBlock
+from tandem.planner.offline.relaxation.rounding import rounded_shares
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.question import Question
+from tandem.planner.sensitivity import larger_machines
+from tandem.spec.units import GIB
+
+
+def programmes(search: OfflineSearch, block: BlockCandidate) -> list[RelaxedBlock]:
+    return list(BlockProgrammes(search.times).of_block(block))
+
+
+def block_s(search: OfflineSearch, candidate: BlockCandidate) -> float:
+    """The least of its own, by its bound."""
+    passes = max(0.0, search.question.lengths.generated_tokens - 1)
+    bound = search.times.bound
+    return bound.prefill_s(candidate) + passes * bound.decode_s(candidate)
+
+
+@settings(max_examples=8)
+@given(questions(), st.data())
+def test_no_candidate_of_a_block_takes_less_than_its_programmes(
+    question: Question, data: st.DataObject
+) -> None:
+    search = OfflineSearch(question)
+    blocks = list(search.candidates.blocks(AUTO))
+    for block in data.draw(st.lists(st.sampled_from(blocks), min_size=1, max_size=4)):
+        found = [
+            candidate
+            for start in search.candidates.starts(block, AUTO)
+            for candidate in search.candidates.of_start(start, AUTO)
+        ]
+        relaxed = programmes(search, block)
+        assert relaxed or not found
+        least_s = min((each.shares.block_s for each in relaxed), default=0.0)
+        for candidate in found:
+            assert block_s(search, candidate) >= least_s * (1 - 1e-6), candidate
+
+
+@settings(max_examples=8)
+@given(questions(), st.sampled_from(sorted(OFFLINE_POLICIES)), st.data())
+def test_shares_add_up_and_what_is_made_of_them_keeps_to_everything(
+    question: Question, name: str, data: st.DataObject
+) -> None:
+    search, policy = OfflineSearch(question), OFFLINE_POLICIES[name]
+    blocks = list(search.candidates.blocks(AUTO))
+    layers = question.model.num_layers
+    for relaxed in programmes(search, data.draw(st.sampled_from(blocks))):
+        shares, way = relaxed.shares, relaxed.way
+        kinds = shares.resident, shares.crossing, shares.cpu, shares.recomputed
+        assert sum(kinds) == pytest.approx(1.0)
+        assert all(-1e-6 <= share <= 1 + 1e-6 for share in (*kinds, shares.streamed, shares.lent))
+        assert max(shares.lent, shares.read) <= shares.streamed + 1e-6
+        assert not (shares.lent and way.lends == "none")
+        for candidate in rounded_shares(relaxed, search.candidates, layers, policy):
+            assert search.candidates.possible(candidate, policy)
+            assert candidate.block_rows == relaxed.block.block_rows
+            assert candidate.mlps == way.mlps
+
+
+@pytest.mark.parametrize("device_bytes", [4 * GIB, 8 * GIB])
+def test_more_of_a_resource_lowers_no_ceiling_beyond_a_thousandth(device_bytes: int) -> None:
+    question = ask(SMALL, "t4", "desktop-ddr4", requests=6)
+    question = replace(question, device_bytes=device_bytes)
+    before = BlockCeilings(question, OfflineSearch(question).times).ceiling()
+    assert before is not None
+    for change, larger in larger_machines(question):
+        after = BlockCeilings(larger, OfflineSearch(larger).times).ceiling()
+        assert after is not None, change
+        # a layer that the CPU computes saves copies of what it attends to: with a faster link fewer
+        # seconds, which the programme takes off wherever KV lies
+        assert after.tokens_per_s >= before.tokens_per_s * 0.999, change
+
+
+def test_shares_find_what_starts_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all layers are the CPU's, in numbers that no start has."""
+    question = with_disk(ask("opt-30b", "a4000", prompt="2048", generate="64", requests=60), None)
+    found = OfflineSearch(question).best(AUTO)
+    monkeypatch.setattr(OfflineSearch, "_rounded", lambda _, best, __: best)
+    others = OfflineSearch(question).best(AUTO)
+    assert found is not None
+    assert others is not None
+    assert found.tokens_per_s > others.tokens_per_s
