@@ -11,6 +11,8 @@ from tandem.devices.host_threads import usable_cores
 from tandem.profiling.profile import Machine
 
 _DIGEST_LENGTH = 16
+_TYPES = ("dtype.py", "kv_type.py", "weight_format.py")
+"""In `spec/`: what `probes/effort.py` measures each of."""
 
 
 def this_machine(environment: Mapping[str, str]) -> Machine:
@@ -22,20 +24,26 @@ def this_machine(environment: Mapping[str, str]) -> Machine:
     return Machine(gpus[0] if gpus else "none", processor_name(), cores, threads)
 
 
-def code_digest(folder: Path | None = None, probes: Path | None = None) -> str:
+def code_digest(
+    folder: Path | None = None, probes: Path | None = None, spec: Path | None = None
+) -> str:
     """Of what a profile measures and how: the compiled module's bytes, the GPU kernels' sources,
-    and the probes'; `none` where the first was not built.
+    the probes', whose sizes are among them, and the lists of types that they go through; `none`
+    where the first was not built.
 
     Args:
-        folder, probes: where kernels and probes lie; None: where the package has them.
+        folder, probes, spec: where kernels, probes and types lie; None: where the package has them.
     """
     folder = Path(tandem.kernels.__file__).parent if folder is None else folder
-    probes = Path(tandem.kernels.__file__).parents[1] / "probes" if probes is None else probes
+    package = Path(tandem.kernels.__file__).parents[1]
+    probes = package / "probes" if probes is None else probes
+    spec = package / "spec" if spec is None else spec
     files = sorted(folder.glob("_native*.so"))
     if not files:
         return "none"
     digest = hashlib.sha256(files[0].read_bytes())
-    for source in (*sorted(folder.glob("triton_*.py")), *sorted(probes.glob("*.py"))):
+    sources = (*sorted(folder.glob("triton_*.py")), *sorted(probes.glob("*.py")))
+    for source in (*sources, *(spec / name for name in _TYPES)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:_DIGEST_LENGTH]
 

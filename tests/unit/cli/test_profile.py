@@ -145,9 +145,12 @@ def test_other_kernels_or_probes_have_another_digest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.undo()
-    measuring = tmp_path / "probes"
-    measuring.mkdir()
-    assert this_machine.code_digest(tmp_path, measuring) == "none"
+    measuring, types = tmp_path / "probes", tmp_path / "spec"
+    for folder in (measuring, types):
+        folder.mkdir()
+    for name in ("dtype.py", "kv_type.py", "weight_format.py"):
+        (types / name).touch()
+    assert this_machine.code_digest(tmp_path, measuring, types) == "none"
     found: list[str] = []
     for file, text in (
         ("_native.so", "one"),
@@ -155,13 +158,17 @@ def test_other_kernels_or_probes_have_another_digest(
         ("triton_attention.py", "kernels"),
         ("probes/effort.py", "sizes"),
         ("probes/effort.py", "other sizes"),
+        ("spec/kv_type.py", "more types"),
+        ("spec/dtype.py", "more types"),
+        ("spec/weight_format.py", "more types"),
     ):
         (tmp_path / file).write_text(text)
-        found.append(this_machine.code_digest(tmp_path, measuring))
-    assert len({*found, "none"}) == 6
+        found.append(this_machine.code_digest(tmp_path, measuring, types))
+    assert len({*found, "none"}) == 9
 
 
 def test_the_probes_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     folder, kernels = Path(effort.__file__).parent, Path(tandem.kernels.__file__).parent
-    assert this_machine.code_digest() == this_machine.code_digest(kernels, folder)
+    types = folder.parent / "spec"
+    assert this_machine.code_digest() == this_machine.code_digest(kernels, folder, types)
