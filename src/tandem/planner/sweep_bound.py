@@ -46,6 +46,23 @@ class Least(NamedTuple):
         return Least(chain_s, self.dram_bytes + other.dram_bytes, self.cpu_s + other.cpu_s)
 
 
+class LeastSweep(NamedTuple):
+    """Less than which a sweep does not take that serves any rows, as if they saw no keys.
+
+    Attributes:
+        chain_s: of its layers. whole_s: of it, with what else its weights ask for.
+        with_prompts_s: likewise, of one that reads prompts, for which no layer is lent.
+    """
+
+    chain_s: float
+    whole_s: float
+    with_prompts_s: float
+
+
+_ROWS = (64, 128)  # between which attention is taken to grow as anywhere
+_ROUNDED_DOWN = 0.99  # keys are counted in whole numbers
+
+
 class _TokenTimes(NamedTuple):
     """Seconds of one token's arithmetic outside attention.
 
@@ -150,6 +167,42 @@ class SweepBound:
         apart = times.before + self._demands.mlp_token_s(experts) if mlps_on_cpu else 0.0
         here = self._num_movable - whole_on_cpu - mlps_on_cpu
         return times.dense + here * times.here + whole_on_cpu * times.on_cpu + mlps_on_cpu * apart
+
+    def least(self, counts: SweepCounts, lendable: int) -> LeastSweep:
+        """Less than which no sweep takes that serves any rows and goes through all layers.
+
+        Args:
+            counts: with none lent. lendable: of the streamed layers, as many as that may be.
+        """
+        part = Part.POST if counts.whole or (lendable and not counts.mlp_loads) else Part.MLP
+        lanes = [LaneLoad(TierLoad(1), logits=1)]
+        on_cpu_s = self._one(OpKind.STAGE, part, lanes, self._movable, Queue.CPU).chain_s
+        # of mixtures, a share is on either side
+        more_s = max(0.0, on_cpu_s - self._layer(1, self._movable).chain_s)
+        more_s = 0.0 if counts.experts else more_s
+        chain_s = self._all_stages(lanes[0]).chain_s
+        chain_s += more_s * sum(count for _, count in counts.by_window)
+        mlps, mlp_s = counts.mlp_loads, self._mlp_load(counts.experts).chain_s
+        loads_s = (counts.loads - mlps) * self._load.chain_s + mlps * mlp_s
+        unlent_s = whole_s = max(chain_s, loads_s, counts.reads * self._read.chain_s)
+        if lendable and loads_s > chain_s:
+            # what is lent is not loaded: as many as make both equally long, or all
+            each_s = mlp_s if mlps else self._load.chain_s
+            balanced = (loads_s - chain_s) / (each_s + more_s)
+            whole_s = chain_s + min(balanced, lendable) * more_s
+        return LeastSweep(chain_s, whole_s, unlent_s)
+
+    def row_s(self, context: float) -> float:
+        """Less than which attention takes longer by each row of a main lane, in whichever tier."""
+        total_s = 0.0
+        for window, count in self._layers_of.items():
+            layer = self._layer_with[window]
+            some, more = (TierLoad(rows, context) for rows in _ROWS)
+            here_s = self._device_part(more, layer).chain_s - self._device_part(some, layer).chain_s
+            there_s = self._host(more, layer).cpu_s - self._host(some, layer).cpu_s
+            # in both at once, rows are divided so that neither waits for the other
+            total_s += count / (1 / here_s + 1 / there_s)
+        return _ROUNDED_DOWN * total_s / (_ROWS[1] - _ROWS[0])
 
     def attention_s(self, lane: LaneLoad) -> float:
         """Less than which attention of such a lane, or of one with more, takes in no sweep,

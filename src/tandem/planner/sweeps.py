@@ -16,7 +16,7 @@ from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_s
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad
 from tandem.planner.question import Question
-from tandem.planner.sweep_bound import SweepBound
+from tandem.planner.sweep_bound import LeastSweep, SweepBound
 from tandem.planner.sweep_load import SweepLoad
 from tandem.planner.utilisation import mean_sweep
 
@@ -102,6 +102,18 @@ class Sweeps:
     def bound_s(self, elsewhere: Elsewhere, load: SweepLoad) -> float:
         """Less than which no such sweep can take."""
         return self._bound.seconds(self._layers_of(elsewhere, load)[1], load)
+
+    def least(self, elsewhere: Elsewhere) -> LeastSweep:
+        """Less than which none takes that serves any rows in all layers, however many are lent."""
+        plain = elsewhere.lending(0) if elsewhere.lent else elsewhere
+        counts = self._schedules.layers(plain, prompts=False)[1]
+        return self._bound.least(counts, plain.may_be_lent)
+
+    def row_s(self) -> float:
+        """Less than which none takes longer by each row that decodes in all its layers, by the
+        mean context; 0 where times are measured, which may be in steps.
+        """
+        return self._bound.row_s(self._q.lengths.context_tokens) if self._q.follows_rates else 0.0
 
     def attention_s(self, load: SweepLoad) -> float:
         """Less than which attention of all but a cohort takes in no sweep that carries this."""

@@ -19,6 +19,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import MAX_ROWS, Question
+from tandem.planner.search.row_limits import ANY, Limits, RowLimits
 
 _GRID_RATIO = 1.2
 _EXPERT_STEPS = 32  # of a mixture; small moves follow
@@ -44,12 +45,20 @@ class Candidates:
         known = question.hardware.host.disk_bytes_per_s is not None
         self._reads = known and (question.host_only or not footprint.holds_weights)
 
-    def of(self, policy: Policy) -> Iterator[Candidate]:
-        """Every candidate that keeps to the policy and to all capacities."""
+    def of(self, policy: Policy, limits: RowLimits | None = None) -> Iterator[Candidate]:
+        """Every candidate that keeps to the policy and to all capacities.
+
+        Args:
+            limits: candidates beyond them are left out.
+        """
+        layers = self._q.movable_layers
         for elsewhere in self._elsewheres():
+            served = ANY if limits is None else limits.of(elsewhere, cohorts=False)
             for strategy in policy.strategies:
-                for candidate in self._with(strategy, elsewhere, policy.all_on_host):
-                    if policy.allows(candidate, self._q.movable_layers):
+                for candidate in self._with(strategy, elsewhere, policy.all_on_host, served):
+                    if not policy.allows(candidate, layers):
+                        continue
+                    if limits is None or limits.allow(candidate):
                         yield candidate
 
     def _elsewheres(self) -> Iterator[Elsewhere]:
@@ -193,8 +202,11 @@ class Candidates:
         return left >= 0 and self._footprint.host_kv_bytes(elsewhere) >= 0
 
     def _with(
-        self, strategy: Strategy, elsewhere: Elsewhere, all_on_host: bool
+        self, strategy: Strategy, elsewhere: Elsewhere, all_on_host: bool, served: Limits
     ) -> Iterator[Candidate]:
+        """Of candidates beyond the limits, some are left out already."""
+        if served.none and strategy not in COHORT_STRATEGIES:
+            return
         if strategy == "gpu-only":
             least = self._least_on_disk(elsewhere.lending(0)._replace(on_disk=0))
             if not elsewhere.on_cpu and elsewhere.on_disk > least.on_disk + elsewhere.read_in_place:
@@ -222,6 +234,9 @@ class Candidates:
             return
         device = 0 if all_on_host else self._q.max_rows
         for hosted in _thinned(row_grid(limit), elsewhere):
+            # more on the host leave no more on the accelerator
+            if strategy == "ride-along" and served.exclude(hosted, device + hosted):
+                continue
             device = self.most_on_device(strategy, elsewhere, hosted, device)
             if strategy == "rendezvous-ahead" and not device:
                 return  # one cohort by itself has nothing to be ahead of

@@ -1,6 +1,7 @@
 """Candidates by kind: those of one kind fall about equally short of their bounds."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import CpuHome
@@ -11,7 +12,9 @@ from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
 from tandem.planner.search.lending import Lending
 from tandem.planner.search.pile import Look, Pile
+from tandem.planner.search.row_limits import RowLimits
 from tandem.planner.search.speedup import largest_speedup
+from tandem.planner.sweeps import Sweeps
 
 WORTH_MOVING = 1.0005
 _HOPELESS = 0.6
@@ -20,6 +23,14 @@ _HOPELESS = 0.6
 _PARTS = (POLICIES["auto"], strategy_alone("asymmetric"))
 
 Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool, bool]
+
+
+class Estimate(NamedTuple):
+    """A candidate, and tokens per second that it cannot exceed."""
+
+    candidate: Candidate
+    kind: Kind
+    most_per_s: float
 
 
 class KindPile(Pile):
@@ -48,13 +59,14 @@ class Kinds:
         self,
         question: Question,
         candidates: Candidates,
+        sweeps: Sweeps,
         lending: Lending,
         predictor: Predictor,
         like: "Kinds | None",
         hopeless: frozenset[Kind],
     ) -> None:
         self._q, self._candidates = question, candidates
-        self._lending, self._predictor = lending, predictor
+        self._sweeps, self._lending, self._predictor = sweeps, lending, predictor
         reached: dict[Kind, float] = {} if like is None else like.reached()
         self._reached = reached
         self._hopeless = hopeless
@@ -67,8 +79,8 @@ class Kinds:
             self._speedup = largest_speedup(question.hardware, like._q.hardware)
         # by plain candidate, tokens per second that neither it nor one that lends exceeds
         self._most: dict[Candidate, float] = {}
-        self._estimated: dict[str, list[tuple[Candidate, Kind, float]]] = {}
-        self._piles: dict[str, dict[Kind, KindPile]] = {}
+        self._estimated: dict[str, tuple[float, list[Estimate]]] = {}
+        self._piles: dict[str, tuple[float, dict[Kind, KindPile]]] = {}
 
     def of(self, candidate: Candidate) -> Kind:
         """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
@@ -86,23 +98,28 @@ class Kinds:
         """Of all that a policy allows.
 
         Args:
-            least: tokens per second; what is known to promise less may be left out.
+            least: tokens per second; what is known to promise less may be left out. If less than
+                before, all is there anew.
         """
-        if policy.name not in self._piles:
-            piles: dict[Kind, KindPile] = {}
-            layers = self._q.movable_layers
-            looks = self._predictor.rough_bound, self._bound_of
-            for part in _PARTS:
-                if set(part.strategies).isdisjoint(policy.strategies):
-                    continue
-                for candidate, kind, most_per_s in self._enumerated(part, least):
-                    if policy.allows(candidate, layers):
-                        pile = piles.get(kind)
-                        if pile is None:
-                            pile = piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
-                        pile.add(candidate, most_per_s)
-            self._piles[policy.name] = piles
-        return self._piles[policy.name]
+        known = self._piles.get(policy.name)
+        if known is None or known[0] > least:
+            known = self._piles[policy.name] = least, self._piled(policy, least)
+        return known[1]
+
+    def _piled(self, policy: Policy, least: float) -> dict[Kind, KindPile]:
+        piles: dict[Kind, KindPile] = {}
+        layers = self._q.movable_layers
+        looks = self._predictor.rough_bound, self._bound_of
+        for part in _PARTS:
+            if set(part.strategies).isdisjoint(policy.strategies):
+                continue
+            for candidate, kind, most_per_s in self._enumerated(part, least):
+                if policy.allows(candidate, layers):
+                    pile = piles.get(kind)
+                    if pile is None:
+                        pile = piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
+                    pile.add(candidate, most_per_s)
+        return piles
 
     def forget(self, policy: Policy) -> None:
         """What was taken from a policy's piles is to be there again."""
@@ -120,18 +137,17 @@ class Kinds:
         return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best_per_s)
 
     def _all_piles(self) -> list[tuple[Kind, KindPile]]:
-        return [entry for piles in self._piles.values() for entry in piles.items()]
+        return [entry for _, piles in self._piles.values() for entry in piles.items()]
 
-    def _enumerated(self, part: Policy, least: float) -> list[tuple[Candidate, Kind, float]]:
+    def _enumerated(self, part: Policy, least: float) -> list[Estimate]:
         """All candidates of a part, with tokens per second that they cannot exceed, if that may be
         more than `least`, and but for those that surely break the bound on time per token.
         """
-        if part.name in self._estimated:
-            return self._estimated[part.name]
-        if part.name not in self._plain:
-            self._plain[part.name] = list(self._candidates.of(part))
-        estimated = self._estimated[part.name] = []
-        for plain in self._plain[part.name]:
+        known = self._estimated.get(part.name)
+        if known is not None and known[0] <= least:
+            return known[1]
+        estimated: list[Estimate] = []
+        for plain in self._plain_of(part, least):
             if self._hopeless and self.of(plain) in self._hopeless:
                 continue
             if self._falls_short(plain, least):
@@ -139,9 +155,20 @@ class Kinds:
             for candidate in (plain, *self._lending.of(plain)):
                 most_per_s = self._predictor.first_bound(candidate)
                 if not self._predictor.is_surely_late(candidate):
-                    estimated.append((candidate, self.of(candidate), most_per_s))
+                    estimated.append(Estimate(candidate, self.of(candidate), most_per_s))
                 self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
+        self._estimated[part.name] = least, estimated
         return estimated
+
+    def _plain_of(self, part: Policy, least: float) -> Iterable[Candidate]:
+        """Those of a part that may reach `least` with their rows."""
+        limits = RowLimits(self._q, self._sweeps, least)
+        if part.name in self._plain:
+            return filter(limits.allow, self._plain[part.name])
+        found = list(self._candidates.of(part, limits))
+        if not least:
+            self._plain[part.name] = found
+        return found
 
     def _falls_short(self, plain: Candidate, least: float) -> bool:
         """Whether, after what it promised on the machine like this one, it promises too little."""

@@ -78,6 +78,7 @@ class Search:
         self._kinds = Kinds(
             question,
             candidates,
+            self._sweeps,
             self._lending,
             self.predictor,
             None if like is None else like._kinds,
@@ -197,8 +198,8 @@ class Search:
         # where none but the best is moved, what does not exceed what is known is of no use
         close = CLOSE if self._effort.moved_kinds else BETTER
         least = 0.0 if known is None else close * known.tokens_per_s
-        piles = list(self._kinds.piles(policy, least).values())
         least = max(least, at_least)
+        piles = list(self._kinds.piles(policy, least).values())
         for _ in range(self._effort.tries):
             pile = most_promising(piles, least)
             if pile is None:
