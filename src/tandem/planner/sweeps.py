@@ -7,6 +7,9 @@ from typing import NamedTuple
 from tandem.plan.interposition import Visit, token_sweeps
 from tandem.plan.program import LaneShape
 from tandem.plan.sweep_layers import SweepLayers
+from tandem.planner.bound.layer_bound import LayerBound
+from tandem.planner.bound.least_sweep import LeastSweep, LeastSweeps
+from tandem.planner.bound.sweep_bound import SweepBound
 from tandem.planner.candidate import COHORTS, joined_ahead
 from tandem.planner.demand import Demands
 from tandem.planner.elsewhere import Elsewhere
@@ -16,7 +19,6 @@ from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_s
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad
 from tandem.planner.question import Question
-from tandem.planner.sweep_bound import LeastSweep, SweepBound
 from tandem.planner.sweep_load import SweepLoad
 from tandem.planner.utilisation import mean_sweep
 
@@ -58,7 +60,9 @@ class Sweeps:
         self._both_ways: float = question.link_both_ways
         self._schedules = schedules
         self._times: dict[tuple[Elsewhere, SweepLoad], SweepTime] = {}
-        self._bound = SweepBound(question, self._demands, None if like is None else like._bound)
+        self._layer = LayerBound(question, self._demands, None if like is None else like._layer)
+        self._bound = SweepBound(question, self._demands, self._layer)
+        self._least = LeastSweeps(self._layer)
 
     @property
     def demands(self) -> Demands:
@@ -107,17 +111,17 @@ class Sweeps:
         """Less than which none takes that serves any rows in all layers, however many are lent."""
         plain = elsewhere.lending(0) if elsewhere.lent else elsewhere
         counts = self._schedules.layers(plain, prompts=False)[1]
-        return self._bound.least(counts, plain.may_be_lent)
+        return self._least.of(counts, plain.may_be_lent)
 
     def row_s(self) -> float:
         """Less than which none takes longer by each row that decodes in all its layers, by the
         mean context; 0 where times are measured, which may be in steps.
         """
-        return self._bound.row_s(self._q.lengths.context_tokens) if self._q.follows_rates else 0.0
+        return self._least.row_s(self._q.lengths.context_tokens) if self._q.follows_rates else 0.0
 
     def attention_s(self, load: SweepLoad) -> float:
         """Less than which attention of all but a cohort takes in no sweep that carries this."""
-        return self._bound.attention_s(load.main)
+        return self._least.attention_s(load.main)
 
     def token_s(self, elsewhere: Elsewhere) -> float:
         """Less than which no token of a prompt takes, in any such sweep."""

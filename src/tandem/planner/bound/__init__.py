@@ -1,0 +1,1 @@
+"""Bounds of sweeps by closed forms: less than which none takes."""
