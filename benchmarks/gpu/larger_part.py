@@ -11,7 +11,7 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, config_for
 from benchmarks.gpu.peer import Offloading
-from benchmarks.gpu.scale import LargerCell, Scale
+from benchmarks.gpu.scale import CODE_MATHS, LargerCell, Scale
 
 from tandem.bench.chain import ChainRates, chain_s
 from tandem.bench.core_generation import CoreGenerator
@@ -21,7 +21,6 @@ from tandem.bench.limits import read_probe
 from tandem.bench.records import row_of_samples
 from tandem.engine.building.core_of import core_of
 from tandem.engine.building.parts import build_parts
-from tandem.models.linear import multiply_codes
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.spec.config import HostLayers
@@ -116,7 +115,7 @@ def _case(cell: LargerCell, scale: Scale) -> str:
 
 def _rates(scale: Scale) -> ChainRates:
     """As probed in this process: copies of the device, its link, and the host's reading."""
-    probed = TorchAccelerator(scale.probed(), multiply_codes)
+    probed = TorchAccelerator(scale.probed(), CODE_MATHS)
     size = min(_PROBE_BYTES, probed.memory_bytes // 8)
     link = probed.crossings((size,), to_device=True, pinned=True)[size]
     found_s = median_seconds({"copy": probed.copying(size), "link": link}, 3)

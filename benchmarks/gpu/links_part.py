@@ -12,7 +12,7 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, built, config_for
 from benchmarks.gpu.round_trips import pool_round_trips_s, round_trips_s
-from benchmarks.gpu.scale import Scale
+from benchmarks.gpu.scale import CODE_MATHS, Scale
 
 from tandem.bench.core_generation import CoreGenerator
 from tandem.bench.host_case import HostCase
@@ -23,7 +23,6 @@ from tandem.kernels import native
 from tandem.kernels.link_copies import copy_over_link
 from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.memory.page import KVPageSpec
-from tandem.models.linear import multiply_codes
 from tandem.probes.accelerator import measure_link
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import timed
@@ -92,7 +91,7 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
 def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float]:
     """Both directions, each alone and both at once; bytes per second of each alone."""
-    link = measure_link(TorchAccelerator(probed, multiply_codes), scale.effort)
+    link = measure_link(TorchAccelerator(probed, CODE_MATHS), scale.effort)
     rates: dict[str, float] = {}
     for name, way in (("to the device", link.h2d), ("from the device", link.d2h)):
         size = way.pinned.sizes[-1]

@@ -13,12 +13,11 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, built, config_for, drawn_job, run_job
 from benchmarks.gpu.peer import ContinuousBatching
-from benchmarks.gpu.scale import OnlineCell, Scale
+from benchmarks.gpu.scale import CODE_MATHS, OnlineCell, Scale
 
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats, TierStats
-from tandem.models.linear import multiply_codes
 from tandem.probes.interleave import paired_ratio
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
@@ -145,7 +144,7 @@ def _bound(scale: Scale, spec: ModelSpec, stats: EngineStats, asked: Sequence[As
     """Tokens/s if decoding took nothing but reading: each step all weights, and the KV of as many
     requests as the pool holds or may run. Prompts are taken to cost nothing.
     """
-    probed = TorchAccelerator(scale.probed(), multiply_codes)
+    probed = TorchAccelerator(scale.probed(), CODE_MATHS)
     size = min(_PROBE_BYTES, probed.memory_bytes // 8)
     rate = 2 * size / median_seconds({"copy": probed.copying(size)}, 3)["copy"]
     tier = _device_tier(stats)

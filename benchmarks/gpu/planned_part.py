@@ -13,7 +13,7 @@ from benchmarks.gpu.cases import run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, built
-from benchmarks.gpu.scale import PlannedCell, Scale
+from benchmarks.gpu.scale import CODE_MATHS, PlannedCell, Scale
 
 from tandem.bench.offline.plans import PlannedJob, plan_jobs
 from tandem.bench.online.cell import DTYPE, Load
@@ -24,7 +24,6 @@ from tandem.devices.this_machine import cache_folder, code_digest, this_machine
 from tandem.engine.building.blocks import build_block_core
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.kernels import native
-from tandem.models.linear import multiply_codes
 from tandem.plan.plan_file import PlanFile
 from tandem.planner.plan_file import offline_plan_file, plan_file
 from tandem.planner.question import Question
@@ -57,7 +56,7 @@ def measure_profile(scale: Scale, limit: Deadline, found: Findings) -> None:
     from tandem.probes.profiler import Subject, run_profile
 
     machine, kernels = this_machine(os.environ), code_digest()
-    subject = Subject(machine, kernels, TorchAccelerator(scale.probed(), multiply_codes), "")
+    subject = Subject(machine, kernels, TorchAccelerator(scale.probed(), CODE_MATHS), "")
     profile = run_profile(subject, scale.effort, thorough=False)
     write_profile(profile, profile_path(cache_folder(os.environ), machine))
     card = profile.accelerator

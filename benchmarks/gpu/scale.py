@@ -13,6 +13,7 @@ from tandem.devices.cuda.device import open_cuda
 from tandem.devices.cuda.probe import CudaProbe
 from tandem.models.catalogue import known_models
 from tandem.models.config import read_model_spec
+from tandem.models.linear import dequantize, multiply_codes
 from tandem.probes.effort import Effort, coarse
 from tandem.probes.kernel_cases import HeadShape, Workload, workloads
 from tandem.probes.linear_cases import (
@@ -22,11 +23,12 @@ from tandem.probes.linear_cases import (
     WeightKind,
     quantized_kind,
 )
-from tandem.probes.torch_accelerator import ProbeDevice
+from tandem.probes.torch_accelerator import CodeMaths, ProbeDevice
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 
 _GIB, _MIB = 1 << 30, 1 << 20
+CODE_MATHS = CodeMaths(multiply_codes, dequantize)
 
 
 @dataclass(frozen=True, slots=True)

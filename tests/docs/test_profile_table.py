@@ -1,4 +1,4 @@
-"""The page on profiles says of every number who reads it: what nobody reads is not measured."""
+"""The page on profiles says of every number what it is for, and who reads it."""
 
 import re
 from dataclasses import fields

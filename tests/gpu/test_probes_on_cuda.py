@@ -13,12 +13,12 @@ _CABLE_BYTES_PER_S = 1e12  # more than any link carries
 def test_memory_products_launches_and_link_are_measured() -> None:
     if not native.available():
         return  # there is no profile then
-    from tandem.models.linear import multiply_codes
+    from tandem.models.linear import dequantize, multiply_codes
     from tandem.probes.accelerator import copy_to_device, measure_accelerator
     from tandem.probes.effort import Effort
     from tandem.probes.kernel_cases import HeadShape
     from tandem.probes.linear_cases import quantized_kind
-    from tandem.probes.torch_accelerator import TorchAccelerator
+    from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
 
     effort = Effort(
         rounds=2, kinds=(quantized_kind(4, 64),), sides=(256, 1024), rows=(1, 64, 200),
@@ -26,7 +26,9 @@ def test_memory_products_launches_and_link_are_measured() -> None:
         contexts=(64, 512), prompts=(1, 2), prompt_tokens=(64, 512), memory_bytes=0,
         link_bytes=(4096, 16 << 20), disk_bytes=0, trips=0,
     )  # fmt: skip
-    probed = TorchAccelerator(CudaProbe(torch.device("cuda", 0)), multiply_codes)
+    probed = TorchAccelerator(
+        CudaProbe(torch.device("cuda", 0)), CodeMaths(multiply_codes, dequantize)
+    )
     found = measure_accelerator(probed, effort)
     assert found.name
     assert found.kernel_s < found.launch_s < 10e-3
@@ -34,7 +36,7 @@ def test_memory_products_launches_and_link_are_measured() -> None:
     assert [times.kind for times in found.attention] == ["float16", "int4"]
     for times in (*found.attention, *found.prompts):
         assert times.surface.at(1, 512).seconds < times.surface.at(8, 512).seconds * 2
-    assert [codes.kind for codes in found.codes] == ["kv int4"]
+    assert [codes.kind for codes in found.codes] == ["int4/64", "kv int4"]
     for direction in (found.h2d, found.d2h):
         rate = (16 << 20) / direction.pinned.seconds[-1]
         assert 0.1e9 < rate < _CABLE_BYTES_PER_S

@@ -28,8 +28,8 @@ texts = st.text(max_size=20)
 
 @given(
     st.booleans(),
-    st.builds(MemoryRates, rates),
-    st.lists(st.builds(DiskMeasurements, texts, rates, texts, rates), max_size=3),
+    st.builds(MemoryRates, rates, rates, rates),
+    st.lists(st.builds(DiskMeasurements, texts, rates, rates, texts, rates), max_size=3),
     st.builds(Machine, texts, texts, st.tuples(st.integers(0, 999)), st.integers(1, 999)),
     st.lists(texts, max_size=3),
 )

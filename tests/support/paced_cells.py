@@ -91,7 +91,7 @@ def _host(model: ModelSpec) -> HostMeasurements:
     surface = Surface(_ROWS, _CONTEXTS, attention)
     return replace(
         profile().host,
-        memory=MemoryRates(READ_BYTES_PER_S),
+        memory=MemoryRates(READ_BYTES_PER_S, 10e9, 8e9),
         linear=(LinearTimes("float16", Surface(_ELEMENTS, _TOKENS, linear)),),
         attention=(AttentionTimes("float16", 2 * model.kv_size, surface),),
     )

@@ -86,12 +86,13 @@ def prompt_times(kind: str) -> PromptTimes:
 def host_measurements() -> HostMeasurements:
     return HostMeasurements(
         threads=2,
-        memory=MemoryRates(READ_BYTES_PER_S),
-        sweep=(ThreadPoint(1, 10e9), ThreadPoint(2, 18e9)),
+        memory=MemoryRates(READ_BYTES_PER_S, 10e9, 8e9),
+        sweep=(ThreadPoint(1, 12e9, 10e9, 11e9), ThreadPoint(2, 20e9, 18e9, 19e9)),
         linear=tuple(linear_times(dtype.value, dtype.size_bytes) for dtype in DType),
         heads="32/8/128",
         attention=tuple(attention_times(dtype.value) for dtype in DType),
-        start=StartTimes(3e-6),
+        codes=(CodeRates("int8/64", 0.1e9, 30e9),),
+        start=StartTimes(3e-6, 20e-6),
         contention=CONTENTION,
     )
 
@@ -106,7 +107,7 @@ def accelerator_measurements() -> AcceleratorMeasurements:
         (*(linear_times(dtype.value, 0.1) for dtype in DType), linear_times("int4/64", 0.05)),
         "32/8/128", tuple(card_attention(dtype.value) for dtype in DType),
         tuple(prompt_times(dtype.value) for dtype in DType),
-        (CodeRates("kv int4", 100e9, 300e9),), link, link,
+        (CodeRates("int4/64", 5e9, 200e9), CodeRates("kv int4", 100e9, 300e9)), link, link,
     )  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def profile(*, accelerator: bool = False) -> Profile:
         thorough=False,
         host=host_measurements(),
         accelerator=accelerator_measurements() if accelerator else None,
-        disks=(DiskMeasurements("/data", 3e9, "4 threads, 4 MiB at once", 2.5e9),),
+        disks=(DiskMeasurements("/data", 1e9, 3e9, "4 threads, 4 MiB at once", 2.5e9),),
         striping=None,
         at_once=AT_ONCE if accelerator else (AT_ONCE[0], AT_ONCE[2]),
         skipped=("accelerator and link: there is none",),

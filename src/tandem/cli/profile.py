@@ -83,12 +83,13 @@ def _measure(
 def _subject(machine: "Machine", kernels: str, disks: tuple[Path, ...]) -> "Subject":
     from tandem.devices.cuda.device import cuda_available, open_cuda
     from tandem.devices.cuda.probe import CudaProbe
-    from tandem.models.linear import multiply_codes
+    from tandem.models.linear import dequantize, multiply_codes
     from tandem.probes.profiler import Subject
-    from tandem.probes.torch_accelerator import TorchAccelerator
+    from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
 
     if cuda_available():
-        probed = TorchAccelerator(CudaProbe(open_cuda(0)), multiply_codes)
+        maths = CodeMaths(multiply_codes, dequantize)
+        probed = TorchAccelerator(CudaProbe(open_cuda(0)), maths)
         return Subject(machine, kernels, probed, "", disks)
     reason = "there is none"
     if machine.accelerator != "none":

@@ -46,12 +46,25 @@ def profile_text(profile: Profile, path: Path) -> Iterator[str]:
 
 
 def _host(host: HostMeasurements) -> Iterator[str]:
-    yield _line("memory, GB/s", f"read {_giga(host.memory.read_bytes_per_s)}")
-    points = (f"{point.threads}: {_giga(point.attention_bytes_per_s)}" for point in host.sweep)
-    yield _line("attention, GB/s", f"threads {'  '.join(points)}")
+    memory = host.memory
+    yield _line(
+        "memory, GB/s",
+        f"read {_giga(memory.read_bytes_per_s)}  write {_giga(memory.write_bytes_per_s)}  copy "
+        f"{_giga(memory.copy_bytes_per_s)}",
+    )
+    for point in host.sweep:
+        yield _line(
+            f"{point.threads} threads, GB/s",
+            f"read {_giga(point.read_bytes_per_s)}  attention "
+            f"{_giga(point.attention_bytes_per_s)}  one row {_giga(point.linear_bytes_per_s)}",
+        )
     yield from _linear(host.linear)
     yield from _attention(host.attention)
-    yield _line("start of the threads, us", f"{host.start.spinning_s / _MICRO:.3g}")
+    yield from _codes(host.codes, "float32")
+    yield _line(
+        "start of the threads, us",
+        f"spinning {host.start.spinning_s / _MICRO:.3g}  asleep {host.start.asleep_s / _MICRO:.3g}",
+    )
     for each in host.contention:
         yield _line(each.work, f"beside {each.load}")
         yield _line(
@@ -102,12 +115,13 @@ def _table(what: str, surface: Surface, amount: Callable[[float, float], float])
         yield _line(f"  {what} {first:.0f}", "  ".join(rates))
 
 
-def _codes(measured: Sequence[CodeRates]) -> Iterator[str]:
+def _codes(measured: Sequence[CodeRates], plain: str) -> Iterator[str]:
     for codes in measured:
+        what = codes.kind if codes.kind.startswith("kv ") else f"weights {codes.kind}"
         yield _line(
-            f"{codes.kind}, GB/s",
+            f"{what}, GB/s",
             f"quantize {_giga(codes.quantize_bytes_per_s)}  dequantize "
-            f"{_giga(codes.dequantize_bytes_per_s)} (of 16 bits)",
+            f"{_giga(codes.dequantize_bytes_per_s)} (of {plain})",
         )
 
 
@@ -122,7 +136,7 @@ def _accelerator(measured: AcceleratorMeasurements) -> Iterator[str]:
     yield from _linear(measured.linear)
     yield from _attention(measured.attention)
     yield from _prompts(measured.prompts)
-    yield from _codes(measured.codes)
+    yield from _codes(measured.codes, "16 bits")
     yield from _direction("host to accelerator", measured.h2d)
     yield from _direction("accelerator to host", measured.d2h)
 
@@ -142,7 +156,8 @@ def _disks(disks: Sequence[DiskMeasurements], striping: Striping | None) -> Iter
         together = f"  all disks at once {_giga(disk.together_bytes_per_s)}"
         yield _line(
             f"disk {disk.folder}, GB/s",
-            f"{disk.way} {_giga(disk.bytes_per_s)}{together if len(disks) > 1 else ''}",
+            f"one reader {_giga(disk.one_reader_bytes_per_s)}  {disk.way} "
+            f"{_giga(disk.bytes_per_s)}{together if len(disks) > 1 else ''}",
         )
     if striping is not None:
         shares = "  ".join(f"{share:.0%}" for share in striping.shares)

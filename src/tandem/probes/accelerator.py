@@ -44,6 +44,10 @@ class ProbedAccelerator(Protocol):
         """A product of a square weight, and each number of rows; no cache holds the weight."""
         ...
 
+    def coding(self, kind: WeightKind, side: int) -> tuple[Sample, Sample]:
+        """A square weight to few bits, and from there to 16 bits, as kernels multiply by."""
+        ...
+
     def decoding(
         self, pages: PageProbe, sizes: Sequence[tuple[int, int]]
     ) -> Mapping[tuple[int, int], Sample]:
@@ -103,7 +107,7 @@ def measure_accelerator(probed: ProbedAccelerator, effort: Effort) -> Accelerato
         heads=str(effort.heads),
         attention=tuple(_attention(probed, effort, kv) for kv in effort.kv),
         prompts=tuple(_prompts(probed, effort, kv) for kv in effort.kv),
-        codes=tuple(_page_codes(probed, effort)),
+        codes=(*_codes(probed, effort), *_page_codes(probed, effort)),
         h2d=link.h2d,
         d2h=link.d2h,
     )
@@ -179,6 +183,15 @@ def _surface(
     found = median_seconds(samples([(a, b) for a in axes[0] for b in axes[1]]), rounds)
     times = tuple(tuple(found[a, b] for b in axes[1]) for a in axes[0])
     return Surface(tuple(map(float, axes[0])), tuple(map(float, axes[1])), times)
+
+
+def _codes(probed: ProbedAccelerator, effort: Effort) -> list[CodeRates]:
+    """Of a square weight."""
+    side = min(effort.sides)
+    ways = {
+        str(kind): probed.coding(kind, side) for kind in effort.kinds if kind.format is not None
+    }
+    return _rates(ways, side * side * _HALF_BYTES, effort.rounds)
 
 
 def _page_codes(probed: ProbedAccelerator, effort: Effort) -> list[CodeRates]:

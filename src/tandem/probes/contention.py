@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tandem.kernels.native_linear import dequantize
 from tandem.kernels.native_pool import NativePool
 from tandem.probes.attention_times import probe_pages
 from tandem.probes.beside import beside
 from tandem.probes.effort import Effort
 from tandem.probes.kernel_cases import Workload, make_layers
-from tandem.probes.linear_cases import FLOAT16, MatrixShape, make_copies
+from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, make_copies
 from tandem.probes.native_samples import attending, multiplying
 from tandem.probes.timing import Sample
 from tandem.profiling.measurements import BoundBy, BusyThing, Contention
@@ -74,6 +75,18 @@ def copying_in_memory(size_bytes: int) -> Load:
         return size_bytes
 
     return copy
+
+
+def dequantizing(effort: Effort, kind: WeightKind) -> Load:
+    """One thread beside the others turns weights of few bits into float32, which are counted."""
+    pool, side = NativePool(1), min(effort.sides)
+    weights = make_copies(MatrixShape(side, side), kind, effort.memory_bytes).native()
+    calls = iter(range(1 << 62))
+
+    def convert() -> int:
+        return dequantize(pool, weights[next(calls) % len(weights)]).nbytes
+
+    return convert
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tandem.devices.host_memory import bulk_zeros
 from tandem.probes.interleave import interleave
 from tandem.spec.errors import ConfigError
 
-_WAYS = ((1, 8), (2, 4), (4, 1), (4, 4), (8, 1))  # threads, MiB at once
+_WAYS = ((1, 8), (2, 4), (4, 1), (4, 4), (8, 1))  # threads, MiB at once; the first: one reader
 _MEMORY_BYTES = max(threads * mib for threads, mib in _WAYS) << 20
 _TRIALS = 3
 PROBE_STEP_BYTES = 64 << 20
@@ -70,6 +70,11 @@ class DiskProbe:
     def measure(self, times: int = 1) -> float:
         """Bytes/s of reading the file so many times over."""
         return times / sum(1.0 / self._rate(self._way) for _ in range(times))
+
+    def measure_one_reader(self) -> float:
+        """Bytes/s of one thread that reads the file once."""
+        threads, mib = _WAYS[0]
+        return self._rate(_Way(threads, mib << 20))
 
     def seconds(self, share: float) -> float:
         """To read as much of the file once; in whole MiB, at least one."""

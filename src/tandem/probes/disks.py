@@ -1,4 +1,4 @@
-"""Disks for a profile: each as it is read fastest, all at once, and in balanced shares."""
+"""Disks for a profile: one reader, as many as read fastest, all at once, and in balanced shares."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,11 +67,11 @@ class Disks:
 
     def measure(self) -> tuple[DiskMeasurements, ...]:
         """Each by itself, and all at once."""
-        found = self._apart()
+        found = [self._rates(probe) for probe in self._probes.values()]
         together = self._together()
         return tuple(
-            DiskMeasurements(str(folder), rate, probe.describe(), beside)
-            for (folder, probe), rate, beside in zip(
+            DiskMeasurements(str(folder), *rates, probe.describe(), beside)
+            for (folder, probe), rates, beside in zip(
                 self._probes.items(), found, together, strict=True
             )
         )
@@ -115,10 +115,11 @@ class Disks:
         with ThreadPoolExecutor(len(self._probes)) as readers:
             return list(readers.map(DiskProbe.seconds, self._probes.values(), shares))
 
-    def _apart(self) -> list[float]:
-        """Bytes/s of each, the others idle."""
-        ways = {str(folder): probe.measure for folder, probe in self._probes.items()}
-        return [median(rates) for rates in interleave(ways, self._effort.rounds).values()]
+    def _rates(self, probe: DiskProbe) -> tuple[float, float]:
+        """Bytes/s of one reader, and of the best number of them."""
+        ways = {"one": probe.measure_one_reader, "best": probe.measure}
+        rates = interleave(ways, self._effort.rounds)
+        return median(rates["one"]), median(rates["best"])
 
     def _together(self) -> list[float]:
         """Bytes/s of each while all are read."""

@@ -20,10 +20,13 @@ from tandem.probes.accelerator import (
 from tandem.probes.at_once import Sharer, measure_at_once
 from tandem.probes.attention_times import measure_attention
 from tandem.probes.beside import beside
+from tandem.probes.code_rates import measure_codes
 from tandem.probes.contention import (
     BusyWith,
     CpuWork,
+    copying_in_memory,
     cpu_works,
+    dequantizing,
     measure_contention,
 )
 from tandem.probes.disks import Disks
@@ -96,8 +99,10 @@ class _Run:
         self._subject, self._effort, self._progress = subject, effort, progress
         self._pool = NativePool(subject.machine.threads)
         self._disks = disks
-        # memory, sweep, starts
-        steps = 3 + len(effort.kinds) + len(effort.kv)
+        quantized = [kind for kind in effort.kinds if kind.format is not None]
+        self._dequantized = quantized[-1] if quantized else None
+        # memory, sweep, codes, starts, contention with a copy
+        steps = 5 + len(effort.kinds) + len(effort.kv) + bool(quantized)
         # accelerator, contention with it; disks, contention with them, and their shares
         steps += 2 * (subject.probed is not None) + bool(subject.disks)
         self._steps = steps + bool(disks.folders) + (len(disks.folders) > 1)
@@ -168,6 +173,7 @@ class _Run:
                 step(f"attention, {kv}", lambda kv=kv: measure_attention(pool, effort, kv))
                 for kv in effort.kv
             ),
+            codes=step("quantizing", lambda: measure_codes(pool, effort)),
             start=step("starts", lambda: measure_starts(pool.num_threads, effort)),
             contention=self._contention(striping),
         )
@@ -185,6 +191,11 @@ class _Run:
     def _others(self, striping: Striping | None) -> Iterator[BusyWith]:
         """What the CPU's work shares memory and cores with."""
         effort, probed, disks = self._effort, self._subject.probed, self._disks
+        copying = copying_in_memory(effort.memory_bytes)
+        yield BusyWith("one thread copying in the host's memory", "copies in memory", copying)
+        if self._dequantized is not None:
+            name = f"one thread dequantizing {self._dequantized}"
+            yield BusyWith(name, "dequantization", dequantizing(effort, self._dequantized))
         if probed is not None:
             copying = copy_to_device(probed, effort.link_bytes[-1])
             yield BusyWith("host to accelerator, pinned", "link", copying)

@@ -5,6 +5,7 @@ Sizes are such that submitting is hidden by the work, except where submitting is
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from tandem.probes.card_attention import UNCACHED_BYTES, CardAttention, Sizes
 from tandem.probes.kernel_cases import PageProbe
 from tandem.probes.linear_cases import MatrixShape, WeightKind, make_copies
 from tandem.probes.timing import Sample, timed
+from tandem.quant.quantize import quantize_into
 from tandem.quant.quantized_weight import QuantizedWeight
 
 _COPIES, _MOST_COPIES = 4, 64  # more of small ones take less time to read than to submit
@@ -22,8 +24,16 @@ _CALLS = 16  # submitted at once
 _Weight = TypeVar("_Weight")
 
 
-MultiplyCodes = Callable[[QuantizedWeight, Tensor], Tensor]
-"""What models do with weights in few bits (`models/linear.py`): `x @ weight.T`."""
+@dataclass(frozen=True, slots=True)
+class CodeMaths:
+    """What models do with weights in few bits (`models/linear.py`).
+
+    Attributes:
+        multiply: `x @ weight.T`. dequantize: every element, in a type.
+    """
+
+    multiply: Callable[[QuantizedWeight, Tensor], Tensor]
+    dequantize: Callable[[QuantizedWeight, torch.dtype], Tensor]
 
 
 class ProbeDevice(Protocol):
@@ -49,8 +59,8 @@ class ProbeDevice(Protocol):
 class TorchAccelerator:
     """See `ProbedAccelerator`."""
 
-    def __init__(self, probed: ProbeDevice, multiply: MultiplyCodes) -> None:
-        self._probed, self._multiply = probed, multiply
+    def __init__(self, probed: ProbeDevice, codes: CodeMaths) -> None:
+        self._probed, self._maths = probed, codes
         self.name, self.memory_bytes = probed.name, probed.memory_bytes
 
     def copying(self, size_bytes: int) -> Sample:
@@ -67,7 +77,7 @@ class TorchAccelerator:
     def products(self, kind: WeightKind, side: int, rows: Sequence[int]) -> Mapping[int, Sample]:
         """By turns with several weights."""
         if kind.format is not None:
-            weights, multiply = self._codes(kind, side), self._multiply
+            weights, multiply = self._codes(kind, side), self._maths.multiply
             inputs = {n: self._inputs(n, side, torch.float16) for n in rows}
             return {
                 n: self._by_turns(weights, lambda w, x=x: multiply(w, x)) for n, x in inputs.items()
@@ -77,6 +87,15 @@ class TorchAccelerator:
         floats = [self._inputs(side, side, kind.dtype) for _ in range(count)]
         inputs = {n: self._inputs(n, side, kind.dtype) for n in rows}
         return {n: self._by_turns(floats, lambda w, x=x: torch.mm(x, w)) for n, x in inputs.items()}
+
+    def coding(self, kind: WeightKind, side: int) -> tuple[Sample, Sample]:
+        """As weights of 16 bits are quantized, and as before products of many rows."""
+        weights, dequantize = self._codes(kind, side), self._maths.dequantize
+        plain = torch.randn(side, side, device=self._probed.device).half()
+        return (
+            self._ended(lambda: quantize_into(weights[0], plain)),
+            self._by_turns(weights, lambda weight: dequantize(weight, torch.float16)),
+        )
 
     def decoding(self, pages: PageProbe, sizes: Sizes) -> Mapping[tuple[int, int], Sample]:
         """Shuffled pages, each call another layer."""

@@ -8,7 +8,7 @@ from tandem.profiling.surface import Curve, Surface
 
 BoundBy = Literal["memory", "cores"]
 """What the CPU's work is bound by where nothing else is busy."""
-BusyThing = Literal["copies in memory", "link", "disks"]
+BusyThing = Literal["copies in memory", "dequantization", "link", "disks"]
 
 
 SharedThing = Literal["attention", "link both ways", "disks"]
@@ -29,17 +29,25 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRates(_Rates):
-    """Of the host's memory, beyond the caches, by all threads."""
+    """Of the host's memory, beyond the caches, by all threads.
+
+    Attributes:
+        copy_bytes_per_s: bytes copied, each read once and written once.
+    """
 
     read_bytes_per_s: float
+    write_bytes_per_s: float
+    copy_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadPoint(_Rates):
-    """What so many threads reach in decode attention: bytes of keys and values."""
+    """What so many threads reach: plain reading, decode attention, and products of one row."""
 
     threads: int
+    read_bytes_per_s: float
     attention_bytes_per_s: float
+    linear_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class PromptTimes(_Rates):
 
 @dataclass(frozen=True, slots=True)
 class CodeRates(_Rates):
-    """To few bits and back: bytes of the floating-point side, of 16 bits each, per second."""
+    """To few bits and back: bytes of the floating-point side per second (the host's: float32)."""
 
     kind: str
     quantize_bytes_per_s: float
@@ -90,9 +98,10 @@ class CodeRates(_Rates):
 
 @dataclass(frozen=True, slots=True)
 class StartTimes(_Rates):
-    """From handing work to the threads, which spin, to its known end, where the work is nothing."""
+    """From handing work to the threads to its known end, where the work is nothing."""
 
     spinning_s: float
+    asleep_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,7 @@ class HostMeasurements:
     linear: tuple[LinearTimes, ...]
     heads: str
     attention: tuple[AttentionTimes, ...]
+    codes: tuple[CodeRates, ...]
     start: StartTimes
     contention: tuple[Contention, ...]
 
@@ -167,7 +177,8 @@ class AcceleratorMeasurements(_Rates):
         kernel_s: per kernel, when many without work follow each other.
         linear: of element types, and of codes as far as weights are kept so.
         heads: attention's shape, as the host's.
-        codes: of keys and values that are appended to pages (`kv int8`), and read back from there.
+        codes: of weights, and (`kv int8`) of keys and values that are appended to pages and read
+            back from there; bytes of 16 bits each.
     """
 
     name: str
@@ -195,6 +206,7 @@ class DiskMeasurements(_Rates):
     """
 
     folder: str
+    one_reader_bytes_per_s: float
     bytes_per_s: float
     way: str
     together_bytes_per_s: float

@@ -90,11 +90,11 @@ def test_measured_and_none_may_be_in_any_case(commands: Commands, here: Path) ->
 
 def test_a_batch_job_attends_with_the_threads_that_are_best(commands: Commands, here: Path) -> None:
     found = profile()
-    sweep = tuple(ThreadPoint(n, rate) for n, rate in ((1, 225e9), (2, 150e9)))
+    sweep = tuple(ThreadPoint(n, 300e9, rate, 10e9) for n, rate in ((1, 225e9), (2, 150e9)))
     fast = attention_times("float16")
     times = tuple(tuple(each / 20 for each in row) for row in fast.surface.seconds)
     fast = replace(fast, surface=replace(fast.surface, seconds=times))
-    host = replace(found.host, sweep=sweep, attention=(fast,), memory=MemoryRates(3e11))
+    host = replace(found.host, sweep=sweep, attention=(fast,), memory=MemoryRates(3e11, 3e11, 1e11))
     write_profile(replace(found, host=host), here)
     job = (*MODEL[:-1], "400", "--accelerator", "a10g", "--host", "measured", "--offline")
     job = (*job, "--gpu-memory", "3GiB")

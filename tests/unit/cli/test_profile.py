@@ -49,8 +49,8 @@ def test_a_profile_is_measured_stored_and_printed(
     assert ran.status == 0
     assert probes == ["/data", "/more"]
     assert "Test CPU, 2 threads on cores 0 1" in ran.out
-    assert re.search(r"memory, GB/s +read 20\n", ran.out)
-    assert "4 threads, 4 MiB at once 3" in ran.out
+    assert "read 20  write 10  copy 8" in ran.out
+    assert "one reader 1  4 threads, 4 MiB at once 3" in ran.out
     assert f"stored in {here}" in ran.out
     assert "not measured: accelerator and link: there is none" in ran.err
     assert read_profile(here, MACHINE, KERNELS) == profile()
@@ -75,6 +75,7 @@ def test_a_stored_profile_is_shown_without_measuring(commands: Commands, here: P
     assert re.search(r"rows 16 +45.6  49.8", card)
     assert re.search(r"prompts' attention float16 +TFLOP/s, tokens 64 512 2048", card)
     assert re.search(r"prompts 4 +5  5  5", card)
+    assert re.search(r"weights int4/64, GB/s +quantize 5  dequantize 200 \(of 16 bits\)", card)
     _, _, at_once = card.partition("all at once, GB/s")
     # of 22 GB/s attention asks for 18, both directions for 15 each, a disk for 5.1 by its charge
     said = r"  attention +alone 18  together 11  as plans predict 7.46 \(-32%\)"

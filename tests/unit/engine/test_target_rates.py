@@ -61,7 +61,7 @@ def test_a_stored_profile_is_used(machine: Path) -> None:
 
 
 def test_the_disk_that_the_model_is_on_is_known_if_it_was_measured(machine: Path) -> None:
-    disk = DiskMeasurements(str(machine), 3e9, "8 threads", 2.5e9)
+    disk = DiskMeasurements(str(machine), 1e9, 3e9, "8 threads", 2.5e9)
     store(machine, replace(profile(accelerator=True), disks=(disk,)))
     model = machine / "model"
     model.mkdir()
@@ -77,7 +77,7 @@ def test_disks_with_copies_give_what_they_gave_together(
     for folder in folders:
         folder.mkdir()
     devices = {str(folder): number for number, folder in enumerate(folders)}
-    disks = tuple(DiskMeasurements(str(f), 3e9, "8 threads", 2.5e9) for f in folders[:2])
+    disks = tuple(DiskMeasurements(str(f), 1e9, 3e9, "8 threads", 2.5e9) for f in folders[:2])
     monkeypatch.setattr(
         target_rates.Path,
         "stat",

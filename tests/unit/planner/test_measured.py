@@ -66,7 +66,7 @@ def test_attention_beside_an_accelerator_takes_what_was_measured() -> None:
 
 
 def test_appends_on_the_host_start_and_move_their_bytes() -> None:
-    slower = replace(MEASURED, start=StartTimes(1e-3))
+    slower = replace(MEASURED, start=StartTimes(1e-3, 2e-3))
     found: list[float] = []
     for measured in (MEASURED, slower):
         question = ask(short(LLAMA, 2), measured=measured)

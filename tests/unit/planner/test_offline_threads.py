@@ -22,7 +22,7 @@ ON_CPU = BlockCandidate(1, 0, 0, 0, 16)
 
 def measured(rates: dict[int, float]) -> HostMeasurements:
     """As fast as the profile's attention is with all threads, by the sweep as given."""
-    sweep = tuple(ThreadPoint(n, rate) for n, rate in rates.items())
+    sweep = tuple(ThreadPoint(n, 2 * rate, rate, rate) for n, rate in rates.items())
     return replace(host_measurements(), threads=max(rates, default=2), sweep=sweep)
 
 

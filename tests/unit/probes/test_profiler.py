@@ -18,7 +18,7 @@ if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
 from tandem.kernels.native_pool import NativePool
-from tandem.models.linear import multiply_codes
+from tandem.models.linear import dequantize, multiply_codes
 from tandem.probes import card_attention, torch_accelerator
 from tandem.probes import disks as disks_module
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
@@ -31,7 +31,7 @@ from tandem.probes.kernel_pages import code_shape
 from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, quantized_kind
 from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
-from tandem.probes.torch_accelerator import TorchAccelerator
+from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
 from tandem.profiling.measurements import AtOnce
 from tandem.profiling.profile_file import read_profile, write_profile
 from tandem.quant.quantized_weight import QuantizedWeight
@@ -78,7 +78,7 @@ class Processor:
 
 
 def probed(device: Processor) -> TorchAccelerator:
-    return TorchAccelerator(device, multiply_codes)
+    return TorchAccelerator(device, CodeMaths(multiply_codes, dequantize))
 
 
 def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
@@ -90,19 +90,26 @@ def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
     host = found.host
     assert [times.kind for times in host.linear] == ["float16", "int8/64"]
     assert [times.kind for times in host.attention] == ["float16", "int4"]
+    assert [codes.kind for codes in host.codes] == ["int8/64"]
     assert [point.threads for point in host.sweep] == [1, 2]
     for times in host.linear:
         assert times.surface.first == (64.0**2, 128.0**2)
         assert times.surface.second == (1.0, 8.0)
     assert host.attention[0].surface.second == (16.0, 100.0)
     assert host.attention[0].kv_elements == 2 * 2 * 32
+    loads = [
+        "one thread copying in the host's memory",
+        "one thread dequantizing int8/64",
+        "host to accelerator, pinned",
+    ]
     works = ["decode attention", "products of 8 rows"]
     assert [(each.work, each.load) for each in host.contention] == [
-        (work, "host to accelerator, pinned") for work in works
+        (work, load) for load in loads for work in works
     ]
     assert [(each.bound_by, each.busy) for each in host.contention] == [
-        ("memory", "link"),
-        ("cores", "link"),
+        (bound_by, busy)
+        for busy in ("copies in memory", "dequantization", "link")
+        for bound_by in ("memory", "cores")
     ]
     assert found.striping is None
     assert [each.thing for each in found.at_once] == ["attention", "link both ways"]
@@ -133,7 +140,7 @@ def test_every_time_on_an_accelerator_ends_with_its_end() -> None:
     assert [times.kind for times in measured.prompts] == ["float16", "int4"]
     assert [times.surface.first for times in measured.prompts] == [(1.0, 2.0)] * 2
     assert [times.pair_flops for times in measured.prompts] == [4 * (4 * 32 + 5)] * 2
-    assert [codes.kind for codes in measured.codes] == ["kv int4"]
+    assert [codes.kind for codes in measured.codes] == ["int8/64", "kv int4"]
     calls = device.ends
     assert calls > 10 * TINY.rounds
     assert copy_to_device(probed(device), 100)() == 100
@@ -157,7 +164,7 @@ def test_no_weight_comes_again_while_a_cache_of_the_accelerator_may_have_it(
         return x
 
     monkeypatch.setattr(torch, "mm", mm)
-    accelerator = TorchAccelerator(Processor(), multiply)
+    accelerator = TorchAccelerator(Processor(), CodeMaths(multiply, dequantize))
     (sample,) = accelerator.products(kind, side, (1,)).values()
     for turn in range(3):
         sample(turn)

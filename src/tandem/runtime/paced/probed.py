@@ -58,6 +58,14 @@ class PacedAccelerator:
         """By turns with several weights, of which no cache is modelled."""
         return {count: self._product(kind, side, count) for count in rows}
 
+    def coding(self, kind: WeightKind, side: int) -> tuple[Sample, Sample]:
+        """One form is read and the other written."""
+        assert kind.format is not None
+        moved = side * side * _HALF_BYTES + kind.format.size_bytes(side, side)
+        return self._repeated(lambda: self._kernel_s(moved)), self._repeated(
+            lambda: self._kernel_s(moved)
+        )
+
     def decoding(self, pages: PageProbe, sizes: Sequence[_Pair]) -> Mapping[_Pair, Sample]:
         """Every row's keys and values are read."""
         heads, kv = pages.heads, pages.kv
