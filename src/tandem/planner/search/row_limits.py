@@ -112,5 +112,9 @@ class RowLimits:
         bound_s = self._q.tpot_bound_s
         if bound_s is None or not each_s:
             return inf
-        ended = (bound_s - sweep_s) / each_s
-        return ended * self._q.lengths.decode_sweeps + _IN_EXCESS if ended <= 1 else inf
+        ended, lengths = (bound_s - sweep_s) / each_s, self._q.lengths
+        # at worst, each prompt waits for those of all other rows
+        left = 1 - ended * lengths.prompt_tokens / self._enough
+        if ended > 1 or left <= 0:
+            return inf
+        return ended * (lengths.decode_sweeps + 1) / left + _IN_EXCESS
