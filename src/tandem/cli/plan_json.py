@@ -112,11 +112,10 @@ def robustness_json(
     return {
         "decisive": found.decisive,
         "worst_regret": found.worst.regret,
-        "fragile": [{"number": case.number, "error": case.error} for case in found.fragile],
+        "fragile": [dict(case.errors) for case in found.fragile],
         "cases": [
             {
-                "number": case.number,
-                "error": case.error,
+                "errors": dict(case.errors),
                 "plan_tokens_per_s": case.plan_tokens_per_s,
                 "plan_in_time": case.plan_in_time,
                 "alternatives_tokens_per_s": list(case.rivals_tokens_per_s),

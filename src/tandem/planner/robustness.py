@@ -4,7 +4,7 @@ The plan stays as it is; the machine turns out slower or faster in one thing. Wh
 planning for that machine is its regret.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -43,19 +43,18 @@ Best = TypeVar("Best", bound=Ranked)
 
 
 @dataclass(frozen=True, slots=True)
-class WrongNumber(Generic[Best]):
-    """One number off by a share of it.
+class WrongRates(Generic[Best]):
+    """One group of rates, or two, off by a share of them.
 
     Attributes:
-        error: relative to what was assumed.
+        errors: relative to what was assumed, by group.
         plan_tokens_per_s: of the plan as it was chosen.
         plan_in_time: whether it still keeps the bound on time per token.
         rivals_tokens_per_s: of each alternative.
         best: for that machine; None if nothing keeps the bound there.
     """
 
-    number: Number
-    error: float
+    errors: Mapping[Number, float]
     plan_tokens_per_s: float
     plan_in_time: bool
     rivals_tokens_per_s: tuple[float, ...]
@@ -76,33 +75,34 @@ class WrongNumber(Generic[Best]):
 
 @dataclass(frozen=True, slots=True)
 class Robustness(Generic[Best]):
-    """A plan under each wrong number.
+    """A plan under wrong rates.
 
     Attributes:
         planned_tokens_per_s: with all numbers right.
-        cases: of each number, too high and too low.
+        cases: of each group, too low and too high, and of every two groups together.
     """
 
     planned_tokens_per_s: float
-    cases: tuple[WrongNumber[Best], ...]
+    cases: tuple[WrongRates[Best], ...]
 
     @property
-    def worst(self) -> WrongNumber[Best]:
+    def worst(self) -> WrongRates[Best]:
         """The case with the most regret."""
         return max(self.cases, key=lambda case: case.regret)
 
     @property
-    def fragile(self) -> tuple[WrongNumber[Best], ...]:
+    def fragile(self) -> tuple[WrongRates[Best], ...]:
         """The cases that the plan does not stand; none: it is robust."""
         return tuple(case for case in self.cases if case.breaks_plan)
 
     @property
     def decisive(self) -> Number:
-        """The number on which the plan's own speed depends most."""
-        return max(
-            self.cases,
-            key=lambda case: abs(case.plan_tokens_per_s / self.planned_tokens_per_s - 1),
-        ).number
+        """The group on which the plan's own speed depends most."""
+        single = [case for case in self.cases if len(case.errors) == 1]
+        most = max(
+            single, key=lambda case: abs(case.plan_tokens_per_s / self.planned_tokens_per_s - 1)
+        )
+        return next(iter(most.errors))
 
 
 def robustness(
@@ -110,15 +110,14 @@ def robustness(
 ) -> Robustness[Option]:
     """Predicts the plan and its rivals anew for each wrong machine, and plans for it."""
     known = [chosen.candidate, *(rival.candidate for rival in rivals)]
-    cases: list[WrongNumber[Option]] = []
-    for number, error, question in wrong_machines(search.question):
+    cases: list[WrongRates[Option]] = []
+    for errors, question in wrong_machines(search.question):
         other = Search(question, like=search, known=known)
         rates = [other.predictor.rates(candidate) for candidate in known]
         bound_s = question.tpot_bound_s
         cases.append(
-            WrongNumber(
-                number,
-                error,
+            WrongRates(
+                errors,
                 rates[0].job_tokens_per_s,
                 bound_s is None or rates[0].worst_tpot_s <= bound_s,
                 tuple(rate.job_tokens_per_s for rate in rates[1:]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations, product
 from typing import Literal
 
 from tandem.planner.footprint import Footprint
@@ -42,11 +43,17 @@ def named(errors: Mapping[Number, float]) -> str:
     return ", ".join(f"{number} {error:+.0%}" for number, error in errors.items())
 
 
-def wrong_machines(question: Question) -> Iterator[tuple[Number, float, Question]]:
-    """One group at a time, lower and higher."""
-    for error in (-ERROR, ERROR):
-        for number in numbers(question):
-            yield number, error, with_errors(question, {number: error})
+def wrong_machines(question: Question) -> Iterator[tuple[Mapping[Number, float], Question]]:
+    """One group at a time, lower and higher; then every two of them together, in all directions."""
+    found = numbers(question)
+    wrong: list[dict[Number, float]] = [
+        {number: error} for error in (-ERROR, ERROR) for number in found
+    ]
+    for one, other in combinations(found, 2):
+        for first, second in product((-ERROR, ERROR), repeat=2):
+            wrong.append({one: first, other: second})
+    for errors in wrong:
+        yield errors, with_errors(question, errors)
 
 
 def _card(hardware: HardwareSpec, factor: float) -> HardwareSpec:

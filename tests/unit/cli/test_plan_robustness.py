@@ -24,6 +24,11 @@ def test_a_table_and_the_number_that_matters(commands: Commands) -> None:
     assert (ran.status, ran.err) == (0, "")
     rows = re.findall(r"^  (GPU rates|host rates|link) +([-+]15%)( +\S+)+$", ran.out, re.M)
     assert len(rows) == 6
+    one = r"(?:GPU rates|host rates|link) [-+]15%"
+    assert len(re.findall(rf"^  {one}, {one}( +\S+)+$", ran.out, re.M)) == 12
+    assert re.search(
+        rf"^Fragile: .* at {one}(, {one})? \(\d\.\d%\), and in \d+ more$", ran.out, re.M
+    )
     assert "Worst regret: " in ran.out
     assert "Its own speed depends most on: link" in ran.out
     assert max(len(line) for line in ran.out.splitlines()) < 160
@@ -33,6 +38,7 @@ def test_json_has_the_cases(commands: Commands) -> None:
     found = json.loads(commands.run(*PLAN, "--json").out)
     robust = found["robustness"]
     assert robust["decisive"] == "link"
+    assert len(robust["cases"]) == 18
     assert robust["worst_regret"] == max(case["regret"] for case in robust["cases"])
     assert len(robust["cases"][0]["alternatives_tokens_per_s"]) == len(found["alternatives"])
     assert json.loads(commands.run(*PLAN[:-1], "--json").out)["robustness"] is None

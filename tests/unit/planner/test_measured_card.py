@@ -173,7 +173,10 @@ def test_plans_follow_what_was_measured_and_no_linear_programme() -> None:
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > 1.1 * rates[2]
     assert Search(asked()).ceiling(POLICIES["auto"]) is None
-    assert {number for number, *_ in wrong_machines(asked())} == {"host rates", "link"}
+    assert {number for errors, _ in wrong_machines(asked()) for number in errors} == {
+        "host rates",
+        "link",
+    }
 
 
 def test_where_weights_come_while_activations_go_both_directions_matter() -> None:

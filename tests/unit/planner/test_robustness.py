@@ -10,7 +10,7 @@ from tandem.planner.answer import answer
 from tandem.planner.question import Question
 from tandem.planner.robustness import Robustness
 from tandem.planner.search.search import Search
-from tandem.planner.wrong_rates import wrong_machines
+from tandem.planner.wrong_rates import with_errors, wrong_machines
 from tandem.spec.units import GIB
 
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)
@@ -27,11 +27,11 @@ def found(question: Question) -> Robustness:
 
 def test_one_number_is_wrong_at_a_time_by_15_percent() -> None:
     card, link, host = (getattr(HOSTED.hardware, part) for part in ("accelerator", "link", "host"))
-    cases = list(wrong_machines(HOSTED))
-    assert [(number, error) for number, error, _ in cases] == [
+    cases = [(*errors.items(), question) for errors, question in wrong_machines(HOSTED)][:6]
+    assert [wrong for wrong, _ in cases] == [
         (number, error) for error in (-0.15, 0.15) for number in ("GPU rates", "host rates", "link")
     ]
-    for number, error, question in cases:
+    for (number, error), question in cases:
         changed = question.hardware
         assert replace(question, hardware=HOSTED.hardware) == HOSTED
         same = {
@@ -53,13 +53,22 @@ def test_one_number_is_wrong_at_a_time_by_15_percent() -> None:
             assert changed.host.flops_per_s == pytest.approx(host.flops_per_s * (1 + error))
 
 
+def test_every_two_numbers_are_wrong_together_in_all_directions() -> None:
+    pairs = [dict(errors) for errors, _ in wrong_machines(HOSTED)][6:]
+    assert len(pairs) == len({tuple(pair.items()) for pair in pairs}) == 12
+    assert {"GPU rates": -0.15, "link": 0.15} in pairs
+    assert all(len(pair) == 2 for pair in pairs)
+    for errors, question in wrong_machines(HOSTED):
+        assert question == with_errors(HOSTED, errors)
+
+
 def test_what_cores_and_copies_share_moves_with_the_host() -> None:
     host = replace(HOSTED.hardware.host, shared_memory_bandwidth_bytes_per_s=60e9)
     question = replace(HOSTED, hardware=replace(HOSTED.hardware, host=host))
     pools = [
         each.hardware.host.pool_bytes_per_s
-        for number, _, each in wrong_machines(question)
-        if number == "host rates"
+        for errors, each in wrong_machines(question)
+        if set(errors) == {"host rates"}
     ]
     assert pools == pytest.approx([0.85 * 60e9, 1.15 * 60e9])
 
@@ -67,9 +76,10 @@ def test_what_cores_and_copies_share_moves_with_the_host() -> None:
 def test_the_plan_stays_and_the_best_is_no_worse() -> None:
     given = answer(STREAMED, robust=True)
     assert given.robustness is not None
-    for (_, _, question), case in zip(
+    for (errors, question), case in zip(
         wrong_machines(STREAMED), given.robustness.cases, strict=True
     ):
+        assert case.errors == errors
         alone = Search(question).predictor.rates(given.chosen.candidate)
         assert case.plan_tokens_per_s == pytest.approx(alone.job_tokens_per_s)
         assert case.best is not None
@@ -82,7 +92,7 @@ def test_the_plan_stays_and_the_best_is_no_worse() -> None:
 def test_a_slow_link_matters_most_where_weights_are_streamed() -> None:
     robust = found(STREAMED)
     assert robust.decisive == "link"
-    slower = {case.number: case.plan_tokens_per_s for case in robust.cases if case.error < 0}
+    slower = {number: case.plan_tokens_per_s for case in robust.cases[:3] for number in case.errors}
     # Sweeps that read prompts wait for the accelerator too, so a little less than all of it shows.
     assert slower["link"] / robust.planned_tokens_per_s == pytest.approx(0.85, abs=0.04)
     assert robust.worst.regret == max(case.regret for case in robust.cases)
@@ -91,9 +101,10 @@ def test_a_slow_link_matters_most_where_weights_are_streamed() -> None:
 def test_a_plan_that_breaks_its_bound_is_said_to() -> None:
     bound_s = answer(RESIDENT).chosen.prediction.rates.worst_tpot_s
     robust = found(replace(RESIDENT, tpot_bound_s=bound_s * 1.01))
-    late = {(case.number, case.error) for case in robust.cases if not case.plan_in_time}
-    assert late == {("GPU rates", -0.15)}
-    assert late <= {(case.number, case.error) for case in robust.fragile}
+    late = [case for case in robust.cases if not case.plan_in_time]
+    assert all(case.errors["GPU rates"] == -0.15 for case in late)
+    assert len(late) == 5  # alone, and with either of the others off either way
+    assert all(case in robust.fragile for case in late)
 
 
 def test_fragile_is_what_lacks_over_three_percent_of_the_best() -> None:

@@ -6,7 +6,7 @@ from tandem.planner.exposure import Exposure, exposure
 from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.offline.search import BlockOption, OfflineSearch
 from tandem.planner.question import Question
-from tandem.planner.robustness import Robustness, WrongNumber
+from tandem.planner.robustness import Robustness, WrongRates
 from tandem.planner.wrong_rates import wrong_machines
 
 
@@ -29,9 +29,9 @@ def block_exposure(search: OfflineSearch, chosen: BlockOption) -> Exposure:
 
 def _cases(
     search: OfflineSearch, policy: OfflinePolicy, options: Sequence[BlockOption]
-) -> Iterator[WrongNumber[BlockOption]]:
+) -> Iterator[WrongRates[BlockOption]]:
     known = [option.candidate for option in options]
-    for number, error, question in wrong_machines(search.question):
+    for errors, question in wrong_machines(search.question):
         other = OfflineSearch(question, like=search)
         plan, *rivals = (other.option(candidate).tokens_per_s for candidate in known)
-        yield WrongNumber(number, error, plan, True, tuple(rivals), other.best(policy, known))
+        yield WrongRates(errors, plan, True, tuple(rivals), other.best(policy, known))
