@@ -8,6 +8,7 @@ from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds, kv_kinds, none_recomputed
+from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.shares import BlockShares, least_shares
 from tandem.planner.offline.relaxation.way import BlockWay, block_ways
 from tandem.planner.offline.times import BlockTimes
@@ -63,13 +64,20 @@ class BlockProgrammes:
             precisions.layer_choices,
             precisions.host_kv_choices,
         ):
-            block = BlockCandidate(batches, 0, max(1, low // batches), 0, 0, 0, bits, host_kv)
+            rows = max(1, low // batches)
+            block = BlockCandidate(batches, 0, rows, 0, 0, 0, bits, host_kv)
             room = replace(block, resident_rows=max(1, places // batches))
-            yield from self._every_way(block, room)
+            yield from self._every_way(block, room, max(0.0, low / batches - rows))
 
-    def _every_way(self, block: BlockCandidate, room: BlockCandidate) -> Iterator[RelaxedBlock]:
-        """Of one block, for which memory must have as much room as another takes."""
-        times = self._times
+    def _every_way(
+        self, block: BlockCandidate, room: BlockCandidate, more: float = 0.0
+    ) -> Iterator[RelaxedBlock]:
+        """Of one block, for which memory must have as much room as another takes.
+
+        Args:
+            more: share of its batches that have a sequence more.
+        """
+        times, bound = self._times, MeanRows(self._times.bound, more)
         kinds, held = kv_kinds(times, block), kv_kinds(times, room)
         may_lend = self._layers > STREAM_SLOTS and not times.question.model.dense_layers
         for way in block_ways(block.quantized, lacks=self._lacks(held), lends=may_lend):
@@ -78,7 +86,7 @@ class BlockProgrammes:
             some, room_for = kinds, held
             if way.lends != "none" and not way.mlps:
                 some, room_for = none_recomputed(kinds), none_recomputed(held)
-            shares = least_shares(times, self._solver, some, room_for, way)
+            shares = least_shares(times, self._solver, bound, some, room_for, way)
             if shares is not None:
                 yield RelaxedBlock(block, way, shares)
 

@@ -7,6 +7,7 @@ from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.bound import Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds
+from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.way import BlockWay
 from tandem.planner.offline.times import BlockTimes
 
@@ -18,8 +19,8 @@ _BusyOf = Callable[[BlockCandidate], Busy]
 class LayersAway:
     """Of one way to run a block. Loads, reads and what is lent are asked for by a pass's work."""
 
-    def __init__(self, times: BlockTimes, kinds: KvKinds, way: BlockWay) -> None:
-        self.way = way
+    def __init__(self, times: BlockTimes, bound: MeanRows, kinds: KvKinds, way: BlockWay) -> None:
+        self.way, self._bound = way, bound
         self._times, self._kinds = times, kinds
         self._layers = times.question.model.num_layers
         self._dram_bytes_per_s = times.question.hardware.host.pool_bytes_per_s
@@ -54,7 +55,7 @@ class LayersAway:
 
     def lent_way_s(self) -> float:
         """What a batch's way through its layers is longer, or shorter, by a layer that is lent."""
-        way_s = self._times.bound.way_s
+        way_s = self._bound.way_s
         return min(way_s(replace(each, lent=1)) - way_s(each) for each in self._all)
 
     def waits_s(self) -> tuple[float, float]:
@@ -62,7 +63,7 @@ class LayersAway:
         computes while others come adds: its own that it saves, and what the link stands still
         while it is computed.
         """
-        bound, away = self._times.bound, self._all[0]
+        bound, away = self._bound, self._all[0]
         computed_s, brought_s = bound.lent_s(away)
         comes_s = bound.layer_s(away) if self.way.reads else brought_s
         return brought_s, max(0.0, computed_s - STREAM_SLOTS * comes_s) - brought_s

@@ -14,6 +14,7 @@ from tandem.planner.offline.bound import Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds
 from tandem.planner.offline.relaxation.layers_away import LayersAway, Resources
+from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.memory import limit_memory
 from tandem.planner.offline.relaxation.way import BlockWay
 from tandem.planner.offline.times import BlockTimes
@@ -53,28 +54,42 @@ class Columns:
 
 
 def least_shares(
-    times: BlockTimes, solver: Solver, kinds: KvKinds, held: KvKinds, way: BlockWay
+    times: BlockTimes,
+    solver: Solver,
+    bound: MeanRows,
+    kinds: KvKinds,
+    held: KvKinds,
+    way: BlockWay,
 ) -> BlockShares | None:
     """At most the time of any block that is run this way; None if none fits.
 
     Args:
+        bound: of as many sequences as there are in the mean.
         held: the same kinds with as many sequences as memory must have room for.
     """
-    away = LayersAway(times, kinds, way)
+    away = LayersAway(times, bound, kinds, way)
     apart = away.least_apart(held)
     if apart is None:
         return None
-    return _Relaxed(times, kinds, held, away).solve(solver, apart)
+    return _Relaxed(times, bound, kinds, held, away).solve(solver, apart)
 
 
 class _Relaxed:
     """One programme. Time is counted in `_unit_s`, so that columns are about 1."""
 
-    def __init__(self, times: BlockTimes, kinds: KvKinds, held: KvKinds, away: LayersAway) -> None:
+    def __init__(
+        self,
+        times: BlockTimes,
+        bound: MeanRows,
+        kinds: KvKinds,
+        held: KvKinds,
+        away: LayersAway,
+    ) -> None:
+        self._bound = bound
         self._times, self._kinds, self._held, self._away = times, kinds, held, away
         self._layers = times.question.model.num_layers
         self._stay = stream_slots(self._layers) / self._layers
-        self._unit_s = times.bound.decode_s(kinds[0])
+        self._unit_s = bound.decode_s(kinds[0])
         self._p = Programme()
         self._c = self._columns(away.way)
 
@@ -84,7 +99,7 @@ class _Relaxed:
         Args:
             apart: the fewest layers that are streamed where some are lent.
         """
-        bound = self._times.bound
+        bound = self._bound
         self._work(self._c.prefill, bound.prefill_busy)
         self._work(self._c.decode, bound.decode_busy)
         if self._away.way.lends != "none":
@@ -148,7 +163,7 @@ class _Relaxed:
 
     def _chain(self) -> Entries:
         """What waits for each other in the layers."""
-        ways_s = [self._times.bound.way_s(kind) for kind in self._kinds]
+        ways_s = [self._bound.way_s(kind) for kind in self._kinds]
         chain: Entries = [(c, s / self._unit_s) for c, s in zip(self._c.kinds, ways_s, strict=True)]
         if self._away.way.lends == "none":
             return chain

@@ -1,0 +1,41 @@
+"""Batches of unlike numbers of sequences in the programmes of blocks."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import SMALL, ask, short
+
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes
+from tandem.planner.offline.relaxation.mean_rows import MeanRows
+from tandem.planner.offline.times import BlockTimes
+from tandem.spec.units import GIB
+
+BLOCK = BlockCandidate(4, 6, 0, 0, 10)
+
+
+def test_half_of_the_batches_with_one_more_ask_for_what_lies_between() -> None:
+    bound = BlockTimes(ask(SMALL, "t4")).bound
+    fewer, more = (bound.decode_busy(replace(BLOCK, cpu_rows=rows)) for rows in (10, 11))
+    found = MeanRows(bound, 0.5).decode_busy(BLOCK)
+    assert fewer.cpu_s < found.cpu_s < more.cpu_s
+    assert found.cpu_s == pytest.approx((fewer.cpu_s + more.cpu_s) / 2)
+    assert found.chain_s == pytest.approx((fewer.chain_s + more.chain_s) / 2)
+    assert MeanRows(bound).decode_busy(BLOCK) == fewer
+
+
+@pytest.mark.parametrize("rows", [21, 22, 23])
+def test_one_sequence_more_takes_longer(rows: int) -> None:
+    """Though two batches then have unlike numbers: they took as long as those without it, so that
+    23 sequences were to make 4% more tokens per second than 22 and than 24.
+    """
+    model = short(plannable_spec("llama-3.1-70b"), 8)
+    question = ask(model, "a100-80", "server-genoa", generate="64", requests=24)
+    question = replace(question, device_bytes=8 * GIB, host_bytes=40 * GIB)
+    programmes = BlockProgrammes(BlockTimes(question))
+    one, more = (programmes.least(count, count, count) for count in (rows, rows + 1))
+    assert one is not None
+    assert more is not None
+    assert one.block.batches == more.block.batches == 2
+    assert one.shares.block_s < more.shares.block_s * (1 - 1e-6)
