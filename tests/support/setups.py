@@ -101,6 +101,7 @@ class Setup:
     launch_ahead_steps: int = 2
     max_cohorts: int = 1
     max_cohort_rows: int = 256
+    max_sampled_rows: int = 0
     interposition_budget: int = 0
     workspace_bytes: int | None = None
     homes: tuple[tuple[int, Home], ...] = ()
@@ -140,6 +141,7 @@ class Setup:
             launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,
             max_cohorts=self.max_cohorts,
             max_cohort_rows=self.max_cohort_rows,
+            max_sampled_rows=self.max_sampled_rows,
             interposition_budget=self.interposition_budget,
             tpot_bound_s=self.tpot_bound_s,
             ttft_bound_s=self.ttft_bound_s,

@@ -48,6 +48,8 @@ class LargestStep:
     Attributes:
         tokens: of the main lane. cohort_tokens: of cohorts, which come on top of those.
         rows: sequences, so rows of logits per step.
+        sampled_rows: that a sweep samples at most, where it is not all. cohort_rows: then, of one
+            cohort.
         tiers: 2 if attention may be over keys in both tiers.
         device_type: "cpu" or "cuda"; how many rows are sampled at a time depends on it.
     """
@@ -57,6 +59,22 @@ class LargestStep:
     cohort_tokens: int = 0
     tiers: int = 1
     device_type: str = "cpu"
+    sampled_rows: int | None = None
+    cohort_rows: int = 0
+
+    @property
+    def logits_rows(self) -> int:
+        """Rows of logits that a sweep makes."""
+        return self.rows if self.sampled_rows is None else self.sampled_rows
+
+    @property
+    def kept_rows(self) -> int:
+        """Rows of logits that lie there while it does: of the sweep before, and of a cohort that
+        ended a sweep earlier.
+        """
+        if self.sampled_rows is None:
+            return self.rows + min(self.rows, self.cohort_tokens)
+        return min(self.rows, self.sampled_rows + self.cohort_rows)
 
 
 class StepMemory:
@@ -228,7 +246,7 @@ class StepMemory:
         """
         tokens = step.tokens + step.cohort_tokens
         held = tokens * (self.token_bytes + step.tiers * self.partial_token_bytes)
-        held += self.logits_bytes(step.rows + min(step.rows, step.cohort_tokens))
+        held += self.logits_bytes(step.kept_rows)
         held += _SAMPLED_STEPS * step.rows * _SAMPLED_ROW_BYTES
         working = tokens * self._working_token_bytes(step) + self.expert_bytes
         if step.device_type == "cuda":
@@ -280,8 +298,8 @@ class StepMemory:
     def ends_bytes(self, step: LargestStep) -> int:
         """After the last layer: the head's activations, then sampling's."""
         return max(
-            self.head_bytes(step.rows),
-            self.sample_bytes(step.rows, 2, step.device_type, draws=True),
+            self.head_bytes(step.logits_rows),
+            self.sample_bytes(step.logits_rows, 2, step.device_type, draws=True),
         )
 
     @property

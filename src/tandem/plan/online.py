@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tandem.plan.plan_object import fields_of, parse_plan
-from tandem.plan.strategy_names import COHORT_STRATEGIES
+from tandem.plan.strategy_names import COHORT_STRATEGIES, most_sampled_rows
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import (
     EMBEDDING_HOMES,
@@ -110,6 +110,13 @@ class OnlinePlan:
     def num_layers(self) -> int:
         """Of the model that it is for."""
         return len(homes_by_layer(self.weights))
+
+    @property
+    def max_sampled_rows(self) -> int:
+        """That a sweep samples."""
+        return most_sampled_rows(
+            self.strategy, self.max_num_seqs, self.max_device_seqs, self.max_cohort_rows
+        )
 
     def to_json(self) -> str:
         """The plan as JSON, with its format's number."""

@@ -20,3 +20,19 @@ PRICED_STRATEGIES = ("auto", "neo", "apex", *_PUBLISHED)
 
 RESIDENT_STRATEGIES = ("asymmetric", "symmetric", "neo", "neo-published")
 """They mean nothing where a layer is not on the accelerator."""
+
+_ONE_COHORT_AT_A_TIME = ("rendezvous", "rendezvous-ahead")
+_PROMPTS = 1  # of those read to their ends beside all decodes and a cohort: one always goes on
+
+
+def most_sampled_rows(strategy: str, rows: int, device_rows: int, cohort_rows: int) -> int:
+    """Of rows that run at once, where those on the host are in cohorts, and no other ones: those on
+    the accelerator, and a cohort that comes to its last layer. Two of them never do in one sweep.
+
+    Args:
+        rows: that run at once. device_rows: of them, on the accelerator at most; 0: any number.
+        cohort_rows: of one cohort, at most.
+    """
+    if strategy not in _ONE_COHORT_AT_A_TIME or not device_rows:
+        return rows
+    return min(rows, device_rows + cohort_rows + _PROMPTS)

@@ -7,8 +7,9 @@ from tandem.cost.split_mixture import MixtureBytes
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemory
 from tandem.plan.disk_slots import slots_bytes
+from tandem.plan.strategy_names import most_sampled_rows
 from tandem.plan.weights import stream_slots
-from tandem.planner.candidate import COHORT_STRATEGIES, Candidate, Strategy
+from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.held_blocks import HeldBlocks
 from tandem.planner.places import num_places
@@ -66,7 +67,7 @@ class Footprint:
         self.held = HeldBlocks.of(lengths, question.block_size)
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
         self._most_rows: dict[int, int] = {}
-        self._workspaces: dict[tuple[Strategy, int, int], int] = {}
+        self._workspaces: dict[tuple[Strategy, int, int, int, tuple[int, int]], int] = {}
         self._left_by_weights: dict[Elsewhere, tuple[int, int]] = {}
 
     @property
@@ -121,25 +122,51 @@ class Footprint:
         mlps = elsewhere.mlps_away * self.apart_bytes(elsewhere.experts)
         return whole + slots + mlps + hosted
 
-    def workspace(self, strategy: Strategy, rows: int, step_tokens: int = 0) -> int:
+    def workspace(
+        self,
+        strategy: Strategy,
+        rows: int,
+        step_tokens: int = 0,
+        *,
+        device_rows: int = 0,
+        cohorts: tuple[int, int] = (0, 0),
+    ) -> int:
         """Of the accelerator's memory, what a step takes beside weights and pages.
 
         Args:
+            rows: that run at once. device_rows: of them, on the accelerator beside cohorts.
             step_tokens: of a candidate.
+            cohorts: how many, and rows of one.
         """
-        key = (strategy, rows, step_tokens)
+        key = strategy, rows, step_tokens, device_rows, cohorts
         if key not in self._workspaces:
+            count, cohort_rows = cohorts
+            sampled = most_sampled_rows(strategy, rows, device_rows, cohort_rows)
             step = LargestStep(
                 tokens=self._q.step_of(step_tokens),
                 rows=rows,
-                cohort_tokens=rows if strategy in COHORT_STRATEGIES else 0,
+                cohort_tokens=min(rows, count * cohort_rows),
                 tiers=1 if strategy == "gpu-only" else 2,
                 device_type="cpu" if self._q.host_only else "cuda",
+                sampled_rows=sampled if sampled < rows else None,
+                cohort_rows=cohort_rows,
             )
             scratch = 0 if self._q.host_only else KERNEL_SCRATCH_BYTES
             size = self._step_memory.largest_bytes(step)
             self._workspaces[key] = size + scratch + rows * _SLOT_BYTES
         return self._workspaces[key]
+
+    def workspace_of(self, candidate: Candidate) -> int:
+        """Likewise, of the engine that executes a candidate."""
+        places = num_places(self._q, candidate)
+        beside = places - candidate.rows  # whose prompt is read, in either tier
+        return self.workspace(
+            candidate.strategy,
+            places,
+            candidate.step_tokens,
+            device_rows=candidate.max_device_seqs and candidate.max_device_seqs + beside,
+            cohorts=(candidate.num_cohorts, candidate.cohort_rows),
+        )
 
     def device_kv_bytes(
         self, strategy: Strategy, elsewhere: Elsewhere, rows: int, step_tokens: int = 0
@@ -154,10 +181,8 @@ class Footprint:
 
     def device_blocks(self, candidate: Candidate) -> int:
         """Blocks that the accelerator holds."""
-        strategy, step = candidate.strategy, candidate.step_tokens
-        places = num_places(self._q, candidate)
-        left = self.device_kv_bytes(strategy, candidate.elsewhere, places, step)
-        return max(0, left // self.block_bytes)
+        used = self.resident_bytes(candidate.elsewhere) + self.workspace_of(candidate)
+        return max(0, (self._q.device_bytes - used) // self.block_bytes)
 
     def host_blocks(self, candidate: Candidate) -> int:
         """Blocks that the host holds; none where nothing would be attended there."""
@@ -177,7 +202,7 @@ class Footprint:
         if rows > most or candidate.host_rows > most_hosted:
             return False
         device_bytes, host_bytes = self._left(candidate.elsewhere)
-        device_bytes -= self.workspace(strategy, num_places(self._q, candidate), step)
+        device_bytes -= self.workspace_of(candidate)
         if device_bytes < 0 or host_bytes < 0:
             return False
         device = device_bytes // self.block_bytes
@@ -217,12 +242,11 @@ class Footprint:
         device_blocks, host_blocks = self._row_blocks(
             candidate, self.device_blocks(candidate), self.host_blocks(candidate)
         )
-        places = num_places(self._q, candidate)
         return (
             TierUse(
                 self._q.device_bytes,
                 self.resident_bytes(candidate.elsewhere),
-                self.workspace(candidate.strategy, places, candidate.step_tokens),
+                self.workspace_of(candidate),
                 device_blocks * self.block_bytes,
             ),
             TierUse(

@@ -51,7 +51,9 @@ def find_shortfall(question: Question, policy: Policy) -> Shortfall:
     footprint = Footprint(question)
     request = footprint.longest_blocks * footprint.block_bytes
     everything = (
-        footprint.resident_bytes(Elsewhere()) + request + footprint.workspace("rendezvous", 1)
+        footprint.resident_bytes(Elsewhere())
+        + request
+        + footprint.workspace("rendezvous", 1, cohorts=(1, 1))
     )
     steps = everything * _STEPS_PER_GIB // GIB + 2
 

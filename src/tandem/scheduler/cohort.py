@@ -43,6 +43,11 @@ class Cohort:
         return self.stops[place] if place < len(self.stops) else None
 
     @property
+    def ends_next(self) -> bool:
+        """Whether the token ends with the next join; its rows are sampled then."""
+        return self.cursor == self.stops[-1]
+
+    @property
     def may_join(self) -> bool:
         """Whether the next sweep may have a join of it."""
         return self.cursor is not None and (self.ahead or not self.undecided)

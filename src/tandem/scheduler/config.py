@@ -13,6 +13,7 @@ class SchedulerConfig:
     Attributes:
         num_layers: layers of the model.
         max_cohorts, max_cohort_rows: how many host-attention cohorts may be under way, how large.
+        max_sampled_rows: that a sweep samples, in all lanes; 0: all that run.
         max_join_wait_s: how long the accelerator may wait for a cohort in a sweep.
         interposition_budget: most passes of its own that a cohort has in a sweep, where the
             strategy interposes any.
@@ -45,6 +46,7 @@ class SchedulerConfig:
     launch_ahead_steps: int = 2
     max_cohorts: int = 1
     max_cohort_rows: int = 256
+    max_sampled_rows: int = 0
     max_join_wait_s: float = 0.002
     interposition_budget: int = 0
     tpot_bound_s: float | None = None

@@ -241,6 +241,9 @@ class StepCompiler:
 
     def _sample_sweep(self, sweep: _Sweep) -> StepProgram | None:
         """Sample all rows that can be; rows with unknown history are noted to be sampled late."""
+        sampled = sum(map(len, sweep.sampled.values()))
+        most = self._config.max_sampled_rows or sampled
+        assert sampled <= most, f"{sampled} rows to be sampled, where there is room for {most}"
         parts: list[_Sampled] = []
         for lane, rows in sweep.sampled.items():
             if len(rows) == 0:

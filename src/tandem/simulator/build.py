@@ -92,6 +92,7 @@ def build(
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,
+        max_sampled_rows=plan.max_sampled_rows,
         max_join_wait_s=plan.max_join_wait_s,
         interposition_budget=plan.interposition_budget,
         tpot_bound_s=question.tpot_bound_s,

@@ -59,9 +59,10 @@ def warm(
     dtype: DType = DType.FLOAT32,
     workspace: Callable[[int], int] = lambda size: size,
     seed: int = 0,
+    memory: MemoryPlan | None = None,
 ) -> tuple[Assembled, int]:
     """Runs the largest steps; returns the executor and what was set aside for activations."""
-    memory = planned(spec, config, dtype)
+    memory = memory or planned(spec, config, dtype)
     weights = allocate_weights(spec, torch_dtype(dtype), torch.device("cpu"))
     fill_dummy_weights(weights, spec, 0, None)
     size = workspace(memory.workspace_bytes)
@@ -102,6 +103,30 @@ def test_a_prediction_that_is_too_low_fails(spec: ModelSpec, strategy: str) -> N
     with pytest.raises(EngineDeadError, match="ArenaOverflowError"):
         warm(spec, config, workspace=lambda size: needed - 1)
     assert warm(spec, config, workspace=lambda size: needed)[1] == needed
+
+
+@pytest.mark.parametrize("strategy", ["rendezvous", "rendezvous-ahead"])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+def test_a_plan_s_logits_have_room_for_one_cohort_beside_the_accelerator_s_rows(
+    spec: ModelSpec, strategy: str
+) -> None:
+    config = replace(CONFIG, strategy=strategy, max_num_seqs=24)
+    usual = planned(spec, config, DType.FLOAT32)
+    plan = replace(
+        usual.plan,
+        strategy=strategy,
+        max_host_seqs=16,
+        max_device_seqs=8,
+        max_cohorts=4,
+        max_cohort_rows=4,
+    )
+    assert plan.max_sampled_rows == 13
+    capacities = Capacities(64 * MIB, 64 * MIB, real=False)
+    precision = Precision.uniform(DType.FLOAT32)
+    memory = plan_memory(config, spec, precision, capacities, planned=plan)
+    assert memory.workspace_bytes < usual.workspace_bytes
+    assembled, predicted = warm(spec, config, memory=memory)
+    assert assembled.machine.arena.peak_bytes <= predicted
 
 
 def test_cohorts_need_memory_on_top_of_the_main_lane_s_tokens() -> None:

@@ -137,6 +137,27 @@ def test_the_engine_executes_the_very_plan(model: str, card: str, policy: str) -
         assert memory.ledger.budget(place).left_bytes >= 0
 
 
+@pytest.mark.parametrize("hosted", [0, 200])
+def test_the_engine_has_the_workspace_that_was_planned(hosted: int) -> None:
+    question = ask("llama-3.1-8b", "a10g", "g5.16xlarge", requests=1000)
+    search = Search(question)
+    strategy = "rendezvous-ahead" if hosted else "gpu-only"
+    candidate = Candidate(strategy, 0, 20, hosted)
+    assert search.footprint.fits(candidate)
+    plan = online_plan(search, Option(candidate, search.predictor.predict(candidate)))
+    planned = PlanFile.from_json(plan_file("any", question, plan).to_json())
+    memory = plan_memory(
+        EngineConfig(model="any", **planned.settings),
+        question.model,
+        question.precision,
+        Capacities(question.device_bytes, question.host_bytes),
+        planned=planned.online,
+    )
+    used = memory.ledger.budget("device").used_bytes
+    around = used["workspace"] + used["kernel scratch"] + used["slot table"]
+    assert search.footprint.workspace_of(candidate) == around
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(
     "candidate",

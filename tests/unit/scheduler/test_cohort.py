@@ -21,7 +21,7 @@ from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.strategies.registry import make_strategy
-from tandem.scheduler.strategies.rendezvous import Rendezvous
+from tandem.scheduler.strategies.rendezvous import Rendezvous, joining
 from tandem.scheduler.strategies.rendezvous_ahead import RendezvousAhead
 from tandem.scheduler.strategies.tempo import with_tempo
 from tandem.scheduler.view import SchedulerView
@@ -29,9 +29,19 @@ from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 
-def cohort(stops: int, *, ahead: bool = True) -> Cohort:
-    nobody = cast(RowSet, None)
-    return Cohort(1, nobody, cast(LaneSlot, None), False, tuple(range(stops)), ahead)
+def cohort(stops: int, *, ahead: bool = True, number: int = 1, rows: int = 0) -> Cohort:
+    members = cast(RowSet, range(rows))
+    return Cohort(number, members, cast(LaneSlot, None), False, tuple(range(stops)), ahead)
+
+
+def test_where_one_may_end_the_second_to_come_to_its_last_layer_waits_for_a_sweep() -> None:
+    first, second, third = (cohort(3, number=number, rows=10 * number) for number in (1, 2, 3))
+    for ending in (first, second):
+        ending.submit(2)
+    assert joining((first, second, third), one_ends=True) == ((1, 3), 10)
+    assert joining((first, second, third), one_ends=False) == ((1, 2, 3), 30)
+    first.submit(1)
+    assert joining((first, second, third), one_ends=True) == ((2, 3), 20)
 
 
 @given(st.integers(1, 12), st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=60))

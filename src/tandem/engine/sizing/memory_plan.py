@@ -176,7 +176,7 @@ def _plan(asked: _Asked) -> MemoryPlan:
     page = KVPageSpec.of_model(
         spec, dtype=precision.kv, block_size=config.block_size, host_dtype=precision.host_kv
     )
-    largest = largest_step(config, capacities)
+    largest = largest_step(config, capacities, planned)
     workspace = workspace_bytes(spec, precision.activations, largest)
     around = _around(config, capacities, workspace, asked.measured_workspace_bytes)
     recorded = None

@@ -4,6 +4,7 @@ from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.plan_checks import may_choose_steps
 from tandem.memory.sizing import PoolSizes
 from tandem.memory.workspace import LargestStep
+from tandem.plan.online import OnlinePlan
 from tandem.plan.strategy_names import COHORT_STRATEGIES, PASS_STRATEGIES
 from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
@@ -12,12 +13,22 @@ _MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
 _TURNS = 2  # cohorts where steps are chosen: they take turns where the CPU does not keep up
 
 
-def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
-    """The shapes that a step may reach; a sequence in a cohort is none of the main lane's."""
-    cohorts = 0
+def largest_step(
+    config: EngineConfig, capacities: Capacities, planned: OnlinePlan | None = None
+) -> LargestStep:
+    """The shapes that a step may reach; a sequence in a cohort is none of the main lane's.
+
+    Args:
+        planned: cohorts that have been decided already, and what sweeps sample.
+    """
+    cohorts, cohort_rows, sampled = 0, 0, None
     if config.strategy in COHORT_STRATEGIES or may_choose_steps(config, capacities):
-        count, rows = cohorts_of(config, config.strategy)
-        cohorts = count * rows
+        count, cohort_rows = cohorts_of(config, config.strategy)
+        if planned is not None:
+            count, cohort_rows = planned.max_cohorts, planned.max_cohort_rows
+            if planned.max_sampled_rows < planned.max_num_seqs:
+                sampled = planned.max_sampled_rows
+        cohorts = count * cohort_rows
     both_tiers = capacities.host_bytes > 0 and config.strategy != "gpu-only"
     on_gpu = capacities.real and capacities.device_location == "device"
     return LargestStep(
@@ -26,6 +37,8 @@ def largest_step(config: EngineConfig, capacities: Capacities) -> LargestStep:
         cohort_tokens=min(cohorts, config.max_num_seqs),
         tiers=2 if both_tiers else 1,
         device_type="cuda" if on_gpu else "cpu",
+        sampled_rows=sampled,
+        cohort_rows=cohort_rows,
     )
 
 

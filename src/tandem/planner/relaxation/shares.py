@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.plan.weights import ON_CPU, STREAM_SLOTS
+from tandem.planner.candidate import candidate_of
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.relaxation.attention_shares import (
     AttentionForms,
     Carried,
@@ -141,8 +143,13 @@ class _Relaxation:
         slots = STREAM_SLOTS if way.streams and not way.shares_mixtures else 0
         slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
         fixed = footprint.outside_bytes + slots * slot_bytes
-        rows = self._through + self._cohort
-        fixed += footprint.workspace(way.strategy, rows, self._rows.step_tokens)
+        fixed += footprint.workspace(
+            way.strategy,
+            self._through + self._cohort,
+            self._rows.step_tokens,
+            device_rows=self._through,
+            cohorts=self._cohorts(),
+        )
         read = footprint.disk_slots_bytes if way.reads else 0
         on_device, on_host = (read, 0) if question.host_only else (0, read)
         row_bytes = prices.row_bytes * self._through
@@ -162,6 +169,11 @@ class _Relaxation:
             [*self._layer_form(prices.layer.host_bytes), *hosted],
             question.host_bytes - on_host - prices.row_bytes * self._cohort,
         )
+
+    def _cohorts(self) -> tuple[int, int]:
+        """How many there are, and rows of one."""
+        candidate = candidate_of(self._way.strategy, Elsewhere(), self._through, self._cohort)
+        return candidate.num_cohorts, candidate.cohort_rows
 
     def _shared_slots(self) -> Form:
         """Slots for what is left of two mixtures: of all, as much is."""

@@ -32,11 +32,14 @@ class StepFiller:
 
     Args:
         uses_host: KV may go to the host tier.
+        ending: rows of cohorts that are sampled in this step.
     """
 
     view: SchedulerView
     uses_host: bool
+    ending: int = 0
     budget: int = field(init=False)
+    samples: int = field(init=False)
     free: BlockNeed = field(init=False)
     decode: list[LongArray] = field(default_factory=list[LongArray])
     chunks: list[Chunk] = field(default_factory=list[Chunk])
@@ -50,6 +53,7 @@ class StepFiller:
 
     def __post_init__(self) -> None:
         self.budget = self.view.config.max_num_batched_tokens
+        self.samples = (self.view.config.max_sampled_rows or UNLIMITED) - self.ending
         self.free = self.view.free
 
     def reserve(self, rows: LongArray) -> LongArray:
@@ -102,7 +106,10 @@ class StepFiller:
 
     def _decodes(self, rows: LongArray) -> None:
         rows = rows[: self.budget]
+        if len(rows) > self.samples:
+            rows = np.sort(self.view.by_rank(rows)[: self.samples])
         self.budget -= len(rows)
+        self.samples -= len(rows)
         growing = self.view.needs_block(rows)
         if not self.preempt and self._take_one_each(growing):
             self.decode.append(rows)
@@ -113,6 +120,7 @@ class StepFiller:
                 held.add(int(row))
         held.update(self.preempt)
         self.budget += len(held)
+        self.samples += len(held)
         keep = np.array([row not in held for row in rows.tolist()], dtype=np.bool_)
         self.decode.append(rows[keep])
 
@@ -124,7 +132,10 @@ class StepFiller:
                 break
             if row in self.preempt:
                 continue
-            wanted = min(int(self.view.rows.remaining(np.array([row]))[0]), self.budget)
+            left = int(self.view.rows.remaining(np.array([row]))[0])
+            wanted = min(left, self.budget, left if self.samples > 0 else left - 1)
+            if not wanted:
+                continue
             tokens = self._affordable(row, wanted)
             if tokens == 0 and not self._take(row, 1):
                 stalled = True
@@ -133,6 +144,7 @@ class StepFiller:
             self.free = self.free.minus(self.view.growth(row, tokens)) if tokens > 1 else self.free
             self.chunks.append(Chunk(row, tokens))
             self.budget -= tokens
+            self.samples -= tokens == left
         return stalled
 
     def _affordable(self, row: int, wanted: int) -> int:
@@ -249,7 +261,7 @@ class StepFiller:
             return
         passed = 0  # who waits for the device: patient requests behind it may go to the host
         for sequence in waiting:
-            if rows_left == 0 or self.budget <= 0 or passed > _MOST_PASSED:
+            if rows_left == 0 or self.budget <= 0 or self.samples <= 0 or passed > _MOST_PASSED:
                 return
             if passed and not sequence.request.patient:
                 passed += 1
@@ -282,7 +294,9 @@ class StepFiller:
         reserve = self._reserve() if limit != _ON_HOST else BlockNeed()
         if not need.plus(reserve).fits(self.free):
             return False
-        tokens = min(known - len(matched) * self.view.config.block_size, self.budget)
+        unread = known - len(matched) * self.view.config.block_size
+        tokens = min(unread, self.budget)
+        self.samples -= tokens == unread
         self.free = self.free.minus(need)
         self.admissions.append(Admission(sequence.request_id, tokens, limit))
         self.budget -= tokens

@@ -1,5 +1,6 @@
 """Rows with KV on the host cross sweeps as cohorts, joining where they stand (APEX section 4)."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tandem.scheduler.view import SchedulerView
 
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
+    from tandem.scheduler.cohort import Cohort
 
 
 class Rendezvous:
@@ -26,10 +28,12 @@ class Rendezvous:
         del prices  # memory and rank decide
         rows, prefills = view.runnable
         hosted = view.rows.num_host_blocks[rows] > 0
-        filler = StepFiller(view, uses_host=True)
+        config = view.config
+        bounded = 0 < config.max_sampled_rows < config.max_num_seqs
+        joins, ending = joining(view.cohorts.values(), one_ends=bounded)
+        filler = StepFiller(view, uses_host=True, ending=ending)
         starts = self._starts(view, rows[hosted], filler)
         proposal = filler.fill(Runnable(rows[~hosted], prefills))
-        joins = tuple(c.cohort_id for c in view.cohorts.values() if c.may_join)
         return replace(proposal, cohort_starts=starts, cohort_joins=joins)
 
     def _starts(
@@ -41,3 +45,22 @@ class Rendezvous:
         ready = view.by_rank(rows[view.rows.pending[rows] == 0])
         members = filler.reserve(ready[: view.config.max_cohort_rows])
         return (members,) if len(members) else ()
+
+
+def joining(cohorts: "Iterable[Cohort]", *, one_ends: bool) -> tuple[tuple[int, ...], int]:
+    """Ids of those that join the next sweep, and rows of those of them whose tokens end with it.
+
+    Args:
+        one_ends: there is room for the logits of one of them only; others end a sweep later.
+    """
+    joins: list[int] = []
+    ending = 0
+    for cohort in cohorts:
+        if not cohort.may_join:
+            continue
+        if cohort.ends_next:
+            if ending and one_ends:
+                continue
+            ending += len(cohort.rows)
+        joins.append(cohort.cohort_id)
+    return tuple(joins), ending
