@@ -6,15 +6,15 @@ and execution are the accelerator's truth, which only probes have seen, and what
 
 import pytest
 from tests.support.paced_cells import VirtualCell, virtual_cell
+from tests.unit.planner.questions import ask
 
 from tandem.bench.online.cell import Load, make_cell
+from tandem.bench.online.plans import plan_policies
 from tandem.bench.online.simulated import steady_tokens_per_s
+from tandem.planner.policies import POLICIES
 from tandem.runtime.paced.perturbed_rates import Perturbation
 
-POLICIES = (
-    "auto", "gpu-only", "simple", "symmetric", "fastdecode", "ride-along", "rendezvous",
-    "asymmetric", "neo",
-)  # fmt: skip
+_NOISE = 0.02  # windows hold some tokens of each request, and contexts differ among them
 CASES = [
     ("small", "llama-3.1-8b", Load(1, 900), 1),
     ("rtx4090-scaled", "llama-2-7b", Load(1, 600), 2),
@@ -33,7 +33,8 @@ def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
     case: tuple[str, str, Load, int],
 ) -> None:
     cell = make(case)
-    planned = {each.policy: each for each in cell.planned(*POLICIES) if each.plan is not None}
+    every = cell.planned(*POLICIES)
+    planned = {each.policy: each for each in every if each.plan is not None}
     plans = {each.plan: each for each in planned.values()}
     executed = {plan: cell.executed(each).tokens_per_s for plan, each in plans.items()}
     predicted = {
@@ -48,16 +49,31 @@ def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
     for name, each in planned.items():
         assert each.plan is not None
         assert predicted["auto"] >= 0.99 * predicted[name]
-        assert executed[auto] >= 0.97 * executed[each.plan], name
+        assert executed[auto] >= (1 - _NOISE) * executed[each.plan], name
         assert each.option is not None
         prediction, candidate = each.option.prediction, each.option.candidate
         off = 0.12
         if candidate.streamed and candidate.host_rows:
             # the emulator has the CPU wait for all bytes that are loaded meanwhile (ADR 0008),
-            # plans for those that find no room in the memory's rate; the more, the more requests
-            # of the host's really run
-            off = 0.33
-        elif candidate.passes:
-            off = 0.15  # predictions of passes do not all hold, for which `auto` leaves them out
+            # plans for those that find no room in the memory's rate
+            off = 0.25
         steady = prediction.rates.tokens_per_s
         assert -0.12 <= steady / executed[each.plan] - 1 <= off, name
+
+
+def test_auto_has_passes_where_they_are_best_and_a_scheduler_makes_as_much_of_them() -> None:
+    """All layers of OPT-6.7B, whose host holds so few requests that those that advance by a layer
+    per sweep would not use its cores.
+    """
+    load = Load(500, 300)
+    lengths = {"prompt": "450-550", "generate": "270-330", "requests": 50_000}
+    question = ask("opt-6.7b", "t4", "g4dn.4xlarge", **lengths)
+    made: dict[str, float] = {}
+    for each in plan_policies(question, ("auto", "neo", "rendezvous", "ride-along", "symmetric")):
+        assert each.option is not None
+        made[each.policy] = steady_tokens_per_s(each, load, 1.0)
+        if each.policy == "auto":
+            assert each.option.candidate.strategy == "asymmetric"
+        predicted = each.option.prediction.rates.tokens_per_s
+        assert predicted == pytest.approx(made[each.policy], rel=0.06), each.policy
+    assert made["auto"] > 1.15 * max(made[name] for name in made if name != "auto")

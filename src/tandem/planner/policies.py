@@ -4,7 +4,7 @@ All run on the same kernels, programs and predictions, so that a comparison comp
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.planner.elsewhere import CPU_HOMES, CpuHome, Elsewhere
@@ -85,9 +85,7 @@ class Policy:
 
 
 _BUILT = (
-    Policy("auto", "the best of all whose predictions hold", "Tandem",
-           ("gpu-only", "ride-along", "rendezvous", "rendezvous-ahead", "symmetric"),
-           homes=CPU_HOMES, single_experts=True),
+    Policy("auto", "the best of all", "Tandem", STRATEGIES, homes=CPU_HOMES, single_experts=True),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
     Policy("ride-along", "what does not fit is attended on the host within the same sweep",
            "Tandem", ("gpu-only", "ride-along")),
@@ -121,6 +119,12 @@ _BUILT = (
            streams=False),
 )  # fmt: skip
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _BUILT}
+WITHOUT_PASSES = replace(
+    POLICIES["auto"],
+    name="without passes",
+    strategies=tuple(strategy for strategy in STRATEGIES if strategy != "asymmetric"),
+)
+"""All but cohorts that have passes of their own."""
 OFFLINE: tuple[str, ...] = ("zero-inference-stream", "flexgen", "kvpr", "park-egger", "lm-offload")
 """Policies of batch jobs in blocks, which `planner/offline/` has."""
 

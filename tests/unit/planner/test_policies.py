@@ -28,6 +28,7 @@ def test_policies_of_layers_on_the_cpu_stream_none(policy: str, how: str) -> Non
         ("llama-3.1-70b", "rtx4090", "server-genoa", 395),
         ("llama-3.1-70b", "rtx4090", "server-genoa", 400),
         ("llama-3.1-8b", "l4", None, 1000),
+        ("opt-6.7b", "t4", "g4dn.4xlarge", 4000),  # whose plan has passes
     ],
 )
 def test_no_policy_searched_by_itself_beats_the_plan(
@@ -39,6 +40,10 @@ def test_no_policy_searched_by_itself_beats_the_plan(
     for policy in POLICIES.values():
         option = Search(question).best(policy)
         assert option is None or option.tokens_per_s <= best.tokens_per_s * 1.00001, policy.name
+
+
+def test_auto_contains_every_policy() -> None:
+    assert [name for name, policy in POLICIES.items() if not AUTO.contains(policy)] == []
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import CpuHome
 from tandem.planner.option import Option
-from tandem.planner.policies import POLICIES, Policy, strategy_alone
+from tandem.planner.policies import WITHOUT_PASSES, Policy, strategy_alone
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
@@ -20,7 +20,7 @@ WORTH_MOVING = 1.0005
 _HOPELESS = 0.6
 # What all policies choose from, in parts that are enumerated when a policy asks for them: passes
 # are many candidates, and most policies have none.
-_PARTS = (POLICIES["auto"], strategy_alone("asymmetric"))
+_PARTS = (WITHOUT_PASSES, strategy_alone("asymmetric"))
 
 Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool, bool]
 
