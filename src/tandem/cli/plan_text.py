@@ -316,23 +316,6 @@ def _policies(answer: Answer) -> Iterator[str]:
                 f"{option.candidate.rows} at once"
             )
         yield f"  {result.policy.name:<16}{found}"
-    faster = ", ".join(_faster(answer))
-    if faster:
-        yield (
-            f"  {answer.policy.name} does not weigh what {faster} may do: in passes of their own, "
-            "executed sweeps were up to 9% from what was predicted (docs/plan.md, Policies)"
-        )
-
-
-def _faster(answer: Answer) -> Iterator[str]:
-    """Policies that may do what the plan's may not, and are predicted to be faster by it."""
-    least = answer.chosen.tokens_per_s * (1 + _FLAT)
-    for result in answer.policies:
-        option = result.option
-        if option is None or option.tokens_per_s <= least:
-            continue
-        if option.candidate.strategy == "asymmetric" and not answer.policy.contains(result.policy):
-            yield result.policy.name
 
 
 def _command(

@@ -93,15 +93,15 @@ def test_a_type_that_is_slow_there_is_said_first(commands: Commands) -> None:
     assert "Try --dtype" not in commands.run(*asked, "--dtype", "float16").out
 
 
-def test_a_policy_that_is_predicted_to_be_faster_than_auto_is_explained(commands: Commands) -> None:
+def test_no_policy_stands_above_auto(commands: Commands) -> None:
+    """Where passes of cohorts' own are best, which three of the policies have."""
     scarce = ("plan", "llama-2-7b", "--accelerator", "t4", "--dtype", "float16")
     ran = commands.run(*scarce, "--prompt", "100", "--generate", "200", "--compare-policies")
     compared = ran.out.partition("\nPolicies")[2]
     rates = dict(re.findall(r"\n  ([a-z0-9-]+) +([\d.]+) tokens/s ", compared))
-    faster = [name for name, rate in rates.items() if float(rate) > float(rates["auto"])]
-    assert faster == ["asymmetric"]
-    assert "\n  auto does not weigh what asymmetric may do: in passes of their own, " in ran.out
-    assert "does not weigh" not in commands.run(*FITS, "--compare-policies").out
+    assert rates.keys() >= {"gpu-only", "ride-along", "asymmetric", "neo", "apex"}
+    most = max(float(rate) for rate in rates.values())
+    assert most == float(rates["auto"]) > 1.05 * float(rates["symmetric"])
 
 
 def test_what_could_be_served_is_told_from_what_comes(commands: Commands) -> None:
