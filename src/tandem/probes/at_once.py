@@ -3,13 +3,13 @@
 Import this module only if `native.available()`.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from tandem.probes.beside import beside
 from tandem.probes.contention import CpuWork, Load, load_rate
+from tandem.probes.meter import Meter
 from tandem.profiling.measurements import AtOnce, SharedThing
 
 
@@ -47,28 +47,15 @@ def measure_at_once(
 
 def _all(attention: CpuWork, others: Sequence[Sharer]) -> dict[SharedThing, float]:
     """Rates of one round."""
-    meters = [_Meter(each.load) for each in others]
-    probe: Callable[[], float] = attention.rate
+    meters = [Meter(each.load) for each in others]
+
+    def attend() -> float:
+        return attention.rate(meters)
+
+    probe: Callable[[], float] = attend
     for meter in meters:
         probe = beside(probe, meter)
     rates: dict[SharedThing, float] = {"attention": probe()}
     for each, meter in zip(others, meters, strict=True):
         rates[each.thing] = meter.rate
     return rates
-
-
-class _Meter:
-    """A load that is timed."""
-
-    def __init__(self, load: Load) -> None:
-        self._load, self._size, self._taken_s = load, 0, 0.0
-
-    def __call__(self) -> None:
-        begin = time.perf_counter()
-        self._size += self._load()
-        self._taken_s += time.perf_counter() - begin
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second."""
-        return self._size / self._taken_s

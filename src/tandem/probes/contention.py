@@ -17,6 +17,7 @@ from tandem.probes.beside import beside
 from tandem.probes.effort import Effort
 from tandem.probes.kernel_cases import Workload, make_layers
 from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, make_copies
+from tandem.probes.meter import Meter
 from tandem.probes.native_samples import attending, multiplying
 from tandem.probes.timing import Sample
 from tandem.profiling.measurements import BoundBy, BusyThing, Contention
@@ -41,12 +42,20 @@ class CpuWork:
     amount: float
     sample: Sample
 
-    def rate(self) -> float:
-        """Of that, per second."""
+    def rate(self, others: Sequence[Meter] = ()) -> float:
+        """Of that, per second.
+
+        Args:
+            others: what goes on beside it; it goes on until each of them has something that counts.
+        """
         times: list[float] = []
+        for other in others:
+            other.open()
         with torch.inference_mode():
-            while sum(times) < _LEAST_S:
+            while sum(times) < _LEAST_S or not all(other.counted for other in others):
                 times.append(self.sample(len(times)))
+        for other in others:
+            other.close()
         return self.amount * len(times) / sum(times)
 
 
@@ -109,14 +118,7 @@ def measure_contention(works: Sequence[CpuWork], other: BusyWith) -> tuple[Conte
 
 
 def _measured(work: CpuWork, other: BusyWith) -> Contention:
-    load = other.load
-    loaded: list[tuple[int, float]] = []
-
-    def record() -> None:
-        begin = time.perf_counter()
-        size = load()
-        loaded.append((size, time.perf_counter() - begin))
-
+    load, meter = other.load, Meter(other.load)
     work.sample(0)
     return Contention(
         work.name,
@@ -125,8 +127,8 @@ def _measured(work: CpuWork, other: BusyWith) -> Contention:
         other.busy,
         work_alone_per_s=work.rate(),
         load_alone_bytes_per_s=load_rate(load),
-        work_beside_per_s=beside(work.rate, record)(),
-        load_beside_bytes_per_s=sum(n for n, _ in loaded) / sum(s for _, s in loaded),
+        work_beside_per_s=beside(lambda: work.rate([meter]), meter)(),
+        load_beside_bytes_per_s=meter.rate,
     )
 
 

@@ -24,6 +24,7 @@ from tandem.probes.code_rates import measure_codes
 from tandem.probes.contention import (
     BusyWith,
     CpuWork,
+    attention_work,
     copying_in_memory,
     cpu_works,
     dequantizing,
@@ -123,7 +124,7 @@ class _Run:
         return self.step("disks in balance", self._balanced)
 
     def _balanced(self) -> Striping | None:
-        attention = cpu_works(self._pool, self._effort)[0]
+        attention = attention_work(self._pool, self._effort)
         loads: list[Callable[[], object]] = [attention.rate]
         if self._subject.probed is not None:
             loads.append(copy_to_device(self._subject.probed, self._effort.link_bytes[-1]))
@@ -152,7 +153,7 @@ class _Run:
             sharers.append(Sharer("disks", self._disks.reading(_shares(striping))))
         if not sharers:
             return ()
-        attention, _ = cpu_works(self._pool, self._effort)
+        attention = attention_work(self._pool, self._effort)
         return self.step(
             "all at once", lambda: measure_at_once(attention, sharers, self._effort.rounds)
         )

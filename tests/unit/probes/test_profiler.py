@@ -224,26 +224,51 @@ def test_a_disk_is_read_or_left_out_by_name(tmp_path: Path) -> None:
 
 
 def test_all_at_once_are_rates_beside_each_other_and_not_those_alone() -> None:
-    alone = threading.active_count()
+    """Loads are slow only while attention goes on, as long as one of them or shorter: those before
+    its start and after its end are fast, and must not count.
+    """
+    attends = threading.Event()
 
     def attend(_: int) -> float:
+        attends.set()
+        time.sleep(0.02)
+        attends.clear()
         return 0.25 if threading.active_count() == alone else 0.5
 
-    def load(size: int) -> Callable[[], int]:
+    def load(size: int, calls: int) -> Callable[[], int]:
         def move() -> int:
-            time.sleep(1e-3)
-            return size if threading.current_thread() is threading.main_thread() else size // 10
+            slow = False
+            for _ in range(calls):
+                time.sleep(1e-3)
+                slow |= attends.is_set()
+            mine = threading.current_thread() is threading.main_thread()
+            return size // 10 if slow and not mine else size
 
         return move
 
+    alone = threading.active_count()
     work = CpuWork("attention", "memory", 100.0, attend)
-    others = (Sharer("link both ways", load(10_000)), Sharer("disks", load(70_000)))
+    others = (Sharer("link both ways", load(10_000, 1)), Sharer("disks", load(1_400_000, 60)))
     attention, link, disks = measure_at_once(work, others, rounds=3)
     assert attention == AtOnce("attention", 400.0, 200.0)
     for found in (link, disks):
         assert found.together_bytes_per_s < 0.3 * found.alone_bytes_per_s
-    assert disks.alone_bytes_per_s > 3 * link.alone_bytes_per_s
+    assert disks.alone_bytes_per_s > link.alone_bytes_per_s
     assert threading.active_count() == alone
+
+
+def test_a_load_that_fails_ends_the_measurement_beside_it() -> None:
+    def attend(_: int) -> float:
+        return 0.1
+
+    def broken() -> int:
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError("the disk is gone")
+        return 1
+
+    work = CpuWork("attention", "memory", 100.0, attend)
+    with pytest.raises(OSError, match="the disk is gone"):
+        measure_at_once(work, [Sharer("disks", broken)], rounds=1)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_probes_find_what_emulated_copies_take() -> None:
         end_s = end_beside_s(0.0, 1.0, asked, [Copy(0.0, 9.0, 300.0)], 1000.0)
         assert beside.work_beside_per_s == pytest.approx(kept)
         assert asked / end_s == pytest.approx(kept)
-        assert beside.load_beside_bytes_per_s == 300
+        assert beside.load_beside_bytes_per_s == pytest.approx(300 * kept / asked)
     products = emulated_contention(replace(found, bound_by="cores"), 1000.0)
     assert products.work_beside_per_s == pytest.approx(600.0 / 1.3), "as stages in a run"
     disks = replace(found, busy="disks", work_beside_per_s=5.0)

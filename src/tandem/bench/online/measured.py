@@ -92,7 +92,8 @@ def profile_cell(
             probed.close()
         pool = cell.hardware.host.pool_bytes_per_s
         contention = tuple(emulated_contention(each, pool) for each in found.host.contention)
-        return replace(found, host=replace(found.host, contention=contention))
+        # beside a link that moves nothing, "all at once" says nothing
+        return replace(found, host=replace(found.host, contention=contention), at_once=())
 
     with ThreadPoolExecutor(1, thread_name_prefix="tandem-profile") as prober:
         return prober.submit(measure).result()

@@ -50,8 +50,11 @@ def end_beside_s(
 
 
 def emulated_contention(found: Contention, pool_bytes_per_s: float) -> Contention:
-    """What a probe would have found beside the emulated link, which moves nothing: the link keeps
-    its rate, and the CPU's work is slowed down as `end_beside_s` slows it in a run.
+    """What a probe would have found beside the emulated link, which moves nothing: the CPU's work
+    is slowed down as `end_beside_s` slows it in a run.
+
+    The link is said to lose as much, although emulated copies keep their times: of both rates
+    together the planner finds the pool, and would find it larger than the emulator's is.
     """
     if found.busy != "link":
         return found
@@ -61,5 +64,5 @@ def emulated_contention(found: Contention, pool_bytes_per_s: float) -> Contentio
     return replace(
         found,
         work_beside_per_s=speed * found.work_alone_per_s,
-        load_beside_bytes_per_s=found.load_alone_bytes_per_s,
+        load_beside_bytes_per_s=speed * found.load_alone_bytes_per_s,
     )
