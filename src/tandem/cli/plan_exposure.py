@@ -48,7 +48,9 @@ def _most(found: Exposure) -> str:
     """The single group that costs most, if one does."""
     case = found.decisive
     loss = found.loss(case)
-    return "" if loss < _FLAT else f"; {next(iter(case.errors))} alone cost it most ({-loss:+.0%})"
+    if loss < _FLAT:
+        return ""
+    return f"; {next(iter(case.errors))} alone would cost most ({-loss:+.0%})"
 
 
 def _late(found: Exposure, case: MovedPlan) -> str:
