@@ -79,7 +79,10 @@ class PolicyOptions:
         bool, typer.Option("--compare-policies", help="Also what each policy would do.")
     ] = False
     robust: Annotated[
-        bool, typer.Option("--robustness", help="Also plans if numbers are off by 15%.")
+        bool,
+        typer.Option(
+            "--robustness", help="Also what becomes of the plan if numbers are off by 15%."
+        ),
     ] = False
 
 
