@@ -13,7 +13,8 @@ enum class Isa { kPortable, kNeon, kNeonDot, kAvx2, kAvx512, kAvx512Vnni, kAmx }
 // "portable", "neon", "neondot", "avx2", "avx512", "avx512vnni" or "amx".
 const char* isa_name(Isa isa);
 
-// Instruction sets that this library holds and this processor runs, slowest first.
+// Instruction sets that this library holds and this processor runs, slowest first. Asks Linux for
+// tiles where there are any.
 std::vector<Isa> supported_isas();
 
 // The instruction set of that name; the best supported one but AMX if the name is empty.

@@ -27,7 +27,8 @@ X86Features features_of(const X86Words& words);
 X86Features x86_features();
 
 // Asks Linux for tiles, once for all threads of the process: their 8 KiB of each thread are saved
-// only from a thread's first use of them on. Call it only where they are to be used.
+// only from a thread's first use of them on. Call it only where they are to be used, or
+// listed.
 bool may_use_tiles();
 
 }  // namespace tandem

@@ -76,7 +76,6 @@ def test_requests_that_fit_the_accelerator_wait_for_no_cohort() -> None:
 
 
 def test_no_cohort_runs_where_the_accelerator_s_requests_keep_up() -> None:
-    # 9 requests, one of them in a cohort with passes of its own, serve fewer tokens than 8 do
     # a few more, of which one is in a cohort with passes of its own, serve fewer tokens
     found = beside_cohorts(2.2, "asymmetric")
     assert found.arrivals is not None
