@@ -122,7 +122,8 @@ def _execute(
     assert planned.option is not None
     file = plan_file(cell.shape.name, question, planned.plan)
     with closing(built(_config(scale, model.path, file, question))) as core:
-        loop = ClosedLoop(core, workload, planned.plan.max_num_seqs)
+        plan = planned.plan
+        loop = ClosedLoop(core, workload, plan.max_num_seqs, plan.max_num_batched_tokens)
         loop.fill()
         _emitted_per_s(loop, _SETTLING * scale.window_s)
         rates = [_emitted_per_s(loop, scale.window_s) for _ in limit.rounds(scale.rounds)]

@@ -51,14 +51,8 @@ def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
         assert predicted["auto"] >= 0.99 * predicted[name]
         assert executed[auto] >= (1 - _NOISE) * executed[each.plan], name
         assert each.option is not None
-        prediction, candidate = each.option.prediction, each.option.candidate
-        off = 0.12
-        if candidate.streamed and candidate.host_rows:
-            # the emulator has the CPU wait for all bytes that are loaded meanwhile (ADR 0008),
-            # plans for those that find no room in the memory's rate
-            off = 0.25
-        steady = prediction.rates.tokens_per_s
-        assert -0.12 <= steady / executed[each.plan] - 1 <= off, name
+        steady = each.option.prediction.rates.tokens_per_s
+        assert steady == pytest.approx(executed[each.plan], rel=0.12), name
 
 
 def test_auto_has_passes_where_they_are_best_and_a_scheduler_makes_as_much_of_them() -> None:

@@ -11,7 +11,8 @@ from tests.unit.planner.questions import alone, short, with_disk
 
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.candidate import Candidate
+from tandem.planner.candidate import Candidate, candidate_of
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.question import Question
@@ -151,7 +152,13 @@ def used_bytes(
     device = footprint.outside_bytes + (2 * slot_bytes if way.streams else 0)
     device += (count("resident", "experts") + apart + shared) * footprint.layer_bytes
     device -= apart * footprint.mlp_bytes + shared * footprint.experts_bytes
-    device += footprint.workspace(way.strategy, rows + cohort)
+    candidate = candidate_of(way.strategy, Elsewhere(), rows, cohort)
+    device += footprint.workspace(
+        way.strategy,
+        rows + cohort,
+        device_rows=rows,
+        cohorts=(candidate.num_cohorts, candidate.cohort_rows),
+    )
     device += (1 - found.hosted) * rows * row
     host = whole * footprint.layer_bytes + apart * footprint.mlp_bytes + slots
     host += shared * footprint.experts_bytes

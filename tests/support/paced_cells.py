@@ -12,11 +12,18 @@ from tandem.plan.program import OpKind
 from tandem.planner.question import Question
 from tandem.probes.accelerator import measure_accelerator
 from tandem.probes.effort import coarse
-from tandem.profiling.measurements import AttentionTimes, HostMeasurements, LinearTimes, MemoryRates
-from tandem.profiling.surface import Surface
+from tandem.profiling.measurements import (
+    AttentionTimes,
+    Contention,
+    HostMeasurements,
+    LinearTimes,
+    MemoryRates,
+)
+from tandem.profiling.surface import Curve, Surface
 from tandem.runtime.paced.costs import PacedLane
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.probed import PacedAccelerator
+from tandem.runtime.paced.shared_memory import emulated_contention
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
@@ -55,13 +62,15 @@ class VirtualCell:
 
 def virtual_cell(cell: OnlineCell) -> VirtualCell:
     """The accelerator probed, the host told."""
+    accelerator = measure_accelerator(
+        PacedAccelerator(cell.hardware, cell.truth, VirtualClock()), coarse()
+    )
+    assert accelerator.h2d is not None
     found = replace(
         profile(),
         machine=replace(MACHINE, accelerator="emulated"),
-        host=_host(cell.model),
-        accelerator=measure_accelerator(
-            PacedAccelerator(cell.hardware, cell.truth, VirtualClock()), coarse()
-        ),
+        host=_host(cell, accelerator.h2d.pinned),
+        accelerator=accelerator,
     )
     workload, host_bytes = cell.load.workload(), cell.hardware.host.memory_bytes
     question = ask(found, cell.model, workload, host_bytes, cell.max_num_batched_tokens)
@@ -85,7 +94,16 @@ def _linear_s(elements: float, tokens: float) -> float:
     return max(elements * _HALF / READ_BYTES_PER_S, 2 * elements * tokens / FLOPS_PER_S)
 
 
-def _host(model: ModelSpec) -> HostMeasurements:
+def _contention(cell: OnlineCell, pinned: Curve) -> Contention:
+    """Of attention beside the link, as it will be emulated."""
+    link = pinned.sizes[-1] / pinned.seconds[-1]
+    alone = ATTENTION_BYTES_PER_S
+    found = Contention("attention", "link", "memory", "link", alone, alone, link, link)
+    return emulated_contention(found, cell.hardware.host.pool_bytes_per_s)
+
+
+def _host(cell: OnlineCell, pinned: Curve) -> HostMeasurements:
+    model = cell.model
     attention = tuple(tuple(_attention_s(model, r * c) for c in _CONTEXTS) for r in _ROWS)
     linear = tuple(tuple(_linear_s(e, t) for t in _TOKENS) for e in _ELEMENTS)
     surface = Surface(_ROWS, _CONTEXTS, attention)
@@ -94,6 +112,7 @@ def _host(model: ModelSpec) -> HostMeasurements:
         memory=MemoryRates(READ_BYTES_PER_S, 10e9, 8e9),
         linear=(LinearTimes("float16", Surface(_ELEMENTS, _TOKENS, linear)),),
         attention=(AttentionTimes("float16", 2 * model.kv_size, surface),),
+        contention=(_contention(cell, pinned),),
     )
 
 

@@ -49,20 +49,21 @@ class PromptPace:
         self._question, self._lengths = question, question.lengths
         self._layers = question.model.num_layers
         self._step_of = question.step_of
-        self._paces: dict[tuple[Strategy, int, int, int, int], Pace] = {}
+        self._paces: dict[tuple[Strategy, int, int, int, int, int], Pace] = {}
 
     def of(self, candidate: Candidate) -> Pace:
         """Beside a candidate's rows."""
         rows = candidate.device_rows, candidate.host_rows
-        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens)
+        places = num_places(self._question, candidate)
+        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens, places)
         pace = self._paces.get(key)
         if pace is None:
-            pace = self._paces[key] = self._pace(candidate)
+            pace = self._paces[key] = self._pace(candidate, places)
         return pace
 
-    def _pace(self, candidate: Candidate) -> Pace:
+    def _pace(self, candidate: Candidate, places: int) -> Pace:
         lengths, served = self._lengths, candidate.served(self._layers)
-        room, places = self.room(candidate), num_places(self._question, candidate)
+        room = self.room(candidate)
         ended = served / lengths.decode_sweeps
         reading = lengths.prompt_tokens / room
         # the rest of a prompt takes a whole sweep of its own row's time, but not of others'

@@ -151,7 +151,8 @@ class StepCompiler:
         return programs, started
 
     def _add_main(self, sweep: _Sweep, built: BuiltLane) -> None:
-        binding = built.binding
+        binding, most = built.binding, self._config.max_num_batched_tokens
+        assert binding.num_tokens <= most, f"{binding.num_tokens} tokens in a step of {most}"
         shape = LaneShape(
             device=Tier.DEVICE in binding.attention or Tier.DEVICE in binding.append,
             host=Tier.HOST in binding.attention or Tier.HOST in binding.append,

@@ -166,7 +166,8 @@ class Kinds:
         if part.name in self._plain:
             return filter(limits.allow, self._plain[part.name])
         found = list(self._candidates.of(part, limits))
-        if not least:
+        if not least and self._q.tpot_bound_s is None:
+            # nothing is left out, which a machine with other rates could have in time
             self._plain[part.name] = found
         return found
 

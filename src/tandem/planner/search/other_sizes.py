@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from operator import attrgetter
 from typing import Protocol
 
 from tandem.planner.footprint import Footprint
@@ -87,8 +86,10 @@ class OtherSizes:
         return best
 
     def _resized(self, best: Option, policy: Policy) -> Option:
-        """The best one of each strategy in steps of other sizes, if it is near the best."""
-        starts = self._options.bests_by(attrgetter("strategy"), policy).values()
+        """The best one of each strategy in steps of other sizes, if it is near the best; with
+        streamed layers and without, since what must be in one size may be resident in another.
+        """
+        starts = self._options.bests_by(lambda c: (c.strategy, c.streamed > 0), policy).values()
         for start in dict.fromkeys([best, *starts]):
             if start.tokens_per_s >= _WORTH_RESIZING * best.tokens_per_s:
                 found = self._best_size(start, best, policy)

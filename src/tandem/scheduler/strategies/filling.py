@@ -24,6 +24,7 @@ from tandem.spec.tier import Tier
 
 _ON_HOST = 0  # leading blocks on the device of a request that lies on the host
 _MOST_PASSED = 256  # waiting requests, so that a long queue takes no longer to look at
+_NOBODY = 1 << 62  # behind all ranks
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class StepFiller:
     ending: int = 0
     budget: int = field(init=False)
     samples: int = field(init=False)
+    lacking_rank: int = _NOBODY  # of the first row that lacks memory for its prompt
     free: BlockNeed = field(init=False)
     decode: list[LongArray] = field(default_factory=list[LongArray])
     chunks: list[Chunk] = field(default_factory=list[Chunk])
@@ -76,10 +78,10 @@ class StepFiller:
         self.budget = min(self.budget, self.view.most_prompt_tokens)
         stalled = self._prefills(rows.prefills)
         before = self.view.num_before_them
-        if not (stalled or self.preempt):
+        if not self.preempt:
             self._return_swapped()
-            if before:
-                self._admit_before(self.view.behind, before)
+        if before and not (stalled or self.preempt):
+            self._admit_before(self.view.behind, before)
         stalled |= self._prefills(self.view.behind)
         if not (stalled or self.preempt):
             self._admit(islice(self.view.waiting, before, None))
@@ -118,11 +120,11 @@ class StepFiller:
         for row in self.view.by_rank(growing):
             if int(row) in self.preempt or not self._take(int(row), 1):
                 held.add(int(row))
-        held.update(self.preempt)
-        self.budget += len(held)
-        self.samples += len(held)
-        keep = np.array([row not in held for row in rows.tolist()], dtype=np.bool_)
-        self.decode.append(rows[keep])
+        held.update(self.preempt)  # of which some were not among these rows
+        kept = rows[np.array([row not in held for row in rows.tolist()], dtype=np.bool_)]
+        self.budget += len(rows) - len(kept)
+        self.samples += len(rows) - len(kept)
+        self.decode.append(kept)
 
     def _prefills(self, rows: LongArray) -> bool:
         """Returns True if a row could not go on for lack of memory."""
@@ -139,6 +141,7 @@ class StepFiller:
             tokens = self._affordable(row, wanted)
             if tokens == 0 and not self._take(row, 1):
                 stalled = True
+                self.lacking_rank = min(self.lacking_rank, int(self.view.rows.order[row]))
                 continue
             tokens = tokens or 1
             self.free = self.free.minus(self.view.growth(row, tokens)) if tokens > 1 else self.free
@@ -218,7 +221,12 @@ class StepFiller:
     # --- rows that come (back) --------------------------------------------------------------------
 
     def _return_swapped(self) -> None:
+        """Rows that were copied to the host go on, as far as nobody ahead of them lacks memory: one
+        behind them may lack what they hold of the host's.
+        """
         for row in self.view.in_state(RowState.SWAPPED).tolist():
+            if self.view.rows.order[row] > self.lacking_rank:
+                return
             if self._goes_on_on_host(row):
                 self.resume.append(row)
                 continue
