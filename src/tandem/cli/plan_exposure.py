@@ -11,15 +11,23 @@ _FLAT = 0.005
 """Less loss than predictions are fine."""
 
 
-def exposure_text(found: Exposure) -> Iterator[str]:
-    """A line, and one more if the plan would break its bound."""
+def exposure_text(found: Exposure, compared_by: str = "") -> Iterator[str]:
+    """A line, and one more if the plan would break its bound.
+
+    Args:
+        compared_by: what its rates are, where that is not the throughput as it is shown.
+    """
     worst = found.worst
     start = f"If rates are {ERROR:.0%} off, this plan "
     if found.loss(worst) < _FLAT:
         yield f"{start}is as fast"
     else:
         rate = format_figure(worst.tokens_per_s)
-        yield f"{start}makes {rate} tokens/s at worst ({-found.loss(worst):+.0%}){_most(found)}"
+        loss, basis = f"{-found.loss(worst):+.0%}", ""
+        if compared_by:  # `rate` may lie above what is shown: so what it is lower than is said
+            rate = f"{rate} instead of {format_figure(found.planned_tokens_per_s)}"
+            basis = f", {compared_by}"
+        yield f"{start}makes {rate} tokens/s at worst ({loss}{basis}){_most(found)}"
     if found.late:
         late = ", ".join(_late(found, case) for case in found.late)
         yield f"  and is later than the bound on time per token allows with {late}"
@@ -45,12 +53,12 @@ def _case(found: Exposure, case: MovedPlan) -> dict[str, Any]:
 
 
 def _most(found: Exposure) -> str:
-    """The single group that costs most, if one does."""
+    """The single group that costs most, if one does, and in which direction: faster may, too."""
     case = found.decisive
     loss = found.loss(case)
     if loss < _FLAT:
         return ""
-    return f"; {next(iter(case.errors))} alone would cost most ({-loss:+.0%})"
+    return f"; {named(case.errors)} alone would cost most ({-loss:+.0%})"
 
 
 def _late(found: Exposure, case: MovedPlan) -> str:

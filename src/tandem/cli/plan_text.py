@@ -51,7 +51,7 @@ def answer_text(
     yield ""
     yield from _limits(answer)
     if answer.exposure is not None:
-        yield from exposure_text(answer.exposure)
+        yield from exposure_text(answer.exposure, _compared_by(answer))
     if answer.alternatives:
         yield ""
         yield f"Rejected{_basis(answer)}"
@@ -191,15 +191,20 @@ def _throughput(answer: Answer) -> float:
 
 
 def _basis(answer: Answer) -> str:
+    """Behind a heading: what plans are compared by, if that has to be said."""
+    when, rate = _compared_by(answer), format_figure(answer.chosen.tokens_per_s)
+    return f" ({when}, where this plan makes {rate} tokens/s)" if when else ""
+
+
+def _compared_by(answer: Answer) -> str:
     """What plans are compared by, where that is not the throughput as it is shown."""
     rate = answer.chosen.tokens_per_s
     if format_figure(rate) == format_figure(_throughput(answer)):
         return ""
-    when = "of the job" if answer.arrivals is None else "with all places taken"
+    if answer.arrivals is not None:
+        return "with all places taken"
     in_step = format_figure(answer.job_tokens_per_s) != format_figure(rate)
-    if answer.arrivals is None and in_step:
-        when = "of the job if its requests were out of step"
-    return f" ({when}, where this plan makes {format_figure(rate)} tokens/s)"
+    return "of the job if its requests were out of step" if in_step else "of the job"
 
 
 def _ceiling(answer: Answer, most: float) -> str:

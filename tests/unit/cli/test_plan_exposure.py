@@ -3,24 +3,40 @@
 import json
 import re
 
+import pytest
 from tests.unit.cli.conftest import Commands
 
 from tandem.cli.plan_exposure import exposure_text
 from tandem.planner.exposure import Exposure, MovedPlan
 
 PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
-LINE = r"^If rates are 15% off, this plan makes [\d.]+ tokens/s at worst \(-15%\); .+ \(-\d+%\)$"
+LINE = (
+    r"^If rates are 15% off, this plan makes [\d.]+( instead of [\d.]+)? tokens/s at worst "
+    r"\(-15%(, [a-z ]+)?\); .+ \(-\d+%\)$"
+)
 
 
-def moved(tokens_per_s: float, in_time: bool = True) -> MovedPlan:
-    return MovedPlan({"link": -0.15}, tokens_per_s, in_time)
+def moved(tokens_per_s: float, in_time: bool = True, error: float = -0.15) -> MovedPlan:
+    return MovedPlan({"link": error}, tokens_per_s, in_time)
 
 
 def test_every_answer_has_the_line(commands: Commands) -> None:
     ran = commands.run(*PLAN, "--policy", "gpu-only")
     assert (ran.status, ran.err) == (0, "")
     assert len(re.findall(LINE, ran.out, re.M)) == 1
-    assert "; link alone would cost" in ran.out
+    assert "; link -15% alone would cost" in ran.out
+
+
+@pytest.mark.parametrize("flags", [(), ("--requests", "16"), ("--rate", "0.01")])
+def test_rates_are_of_what_the_headings_say(commands: Commands, flags: tuple[str, ...]) -> None:
+    """The text shows another throughput than the one that plans are compared by."""
+    out = commands.run(*PLAN, *flags).out
+    heading = re.search(r"^Rejected(?: \((.+), where this plan makes (.+) tokens/s\))?$", out, re.M)
+    line = re.search(r"^If rates .+ makes (.+) tokens/s at worst \(-\d+%(?:, (.+?))?\)", out, re.M)
+    assert heading is not None
+    assert line is not None
+    assert line[2] == heading[1]
+    assert line[1].partition(" instead of ")[2] == (heading[2] or "")
 
 
 def test_json_has_all_cases(commands: Commands) -> None:
@@ -41,8 +57,20 @@ def test_there_is_none_on_the_host_alone(commands: Commands) -> None:
 def test_what_breaks_the_bound_is_named() -> None:
     found = Exposure(100.0, (moved(100.0), moved(90.0, in_time=False)), moved(80.0, in_time=False))
     first, second = exposure_text(found)
-    assert first.endswith(" makes 80 tokens/s at worst (-20%); link alone would cost most (-10%)")
+    assert first.endswith(" at worst (-20%); link -15% alone would cost most (-10%)")
+    assert " makes 80 tokens/s " in first
     assert second.endswith(" bound on time per token allows with link -15%, all of them at once")
+
+
+def test_a_faster_link_may_cost_most() -> None:
+    (line,) = exposure_text(Exposure(100.0, (moved(95.0), moved(90.0, error=0.15)), moved(80.0)))
+    assert line.endswith("; link +15% alone would cost most (-10%)")
+
+
+def test_what_is_compared_is_said_where_it_is_not_what_is_shown() -> None:
+    found = Exposure(100.0, (moved(100.0), moved(100.0)), moved(80.0))
+    (line,) = exposure_text(found, "of the job")
+    assert line.endswith(" makes 80 instead of 100 tokens/s at worst (-20%, of the job)")
 
 
 def test_a_plan_that_hangs_on_nothing_is_as_fast() -> None:
