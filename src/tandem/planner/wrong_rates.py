@@ -15,8 +15,9 @@ ERROR = 0.15
 
 
 def numbers(question: Question) -> tuple[Number, ...]:
-    """Groups of rates that a prediction rests on: those of a disk where not all weights fit in
-    memory; none that was measured, since measured times stand in their place.
+    """Groups of rates that a prediction rests on: the card's and the host's unless they were
+    measured, since measured times stand in their place; the link's always, and a disk's where not
+    all weights fit in memory, as copies and reads are predicted by rates, measured or not.
     """
     found: list[Number] = []
     if question.measured_card is None:
