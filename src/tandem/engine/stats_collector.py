@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from tandem.engine.building.memory_record import MemoryRecorder
+from tandem.engine.memory_record import MemoryRecorder
 from tandem.engine.stats import EngineStats, MemoryRow, TierStats
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec

@@ -11,7 +11,6 @@ from tandem.devices.cuda.memory import give_back_memory
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
 from tandem.engine.block_stats import BlockCounts, BlockStats
-from tandem.engine.building.memory_record import record_actual
 from tandem.engine.building.model_loading import (
     choose_types,
     copy_notes,
@@ -23,6 +22,7 @@ from tandem.engine.building.model_loading import (
 )
 from tandem.engine.building.target import resolve_target
 from tandem.engine.building.tracing import begin_to_count, traced
+from tandem.engine.memory_record import record_actual
 from tandem.engine.sizing.block_memory import BlockMemory, plan_block_memory
 from tandem.engine.sizing.context_length import model_for_length
 from tandem.engine.sizing.plan_options import require_settings

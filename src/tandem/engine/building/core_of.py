@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tandem.engine.building.memory_record import record_actual
 from tandem.engine.building.parts import EngineParts
 from tandem.engine.building.scheduler_options import host_prefix_share, prices_of, scheduler_config
 from tandem.engine.building.tracing import begin_to_count
 from tandem.engine.core import EngineCore
+from tandem.engine.memory_record import record_actual
 from tandem.engine.sizing.expert_hits_file import write_expert_hits
 from tandem.engine.stats_collector import StatsCollector
 from tandem.memory.pool import BlockPool

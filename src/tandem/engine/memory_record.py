@@ -1,11 +1,15 @@
 """Enter in the ledger what was really taken, by those who know (contract 12)."""
 
+from typing import TYPE_CHECKING
+
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.peaks import read_host_memory
 from tandem.memory.process_peak import ProcessPeak
-from tandem.runtime.machine import Machine
 from tandem.runtime.measures import DeviceMeasures
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.runtime.machine import Machine
 
 
 class MemoryRecorder:
@@ -40,7 +44,7 @@ class MemoryRecorder:
         self.ledger.mark_warm()
 
 
-def record_actual(ledger: MemoryLedger, machine: Machine) -> None:
+def record_actual(ledger: MemoryLedger, machine: "Machine") -> None:
     """Enter what was allocated for good."""
     weights = machine.runner.weights
     beside = any(entry.location == "device" for entry in ledger.entries)
