@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tandem.devices.cuda.memory import CudaMemory
 from tandem.memory.peaks import read_host_memory
 from tandem.models.model import Model
 from tandem.runtime.machine import Machine
@@ -12,6 +11,7 @@ from tandem.spec.tier import Tier
 from tandem.spec.units import format_size
 
 if TYPE_CHECKING:
+    from tandem.devices.cuda.memory import CudaMemory
     from tandem.runtime.overlap_meter import OverlapMeter
 
 
@@ -80,7 +80,7 @@ class EmulatedMeasures:
 class CudaMeasures:
     """The driver's and the allocator's word on a device, and the machine's on its host buffers."""
 
-    def __init__(self, memory: CudaMemory, machine: Machine, overlap: "OverlapMeter") -> None:
+    def __init__(self, memory: "CudaMemory", machine: Machine, overlap: "OverlapMeter") -> None:
         self._memory = memory
         self._machine = machine
         self._overlap = overlap

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tandem.engine.building.model_loading import copy_notes, load_reported, require_compiled
 from tandem.engine.building.scheduler_options import scheduler_config
-from tandem.engine.building.situation import Situation, look, sized
+from tandem.engine.building.situation import Situation, situation_of, with_sizes
 from tandem.engine.building.target import Target
 from tandem.engine.building.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.engine.sizing.memory_plan import MemoryPlan
@@ -68,7 +68,7 @@ def build_parts(
     Raises:
         TandemError: the model cannot be loaded, a flag is wrong, or memory does not suffice.
     """
-    situation, memory = sized(look(config))
+    situation, memory = with_sizes(situation_of(config))
     disk = _kv_disk(situation, memory)
     with closed_unless_done(disk):
         layers = SweepChoice.of_plan(memory.plan.weights, memory.plan.cpu_rules)

@@ -64,7 +64,7 @@ class Situation:
         )  # fmt: skip
 
 
-def look(config: EngineConfig) -> Situation:
+def situation_of(config: EngineConfig) -> Situation:
     """Find the model and the device, and choose element types.
 
     Raises:
@@ -104,7 +104,7 @@ def look(config: EngineConfig) -> Situation:
     )
 
 
-def sized(situation: Situation) -> tuple[Situation, MemoryPlan]:
+def with_sizes(situation: Situation) -> tuple[Situation, MemoryPlan]:
     """How large everything is, by rates that are measured where the placement asks for them."""
     memory = situation.sized()
     config, directory = situation.config, situation.directory
