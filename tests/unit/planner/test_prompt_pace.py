@@ -15,6 +15,7 @@ from tandem.spec.dtype import DType
 from tandem.spec.precision import Precision
 
 PLACES = [(1, 63, 8.7), (5, 63, 4.2), (5, 63, 8.7), (8, 99, 16.5), (16, 63, 4.5), (27, 63, 2.2)]
+LOADS = (0.5, 0.8, 1.0, 1.2, 1.4, 1.6, 2.0, 2.5)
 
 
 def served(places: int, decoding: float, reading: float) -> float:
@@ -33,6 +34,15 @@ def served(places: int, decoding: float, reading: float) -> float:
 def test_as_many_end_as_in_a_queue(places: int, decoding: float, reading: float) -> None:
     found = finished_per_sweep(places, decoding, reading)
     assert found == pytest.approx(served(places, decoding, reading), rel=0.05)
+
+
+@pytest.mark.parametrize("places", [2, 3, 4, 5, 6, 8, 12, 20])
+def test_between_what_was_fitted_few_places_are_predicted_low(places: int) -> None:
+    """By loads: reading times places over decoding."""
+    for load in LOADS:
+        reading = load * 63 / places
+        off = finished_per_sweep(places, 63, reading) / served(places, 63, reading) - 1
+        assert -(0.03 if places >= 8 else 0.09) < off < 0.02
 
 
 def test_more_places_never_end_fewer_and_none_exceed_what_is_read() -> None:
