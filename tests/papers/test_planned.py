@@ -78,14 +78,18 @@ def test_every_published_gain_is_predicted_or_says_what_is_missing(
     assert calibrated == ["A10G, g5.4xlarge: peak gain"]
 
 
-def test_contradictory_claims_are_listed(planned: list[PaperCell]) -> None:
+def test_contradictory_claims_and_those_at_a_bound_are_listed(planned: list[PaperCell]) -> None:
     listed = {cell.cell for cell in planned if cell.role is Role.LISTED and cell.predicted}
     assert listed == {
         "T4: largest gain",
         "A10G: largest gain",
+        "A10G at 2 s",
+        "T4 at 1 s",
         "A10 over vLLM, largest",
         "T4 over NEO, largest",
     }
+    at_load = [cell for cell in planned if cell.place == "figure 6" and cell.role is Role.LISTED]
+    assert ["no bound on latency" in cell.note for cell in at_load] == [False, True, True]
 
 
 def test_the_planner_is_asked_and_nothing_exceeds_its_ceiling() -> None:
