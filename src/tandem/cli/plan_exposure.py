@@ -12,7 +12,7 @@ _FLAT = 0.005
 
 
 def exposure_text(found: Exposure, compared_by: str = "") -> Iterator[str]:
-    """A line, and one more if the plan would break its bound.
+    """A line, one of what costs most, if a group does, and one if the plan would break its bound.
 
     Args:
         compared_by: what its rates are, where that is not the throughput as it is shown.
@@ -27,7 +27,8 @@ def exposure_text(found: Exposure, compared_by: str = "") -> Iterator[str]:
         if compared_by:  # `rate` may lie above what is shown: so what it is lower than is said
             rate = f"{rate} instead of {format_figure(found.planned_tokens_per_s)}"
             basis = f", {compared_by}"
-        yield f"{start}makes {rate} tokens/s at worst ({loss}{basis}){_most(found)}"
+        yield f"{start}makes {rate} tokens/s at worst ({loss}{basis})"
+        yield from _most(found)
     if found.late:
         late = ", ".join(_late(found, case) for case in found.late)
         yield f"  and is later than the bound on time per token allows with {late}"
@@ -52,13 +53,12 @@ def _case(found: Exposure, case: MovedPlan) -> dict[str, Any]:
     }
 
 
-def _most(found: Exposure) -> str:
+def _most(found: Exposure) -> Iterator[str]:
     """The single group that costs most, if one does, and in which direction: faster may, too."""
     case = found.decisive
     loss = found.loss(case)
-    if loss < _FLAT:
-        return ""
-    return f"; {named(case.errors)} alone would cost most ({-loss:+.0%})"
+    if loss >= _FLAT:
+        yield f"  {named(case.errors)} alone would cost most ({-loss:+.0%})"
 
 
 def _late(found: Exposure, case: MovedPlan) -> str:

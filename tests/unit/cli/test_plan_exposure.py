@@ -12,7 +12,7 @@ from tandem.planner.exposure import Exposure, MovedPlan
 PLAN = ("plan", "opt-30b", "--accelerator", "a4000", "--requests", "100")
 LINE = (
     r"^If rates are 15% off, this plan makes [\d.]+( instead of [\d.]+)? tokens/s at worst "
-    r"\(-15%(, [a-z ]+)?\); .+ \(-\d+%\)$"
+    r"\(-15%(, [a-z ]+)?\)$"
 )
 
 
@@ -20,11 +20,11 @@ def moved(tokens_per_s: float, in_time: bool = True, error: float = -0.15) -> Mo
     return MovedPlan({"link": error}, tokens_per_s, in_time)
 
 
-def test_every_answer_has_the_line(commands: Commands) -> None:
+def test_every_answer_has_the_lines(commands: Commands) -> None:
     ran = commands.run(*PLAN, "--policy", "gpu-only")
     assert (ran.status, ran.err) == (0, "")
     assert len(re.findall(LINE, ran.out, re.M)) == 1
-    assert "; link -15% alone would cost" in ran.out
+    assert "\n  link -15% alone would cost" in ran.out
 
 
 @pytest.mark.parametrize("flags", [(), ("--requests", "16"), ("--rate", "0.01")])
@@ -56,15 +56,16 @@ def test_there_is_none_on_the_host_alone(commands: Commands) -> None:
 
 def test_what_breaks_the_bound_is_named() -> None:
     found = Exposure(100.0, (moved(100.0), moved(90.0, in_time=False)), moved(80.0, in_time=False))
-    first, second = exposure_text(found)
-    assert first.endswith(" at worst (-20%); link -15% alone would cost most (-10%)")
-    assert " makes 80 tokens/s " in first
-    assert second.endswith(" bound on time per token allows with link -15%, all of them at once")
+    first, second, third = exposure_text(found)
+    assert first.endswith(" makes 80 tokens/s at worst (-20%)")
+    assert second == "  link -15% alone would cost most (-10%)"
+    assert third.endswith(" bound on time per token allows with link -15%, all of them at once")
 
 
 def test_a_faster_link_may_cost_most() -> None:
-    (line,) = exposure_text(Exposure(100.0, (moved(95.0), moved(90.0, error=0.15)), moved(80.0)))
-    assert line.endswith("; link +15% alone would cost most (-10%)")
+    found = Exposure(100.0, (moved(95.0), moved(90.0, error=0.15)), moved(80.0))
+    _, line = exposure_text(found)
+    assert line.endswith("  link +15% alone would cost most (-10%)")
 
 
 def test_what_is_compared_is_said_where_it_is_not_what_is_shown() -> None:
