@@ -88,6 +88,24 @@ def test_no_candidate_exceeds_the_bound_of_its_rows_in_closed_form_or_in_virtual
 
 
 @settings(max_examples=25)
+@given(questions(), st.data())
+def test_what_just_keeps_a_bound_on_time_per_token_does_not_exceed_its_programme(
+    question: Question, data: st.DataObject
+) -> None:
+    """The bound is what a candidate's own requests see, who may wait for each other's prompts."""
+    search = Search(question)
+    candidates = list(every_candidate(search, AUTO))
+    assume(candidates)
+    for candidate in data.draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=8)):
+        for rates in (search.predictor.bound(candidate), search.predictor.rates(candidate)):
+            bounded = replace(question, tpot_bound_s=rates.worst_tpot_s)
+            prices = Prices(bounded, search.footprint)
+            found = least_shares(prices, way_of(question, candidate), rows_of(candidate))
+            assert found is not None, candidate
+            assert rates.tokens_per_s <= 1 / found.token_s * (1 + 1e-6), candidate
+
+
+@settings(max_examples=25)
 @given(questions(), st.sampled_from(sorted(POLICIES)))
 def test_no_candidate_of_a_policy_exceeds_its_ceiling(question: Question, name: str) -> None:
     search, policy = Search(question), POLICIES[name]

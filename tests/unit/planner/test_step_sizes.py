@@ -213,3 +213,18 @@ def test_a_policy_that_fits_in_smaller_steps_only_is_compared_in_these() -> None
 def test_sizes_are_powers_of_two_around_the_usual_one() -> None:
     assert 2048 in STEP_SIZES
     assert list(STEP_SIZES) == sorted(STEP_SIZES)
+
+
+def test_what_is_streamed_in_usual_steps_is_tried_resident_in_smaller_ones() -> None:
+    """`ride-along` streams MLPs in steps of the usual size; all have room in smaller ones."""
+    given = {"generate": "64", "device_bytes": int(15.2e9), "step_sizes": STEP_SIZES}
+    question = ask("llama-2-7b", "t4", "server-genoa", **given)
+    compared = {each.policy.name: each.option for each in compare_policies(Search(question))}
+    best, resident = compared["auto"], compared["ride-along"]
+    assert best is not None
+    assert resident is not None
+    assert not resident.candidate.streamed
+    usual = Search(replace(question, step_sizes=())).best(POLICIES["ride-along"])
+    assert usual is not None
+    assert usual.candidate.streamed
+    assert best.tokens_per_s >= 0.98 * resident.tokens_per_s > 0.98 * 1.02 * usual.tokens_per_s

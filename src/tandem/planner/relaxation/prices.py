@@ -7,6 +7,7 @@ from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
 from tandem.plan.interposition import Visit, token_sweeps
 from tandem.planner.candidate import COHORTS, Candidate, joined_ahead, shared_stages
 from tandem.planner.footprint import Footprint
+from tandem.planner.prompt_pace import finished_per_sweep
 from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
 from tandem.planner.relaxation.layer_prices import LayerPrices
@@ -144,7 +145,22 @@ class Prices:
         """Of sweeps; all rows in the ranges take at least the time of one of the lists."""
         if self.question.objective == "latency":
             return [alone_kinds(self.question, rows.step_tokens)]
-        return steady_kinds(self.question, self.span(way, rows), rows.step_tokens)
+        span, read = self.span(way, rows), 1.0
+        if self.question.tpot_bound_s is not None:
+            read = self._least_read(way, rows, span)
+        return steady_kinds(self.question, span, rows.step_tokens, read)
+
+    def _least_read(self, way: Way, rows: Rows, span: Span) -> float:
+        """Of the prompts that would be read in a sweep if none waited for others, at least so large
+        a share is.
+        """
+        question, lengths = self.question, self.question.lengths
+        room = max(1, question.step_of(rows.step_tokens) - span.most_decoding)
+        decoding = lengths.later_tokens * self.sweeps_per_token(way) + 1
+        reading = lengths.prompt_tokens / room
+        least = rows.through.least + rows.cohort.least
+        ended = finished_per_sweep(max(1, least), decoding, reading)
+        return min(1.0, ended * lengths.decode_sweeps / span.least_served)
 
 
 def _taking_part(way: Way) -> int:

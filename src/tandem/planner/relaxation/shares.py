@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from tandem.plan.weights import ON_CPU, STREAM_SLOTS
 from tandem.planner.candidate import candidate_of
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.prompt_pace import finished_per_sweep
 from tandem.planner.relaxation.attention_shares import (
     AttentionForms,
     Carried,
@@ -294,31 +293,14 @@ class _Relaxation:
         if question.tpot_bound_s is None:
             return
         alone = question.objective == "latency"
-        waits = 1.0 if alone else self._least_reading()
-        prompts = sum(kind.share for kind in self._kinds if kind.prompt_tokens)
-
-        def seen_share(kind: SweepKind) -> float:
-            if alone:
-                return 1.0
-            return kind.share * waits if kind.prompt_tokens else kind.share + (1 - waits) * prompts
-
-        kinds = zip(times, self._kinds, strict=True)
-        seen = [(time, seen_share(kind)) for time, kind in kinds if kind.decodes]
+        seen = [
+            (time, 1.0 if alone else kind.share)
+            for time, kind in zip(times, self._kinds, strict=True)
+            if kind.decodes
+        ]
         sweeps = self._prices.sweeps_per_token(self._way)
         most_s = question.tpot_bound_s / sweeps * _ROUNDED_UP
         self._p.at_most(seen, most_s / self._unit_s)
-
-    def _least_reading(self) -> float:
-        """Of the sweeps that would read prompts if requests did not wait for each other's, at least
-        so large a share does.
-        """
-        question, way = self._prices.question, self._way
-        lengths, span = question.lengths, self._prices.span(way, self._rows)
-        room = max(1, question.step_of(self._rows.step_tokens) - span.most_decoding)
-        decoding = lengths.later_tokens * self._prices.sweeps_per_token(way) + 1
-        reading = lengths.prompt_tokens / room
-        ended = finished_per_sweep(self._through + self._cohort, decoding, reading)
-        return min(1.0, ended * lengths.decode_sweeps / span.least_served)
 
 
 def _place(home: LayerHome) -> Place:

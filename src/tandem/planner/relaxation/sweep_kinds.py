@@ -54,16 +54,23 @@ def alone_kinds(question: Question, step_tokens: int) -> list[SweepKind]:
     ]
 
 
-def steady_kinds(question: Question, span: Span, step_tokens: int) -> list[list[SweepKind]]:
+def steady_kinds(
+    question: Question, span: Span, step_tokens: int, least_read: float = 1.0
+) -> list[list[SweepKind]]:
     """Of a steady state.
 
     Prompts are spread over sweeps in one of two ways, by their number: if both occur in the range,
     each has its kinds.
+
+    Args:
+        least_read: share of the prompts that are read in any case. Fewer shorten sweeps, so that a
+            bound on them is kept more easily; for a rate it is no worse to take it for 1, since
+            fewer prompts let fewer tokens follow.
     """
     lengths, limit = question.lengths, question.step_of(step_tokens)
     prompt = lengths.prompt_tokens
     per_token = prompt / lengths.decode_sweeps
-    least, most = span.least_served * per_token, span.most_served * per_token
+    least, most = least_read * span.least_served * per_token, span.most_served * per_token
     tight, wide = max(1, limit - span.most_decoding), max(1, limit - span.least_decoding)
     found: list[list[SweepKind]] = []
     if is_one_chunk(most, prompt, tight):
